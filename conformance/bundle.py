@@ -1,0 +1,349 @@
+"""A call as a directory in the cache, in the layout of the ONNX backend tests.
+
+::
+
+    model.onnx
+    test_data_set_K/input_N.pb     inputs of call K of a loop (0 alone for a single call)
+    test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
+    case.json                      the call's fields
+    oracle.f64                     the oracle's values and error units in float64, for the judge
+    manifest.json                  the SHA-256 of each file, and where what lies
+
+The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
+made beside its place and renamed into it, so that any number of processes share one cache; every
+use reads it whole and compares the digests, so that a damaged one is noticed and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import platformdirs
+from onnx import numpy_helper
+
+from conformance.case import Call
+from conformance.dtypes import NUMPY
+from conformance.model import build_model
+from conformance.oracle import NotComputed, OracleError, Reference, reference
+from conformance.paths import PACKAGE
+from conformance.tensors import Step, attributes_of, steps_of
+from conformance.tolerance import error_units
+from conformance.values import draw_inputs
+
+CACHE_VARIABLE: Final = "GQA_CACHE"
+
+#: What a bundle's content depends on, beside the call.
+_SOURCES: Final = (
+    "bundle.py",
+    "case.py",
+    "dtypes.py",
+    "model.py",
+    "signature.py",
+    "tensors.py",
+    "tolerance.py",
+    "values.py",
+    "oracle",
+)
+
+#: The past of a looped call comes from the present of the call before.
+CARRY: Final = {"past_key": "present_key", "past_value": "present_value"}
+SHARE: Final = {"present_key": "past_key", "present_value": "past_value"}
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the oracle says of one output.
+
+    ``value`` and ``unit`` are float64 of the output's shape; ``unit`` is the error model's unit
+    (tolerance.py) and NaN where the element is undefined. ``dtype`` is the dtype demanded.
+    """
+
+    value: Array
+    unit: Array
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One call of a bundle, in the words of the runner protocol."""
+
+    files: dict[str, str]
+    carry: dict[str, str]
+    share: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle.
+
+    ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
+    the oracle gives no values, and ``unjudged`` then says why. ``not_computed`` tells apart what
+    the oracle cannot compute yet from calls without a meaning.
+    """
+
+    path: Path
+    steps: tuple[Plan, ...]
+    expected: tuple[dict[str, Expected], ...]
+    unjudged: str | None
+    not_computed: bool
+
+
+class BundleError(Exception):
+    """The cache cannot be used; the message says why and names the path."""
+
+
+def cache_root() -> Path:
+    """Where bundles are kept: ``$GQA_CACHE``, or the platform's place for caches."""
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named) if named else platformdirs.user_cache_path("gqa-conformance")
+
+
+@cache
+def generator_digest() -> str:
+    """Digest of the code and libraries that decide what a bundle holds."""
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        path = PACKAGE / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.read_bytes())
+    digest.update(f"numpy {np.__version__} onnx {version('onnx')}".encode())
+    return digest.hexdigest()
+
+
+def digest_of(call: Call) -> str:
+    """The name of the call's bundle."""
+    return hashlib.sha256(f"{generator_digest()}\n{call.model_dump_json()}".encode()).hexdigest()
+
+
+def bundle_for(call: Call, root: Path | None = None) -> Bundle:
+    """The bundle of ``call``, made if it is not in the cache or is damaged.
+
+    Raises :class:`BundleError` when the cache cannot be read or written.
+    """
+    digest = digest_of(call)
+    place = (root or cache_root()) / "bundles" / digest[:2] / digest
+    found = _open(place)
+    if found is not None:
+        return found
+    try:
+        return _make(call, place)
+    except OSError as error:
+        raise BundleError(
+            f"The bundle cache cannot be written: {error.filename or place}: {error.strerror}."
+            f" Set {CACHE_VARIABLE} to a folder with room."
+        ) from None
+
+
+def intact(bundle: Bundle) -> bool:
+    """Whether the bundle is still there as it was verified."""
+    return _open(bundle.path) is not None
+
+
+def content_digest(call: Call, folder: Path) -> str:
+    """Digest of what a runner reads (model, inputs, outputs); the same on every machine."""
+    digest = hashlib.sha256()
+    write_bundle(call, folder)
+    for name in sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*")):
+        if name.endswith((".onnx", ".pb")):
+            digest.update(f"{name}\n".encode() + (folder / name).read_bytes())
+    return digest.hexdigest()
+
+
+def write_bundle(call: Call, folder: Path) -> None:
+    """Writes the bundle of ``call`` into the empty ``folder``."""
+    files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
+    steps = steps_of(call)
+    files["model.onnx"] = build_model(call, steps[0]).SerializeToString(deterministic=True)
+    oracle = bytearray()
+    layout: list[dict[str, Any]] = []
+    plans: list[dict[str, Any]] = []
+    carried: dict[str, Array] = {}
+    carried_units: dict[str, Array] = {}
+    unjudged: str | None = None
+    not_computed = False
+    for step in steps:
+        inputs = {**draw_inputs(call, step), **carried}
+        plans.append(_plan(call, step))
+        for position, tensor in enumerate(t for t in step.inputs if t.connected):
+            name = f"test_data_set_{step.index}/input_{position}.pb"
+            if tensor.name in inputs:
+                files[name] = _tensor_file(inputs[tensor.name], tensor.name)
+        if unjudged is not None:
+            continue
+        try:
+            references = reference(inputs, attributes_of(call), step.connected_outputs)
+        except OracleError as error:
+            unjudged, not_computed = str(error), isinstance(error, NotComputed)
+            continue
+        units = error_units(references, carried_units)
+        for position, name in enumerate(step.connected_outputs):
+            expected = references[name]
+            rounded = _rounded(expected)
+            path = f"test_data_set_{step.index}/output_{position}.pb"
+            files[path] = _tensor_file(rounded, name)
+            unit = np.where(expected.defined, units[name], np.nan)
+            layout.append(
+                {
+                    "step": step.index,
+                    "output": name,
+                    "shape": list(expected.value.shape),
+                    "dtype": str(expected.dtype),
+                    "offset": len(oracle) // 8,
+                }
+            )
+            oracle += np.ascontiguousarray(expected.value, "<f8").tobytes()
+            oracle += np.ascontiguousarray(unit, "<f8").tobytes()
+        for past, present in CARRY.items():
+            if present in references:
+                carried[past] = _rounded(references[present])
+                carried_units[past] = np.where(references[present].defined, units[present], 0.0)
+    if unjudged is not None:
+        oracle, layout = bytearray(), []
+    files["oracle.f64"] = bytes(oracle)
+    manifest = {
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "steps": plans,
+        "oracle": layout,
+        "unjudged": unjudged,
+        "not_computed": not_computed,
+    }
+    files["manifest.json"] = json.dumps(manifest).encode()
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _plan(call: Call, step: Step) -> dict[str, Any]:
+    carry = CARRY if step.carried else {}
+    connected = [tensor.name for tensor in step.inputs if tensor.connected]
+    return {
+        "files": {
+            name: f"test_data_set_{step.index}/input_{position}.pb"
+            for position, name in enumerate(connected)
+            if name not in carry
+        },
+        "carry": carry,
+        "share": SHARE if call.shared_buffer else {},
+    }
+
+
+def _rounded(expected: Reference) -> Array:
+    """The oracle's values in the output's dtype; zeros where undefined."""
+    values = np.where(expected.defined, expected.value, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(expected.dtype)
+
+
+def _tensor_file(values: Array, name: str) -> bytes:
+    return numpy_helper.from_array(np.ascontiguousarray(values), name).SerializeToString()
+
+
+def _open(place: Path) -> Bundle | None:
+    """The bundle at ``place`` if it is there and whole."""
+    try:
+        manifest = json.loads((place / "manifest.json").read_bytes())
+        oracle = b""
+        for name, wanted in manifest["files"].items():
+            with open(place / name, "rb", buffering=0) as file:
+                content = file.read()
+            if hashlib.sha256(content).hexdigest() != wanted:
+                return None
+            if name == "oracle.f64":
+                oracle = content
+        numbers = np.frombuffer(oracle, "<f8")
+        expected: list[dict[str, Expected]] = [{} for _ in manifest["steps"]]
+        for entry in manifest["oracle"]:
+            shape, start = tuple(entry["shape"]), entry["offset"]
+            size = int(np.prod(shape))
+            expected[entry["step"]][entry["output"]] = Expected(
+                numbers[start : start + size].reshape(shape),
+                numbers[start + size : start + 2 * size].reshape(shape),
+                entry["dtype"],
+            )
+        return Bundle(
+            place,
+            tuple(Plan(**step) for step in manifest["steps"]),
+            tuple(expected),
+            manifest["unjudged"],
+            manifest["not_computed"],
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _make(call: Call, place: Path) -> Bundle:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+    aside.mkdir()
+    try:
+        write_bundle(call, aside)
+        for _ in range(8):
+            try:
+                aside.rename(place)
+            except OSError:
+                # Somebody's bundle is there: whole, or damaged and to be moved out of the way.
+                found = _open(place)
+                if found is not None:
+                    return found
+                _remove(place)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if not aside.is_dir():
+                    aside.mkdir()
+                    write_bundle(call, aside)
+                continue
+            found = _open(place)
+            if found is not None:
+                return found
+            aside.mkdir(parents=True)
+            write_bundle(call, aside)
+        raise BundleError(f"The bundle cache at {place.parent} does not keep what is written to it.")
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove(place: Path) -> None:
+    """Removes a bundle; renamed first, so that nobody sees it half gone."""
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+    try:
+        place.rename(aside)
+    except OSError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """Bundles in the cache and their size in bytes."""
+
+    bundles: int
+    size: int
+
+
+def cache_size(root: Path | None = None) -> CacheSize:
+    """How much the cache holds."""
+    folder = (root or cache_root()) / "bundles"
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return CacheSize(
+        sum(file.name == "manifest.json" for file in files), sum(f.stat().st_size for f in files)
+    )
+
+
+def clear_cache(root: Path | None = None) -> CacheSize:
+    """Removes every bundle; returns what there was."""
+    held = cache_size(root)
+    folder = (root or cache_root()) / "bundles"
+    _remove(folder)
+    return held

@@ -1,0 +1,130 @@
+"""Known verdicts: for cases, a target and a range of its versions, with the link to the bug."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, ValidationError, field_validator
+
+from conformance.case import Case, Model
+from conformance.judge import Verdict
+from conformance.load import explain
+from conformance.yaml_source import InputError, Problem, read_yaml
+
+
+class Known(Model):
+    """One line: these cases end like this, in these versions, and that is known."""
+
+    cases: Annotated[str, Field(min_length=1)]
+    """Case ids; `*` stands for anything."""
+    versions: str
+    """Range of runtime versions (`>=1.27,<1.32`)."""
+    verdict: Literal["crash", "timeout", "wrong", "accepted", "fallback", "unsupported"]
+    stage: Literal["load", "run"] | None = None
+    message: str = ""
+    """A piece of the runtime's message."""
+    link: Annotated[str, Field(min_length=1)]
+    """The bug: a link, or a page of this project."""
+    why: Annotated[str, Field(min_length=1)]
+    """One sentence."""
+
+    @field_validator("versions")
+    @classmethod
+    def _is_range(cls, value: str) -> str:
+        try:
+            SpecifierSet(value)
+        except InvalidSpecifier:
+            raise ValueError("is no range of versions such as '>=1.27,<1.32'") from None
+        return value
+
+
+class ExpectationFile(Model):
+    """The expectations of one target."""
+
+    target: str
+    expectations: tuple[Known, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A line of an expectations file and where it stands."""
+
+    known: Known
+    file: Path
+    line: int
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(".*".join(map(re.escape, self.known.cases.split("*"))))
+
+    def covers(self, case_id: str) -> bool:
+        """Whether the line speaks of this case."""
+        return bool(self._pattern.fullmatch(case_id))
+
+    def holds_for(self, version: str) -> bool:
+        """Whether the line speaks of this version of the runtime; a version of no order is none."""
+        try:
+            return SpecifierSet(self.known.versions).contains(Version(version), prereleases=True)
+        except InvalidVersion:
+            return False
+
+    def differs(self, verdict: Verdict, stage: str | None, message: str) -> str | None:
+        """What came out otherwise than this line says, as a piece of a sentence; None if as said."""
+        if verdict != self.known.verdict:
+            return f"the verdict is {verdict}, not {self.known.verdict}"
+        if self.known.stage is not None and stage != self.known.stage:
+            return f"the stage is {stage}, not {self.known.stage}"
+        if self.known.message not in message:
+            return f"the message does not contain '{self.known.message}'"
+        return None
+
+
+def load_expectations(file: Path) -> list[Expectation]:
+    """The lines of ``file``; none if there is no such file. Raises :class:`InputError`."""
+    if not file.exists():
+        return []
+    source = read_yaml(file)
+    try:
+        parsed = ExpectationFile.model_validate(source.data)
+    except ValidationError as error:
+        raise InputError([explain(source, detail) for detail in error.errors()]) from None
+    return [
+        Expectation(known, file, source.values[("expectations", i)][0])
+        for i, known in enumerate(parsed.expectations)
+    ]
+
+
+def expectation_for(
+    case_id: str, version: str, expectations: Iterable[Expectation]
+) -> Expectation | None:
+    """The first line that speaks of this case and version."""
+    return next((e for e in expectations if e.covers(case_id) and e.holds_for(version)), None)
+
+
+def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, whole: bool) -> None:
+    """Raises :class:`InputError` for lines that match none of ``cases``.
+
+    A line is checked when its theme is among the cases; with ``whole`` (all themes are there)
+    every line is.
+    """
+    themes = {case.theme for case in cases}
+    problems = [
+        Problem(e.file, e.line, 1, f"no case matches '{e.known.cases}'; remove or mend this line")
+        for e in expectations
+        if (whole or e.known.cases.partition("/")[0] in themes)
+        and not any(e.covers(case.id) for case in cases)
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def expectations_schema() -> dict[str, Any]:
+    """The JSON Schema of an expectations file, for editors."""
+    return ExpectationFile.model_json_schema()

@@ -1,0 +1,247 @@
+"""What a runner saw, held against the contract: the verdict, and the numbers behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+
+from conformance.bundle import Bundle, Expected
+from conformance.case import Case
+from conformance.dtypes import WORD_OF_ONNX
+from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.tolerance import TARGET_CLASSES
+
+Verdict = Literal[
+    "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass", "skip"
+]
+
+Array = np.ndarray
+
+_INF: Final = float("inf")
+
+
+@dataclass(frozen=True)
+class Errors:
+    """One output of one step against the oracle, told by its worst element.
+
+    ``share`` is the largest error as a share of the element's budget (above 1 is wrong); ``needed``
+    the smallest target-class constant that would have passed; ``index``, ``got``, ``want`` and
+    ``budget`` are those of the worst element, ``absolute`` and ``relative`` the largest of all.
+    """
+
+    output: str
+    step: int
+    index: tuple[int, ...]
+    got: float
+    want: float
+    absolute: float
+    relative: float
+    budget: float
+    share: float
+    needed: float
+    compared: int
+    undefined: int
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, the sentence that says why, and the figures.
+
+    ``values_right`` says of a call that ran although it must be rejected whether its values were
+    right all the same; None where there is nothing to compare with.
+    """
+
+    verdict: Verdict
+    reason: str
+    errors: tuple[Errors, ...] = ()
+    vague: bool = False
+    values_right: bool | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The worst share of the budget over all outputs."""
+        return max((e.share for e in self.errors), default=None)
+
+
+class Unjudgeable(Exception):
+    """The suite cannot judge this answer and must not blame the runtime; the message says why."""
+
+
+def judge(
+    case: Case,
+    bundle: Bundle,
+    outcome: Outcome,
+    *,
+    execution_provider: str | None,
+    target_class: str,
+) -> Judgement:
+    """The verdict on ``outcome``.
+
+    ``execution_provider`` is the one that was asked for, None for a runtime without such a notion.
+    Raises :class:`Unjudgeable` for output files that are no tensors and for a call that must
+    compute though the oracle finds no meaning in it.
+    """
+    demands = case.contract.demands
+    if isinstance(outcome, Crashed):
+        return Judgement("crash", outcome.message)
+    if isinstance(outcome, TimedOut):
+        return Judgement("timeout", f"No answer within {outcome.seconds:g} s; the process was killed.")
+    if isinstance(outcome, Unavailable):
+        return Judgement("skip", outcome.reason)
+    if isinstance(outcome, Rejected):
+        return _judge_rejection(case, outcome)
+    if not isinstance(outcome, Ran):
+        raise Unjudgeable(f"no verdict for {outcome!r}")
+    if execution_provider is not None and outcome.placement != execution_provider:
+        return Judgement(
+            "fallback",
+            f"It ran, but on {outcome.placement}; {execution_provider} was asked for.",
+        )
+    if bundle.unjudged is not None:
+        if bundle.not_computed:
+            return Judgement("skip", f"The oracle does not compute this yet: {bundle.unjudged}")
+        if demands == "rejects":
+            return Judgement(
+                "accepted",
+                "It must be rejected and it ran; the specification gives it no values to compare"
+                f" with ({bundle.unjudged}).",
+            )
+        raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}")
+    errors, fault = _compare(bundle, outcome, TARGET_CLASSES[target_class])
+    if demands == "rejects":
+        right = fault is None
+        how = "its values were right all the same" if right else f"silently: {fault}"
+        return Judgement(
+            "accepted", f"It must be rejected and it ran; {how}.", errors, values_right=right
+        )
+    if fault is not None:
+        return Judgement("wrong", f"{fault[0].upper()}{fault[1:]}.", errors)
+    share = max((e.share for e in errors), default=0.0)
+    return Judgement("pass", f"Computed right; at most {share:.2g} of the error budget.", errors)
+
+
+def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
+    contract = case.contract
+    where = f"at {outcome.stage}"
+    if contract.demands == "computes":
+        asked = "is specified" if contract.basis == "specified" else "is asked for, not promised"
+        return Judgement("unsupported", f"Refused {where} with a message; the call {asked}.")
+    message = outcome.message.lower()
+    names_one = any(word.lower() in message for word in contract.mentions)
+    vague = not message.strip() or (bool(contract.mentions) and not names_one)
+    reason = f"Rejected {where}, as it may be" if contract.demands == "either" else (
+        f"Rejected {where}, as it must be"
+    )
+    if vague:
+        reason += f", but the message names none of: {', '.join(contract.mentions) or 'anything'}"
+    return Judgement("pass", reason + ".", vague=vague)
+
+
+def _compare(
+    bundle: Bundle, outcome: Ran, constant: float
+) -> tuple[tuple[Errors, ...], str | None]:
+    """Figures of every output of every step, and what is wrong with the worst one, if anything."""
+    found: list[Errors] = []
+    faults: list[str] = []
+    first, *others = outcome.runs
+    for step, (expected, files) in enumerate(zip(bundle.expected, first, strict=True)):
+        at = f" in call {step}" if len(bundle.expected) > 1 else ""
+        if set(files) != set(expected):
+            raise Unjudgeable(
+                f"the runner returned {', '.join(sorted(files)) or 'nothing'},"
+                f" the model has {', '.join(sorted(expected))}"
+            )
+        for name, want in expected.items():
+            raw = _read(files[name])
+            if any(_read(other[step][name]) != raw for other in others):
+                faults.append(f"two runs on the same input differ in {name}{at}")
+            dtype, got = _tensor(raw, files[name])
+            if dtype != want.dtype:
+                faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
+                continue
+            if got.shape != want.value.shape:
+                faults.append(f"{name}{at} has shape {got.shape}, not {want.value.shape}")
+                continue
+            figures = compare(name, step, got, want, constant)
+            if figures is not None:
+                found.append(figures)
+    worst = max(found, key=lambda e: e.share, default=None)
+    if worst is not None and not worst.share <= 1:
+        at = f" in call {worst.step}" if len(bundle.expected) > 1 else ""
+        faults.append(
+            f"{worst.output}{at} is {worst.got:.6g} at {list(worst.index)}, not {worst.want:.6g}"
+            f" ({worst.share:.3g} of the error budget)"
+        )
+    return tuple(found), "; ".join(faults) or None
+
+
+def compare(
+    output: str, step: int, got: Array, want: Expected, constant: float
+) -> Errors | None:
+    """The figures of one output of the right shape and dtype; None if it has no defined element.
+
+    NaN is equal to nothing. An infinity is right only where the oracle has the same one.
+    """
+    defined = ~np.isnan(want.unit)
+    compared = int(np.count_nonzero(defined))
+    if not compared:
+        return None
+    values = got.astype(np.float64)
+    with np.errstate(all="ignore"):
+        absolute = np.abs(values - want.value)
+        budget = constant * want.unit
+        share = absolute / budget
+    same = values == want.value
+    if not same.all():
+        absolute[np.isnan(absolute)] = _INF
+        share[np.isnan(share) & defined] = _INF
+    absolute[same] = 0.0
+    share[same] = 0.0
+    if compared < defined.size:
+        absolute[~defined] = -1.0
+        share[~defined] = -1.0
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    with np.errstate(all="ignore"):
+        relative = absolute / np.abs(want.value)
+    relative[~np.isfinite(relative) & (absolute <= 0)] = 0.0
+    worst_share = float(share[worst])
+    return Errors(
+        output=output,
+        step=step,
+        index=tuple(int(i) for i in worst),
+        got=float(values[worst]),
+        want=float(want.value[worst]),
+        absolute=float(absolute.max()),
+        relative=float(np.max(relative, where=defined, initial=0.0)),
+        budget=float(budget[worst]),
+        share=worst_share,
+        needed=worst_share * constant,
+        compared=compared,
+        undefined=int(defined.size) - compared,
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError as error:
+        raise Unjudgeable(f"the output file {path.name} cannot be read: {error.strerror}") from None
+
+
+def _tensor(raw: bytes, path: Path) -> tuple[str, Array]:
+    """dtype word and values of a tensor file."""
+    tensor = onnx.TensorProto()
+    try:
+        tensor.ParseFromString(raw)
+        values = numpy_helper.to_array(tensor)
+    except (DecodeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Unjudgeable(f"the output file {path.name} is not a whole tensor: {what}") from None
+    return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

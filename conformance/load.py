@@ -1,0 +1,430 @@
+"""YAML case files → cases; every error of a file at once, with file:line:column."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from conformance.case import Call, Case, Fields, Model, misfits
+from conformance.paths import shown
+from conformance.tensors import ShapeError, attributes_of, steps_of
+from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
+
+FORMAT: Final = "gqa-cases/1"
+
+_MAPS: Final = ("inputs", "outputs", "attributes")
+_LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
+_MARKER = re.compile(r"^format\s*:\s*[\"']?gqa-cases\b", re.MULTILINE)
+
+
+class Entry(Fields):
+    """One entry of a file: a case, or with a matrix several."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    """Lower-case words joined by `_`."""
+    matrix: Annotated[
+        dict[str, list[Any] | dict[str, Fields]] | None, Field(min_length=1)
+    ] = None
+    """Axes that multiply out: a field and its values, or an axis of your own whose values each
+    set several fields."""
+    exclude: tuple[dict[str, Any], ...] = ()
+    """Combinations to leave out: axis and value, all of which must hold."""
+
+
+class CaseFile(Model):
+    """A case file: one theme."""
+
+    format: Literal["gqa-cases/1"]
+    question: Annotated[str, Field(min_length=1)]
+    """What a user asks that this theme answers."""
+    tags: tuple[str, ...] = ()
+    """Tags of every case here."""
+    links: tuple[str, ...] = ()
+    """Links of every case here."""
+    defaults: Fields = Fields()
+    """What every entry starts from; an entry's own value replaces it."""
+    cases: Annotated[list[Entry], Field(min_length=1)]
+
+
+def is_case_file(path: Path) -> bool:
+    """Whether ``path`` says of itself that it holds cases (``format: gqa-cases/…``)."""
+    try:
+        with path.open("rb") as file:
+            return bool(_MARKER.search(file.read(1 << 16).decode("utf-8", "replace")))
+    except OSError:
+        return False
+
+
+def case_files(paths: Sequence[Path]) -> list[Path]:
+    """The case files that ``paths`` name: files as they are, folders searched for case files.
+
+    Raises :class:`InputError` for a path that is not there and a folder without any.
+    """
+    found: list[Path] = []
+    problems: list[Problem] = []
+    for path in paths:
+        if path.is_dir():
+            files = sorted(
+                file for ending in ("*.yaml", "*.yml") for file in path.rglob(ending) if is_case_file(file)
+            )
+            if not files:
+                problems.append(Problem(path, 0, 0, f"no case file (format: {FORMAT}) in this folder"))
+            found += files
+        elif path.is_file():
+            found.append(path)
+        else:
+            problems.append(Problem(path, 0, 0, "no such file or folder"))
+    if problems:
+        raise InputError(problems)
+    return list(dict.fromkeys(found))
+
+
+def load(paths: Sequence[Path]) -> list[Case]:
+    """All cases of the files and folders ``paths``, in the files' order.
+
+    Raises :class:`InputError` with every problem of every file.
+    """
+    cases: list[Case] = []
+    problems: list[Problem] = []
+    stems: dict[str, Path] = {}
+    for file in case_files(paths):
+        if (other := stems.setdefault(file.stem, file)) != file:
+            sentence = f"the theme '{file.stem}' is also that of {shown(other)}; ids would collide"
+            problems.append(Problem(file, 0, 0, sentence))
+            continue
+        try:
+            cases += load_file(file)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return cases
+
+
+def load_file(file: Path) -> list[Case]:
+    """The cases of one file. Raises :class:`InputError` with every problem in it."""
+    source = read_yaml(file)
+    if not isinstance(source.data, dict):
+        raise InputError([source.problem((), "a case file is a mapping of fields")])
+    try:
+        parsed = CaseFile.model_validate(source.data)
+    except ValidationError as error:
+        raise InputError([explain(source, detail) for detail in error.errors()]) from None
+    expander = _Expander(source, parsed)
+    cases = expander.expand()
+    if expander.problems:
+        raise InputError(expander.problems)
+    return cases
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a case file, for editors (``cases/schema.json``)."""
+    made = CaseFile.model_json_schema()
+    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    made["title"] = "GQA conformance cases"
+    fields = made["$defs"]["Fields"]["properties"]
+    compound = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Fields"}}
+    axes: dict[str, Any] = {
+        name: {"type": "array", "minItems": 1, "items": {**field, "description": ""}}
+        for name, field in fields.items()
+        if name in Call.model_fields and name not in _MAPS
+    }
+    made["$defs"]["Entry"]["properties"]["matrix"] = {
+        "description": Entry.model_fields["matrix"].description,
+        "type": "object",
+        "minProperties": 1,
+        "properties": axes,
+        "additionalProperties": compound,
+    }
+    for axis in axes.values():
+        axis["items"].pop("description")
+        axis["items"].pop("default", None)
+    return made
+
+
+class _Layer(NamedTuple):
+    """Fields that defaults, an entry or one value of an axis set, and where the file says so.
+
+    ``nested``: each field has its own place below ``at``; otherwise ``at`` is the value itself.
+    """
+
+    label: str
+    fields: dict[str, Any]
+    at: Key
+    nested: bool = True
+
+    def place(self, field: str) -> Key:
+        return (*self.at, field) if self.nested else self.at
+
+
+class _Expander:
+    """Multiplies the entries of one file out."""
+
+    def __init__(self, source: Source, parsed: CaseFile) -> None:
+        self.source = source
+        self.parsed = parsed
+        self.problems: list[Problem] = []
+        self.defaults = _Layer("", source.data.get("defaults") or {}, ("defaults",))
+
+    def note(self, path: Key, sentence: str, *, at_key: bool = False) -> None:
+        self.problems.append(self.source.problem(path, sentence, at_key=at_key))
+
+    def expand(self) -> list[Case]:
+        cases: list[Case] = []
+        names: dict[str, int] = {}
+        for index, entry in enumerate(self.parsed.cases):
+            path: Key = ("cases", index)
+            if entry.name in names:
+                line = self.source.values[("cases", names[entry.name], "name")][0]
+                self.note((*path, "name"), f"the name '{entry.name}' is taken on line {line}")
+                continue
+            names[entry.name] = index
+            cases += self.entry(path, entry)
+        return cases
+
+    def entry(self, path: Key, entry: Entry) -> Iterator[Case]:
+        raw = self.source.data["cases"][path[-1]]
+        before = len(self.problems)
+        axes = self.axes(path, entry)
+        if axes is None:
+            return
+        excludes = self.excludes(path, entry, axes)
+        used = [False] * len(excludes)
+        made: list[tuple[Case, object]] = []
+        own = {k: v for k, v in raw.items() if k not in ("name", "matrix", "exclude")}
+        for combination in itertools.product(*axes.values()):
+            labels = dict(zip(axes, (layer.label for layer in combination), strict=True))
+            hit = [i for i, e in enumerate(excludes) if all(labels[a] == v for a, v in e.items())]
+            for i in hit:
+                used[i] = True
+            if hit:
+                continue
+            layers = [self.defaults, _Layer("", own, path), *combination]
+            case = self.concrete(path, entry, labels, layers)
+            if case is not None:
+                made.append(case)
+        for i, was_used in enumerate(used):
+            if not was_used:
+                self.note((*path, "exclude", i), "excludes nothing")
+        if axes and not made and len(self.problems) == before:
+            self.note((*path, "matrix"), "the matrix comes out empty: all of it is excluded")
+        self.check_axes(path, made)
+        yield from (case for case, _ in made)
+
+    def axes(self, path: Key, entry: Entry) -> dict[str, list[_Layer]] | None:
+        """Each axis's values; None when the matrix is wrong."""
+        before = len(self.problems)
+        axes: dict[str, list[_Layer]] = {}
+        for axis, values in (entry.matrix or {}).items():
+            here: Key = (*path, "matrix", axis)
+            raw = self.source.data["cases"][path[-1]]["matrix"][axis]
+            head, _, tail = axis.partition(".")
+            is_field = axis in Call.model_fields and axis not in _MAPS
+            is_part = head in _MAPS and bool(tail)
+            if isinstance(values, dict):
+                if is_field or is_part:
+                    self.note(here, f"'{axis}' is a field: its values are a list", at_key=True)
+                if not values:
+                    self.note(here, "the axis has no values")
+                axes[axis] = [_Layer(label, raw[label] or {}, (*here, label)) for label in values]
+            elif not is_field and not is_part:
+                near = _nearest(axis, [name for name in Call.model_fields if name not in _MAPS])
+                self.note(
+                    here,
+                    f"'{axis}' is no field of a call{near}; an axis of your own maps each value's"
+                    " label to the fields it sets",
+                    at_key=True,
+                )
+            else:
+                if not raw:
+                    self.note(here, "the axis has no values")
+                axes[axis] = [
+                    _Layer(
+                        _label(value),
+                        {head: {tail: value}} if is_part else {axis: value},
+                        (*here, i),
+                        nested=False,
+                    )
+                    for i, value in enumerate(raw)
+                ]
+            labels: list[str] = []
+            for label, _, at, _ in axes.get(axis, []):
+                if label in labels:
+                    self.note(at, f"the value {label} stands twice in this axis; ids would collide")
+                labels.append(label)
+                if not _LABEL.fullmatch(label):
+                    self.note(
+                        at,
+                        f"'{label}' cannot stand in an id: give the axis a name of its own and map"
+                        " short labels to this value",
+                    )
+        return axes if len(self.problems) == before else None
+
+    def excludes(
+        self, path: Key, entry: Entry, axes: dict[str, list[_Layer]]
+    ) -> list[dict[str, str]]:
+        made: list[dict[str, str]] = []
+        for i, exclude in enumerate(entry.exclude):
+            here: Key = (*path, "exclude", i)
+            wanted: dict[str, str] = {}
+            for axis, value in exclude.items():
+                labels = [layer.label for layer in axes.get(axis, [])]
+                wanted[axis] = _label(value)
+                if axis not in axes:
+                    self.note((*here, axis), f"no axis '{axis}' in this matrix{_nearest(axis, axes)}")
+                elif wanted[axis] not in labels:
+                    self.note((*here, axis), f"'{axis}' has no value {value}: {', '.join(labels)}")
+            made.append(wanted)
+        known = [e for e in made if set(e) <= set(axes)]
+        return known if len(known) == len(made) else []
+
+    def concrete(
+        self, path: Key, entry: Entry, labels: dict[str, str], layers: list[_Layer]
+    ) -> tuple[Case, object] | None:
+        """The case and what its call comes down to, or None after noting what is wrong."""
+        merged: dict[str, Any] = {}
+        origin: dict[str, Key] = {}
+        for layer in layers:
+            for field, value in layer.fields.items():
+                origin[field] = layer.place(field)
+                if field in _MAPS and isinstance(value, dict):
+                    for name in value:
+                        place = layer.place(field)
+                        origin[f"{field}.{name}"] = (*place, name) if layer.nested else place
+                    merged[field] = {**merged.get(field, {}), **value}
+                else:
+                    merged[field] = value
+
+        def note(field: str, sentence: str) -> None:
+            at = origin.get(field) or origin.get(field.partition(".")[0]) or path
+            self.note(at, sentence)
+
+        try:
+            fields = Fields.model_validate(merged)
+        except ValidationError as error:
+            for detail in error.errors():
+                location = [str(part) for part in detail["loc"]]
+                where = origin.get(".".join(location[:2])) or origin.get(location[0]) or path
+                self.problems.append(explain(self.source, detail, (*where, *detail["loc"][1:])))
+            return None
+        if fields.contract is None:
+            note("contract", "no contract: say what is demanded, here or in defaults")
+            return None
+        call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
+        wrong = list(misfits(call, fields.contract.demands))
+        for field, sentence in wrong:
+            note(field, sentence)
+        if wrong:
+            return None
+        try:
+            steps = steps_of(call)
+        except ShapeError as error:
+            note(error.field, str(error))
+            return None
+        suffix = "[" + ",".join(f"{axis}={label}" for axis, label in labels.items()) + "]"
+        case = Case(
+            id=f"{self.source.file.stem}/{entry.name}{suffix if labels else ''}",
+            theme=self.source.file.stem,
+            name=entry.name,
+            axes=labels,
+            file=self.source.file,
+            line=self.source.values[path][0],
+            question=self.parsed.question.strip(),
+            call=call,
+            contract=fields.contract,
+            why=fields.why.strip(),
+            tags=tuple(dict.fromkeys((*self.parsed.tags, *fields.tags))),
+            links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
+            time_limit_seconds=fields.time_limit_seconds,
+        )
+        return case, (repr(steps), tuple(attributes_of(call).items()), call.seed, call.shared_buffer)
+
+    def check_axes(self, path: Key, made: list[tuple[Case, object]]) -> None:
+        """An axis must change the call: no two cases of an entry may come down to the same one."""
+        seen: dict[object, Case] = {}
+        reported: set[str] = set()
+        for case, call in made:
+            other = seen.setdefault(call, case)
+            if other is case:
+                continue
+            axis = next(a for a in case.axes if case.axes[a] != other.axes[a])
+            if axis not in reported:
+                reported.add(axis)
+                sentence = (
+                    f"the axis '{axis}' has no effect on the call: {other.label} and {case.label}"
+                    " are the same"
+                )
+                self.note((*path, "matrix", axis), sentence, at_key=True)
+
+
+def _label(value: object) -> str:
+    """How an axis's value stands in an id."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        return repr(value)
+    if isinstance(value, list):
+        return "+".join(map(_label, value))
+    return str(value)
+
+
+def _nearest(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, [str(k) for k in known], n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def explain(source: Source, detail: ErrorDetails, path: Key | None = None) -> Problem:
+    """pydantic's finding in our words, with what is allowed and the nearest right word."""
+    location = path if path is not None else tuple(detail["loc"])
+    kind, found = detail["type"], detail["input"]
+    word = detail["loc"][-1]
+    name = next((part for part in reversed(detail["loc"]) if isinstance(part, str)), "")
+    context = detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        fields = _fields_at(detail["loc"])
+        listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
+        sentence = f"unknown field '{word}'{_nearest(str(word), fields) or listed}"
+        return source.problem(location, sentence, at_key=True)
+    if kind == "missing":
+        return source.problem(location, f"the field '{word}' is missing")
+    if kind == "literal_error":
+        allowed = re.findall(r"'([^']*)'", context["expected"])
+        if word == "[key]":
+            name = str(found)
+        what = f"'{found}'" if word == "[key]" else f"{name}: found '{found}'"
+        listed = f", allowed: {', '.join(allowed)}" if allowed else f", allowed: {context['expected']}"
+        return source.problem(location, f"{what}{listed}{_nearest(str(found), allowed)}")
+    shown_value = repr(found) if not isinstance(found, dict | list) else f"a {type(found).__name__}"
+    message = detail["msg"][:1].lower() + detail["msg"][1:]
+    message = re.sub(r"^input should be ", "wanted ", message)
+    return source.problem(location, f"{name}: {message}, found {shown_value[:80]}")
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    """The fields that are known where ``location`` points to an unknown one."""
+    from conformance.case import Contract, InputOverride, OutputOverride, Values
+
+    above = location[:-1]
+    by_part: list[tuple[str, type[Model]]] = [
+        ("contract", Contract),
+        ("values", Values),
+        ("InputOverride", InputOverride),
+        ("OutputOverride", OutputOverride),
+        ("defaults", Fields),
+        ("matrix", Fields),
+        ("cases", Entry),
+    ]
+    for part, model in by_part:
+        if part in above:
+            return list(model.model_fields)
+    return list(CaseFile.model_fields)

@@ -1,0 +1,96 @@
+"""The signature of com.microsoft.GroupQueryAttention: one table, with the version that brought it.
+
+Source: the operator's schema in the ONNX Runtime wheels 1.20.0 to 1.31.1, read one by one
+(``onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()``). ``since`` is the
+first release, from 1.20 on, whose schema has the entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+DOMAIN: Final = "com.microsoft"
+OP_TYPE: Final = "GroupQueryAttention"
+OPSET_VERSION: Final = 1
+
+#: Type variables of the schema and the dtypes each may stand for.
+TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "T": ("float32", "float16", "bfloat16"),
+    "T_CACHE": ("float32", "float16", "bfloat16", "uint8", "int8", "float8e4m3fn"),
+    "T_KV_SCALE": ("float32",),
+    "M": ("int32",),
+    "int64": ("int64",),
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An input or output: ``type`` names an entry of :data:`TYPES`, ``rank`` its usual rank."""
+
+    name: str
+    type: str
+    rank: int
+    required: bool = False
+    since: str = "1.20"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute; ``default`` None means that the schema gives no default."""
+
+    name: str
+    kind: Literal["int", "float", "string"]
+    default: int | float | str | None = None
+    required: bool = False
+    since: str = "1.20"
+
+
+INPUTS: Final = (
+    Parameter("query", "T", 3, required=True),
+    Parameter("key", "T", 3),
+    Parameter("value", "T", 3),
+    Parameter("past_key", "T_CACHE", 4),
+    Parameter("past_value", "T_CACHE", 4),
+    Parameter("seqlens_k", "M", 1, required=True),
+    Parameter("total_sequence_length", "M", 0, required=True),
+    Parameter("cos_cache", "T", 2),
+    Parameter("sin_cache", "T", 2),
+    Parameter("position_ids", "int64", 2, since="1.22"),
+    Parameter("attention_bias", "T", 4, since="1.22"),
+    Parameter("head_sink", "T", 1, since="1.23"),
+    Parameter("k_scale", "T_KV_SCALE", 1, since="1.25"),
+    Parameter("v_scale", "T_KV_SCALE", 1, since="1.25"),
+    Parameter("q_norm_weight", "T", 1, since="1.28"),
+    Parameter("k_norm_weight", "T", 1, since="1.28"),
+)
+
+#: present_key and present_value are required by the schema before 1.27.
+OUTPUTS: Final = (
+    Parameter("output", "T", 3, required=True),
+    Parameter("present_key", "T_CACHE", 4),
+    Parameter("present_value", "T_CACHE", 4),
+    Parameter("output_qk", "T", 4, since="1.23"),
+)
+
+ATTRIBUTES: Final = (
+    Attribute("num_heads", "int", required=True),
+    Attribute("kv_num_heads", "int", required=True),
+    Attribute("scale", "float"),
+    Attribute("softcap", "float"),
+    Attribute("local_window_size", "int", -1),
+    Attribute("do_rotary", "int"),
+    Attribute("rotary_interleaved", "int"),
+    Attribute("smooth_softmax", "int", -1),
+    Attribute("qk_output", "int", 0, since="1.23"),
+    Attribute("k_quant_type", "string", "NONE", since="1.25"),
+    Attribute("v_quant_type", "string", "NONE", since="1.25"),
+    Attribute("kv_cache_bit_width", "int", since="1.25"),
+    Attribute("qk_norm_epsilon", "float", 1e-6, since="1.28"),
+    Attribute("sliding_window_cache", "int", 0, since="1.29"),
+    Attribute("causal", "int", 1, since="1.30"),
+)
+
+INPUT_NAMES: Final = tuple(parameter.name for parameter in INPUTS)
+OUTPUT_NAMES: Final = tuple(parameter.name for parameter in OUTPUTS)
+ATTRIBUTE_BY_NAME: Final = {attribute.name: attribute for attribute in ATTRIBUTES}

@@ -1,0 +1,390 @@
+"""A call's tensors: which inputs and outputs are connected, of which shape, dtype and values.
+
+This is the one place where the fields of a case become tensors; the model, the values, the oracle
+and ``gqa show`` all read it from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.case import Call, InputOverride, OutputOverride, State, Values
+from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
+
+#: A tensor is never larger than this many elements (256 MiB of float32): a case is a small thing.
+MAX_ELEMENTS: Final = 1 << 26
+
+_EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*(\d+))?")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of one call.
+
+    ``shape`` is None for what is not connected, and for outputs unless the graph is to declare it.
+    ``values`` None means: as this input's meaning asks (lengths, positions, cos and sin tables).
+    ``dims`` are the names that the graph gives to its dims, or None for a fixed one.
+    """
+
+    name: str
+    state: State
+    dtype: str
+    rank: int
+    shape: tuple[int, ...] | None = None
+    values: Values | None = None
+    data: object = None
+    dims: tuple[str | None, ...] = ()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the node has this input or output."""
+        return self.state == "connected"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call: its tensors in the order of the signature, and the lengths they stand for.
+
+    ``total_lengths`` are the tokens of each sequence after the call, ``new_tokens`` how many
+    key/value tokens it brings, ``carried`` whether its past is the present of the call before.
+    """
+
+    index: int
+    sequence_length: int
+    new_tokens: int
+    total_lengths: tuple[int, ...]
+    total_sequence_length: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    carried: bool
+
+    def input(self, name: str) -> Tensor:
+        """The input ``name``."""
+        return next(tensor for tensor in self.inputs if tensor.name == name)
+
+    @property
+    def connected_outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that the node has."""
+        return tuple(tensor.name for tensor in self.outputs if tensor.connected)
+
+
+class ShapeError(ValueError):
+    """A shape, or the numbers given for it, cannot be; ``field`` is where the case says so."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
+def attributes_of(call: Call) -> dict[str, int | float | str]:
+    """The node's attributes, in the order of the signature; what is left out is not there."""
+    made: dict[str, int | float | str | None] = {
+        "num_heads": call.num_heads,
+        "kv_num_heads": call.kv_num_heads,
+        "do_rotary": 1 if call.rotary != "none" else None,
+        "rotary_interleaved": 1 if call.rotary == "interleaved" else None,
+    }
+    for name in (
+        "scale",
+        "softcap",
+        "local_window_size",
+        "smooth_softmax",
+        "qk_output",
+        "k_quant_type",
+        "v_quant_type",
+        "kv_cache_bit_width",
+        "qk_norm_epsilon",
+        "sliding_window_cache",
+        "causal",
+    ):
+        made[name] = getattr(call, name)
+    made.update({str(name): value for name, value in call.attributes.items()})
+    return {
+        attribute.name: value
+        for attribute in ATTRIBUTES
+        if (value := made.get(attribute.name)) is not None
+    }
+
+
+def steps_of(call: Call) -> tuple[Step, ...]:
+    """The calls of a case, one unless it loops. Raises :class:`ShapeError`."""
+    steps: list[Step] = []
+    past = call.past_sequence_length
+    lengths: tuple[int, ...] | None = call.total_sequence_lengths
+    last_row = _rows_needed(call)
+    for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
+        new = _new_tokens(call, sequence_length)
+        if index == 0:
+            totals = lengths if lengths is not None else (past + new,) * call.batch_size
+        else:
+            totals = tuple(length + new for length in steps[-1].total_lengths)
+            past = steps[-1].total_sequence_length
+        total = max(totals, default=0)
+        steps.append(_step(call, index, sequence_length, new, past, totals, total, last_row))
+    return tuple(steps)
+
+
+def _new_tokens(call: Call, sequence_length: int) -> int:
+    if call.key_value in ("zero_length", "omitted"):
+        return 0
+    if call.kv_sequence_length is not None:
+        return call.kv_sequence_length
+    return sequence_length
+
+
+def _rows_needed(call: Call) -> int:
+    """Rows of the rotary tables: the capacity of the cache, or the tokens there are at the end."""
+    if call.rotary_cache_length is not None:
+        return call.rotary_cache_length
+    new = sum(_new_tokens(call, length) for length in call.loop or (call.sequence_length,))
+    longest = max(call.total_sequence_lengths or (0,))
+    return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, 1)
+
+
+def _step(
+    call: Call,
+    index: int,
+    sequence_length: int,
+    new: int,
+    past: int,
+    totals: tuple[int, ...],
+    total: int,
+    rotary_rows: int,
+) -> Step:
+    batch, heads, kv_heads, size = (
+        call.batch_size,
+        call.num_heads,
+        call.kv_num_heads,
+        call.head_size,
+    )
+    hidden, kv_hidden = heads * size, kv_heads * size
+    buffer = call.max_sequence_length if call.cache_kind == "static" else past
+    width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
+    rotary_half = (call.rotary_dim or size) // 2
+    separate = call.key_value in ("new", "zero_length", "zero_valued")
+    zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else None
+    bias_one_batch = call.attention_bias in ("one_batch", "one_batch_one_head")
+    bias_one_head = call.attention_bias in ("one_head", "one_batch_one_head")
+
+    made: dict[str, tuple[tuple[int, ...], tuple[str | None, ...], Values | None]] = {
+        "query": (
+            (batch, sequence_length, width),
+            ("batch_size", "sequence_length", None),
+            Values(low=-3.0, high=3.0),
+        ),
+        "seqlens_k": ((batch,), ("batch_size",), None),
+        "total_sequence_length": ((), (), None),
+    }
+    if separate:
+        shape = (batch, new, kv_hidden)
+        dims = ("batch_size", "kv_sequence_length", None)
+        made["key"] = made["value"] = (shape, dims, zeros or Values())
+    if call.cache_kind != "none":
+        assert buffer is not None
+        length = "max_sequence_length" if call.cache_kind == "static" else "past_sequence_length"
+        past_shape = (batch, kv_heads, buffer, size)
+        past_dims = ("batch_size", None, length, None)
+        made["past_key"] = made["past_value"] = (past_shape, past_dims, Values())
+    if call.rotary != "none":
+        made["cos_cache"] = made["sin_cache"] = (
+            (rotary_rows, rotary_half),
+            ("rotary_cache_length", None),
+            None,
+        )
+    if call.position_ids:
+        made["position_ids"] = ((batch, sequence_length), ("batch_size", "sequence_length"), None)
+    if call.attention_bias != "none":
+        made["attention_bias"] = (
+            (
+                1 if bias_one_batch else batch,
+                1 if bias_one_head else heads,
+                sequence_length,
+                total,
+            ),
+            (
+                None if bias_one_batch else "batch_size",
+                None,
+                "sequence_length",
+                "total_sequence_length",
+            ),
+            Values(low=-2.0, high=2.0),
+        )
+    if call.head_sink:
+        made["head_sink"] = ((heads,), (None,), Values(low=-1.0, high=2.0))
+
+    names = {
+        "batch_size": batch,
+        "sequence_length": sequence_length,
+        "kv_sequence_length": new,
+        "past_sequence_length": past,
+        "max_sequence_length": buffer or 0,
+        "total_sequence_length": total,
+        "num_heads": heads,
+        "kv_num_heads": kv_heads,
+        "head_size": size,
+        "hidden_size": hidden,
+        "kv_hidden_size": kv_hidden,
+    }
+    cache_dtype = call.cache_dtype or call.dtype
+    inputs = [_input(call, parameter, made, names, cache_dtype) for parameter in INPUTS]
+    outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
+    return Step(
+        index=index,
+        sequence_length=sequence_length,
+        new_tokens=new,
+        total_lengths=totals,
+        total_sequence_length=total,
+        inputs=_placed(inputs, "inputs"),
+        outputs=_placed(outputs, "outputs"),
+        carried=index > 0,
+    )
+
+
+def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
+    return {"T": call.dtype, "T_CACHE": cache_dtype, "T_KV_SCALE": "float32", "M": "int32"}.get(
+        parameter.type, parameter.type
+    )
+
+
+def _input(
+    call: Call,
+    parameter: Parameter,
+    made: Mapping[str, tuple[tuple[int, ...], tuple[str | None, ...], Values | None]],
+    names: Mapping[str, int],
+    cache_dtype: str,
+) -> tuple[Tensor, bool]:
+    """The input, and whether the case itself says its state."""
+    name = parameter.name
+    field = f"inputs.{name}"
+    said = call.inputs.get(name)  # type: ignore[call-overload]
+    dtype = _dtype(parameter, call, cache_dtype)
+    off = Tensor(name, "omitted", dtype, parameter.rank)
+    if isinstance(said, str):
+        said = InputOverride(state=said)
+    if said is None and name not in made:
+        return off, False
+    if said is not None and said.state != "connected":
+        return Tensor(name, said.state, dtype, parameter.rank), True
+    said = said or InputOverride()
+    shape, dims, values = made.get(name) or _default_shape(name, call, names)
+    if said.shape is not None:
+        shape = tuple(_dim(dim, names, field) for dim in said.shape)
+        dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
+    if said.data is not None:
+        given = _shape_of(said.data, field)
+        if said.shape is not None and given != shape:
+            raise ShapeError(field, f"data has the shape {given}, shape says {shape}")
+        if given != shape:
+            shape, dims = given, tuple(f"{name}_{axis}" for axis in range(len(given)))
+    elements = 1
+    for dim in shape:
+        elements *= dim
+    if elements > MAX_ELEMENTS:
+        raise ShapeError(field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements")
+    if call.dims == "static":
+        dims = (None,) * len(shape)
+    tensor = Tensor(
+        name, "connected", said.dtype or dtype, len(shape), shape, said.values or values, said.data, dims
+    )
+    return tensor, True
+
+
+def _default_shape(
+    name: str, call: Call, names: Mapping[str, int]
+) -> tuple[tuple[int, ...], tuple[str | None, ...], Values | None]:
+    """Shape of an input that only an override connects."""
+    kv_heads, size = call.kv_num_heads, call.head_size
+    if name in ("key", "value"):
+        shape: tuple[int, ...] = (call.batch_size, names["kv_sequence_length"], names["kv_hidden_size"])
+        return shape, ("batch_size", "kv_sequence_length", None), Values()
+    if name in ("past_key", "past_value"):
+        shape = (call.batch_size, kv_heads, names["past_sequence_length"], size)
+        return shape, ("batch_size", None, "past_sequence_length", None), Values()
+    if name in ("k_scale", "v_scale"):
+        kind = call.k_quant_type if name == "k_scale" else call.v_quant_type
+        shape = (1, kv_heads, 1, size) if kind == "PER_CHANNEL" else (1,)
+        return shape, (None,) * len(shape), Values(low=0.01, high=0.02)
+    if name in ("q_norm_weight", "k_norm_weight"):
+        return (size,), (None,), Values(low=0.5, high=1.5)
+    if name == "head_sink":
+        return (call.num_heads,), (None,), Values(low=-1.0, high=2.0)
+    if name == "attention_bias":
+        total = names["total_sequence_length"]
+        shape = (call.batch_size, call.num_heads, names["sequence_length"], total)
+        return (
+            shape,
+            ("batch_size", None, "sequence_length", "total_sequence_length"),
+            Values(low=-2.0, high=2.0),
+        )
+    if name == "position_ids":
+        shape = (call.batch_size, names["sequence_length"])
+        return shape, ("batch_size", "sequence_length"), None
+    return (_rows_needed(call), (call.rotary_dim or size) // 2), ("rotary_cache_length", None), None
+
+
+def _output(
+    call: Call, parameter: Parameter, names: Mapping[str, int], cache_dtype: str
+) -> tuple[Tensor, bool]:
+    name = parameter.name
+    dtype = _dtype(parameter, call, cache_dtype)
+    said = call.outputs.get(name)  # type: ignore[call-overload]
+    if isinstance(said, str):
+        said = OutputOverride(state=said)
+    if said is not None:
+        shape = None
+        if said.shape is not None:
+            shape = tuple(_dim(dim, names, f"outputs.{name}") for dim in said.shape)
+        return Tensor(name, said.state, dtype, parameter.rank, shape), True
+    wanted = {
+        "output": True,
+        "present_key": call.presents in ("both", "key_only"),
+        "present_value": call.presents in ("both", "value_only"),
+        "output_qk": bool(call.qk_output),
+    }[name]
+    return Tensor(name, "connected" if wanted else "omitted", dtype, parameter.rank), wanted
+
+
+def _placed(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...]:
+    """Ends the list before the unneeded rest; an `omitted` that the case asks for stays."""
+    last = max((i for i, (t, said) in enumerate(tensors) if said and t.state != "trailing"), default=-1)
+    placed = []
+    for index, (tensor, said) in enumerate(tensors):
+        if said and tensor.state == "trailing" and index < last:
+            raise ShapeError(
+                f"{field}.{tensor.name}",
+                f"{tensor.name} cannot be trailing: {tensors[last][0].name} comes after it",
+            )
+        state: State = tensor.state if index <= last else "trailing"
+        placed.append(
+            tensor if state == tensor.state else Tensor(tensor.name, state, tensor.dtype, tensor.rank)
+        )
+    return tuple(placed)
+
+
+def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
+    if isinstance(dim, str):
+        match = _EXPRESSION.fullmatch(dim.strip())
+        if not match or match[1] not in names:
+            known = ", ".join(names)
+            raise ShapeError(field, f"dim '{dim}' is not NAME, NAME+N, NAME-N or NAME*N of {known}")
+        value = names[match[1]]
+        operand = int(match[3] or 0)
+        dim = {None: value, "+": value + operand, "-": value - operand, "*": value * operand}[match[2]]
+    if dim < 0:
+        raise ShapeError(field, f"a dim cannot be negative, found {dim}")
+    return dim
+
+
+def _shape_of(data: object, field: str) -> tuple[int, ...]:
+    """Shape of nested lists of numbers; raises ShapeError where they are uneven."""
+    if not isinstance(data, list):
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            raise ShapeError(field, f"data holds numbers, found {data!r}")
+        return ()
+    inner = {_shape_of(item, field) for item in data}
+    if len(inner) > 1:
+        raise ShapeError(field, "data is uneven: its rows have different shapes")
+    return (len(data), *(inner.pop() if inner else ()))

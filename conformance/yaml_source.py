@@ -1,0 +1,170 @@
+"""YAML with the position of everything: data, and for each path in it the line and column.
+
+Loaded safely: plain data only, aliases counted as what they expand to, nesting bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from conformance.paths import shown
+
+MAX_BYTES: Final = 4 << 20
+MAX_DEPTH: Final = 40
+MAX_NODES: Final = 200_000
+
+Key = tuple[str | int, ...]
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing wrong in a file, as ``file:line:column: sentence``; line 0 means the file itself."""
+
+    file: Path
+    line: int
+    column: int
+    sentence: str
+
+    def __str__(self) -> str:
+        place = f":{self.line}:{self.column}" if self.line else ""
+        return f"{shown(self.file)}{place}: {self.sentence}"
+
+
+class InputError(Exception):
+    """The user's files are wrong; ``problems`` are all that was found, in the files' order."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = sorted(set(problems))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+@dataclass
+class Source:
+    """A YAML file's data and positions. ``keys`` point at a key, ``values`` at its value."""
+
+    file: Path
+    data: Any = None
+    keys: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    values: dict[Key, tuple[int, int]] = field(default_factory=dict)
+
+    def problem(self, path: Key, sentence: str, *, at_key: bool = False) -> Problem:
+        """``sentence`` at ``path``, or at the nearest thing above it that the file has.
+
+        Parts of ``path`` that the file does not know (names of alternatives, as pydantic gives
+        them) are passed over.
+        """
+        known: Key = ()
+        for part in path:
+            if (*known, part) in self.values:
+                known = (*known, part)
+        table = self.keys if at_key and known in self.keys else self.values
+        line, column = table.get(known, (1, 1))
+        return Problem(self.file, line, column, sentence)
+
+
+def read_yaml(file: Path) -> Source:
+    """Reads ``file``; raises :class:`InputError` for anything that is not plain, small YAML."""
+    source = Source(file)
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise InputError([Problem(file, 0, 0, f"cannot be read: {error.strerror}")]) from None
+    if len(raw) > MAX_BYTES:
+        raise InputError([Problem(file, 0, 0, f"larger than {MAX_BYTES >> 20} MiB")])
+    try:
+        text = raw.decode("utf-8-sig")
+        _check_depth(source, text)
+        root = yaml.compose(text, Loader=_LOADER)
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise InputError([Problem(file, line, 1, "is not UTF-8 text")]) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = " ".join(filter(None, (error.context, error.problem)))
+        raise InputError([Problem(file, line, column, f"bad YAML: {what}")]) from None
+    except yaml.YAMLError as error:
+        raise InputError([Problem(file, 1, 1, f"bad YAML: {error}".splitlines()[0])]) from None
+    if root is None:
+        raise InputError([Problem(file, 0, 0, "is empty")])
+    walk = _Walk(source)
+    source.data = walk.convert(root, (), ())
+    if walk.problems:
+        raise InputError(walk.problems)
+    return source
+
+
+def _check_depth(source: Source, text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            sentence = f"nested more than {MAX_DEPTH} deep"
+            raise InputError([Problem(source.file, mark.line + 1, mark.column + 1, sentence)])
+
+
+class _Walk:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.problems: list[Problem] = []
+        self.nodes = 0
+        self.scalars = yaml.constructor.SafeConstructor()
+
+    def note(self, node: yaml.Node, sentence: str) -> None:
+        mark = node.start_mark
+        self.problems.append(Problem(self.source.file, mark.line + 1, mark.column + 1, sentence))
+
+    def convert(self, node: yaml.Node, path: Key, above: tuple[int, ...]) -> Any:
+        """Python data of ``node``. ``above`` are the nodes it lies in: an alias may not be one."""
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            self.note(node, f"expands to more than {MAX_NODES} values")
+            raise InputError(self.problems)
+        self.source.values[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        if id(node) in above:
+            self.note(node, "an alias refers to what it is part of")
+            return None
+        inside = (*above, id(node))
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                self.convert(item, (*path, i), inside) for i, item in enumerate(node.value)
+            ]
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path, inside)
+        try:
+            return self.scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError, OverflowError) as error:
+            self.note(node, f"bad YAML: {getattr(error, 'problem', None) or error}")
+            return None
+
+    def mapping(self, node: yaml.MappingNode, path: Key, inside: tuple[int, ...]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        first: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                self.note(key_node, "merge keys (<<) are not used here; write the fields out")
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.note(key_node, "a key is a word, not a list or mapping")
+                continue
+            key = key_node.value
+            if key in made:
+                self.note(key_node, f"'{key}' stands here twice; the first is on line {first[key]}")
+                continue
+            first[key] = key_node.start_mark.line + 1
+            self.source.keys[(*path, key)] = (
+                key_node.start_mark.line + 1,
+                key_node.start_mark.column + 1,
+            )
+            made[key] = self.convert(value_node, (*path, key), inside)
+        return made
