@@ -31,13 +31,13 @@ import numpy as np
 import platformdirs
 from onnx import numpy_helper
 
-from conformance.case import Call
-from conformance.dtypes import NUMPY
+from conformance.call import Call
 from conformance.model import build_model
 from conformance.oracle import NotComputed, OracleError, Reference, reference
 from conformance.paths import PACKAGE
+from conformance.protocol import Step as StepPlan
 from conformance.tensors import Step, attributes_of, steps_of
-from conformance.tolerance import error_units
+from conformance.tolerance import budgets
 from conformance.values import draw_inputs
 
 CACHE_VARIABLE: Final = "GQA_CACHE"
@@ -45,7 +45,7 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 #: What a bundle's content depends on, beside the call.
 _SOURCES: Final = (
     "bundle.py",
-    "case.py",
+    "call.py",
     "dtypes.py",
     "model.py",
     "signature.py",
@@ -76,15 +76,6 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One call of a bundle, in the words of the runner protocol."""
-
-    files: dict[str, str]
-    carry: dict[str, str]
-    share: dict[str, str]
-
-
-@dataclass(frozen=True)
 class Bundle:
     """A verified bundle.
 
@@ -94,7 +85,7 @@ class Bundle:
     """
 
     path: Path
-    steps: tuple[Plan, ...]
+    steps: tuple[StepPlan, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
     not_computed: bool
@@ -187,7 +178,7 @@ def write_bundle(call: Call, folder: Path) -> None:
         except OracleError as error:
             unjudged, not_computed = str(error), isinstance(error, NotComputed)
             continue
-        units = error_units(references, carried_units)
+        units = budgets(references)
         for position, name in enumerate(step.connected_outputs):
             expected = references[name]
             rounded = _rounded(expected)
@@ -199,7 +190,7 @@ def write_bundle(call: Call, folder: Path) -> None:
                     "step": step.index,
                     "output": name,
                     "shape": list(expected.value.shape),
-                    "dtype": str(expected.dtype),
+                    "dtype": expected.dtype.name,
                     "offset": len(oracle) // 8,
                 }
             )
@@ -275,7 +266,7 @@ def _open(place: Path) -> Bundle | None:
             )
         return Bundle(
             place,
-            tuple(Plan(**step) for step in manifest["steps"]),
+            tuple(StepPlan(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
             manifest["not_computed"],

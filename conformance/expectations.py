@@ -13,7 +13,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationError, field_validator
 
-from conformance.case import Case, Model
+from conformance.call import Model
+from conformance.case import Case
 from conformance.judge import Verdict
 from conformance.load import explain
 from conformance.yaml_source import InputError, Problem, read_yaml
@@ -94,7 +95,10 @@ def load_expectations(file: Path) -> list[Expectation]:
     try:
         parsed = ExpectationFile.model_validate(source.data)
     except ValidationError as error:
-        raise InputError([explain(source, detail) for detail in error.errors()]) from None
+        known = (ExpectationFile.model_fields, Known.model_fields)
+        raise InputError(
+            [explain(source, d, fields=list(known[len(d["loc"]) > 2])) for d in error.errors()]
+        ) from None
     return [
         Expectation(known, file, source.values[("expectations", i)][0])
         for i, known in enumerate(parsed.expectations)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from conformance.bundle import Bundle, Expected
 from conformance.case import Case
 from conformance.dtypes import WORD_OF_ONNX
 from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
-from conformance.tolerance import TARGET_CLASSES
+from conformance.tolerance import CONSTANTS, TargetClass
 
 Verdict = Literal[
     "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass", "skip"
@@ -79,7 +79,7 @@ def judge(
     outcome: Outcome,
     *,
     execution_provider: str | None,
-    target_class: str,
+    target_class: TargetClass,
 ) -> Judgement:
     """The verdict on ``outcome``.
 
@@ -113,7 +113,7 @@ def judge(
                 f" with ({bundle.unjudged}).",
             )
         raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}")
-    errors, fault = _compare(bundle, outcome, TARGET_CLASSES[target_class])
+    errors, fault = _compare(bundle, outcome, CONSTANTS[target_class])
     if demands == "rejects":
         right = fault is None
         how = "its values were right all the same" if right else f"silently: {fault}"
@@ -161,7 +161,7 @@ def _compare(
             raw = _read(files[name])
             if any(_read(other[step][name]) != raw for other in others):
                 faults.append(f"two runs on the same input differ in {name}{at}")
-            dtype, got = _tensor(raw, files[name])
+            dtype, got = _tensor(raw, name)
             if dtype != want.dtype:
                 faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
                 continue
@@ -227,15 +227,15 @@ def compare(
     )
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str) -> bytes:
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read()
     except OSError as error:
-        raise Unjudgeable(f"the output file {path.name} cannot be read: {error.strerror}") from None
+        raise Unjudgeable(f"the output file {os.path.basename(path)} cannot be read: {error.strerror}") from None
 
 
-def _tensor(raw: bytes, path: Path) -> tuple[str, Array]:
+def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
     """dtype word and values of a tensor file."""
     tensor = onnx.TensorProto()
     try:
@@ -243,5 +243,5 @@ def _tensor(raw: bytes, path: Path) -> tuple[str, Array]:
         values = numpy_helper.to_array(tensor)
     except (DecodeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Unjudgeable(f"the output file {path.name} is not a whole tensor: {what}") from None
+        raise Unjudgeable(f"the file of {name} is not a whole tensor: {what}") from None
     return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

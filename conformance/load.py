@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from conformance.case import Call, Case, Fields, Model, misfits
+from conformance.call import Call, InputOverride, Model, OutputOverride, Values
+from conformance.case import Case, Contract, Fields, misfits
 from conformance.paths import shown
 from conformance.tensors import ShapeError, attributes_of, steps_of
 from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
@@ -339,6 +340,7 @@ class _Expander:
             line=self.source.values[path][0],
             question=self.parsed.question.strip(),
             call=call,
+            steps=steps,
             contract=fields.contract,
             why=fields.why.strip(),
             tags=tuple(dict.fromkeys((*self.parsed.tags, *fields.tags))),
@@ -383,15 +385,24 @@ def _nearest(word: str, known: Any) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def explain(source: Source, detail: ErrorDetails, path: Key | None = None) -> Problem:
-    """pydantic's finding in our words, with what is allowed and the nearest right word."""
+def explain(
+    source: Source,
+    detail: ErrorDetails,
+    path: Key | None = None,
+    fields: Sequence[str] | None = None,
+) -> Problem:
+    """pydantic's finding in our words, with what is allowed and the nearest right word.
+
+    ``path`` is the place in the file where it is not the finding's own; ``fields`` the names known
+    where an unknown one was found, if the file is no case file.
+    """
     location = path if path is not None else tuple(detail["loc"])
     kind, found = detail["type"], detail["input"]
     word = detail["loc"][-1]
     name = next((part for part in reversed(detail["loc"]) if isinstance(part, str)), "")
     context = detail.get("ctx", {})
     if kind == "extra_forbidden":
-        fields = _fields_at(detail["loc"])
+        fields = fields if fields is not None else _fields_at(detail["loc"])
         listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
         sentence = f"unknown field '{word}'{_nearest(str(word), fields) or listed}"
         return source.problem(location, sentence, at_key=True)
@@ -412,8 +423,6 @@ def explain(source: Source, detail: ErrorDetails, path: Key | None = None) -> Pr
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     """The fields that are known where ``location`` points to an unknown one."""
-    from conformance.case import Contract, InputOverride, OutputOverride, Values
-
     above = location[:-1]
     by_part: list[tuple[str, type[Model]]] = [
         ("contract", Contract),

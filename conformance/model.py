@@ -8,7 +8,7 @@ from typing import Final
 import onnx
 from onnx import helper
 
-from conformance.case import Call
+from conformance.call import Call
 from conformance.dtypes import ONNX
 from conformance.signature import DOMAIN, OP_TYPE, OPSET_VERSION
 from conformance.tensors import Step, Tensor, attributes_of

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.case import Call, InputOverride, OutputOverride, State, Values
+from conformance.call import Call, InputOverride, OutputOverride, State, Values
 from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
 
 #: A tensor is never larger than this many elements (256 MiB of float32): a case is a small thing.

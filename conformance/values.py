@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from conformance.case import Call, Values
+from conformance.call import Call, Values
 from conformance.dtypes import NUMPY
 from conformance.tensors import Step, Tensor
 

@@ -1,0 +1,175 @@
+"""One call of the operator, or a loop of calls, as a case file writes it: every field an axis."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Strict
+
+from conformance.dtypes import DType, FloatType
+
+Int = Annotated[int, Strict()]
+Length = Annotated[int, Strict(), Field(ge=0)]
+Count = Annotated[int, Strict(), Field(ge=1)]
+Number = Annotated[float, Strict()]
+Flag = Annotated[bool, Strict()]
+Scalar = Int | Number | str
+
+State = Literal["connected", "omitted", "trailing"]
+InputName = Literal[
+    "query",
+    "key",
+    "value",
+    "past_key",
+    "past_value",
+    "seqlens_k",
+    "total_sequence_length",
+    "cos_cache",
+    "sin_cache",
+    "position_ids",
+    "attention_bias",
+    "head_sink",
+    "k_scale",
+    "v_scale",
+    "q_norm_weight",
+    "k_norm_weight",
+]
+OutputName = Literal["output", "present_key", "present_value", "output_qk"]
+AttributeName = Literal[
+    "num_heads",
+    "kv_num_heads",
+    "scale",
+    "softcap",
+    "local_window_size",
+    "do_rotary",
+    "rotary_interleaved",
+    "smooth_softmax",
+    "qk_output",
+    "k_quant_type",
+    "v_quant_type",
+    "kv_cache_bit_width",
+    "qk_norm_epsilon",
+    "sliding_window_cache",
+    "causal",
+]
+
+
+class Model(BaseModel):
+    """Frozen, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Values(Model):
+    """How an input's numbers are drawn."""
+
+    kind: Literal["uniform", "constant"] = "uniform"
+    low: Number = -1.0
+    """Lower end of `uniform`."""
+    high: Number = 1.0
+    """Upper end of `uniform`."""
+    value: Number = 0.0
+    """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
+
+
+class InputOverride(Model):
+    """One input, written by hand: whatever is not said stays as the case's fields make it."""
+
+    state: State = "connected"
+    """`omitted`: an empty name in the node's list; `trailing`: the list ends before it."""
+    shape: tuple[Int | str, ...] | None = None
+    """Dims: numbers, or a field's name with an offset or factor (`sequence_length+1`)."""
+    dtype: DType | None = None
+    values: Values | None = None
+    data: Scalar | list[object] | None = None
+    """The numbers themselves, nested as the shape is; the shape follows from them."""
+
+
+class OutputOverride(Model):
+    """One output, written by hand."""
+
+    state: State = "connected"
+    shape: tuple[Int | str, ...] | None = None
+    """The shape that the graph declares; without it only the rank is declared."""
+
+
+class Call(Model):
+    """One call, or a loop of calls, of the operator. Every field can be an axis of a matrix."""
+
+    dtype: FloatType = "float32"
+    """Storage type of query, key, value and, unless `cache_dtype` says otherwise, the cache."""
+    cache_dtype: Literal["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn"] | None = (
+        None
+    )
+    """Storage type of past and present, where it differs (quantised caches)."""
+    batch_size: Count = 1
+    sequence_length: Length = 1
+    """Number of query tokens."""
+    kv_sequence_length: Length | None = None
+    """Number of new key/value tokens, where it differs from `sequence_length`."""
+    past_sequence_length: Length = 0
+    """Number of tokens in the cache (of the longest sequence)."""
+    cache: Literal["none", "concatenated", "static"] | None = None
+    """`concatenated`: past holds just the past tokens. `static`: a buffer of `max_sequence_length`.
+    Default: none without past tokens, else concatenated, or static if max_sequence_length is given."""
+    max_sequence_length: Count | None = None
+    """Capacity of a static cache."""
+    shared_buffer: Flag = False
+    """Past and present are the same memory (static cache only)."""
+    num_heads: Count = 4
+    kv_num_heads: Count = 2
+    head_size: Count = 16
+    key_value: Literal["new", "packed", "zero_length", "zero_valued", "omitted"] = "new"
+    """`new`: key and value of the new tokens. `packed`: they are part of query. `zero_length`: given
+    with length 0. `zero_valued`: all zeros. `omitted`: empty names, and query is just the query."""
+    total_sequence_lengths: tuple[Length, ...] | None = None
+    """Tokens of each sequence, past and new, where they differ from one another (ragged batch)."""
+    presents: Literal["both", "none", "key_only", "value_only"] = "both"
+    """Which of present_key and present_value are connected."""
+    dims: Literal["symbolic", "static"] = "symbolic"
+    """How the graph declares its inputs' batch and sequence dims."""
+    loop: Annotated[tuple[Count, ...], Field(min_length=2)] | None = None
+    """A loop of calls: the sequence_length of each. Each call's past is the present before it."""
+
+    rotary: Literal["none", "half_split", "interleaved"] = "none"
+    rotary_dim: Count | None = None
+    """Rotated elements of a head, where fewer than `head_size`."""
+    rotary_cache_length: Count | None = None
+    """Rows of cos_cache and sin_cache; default: as many as the call needs."""
+    position_ids: Flag = False
+    """Connect position_ids, with the positions that the operator would take anyway."""
+    attention_bias: Literal["none", "full", "one_batch", "one_head", "one_batch_one_head"] = "none"
+    """Connect attention_bias; `one_…`: that dim is 1 and broadcasts."""
+    head_sink: Flag = False
+    """Connect head_sink."""
+
+    scale: Number | None = None
+    softcap: Number | None = None
+    local_window_size: Int | None = None
+    smooth_softmax: Int | None = None
+    causal: Int | None = None
+    qk_output: Int | None = None
+    k_quant_type: Literal["NONE", "PER_TENSOR", "PER_CHANNEL"] | None = None
+    v_quant_type: Literal["NONE", "PER_TENSOR", "PER_CHANNEL"] | None = None
+    kv_cache_bit_width: Int | None = None
+    qk_norm_epsilon: Number | None = None
+    sliding_window_cache: Int | None = None
+
+    attributes: dict[AttributeName, Scalar | None] = {}
+    """Attributes written raw, whatever the fields above make of them; null leaves one out."""
+    inputs: dict[InputName, State | InputOverride] = {}
+    """Inputs written by hand: a state, or what differs."""
+    outputs: dict[OutputName, State | OutputOverride] = {}
+    """Outputs written by hand: a state, or what differs."""
+
+    seed: Length = 0
+    """Another seed draws other numbers."""
+
+    @property
+    def cache_kind(self) -> str:
+        """``cache`` with its default filled in."""
+        if self.cache is not None:
+            return self.cache
+        if self.max_sequence_length is not None:
+            return "static"
+        return "concatenated" if self.past_sequence_length or self.loop else "none"

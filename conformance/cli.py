@@ -1,0 +1,515 @@
+"""The command ``gqa``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from conformance import __version__
+from conformance.bundle import BundleError, cache_root, cache_size, clear_cache
+from conformance.case import Case
+from conformance.corpus import Corpus, NothingMeant, find, names_of
+from conformance.harness import Limits, RunnerFailed
+from conformance.results import (
+    VERDICTS,
+    CaseRecord,
+    Infrastructure,
+    ResultRecord,
+    ResultsError,
+    Verdict,
+    Writer,
+    read,
+)
+from conformance.run import Plan, Ready, Record, TargetRun, case_record, header, plans
+from conformance.selection import SelectionError, compile_expression
+from conformance.targets import TargetError, built_in, targets_for
+from conformance.yaml_source import InputError
+
+ALL_AS_EXPECTED: Final = 0
+UNEXPECTED: Final = 1
+BAD_INPUT: Final = 2
+INFRASTRUCTURE: Final = 3
+INTERRUPTED: Final = 130
+
+#: Each verdict's colour and sign in the terminal.
+STYLES: Final[dict[Verdict, tuple[str, str]]] = {
+    "crash": ("bold magenta", "☠"),
+    "timeout": ("bold magenta", "⧗"),
+    "wrong": ("bold red", "✗"),
+    "accepted": ("red", "!"),
+    "fallback": ("yellow", "↷"),
+    "unsupported": ("yellow", "○"),
+    "pass": ("green", "✓"),
+    "skip": ("dim", "–"),
+}
+
+_PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
+_EXPRESSION = click.option(
+    "-k", "expression", default="", metavar="EXPR", help="Only cases that match, as in pytest."
+)
+_ORT_PYTHON = click.option(
+    "--ort-python",
+    metavar="PYTHON",
+    help="The interpreter whose onnxruntime is meant by cpu and cuda; this one's by default.",
+)
+
+
+def main() -> NoReturn:
+    """The entry point: runs the command and exits with its status, never with a traceback."""
+    # A terminal's Ctrl-C, a CI's SIGTERM and a closed pipe end a run in the same orderly way.
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        status = gqa.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("Interrupted.")
+        status = INTERRUPTED
+    except InputError as error:
+        for problem in error.problems:
+            _say(str(problem))
+        status = BAD_INPUT
+    except (NothingMeant, SelectionError, TargetError) as error:
+        _say(str(error))
+        status = BAD_INPUT
+    except (ResultsError, BundleError) as error:
+        _say(str(error))
+        status = INFRASTRUCTURE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = ALL_AS_EXPECTED
+    raise SystemExit(status)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gqa-conformance", message="%(prog)s %(version)s")
+def gqa() -> None:
+    """Conformance of com.microsoft.GroupQueryAttention: which runtime gets which call right."""
+
+
+@gqa.command()
+@_PATHS
+@click.option("--ep", "eps", multiple=True, metavar="TARGET", help="cpu, cuda or exec:PATH; repeat.")
+@_EXPRESSION
+@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@_ORT_PYTHON
+def run(
+    paths: Sequence[str],
+    eps: Sequence[str],
+    expression: str,
+    jobs: int,
+    results: Path | None,
+    html: Path | None,
+    ort_python: str | None,
+) -> int:
+    """Run cases on targets, judge them, and say what is unexpected.
+
+    PATH is a case file or folder, FILE.yaml::name[…] or a case id; default: the shipped corpus.
+
+    \b
+    Exit status: 0 all as expected   1 something unexpected
+                 2 bad input         3 infrastructure
+    """
+    corpus = find(paths)
+    targets = targets_for(eps or ("cpu",), ort_python)
+    matches = compile_expression(expression)
+    named = {case.id for case in corpus.named}
+    planned = plans(
+        corpus.loaded,
+        targets,
+        selected=lambda case, target: case.id in named and matches(names_of(case, target.ep)),
+        whole_corpus=corpus.whole,
+    )
+    if not any(plan.cases for plan in planned):
+        raise SelectionError(f"-k '{expression}' selects none of {len(named)} cases.")
+    if html is not None:
+        _check_writable(html)
+    selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
+    with contextlib.ExitStack() as stack:
+        if results is None and html is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
+            kept = Path(folder) / "results.jsonl"
+        else:
+            kept = results
+        show = Show(Console(), Console(stderr=True))
+        carried = _carry_out(planned, jobs, kept, selection, show)
+        if results is not None and carried.writing is None:
+            show.out.print(f"Results: {results}", highlight=False, soft_wrap=True)
+        if html is not None and kept is not None and carried.writing is None:
+            _write_report([kept], html)
+            show.out.print(f"Report:  {html}", highlight=False, soft_wrap=True)
+    return carried.status()
+
+
+def _check_writable(path: Path) -> None:
+    """Says at once, not after the run, that a report cannot be written."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise ResultsError(f"Cannot write the report to {path}: there is no folder {folder}.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ResultsError(f"Cannot write the report to {path}: permission denied.")
+
+
+class Carried:
+    """What came of a run so far."""
+
+    def __init__(self) -> None:
+        self.results: list[tuple[Case, ResultRecord]] = []
+        self.troubles: list[Infrastructure] = []
+        self.untried: list[str] = []
+        self.writing: ResultsError | None = None
+        self.interrupted = False
+
+    def status(self) -> int:
+        """The exit status of ``gqa run``."""
+        if self.interrupted:
+            return INTERRUPTED
+        if self.troubles or self.untried or self.writing:
+            return INFRASTRUCTURE
+        return UNEXPECTED if any(r.unexpected for _, r in self.results) else ALL_AS_EXPECTED
+
+
+def _carry_out(
+    planned: Sequence[Plan], jobs: int, results: Path | None, selection: str, show: Show
+) -> Carried:
+    """Runs every plan, writes the results file as it goes, and tells the terminal."""
+    carried = Carried()
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(TargetRun(plan, jobs, Limits())) for plan in planned]
+        try:
+            readies = [run.ready for run in runs]
+            for ready in readies:
+                show.target(ready)
+            writer = None
+            if results is not None:
+                writer = stack.enter_context(Writer(results, header(planned, readies, selection)))
+            keep = _Keeper(writer, carried)
+            with show.progress(sum(len(plan.cases) for plan in planned)) as advance:
+                for run in runs:
+                    _run_one_target(run, keep, carried, advance)
+            carried.writing = keep.finish(complete=True)
+        except KeyboardInterrupt:
+            carried.interrupted = True
+        except ResultsError as error:
+            carried.writing = error
+    show.summary(carried)
+    return carried
+
+
+def _run_one_target(
+    run: TargetRun, keep: _Keeper, carried: Carried, advance: Callable[[Case, Record], None]
+) -> None:
+    ready = run.ready
+    tried = 0
+    if ready.broken:
+        reason = ready.unavailable or "it did not start"
+        keep.trouble(Infrastructure(target=ready.name, message=reason, fix=ready.fix))
+        for case in run.plan.cases:
+            keep.case(case_record(case))
+        return
+    try:
+        for case, record in run.run():
+            keep.case(case_record(case))
+            if isinstance(record, ResultRecord):
+                carried.results.append((case, record))
+                keep.result(record)
+                tried += record.outcome in ("ran", "rejected", "crashed", "timed_out")
+            else:
+                keep.trouble(record)
+            advance(case, record)
+    except RunnerFailed as error:
+        keep.trouble(Infrastructure(target=ready.name, message=error.sentence, fix=error.fix))
+    except BundleError as error:
+        keep.trouble(Infrastructure(target=ready.name, message=str(error)))
+    if not tried and run.plan.cases:
+        carried.untried.append(ready.name)
+
+
+class _Keeper:
+    """Writes to the results file, if there is one, and goes on when that fails."""
+
+    def __init__(self, writer: Writer | None, carried: Carried) -> None:
+        self._writer = writer
+        self._carried = carried
+        self._seen: set[str] = set()
+
+    def case(self, record: CaseRecord) -> None:
+        if record.id not in self._seen:
+            self._seen.add(record.id)
+            self._try(lambda writer: writer.case(record))
+
+    def result(self, record: ResultRecord) -> None:
+        self._try(lambda writer: writer.result(record))
+
+    def trouble(self, record: Infrastructure) -> None:
+        self._carried.troubles.append(record)
+        self._try(lambda writer: writer.infrastructure(record))
+
+    def finish(self, *, complete: bool) -> ResultsError | None:
+        self._try(lambda writer: writer.finish(complete))
+        return self._carried.writing
+
+    def _try(self, write: Callable[[Writer], None]) -> None:
+        if self._writer is None or self._carried.writing is not None:
+            return
+        try:
+            write(self._writer)
+        except ResultsError as error:
+            self._carried.writing = error
+
+
+class Show:
+    """The terminal: what stands on it while a run goes and when it is over."""
+
+    def __init__(self, out: Console, err: Console) -> None:
+        self.out = out
+        self.err = err
+
+    def target(self, ready: Ready) -> None:
+        """One line on what a target is."""
+        if ready.described is None:
+            text = f"{ready.name}: {ready.unavailable}"
+            if ready.fix:
+                text += f"\n  mend it with: {ready.fix}"
+        else:
+            text = f"{ready.name}: {ready.described.runtime} {ready.described.version}"
+            text += f" on {ready.described.device}"
+        self.out.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
+        """A live bar on a terminal; elsewhere a plain line for every tenth of the work."""
+        counts: Counter[str] = Counter()
+
+        def summary() -> str:
+            return ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v]) or "starting"
+
+        if not self.err.is_terminal:
+            done = 0
+
+            def line(case: Case, record: Record) -> None:
+                nonlocal done
+                done += 1
+                counts[record.verdict if isinstance(record, ResultRecord) else "trouble"] += 1
+                if done == total or done * 10 // total != (done - 1) * 10 // total:
+                    text = f"{done}/{total}  {summary()}"
+                    self.err.print(text, markup=False, highlight=False)
+
+            yield line
+            return
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.description}", markup=False),
+        )
+        with Progress(*columns, console=self.err, transient=True, refresh_per_second=8) as bar:
+            task = bar.add_task("starting", total=total)
+
+            def step(case: Case, record: Record) -> None:
+                counts[record.verdict if isinstance(record, ResultRecord) else "trouble"] += 1
+                bar.update(task, advance=1, description=summary())
+
+            yield step
+
+    def summary(self, carried: Carried) -> None:
+        """Verdicts by theme, then what is unexpected, then what did not work."""
+        from conformance.report.terminal import tell
+
+        if carried.results:
+            self.out.print(_table(carried.results))
+        for case, result in carried.results:
+            if result.unexpected:
+                self.out.print()
+                for line in tell(case_record(case), result):
+                    self.out.print(line, markup=False, highlight=False, soft_wrap=True)
+        for trouble in carried.troubles:
+            about = f" ({trouble.case})" if trouble.case else ""
+            self.out.print(
+                f"\nInfrastructure, {trouble.target}{about}: {trouble.message}"
+                + (f"\n  mend it with: {trouble.fix}" if trouble.fix else ""),
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+        for name in carried.untried:
+            self.out.print(f"\n{name}: nothing was tried; every case was skipped.", highlight=False)
+        if carried.writing is not None:
+            self.out.print(f"\n{carried.writing}", markup=False, highlight=False, soft_wrap=True)
+        self.out.print(_closing(carried), highlight=False, soft_wrap=True)
+
+
+def _closing(carried: Carried) -> str:
+    results = [result for _, result in carried.results]
+    unexpected = sum(result.unexpected for result in results)
+    known = sum(r.expectation is not None and not r.unexpected for r in results)
+    parts = [f"{len(results)} results", f"{unexpected} unexpected"]
+    if known:
+        parts.append(f"{known} known defects")
+    if vague := sum(result.vague for result in results):
+        parts.append(f"{vague} vague refusals")
+    if carried.troubles:
+        parts.append(f"{len(carried.troubles)} infrastructure problems")
+    if carried.interrupted:
+        parts.append("interrupted")
+    style = "red" if unexpected or carried.troubles or carried.interrupted else "green"
+    return f"\n[{style}]{escape(', '.join(parts))}[/]"
+
+
+def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
+    targets = list(dict.fromkeys(result.target for _, result in results))
+    present = [v for v in VERDICTS if any(result.verdict == v for _, result in results)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("theme")
+    if len(targets) > 1:
+        table.add_column("target")
+    for verdict in present:
+        style, sign = STYLES[verdict]
+        table.add_column(f"{sign} {verdict}", justify="right", header_style=style)
+    table.add_column("unexpected", justify="right")
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for case, result in results:
+        count = counts.setdefault((case.theme, result.target), Counter())
+        count[result.verdict] += 1
+        count["unexpected"] += result.unexpected
+    total: Counter[str] = Counter()
+    for (theme, target), count in sorted(counts.items()):
+        total += count
+        table.add_row(*_row(theme, target, count, present, several=len(targets) > 1))
+    table.add_section()
+    table.add_row(*_row("all", "", total, present, several=len(targets) > 1))
+    return table
+
+
+def _row(
+    theme: str, target: str, count: Counter[str], present: Sequence[Verdict], *, several: bool
+) -> list[str]:
+    cells = [escape(theme), *([escape(target)] if several else [])]
+    for verdict in present:
+        number = count[verdict]
+        cells.append(f"[{STYLES[verdict][0]}]{number}[/]" if number else "[dim]·[/]")
+    unexpected = count["unexpected"]
+    return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]
+
+
+def _write_report(files: Sequence[Path], html: Path) -> None:
+    from conformance.report.html import render
+
+    page = render([read(file) for file in files])
+    try:
+        html.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ResultsError(f"Cannot write the report to {html}: {error.strerror}.") from None
+
+
+def _selected(paths: Sequence[str], expression: str) -> tuple[Corpus, list[Case]]:
+    """The cases that the arguments and ``-k`` mean, without a target."""
+    corpus = find(paths)
+    matches = compile_expression(expression)
+    chosen = [case for case in corpus.named if matches(names_of(case, ""))]
+    if not chosen:
+        raise SelectionError(f"-k '{expression}' selects none of {len(corpus.named)} cases.")
+    return corpus, chosen
+
+
+@gqa.command("list")
+@_PATHS
+@_EXPRESSION
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
+    """List cases: their ids, or with --json all that is known of them."""
+    for case in _selected(paths, expression)[1]:
+        click.echo(case_record(case).model_dump_json() if as_json else case.id)
+    return ALL_AS_EXPECTED
+
+
+@gqa.command()
+@click.argument("case_id")
+def show(case_id: str) -> int:
+    """Draw one case: the call, its contract, its links, and the ranges of its values."""
+    from conformance.report.call import draw
+
+    _, cases = _selected([case_id], "")
+    console = Console()
+    if len(cases) > 1:
+        listed = "\n".join(f"  {case.id}" for case in cases)
+        raise NothingMeant(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
+    draw(console, cases[0])
+    return ALL_AS_EXPECTED
+
+
+@gqa.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--html", required=True, type=click.Path(path_type=Path, dir_okay=False))
+def report(results: Sequence[Path], html: Path) -> int:
+    """Make an HTML report of one or more results files, a column for each target of each."""
+    _check_writable(html)
+    _write_report(results, html)
+    click.echo(f"Report:  {html}")
+    return ALL_AS_EXPECTED
+
+
+@gqa.command()
+@_ORT_PYTHON
+def doctor(ort_python: str | None) -> int:
+    """Say of each target what it needs, what is there, and what mends what is not."""
+    console = Console()
+    available = 0
+    for target in built_in(ort_python):
+        with TargetRun(Plan(target, (), ())) as run:
+            ready = run.ready
+        if ready.described is not None:
+            available += 1
+            versions = ", ".join(f"{k} {v}" for k, v in ready.described.versions.items())
+            lines = [
+                f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}",
+                f"    dtypes    {', '.join(ready.described.dtypes)}",
+                f"    versions  {escape(versions)}",
+            ]
+        else:
+            lines = [f"[red]✗[/] [bold]{target.ep}[/]  {escape(ready.unavailable or '')}"]
+            if ready.fix:
+                lines.append(f"    mend it   {escape(ready.fix)}")
+        lines.append(f"    needs     {escape(target.needs)}")
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True)
+    held = cache_size()
+    cache = f"cache     {cache_root()}: {held.bundles} bundles, {held.size / 1e6:.1f} MB"
+    console.print(cache, highlight=False, soft_wrap=True)
+    return ALL_AS_EXPECTED if available else INFRASTRUCTURE
+
+
+@gqa.command()
+@click.option("--clear", is_flag=True, help="Remove every bundle.")
+def cache(clear: bool) -> int:
+    """Show where bundles are kept and how much there is; --clear removes them."""
+    held = clear_cache() if clear else cache_size()
+    done = "removed " if clear else ""
+    click.echo(f"{cache_root()}: {done}{held.bundles} bundles, {held.size / 1e6:.1f} MB")
+    return ALL_AS_EXPECTED

@@ -1,0 +1,90 @@
+"""Which cases a person means: paths, ids and ``FILE.yaml::name[…]``, and the shipped corpus."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.case import Case
+from conformance.load import load
+from conformance.paths import data_path, shown
+
+
+class NothingMeant(ValueError):
+    """An argument names no case; the message says what it was and what is near."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """All cases of the files that were named, and of them those that were named.
+
+    ``whole`` says that every shipped file is among them.
+    """
+
+    loaded: tuple[Case, ...]
+    named: tuple[Case, ...]
+    whole: bool
+
+
+def find(arguments: Sequence[str]) -> Corpus:
+    """The cases that ``arguments`` name; the shipped corpus if there are none.
+
+    An argument is a case file, a folder, ``FILE.yaml::name[axis=value,…]``, or the id of a shipped
+    case. Raises :class:`NothingMeant`, and InputError for files that are wrong.
+    """
+    shipped = data_path("cases")
+    paths: list[Path] = []
+    wanted: list[tuple[str, Path | None]] = []
+    for argument in arguments:
+        file, separator, name = argument.partition("::")
+        if separator:
+            paths.append(Path(file))
+            wanted.append((f"{Path(file).stem}/{name}", Path(file)))
+        elif Path(argument).exists() or not _is_id(argument):
+            paths.append(Path(argument))
+            wanted.append(("", Path(argument)))
+        else:
+            paths.append(shipped / f"{argument.partition('/')[0]}.yaml")
+            wanted.append((argument, None))
+    if not arguments:
+        paths, wanted = [shipped], [("", shipped)]
+    missing = [path for path in paths if not path.exists() and path.parent == shipped]
+    if missing:
+        raise NothingMeant(
+            f"No case file and no shipped theme is called '{missing[0].stem}'"
+            f"{_near(missing[0].stem, [file.stem for file in shipped.glob('*.yaml')])}."
+        )
+    loaded = load(list(dict.fromkeys(paths)))
+    named: dict[str, Case] = {}
+    for text, path in wanted:
+        found = [case for case in loaded if _means(text, path, case)]
+        if not found:
+            raise NothingMeant(f"No case is called '{text}'{_near(text, [c.id for c in loaded])}.")
+        named.update((case.id, case) for case in found)
+    files = {case.file.resolve() for case in loaded}
+    whole = all(file.resolve() in files for file in shipped.glob("*.yaml"))
+    return Corpus(tuple(loaded), tuple(named.values()), whole)
+
+
+def _is_id(argument: str) -> bool:
+    theme, slash, name = argument.partition("/")
+    return bool(slash and name) and not argument.endswith((".yaml", ".yml", "/")) and bool(theme)
+
+
+def _means(text: str, path: Path | None, case: Case) -> bool:
+    """Whether an argument means ``case``: its exact id, all of an entry, or all of a path."""
+    if path is not None and not case.file.resolve().is_relative_to(path.resolve()):
+        return False
+    return text in ("", case.id, f"{case.theme}/{case.name}")
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def names_of(case: Case, ep: str) -> tuple[str, ...]:
+    """What ``-k`` matches against: the file's name, the test's name with its target, the tags."""
+    return (shown(case.file).rpartition("/")[2], f"{case.label}@{ep}", *case.tags)

@@ -1,0 +1,689 @@
+"""Cases through runner processes: fed, judged by how they end, restarted, one costing no other.
+
+A `Pool` keeps some processes of one target and turns jobs into outcomes::
+
+    with Pool(Command("cpu", ("python", "runner.py", "--ep", "cpu")), jobs=2) as pool:
+        answer = pool.start()                # what the runner is, or why there is nothing
+        for job, outcome in pool.run(jobs):  # in the order in which they end
+            ...                              # its output files are there until the next turn
+
+There are no threads. A process is sent its next case before the caller gets the outcome of the
+last one, and one job a process is taken in advance; so the caller prepares and judges cases while
+the runners work.
+
+Who is to blame
+    What the process does in the midst of a case decides. A signal that a fault raises is the
+    runtime's: `Crashed`. Silence is the runtime's: `TimedOut`. Everything else that is no valid
+    answer is the runner's own and says nothing of the runtime, `Infrastructure`: an exit status,
+    an answer begun and not ended in time, a line that nobody asked for, a file that is not there,
+    a signal that someone sends to end a process. The process is replaced each time.
+
+    A runner can also go wrong after an answer: write another line, or die. That shows with the
+    next case, so the message names the one before. A crash is therefore tried once more, alone in
+    a fresh process (`Crashed.repeated`), which costs a start and a case.
+
+Ends
+    `Pool.close`, the end of the ``with``, ends the runners' input, kills those that do not go and
+    removes all files. When this process itself is killed, the runners read the end of their input
+    and go, but one that hangs just then stays, and the files stay.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from collections import deque
+from collections.abc import Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self, TypeVar, cast
+
+from conformance.protocol import (
+    DescribeAnswer,
+    DescribedAnswer,
+    DescribeRequest,
+    ProtocolError,
+    RanAnswer,
+    RejectedAnswer,
+    RunRequest,
+    Step,
+    UnavailableAnswer,
+    excerpt,
+    parse_answer,
+    to_line,
+)
+from conformance.runner_process import (
+    GRACE_SECONDS,
+    Broken,
+    Command,
+    Died,
+    Late,
+    Limits,
+    News,
+    RunnerFailed,
+    RunnerProcess,
+)
+
+__all__ = [
+    "Command",
+    "Crashed",
+    "Infrastructure",
+    "Job",
+    "Limits",
+    "Outcome",
+    "Pool",
+    "Ran",
+    "Rejected",
+    "RunnerFailed",
+    "TimedOut",
+    "Unavailable",
+]
+
+#: How often a process is looked at where the system does not tell its end.
+POLL_SECONDS: Final = 0.1
+
+#: Sent by someone to end a process: they say nothing of the runtime.
+FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
+
+#: What a shell between harness and runner reports as exit status 128 + number.
+REPORTED_BY_SHELLS: Final = frozenset(
+    {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
+    | FROM_OUTSIDE
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One case to run. Subclass it to carry more along.
+
+    ``key`` names the case in messages; ``bundle`` is the absolute path of its directory;
+    ``seconds`` is its own time limit, None for `Limits.case_seconds`.
+    """
+
+    key: str
+    bundle: str | Path
+    steps: tuple[Step, ...]
+    repeat: int = 2
+    seconds: float | None = None
+
+
+J = TypeVar("J", bound=Job)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """Every outcome has ``stderr``, the last of what was written to standard error during this
+    case, and ``total_ms``, from the writing of the request to the reading of the answer.
+    """
+
+    stderr: str = ""
+    total_ms: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran(_Seen):
+    """It ran. ``runs``: for each repeat, for each step, output name to the path of its file.
+
+    The files exist, are plain files and lie directly in ``out``, the caller's until it asks for
+    the next outcome. What is in them, and which outputs there are, is unchecked.
+    """
+
+    runs: tuple[tuple[dict[str, str], ...], ...]
+    out: str
+    placement: str | None
+    load_ms: float
+    run_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected(_Seen):
+    """The runtime refused, with an error."""
+
+    stage: Literal["load", "run"]
+    step: int
+    code: str | None
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crashed(_Seen):
+    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence.
+
+    ``repeated``: it did so again when the case was tried alone in a fresh process. If not, the
+    case before it in the same process may be to blame, and ``message`` names it.
+    """
+
+    signal: str
+    message: str
+    repeated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedOut(_Seen):
+    """There was no answer within ``seconds``, and the process was killed."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unavailable(_Seen):
+    """The case cannot be tried here, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Infrastructure(_Seen):
+    """The runner failed, so nothing is known of the runtime: one sentence, and what mends it."""
+
+    message: str
+    fix: str | None = None
+
+
+Outcome = Ran | Rejected | Crashed | TimedOut | Unavailable | Infrastructure
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A job made ready: its output folder is there and its request is written out.
+
+    On a second try ``crash`` is what came of the first, and ``before`` the case that the process
+    had run before that.
+    """
+
+    job: Job
+    request: RunRequest
+    line: bytes
+    crash: Crashed | None = None
+    before: str | None = None
+
+
+@dataclass
+class _Slot:
+    """Room for one process. ``request`` is what it has not answered yet.
+
+    ``task`` is the case it has, which waits here while the process starts; ``before`` is the case
+    that this process ran last.
+    """
+
+    process: RunnerProcess | None = None
+    request: DescribeRequest | RunRequest | None = None
+    task: _Task | None = None
+    before: str | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self.process is not None and self.request is None
+
+    def drop(self) -> None:
+        """Kill the process."""
+        process, self.process = self.process, None
+        self.request = self.before = None
+        if process is not None:
+            process.kill()
+
+
+class Pool:
+    """``jobs`` runner processes of one target; they start when there is something for them to do.
+
+    ``started`` counts the processes and ``start_seconds`` adds up their starts, from the launch
+    to the answer to describe.
+    """
+
+    def __init__(self, command: Command, jobs: int = 1, limits: Limits | None = None) -> None:
+        self.command = command
+        self.limits = limits or Limits()
+        self.started = 0
+        self.start_seconds = 0.0
+        self._selector = selectors.DefaultSelector()
+        self._slots = [_Slot() for _ in range(jobs)]
+        self._answer: DescribeAnswer | None = None
+        self._failed: RunnerFailed | None = None
+        self._failures = 0
+        self._last_id = 0
+        self._folder: str | None = None
+        self._ready: deque[_Task] = deque()
+        self._done: deque[tuple[_Task, Outcome]] = deque()
+        self._single: Generator[tuple[Job, Outcome], None, None] | None = None
+        self._running = False
+
+    # What a caller does
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(at_once=error is not None)
+
+    def start(self) -> DescribeAnswer:
+        """What the runner says of itself; the first call starts it.
+
+        An `UnavailableAnswer` leaves no process. `RunnerFailed`: it would not start, or the pool
+        has given it up since.
+        """
+        first = self._slots[0]
+        while self._answer is None and self._failed is None:
+            if first.process is None:
+                self._launch(first)
+            else:
+                self._turn(self._patience())
+        self._raise_failure()
+        assert self._answer is not None
+        return self._answer
+
+    def run(self, jobs: Iterable[J]) -> Generator[tuple[J, Outcome], None, None]:
+        """Run all ``jobs`` and give each with its outcome, in the order in which they end.
+
+        ``jobs`` is drawn from as processes need it. Where the target is unavailable, every job
+        is. Raises `RunnerFailed` after the outcomes of what was under way when the runner turned
+        out not to start any more, or failed too often; the other jobs get no outcome then.
+        """
+        self._release()
+        return self._outcomes(jobs)
+
+    def run_one(self, job: Job) -> Outcome:
+        """Run ``job`` and wait for its outcome. Its files are there until the next call.
+
+        Raises `RunnerFailed` as `run` does, with the call after the last failure.
+        """
+        self._release()
+        self._single = self._outcomes([job])
+        return next(self._single)[1]
+
+    def close(self, at_once: bool = False) -> None:
+        """End all processes, ``at_once`` or with a moment to go by themselves; remove all files."""
+        processes = [slot.process for slot in self._slots if slot.process is not None]
+        try:
+            self._release()
+            if not at_once:
+                for process in processes:
+                    process.end_input()
+                until = time.monotonic() + GRACE_SECONDS
+                for process in processes:
+                    process.wait(until)
+        finally:
+            for slot in self._slots:
+                slot.drop()
+            self._selector.close()
+            if self._folder is not None:
+                _remove(self._folder)
+
+    # The loop
+
+    def _outcomes(self, jobs: Iterable[J]) -> Generator[tuple[J, Outcome], None, None]:
+        if self._running:
+            raise RuntimeError("this pool is running other jobs")
+        answer = self.start()
+        if isinstance(answer, UnavailableAnswer):
+            for job in jobs:
+                yield job, Unavailable(reason=answer.reason)
+            return
+        self._running = True
+        source = iter(jobs)
+        more = True
+        try:
+            while True:
+                if more and self._wants_jobs():
+                    # One at a time: an answer that arrives meanwhile must not wait for long.
+                    following = next(source, None)
+                    more = following is not None
+                    task = self._task(following) if following is not None else None
+                    if task is not None:
+                        self._ready.append(task)
+                self._feed()
+                working = any(slot.task for slot in self._slots)
+                if not (self._done or working or (not self._failed and (more or self._ready))):
+                    break
+                at_once = bool(self._done) or (more and self._wants_jobs())
+                self._turn(0.0 if at_once else self._patience())
+                if self._done:
+                    ended, outcome = self._done.popleft()
+                    try:
+                        yield cast("J", ended.job), outcome
+                    finally:
+                        _remove(ended.request.out)
+            self._raise_failure()
+        finally:
+            self._abandon()
+            self._running = False
+
+    def _wants_jobs(self) -> bool:
+        return self._failed is None and len(self._ready) < len(self._slots)
+
+    def _turn(self, seconds: float) -> None:
+        """Wait for a pipe, at most ``seconds``, and deal with all that happened."""
+        for key, _ in self._selector.select(seconds):
+            key.data()
+        for slot in self._slots:
+            if slot.process is not None and slot.request is not None:
+                slot.process.poll()
+                news = slot.process.news()
+                if isinstance(slot.request, DescribeRequest) and news is not None:
+                    self._started(slot, slot.process, slot.request, news)
+                elif slot.task is not None and news is not None:
+                    self._ended(slot, slot.process, slot.task, news)
+
+    def _patience(self) -> float:
+        """Seconds until the first process that was asked something must have answered."""
+        waiting = [slot.process for slot in self._slots if slot.process and slot.request]
+        seconds = min(process.deadline for process in waiting) - time.monotonic()
+        if any(process.must_be_polled for process in waiting):
+            seconds = min(seconds, POLL_SECONDS)
+        return max(0.0, seconds)
+
+    def _feed(self) -> None:
+        """Give the ready jobs to idle processes; start more processes for what is left over."""
+        if not self._ready or self._failed is not None:
+            return
+        for slot in self._slots:
+            if slot.idle and self._ready:
+                self._send(slot, self._ready.popleft())
+        coming = sum(slot.request is not None and slot.task is None for slot in self._slots)
+        for slot in self._slots:
+            if slot.process is None and coming < len(self._ready):
+                self._launch(slot)
+                coming += 1
+
+    def _send(self, slot: _Slot, task: _Task) -> None:
+        assert slot.process is not None
+        slot.task = task
+        slot.request = task.request
+        slot.process.ask(task.line, self._seconds(task.job))
+
+    def _seconds(self, job: Job) -> float:
+        return self.limits.case_seconds if job.seconds is None else job.seconds
+
+    # Starting
+
+    def _launch(self, slot: _Slot) -> None:
+        """Start a process in ``slot`` and ask it what it is."""
+        try:
+            slot.process = RunnerProcess(self.command, self.limits, self._selector)
+        except RunnerFailed as failure:
+            self._fail(slot, failure)
+            return
+        slot.request = DescribeRequest(id=self._next_id())
+        slot.process.ask(to_line(slot.request), self.limits.start_seconds)
+
+    def _started(
+        self, slot: _Slot, process: RunnerProcess, request: DescribeRequest, news: News
+    ) -> None:
+        """What came of a start."""
+        stderr = process.stderr()
+        answer = self._description(news, request, stderr)
+        if isinstance(answer, UnavailableAnswer) and self._answer is None:
+            self._answer = answer
+            slot.drop()
+            return
+        if not isinstance(answer, DescribedAnswer):
+            fix = self.command.fix
+            if isinstance(answer, UnavailableAnswer):
+                fix = answer.fix
+                answer = f"was there and is not any more: {answer.reason}"
+            slot.drop()
+            self._fail(slot, RunnerFailed(f"{self.command.name}: the runner {answer}", fix, stderr))
+            return
+        self._answer = self._answer or answer
+        self.started += 1
+        self.start_seconds += process.elapsed_ms() / 1e3
+        slot.request = None
+        if slot.task is not None:
+            self._send(slot, slot.task)
+
+    def _description(
+        self, news: News, request: DescribeRequest, stderr: str
+    ) -> DescribeAnswer | str:
+        """The answer to describe, or what the runner did instead."""
+        if isinstance(news, bytes):
+            try:
+                return parse_answer(news, request)
+            except ProtocolError as error:
+                return f"does not describe itself: {error}"
+        if isinstance(news, Died):
+            return f"{_end_of(news)} before it described itself{_last_words(stderr)}"
+        if isinstance(news, Broken):
+            return f"{news.what}{_last_words(stderr)}"
+        return f"did not describe itself within {self.limits.start_seconds:g} s"
+
+    def _fail(self, slot: _Slot, failure: RunnerFailed) -> None:
+        """Give the target up. A case that was to be tried again in ``slot`` has crashed once."""
+        self._failed = self._failed or failure
+        task, slot.task = slot.task, None
+        if task is not None:
+            self._done.append((task, _last_try(task, None)))
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            # A new one each time, as an exception collects the traces of all that raise it.
+            raise RunnerFailed(*self._failed.args)
+
+    # Ending
+
+    def _ended(self, slot: _Slot, process: RunnerProcess, task: _Task, news: News) -> None:
+        """A case has come to its end. Its process goes on with the next case, or is replaced."""
+        outcome = self._outcome(slot, process, task, news)
+        before, slot.before = slot.before, task.job.key
+        slot.task = slot.request = None
+        if isinstance(outcome, Crashed | TimedOut | Infrastructure):
+            slot.drop()
+        if isinstance(outcome, Crashed) and task.crash is None:
+            _remove(task.request.out)
+            task = replace(task, crash=outcome, before=before)
+            slot.task = self._task(task.job, outcome, before)
+            if slot.task is not None:
+                self._launch(slot)
+                return
+            outcome = _last_try(task, None)
+        elif task.crash is not None:
+            outcome = _last_try(task, outcome)
+        self._count(outcome)
+        self._done.append((task, outcome))
+        self._feed()
+
+    def _outcome(self, slot: _Slot, process: RunnerProcess, task: _Task, news: News) -> Outcome:
+        """The outcome that ``news`` of ``task`` means."""
+        total_ms = process.elapsed_ms()
+        stderr = process.stderr()
+        if isinstance(news, bytes):
+            try:
+                return self._answered(news, task, stderr, total_ms)
+            except ProtocolError as error:
+                what = f"gave no valid answer: {error}"
+        elif isinstance(news, Late):
+            seconds = self._seconds(task.job)
+            return TimedOut(seconds=seconds, stderr=stderr, total_ms=total_ms)
+        elif isinstance(news, Broken):
+            what = news.what
+        else:
+            name = _signal_of(news.status)
+            if name is not None and name not in FROM_OUTSIDE and not news.early:
+                return Crashed(signal=name, message="", stderr=stderr, total_ms=total_ms)
+            when = "before it was given the case" if news.early else "in the midst of the case"
+            half = f", after the start of an answer: {news.half}" if news.half else ""
+            what = f"{_end_of(news)} {when}{half}{_last_words(stderr)}"
+        after = f" (the case before in this process: {slot.before})" if slot.before else ""
+        return Infrastructure(message=f"the runner {what}{after}", stderr=stderr, total_ms=total_ms)
+
+    def _answered(self, line: bytes, task: _Task, stderr: str, total_ms: float) -> Outcome:
+        """The outcome of an answer; `ProtocolError` unless it is one, with all that it names."""
+        answer = parse_answer(line, task.request)
+        if isinstance(answer, UnavailableAnswer):
+            return Unavailable(reason=answer.reason, stderr=stderr, total_ms=total_ms)
+        if isinstance(answer, RejectedAnswer):
+            return Rejected(
+                stage=answer.stage,
+                step=answer.step,
+                code=answer.code,
+                message=answer.message,
+                stderr=stderr,
+                total_ms=total_ms,
+            )
+        self._check_placement(answer)
+        return Ran(
+            runs=_files(answer, task.request.out),
+            out=task.request.out,
+            placement=answer.placement,
+            load_ms=answer.ms.load,
+            run_ms=answer.ms.run,
+            stderr=stderr,
+            total_ms=total_ms,
+        )
+
+    def _check_placement(self, answer: RanAnswer) -> None:
+        described = self._answer
+        asked = described.execution_provider if isinstance(described, DescribedAnswer) else None
+        if asked is not None and answer.placement is None:
+            raise ProtocolError(f"it was asked for {asked} and does not say where the node ran")
+
+    def _count(self, outcome: Outcome) -> None:
+        """Give the target up once it has failed too often in a row."""
+        if not isinstance(outcome, Infrastructure):
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._failures >= self.limits.failures_in_a_row and self._failed is None:
+            self._failed = RunnerFailed(
+                f"{self.command.name}: given up after {self._failures} infrastructure failures in "
+                f"a row, the last: {outcome.message}",
+                outcome.fix,
+                outcome.stderr,
+            )
+
+    # Tasks and files
+
+    def _task(
+        self, job: Job, crash: Crashed | None = None, before: str | None = None
+    ) -> _Task | None:
+        """``job`` made ready; None, and the target is given up, if its files have no place."""
+        number = self._next_id()
+        try:
+            if self._folder is None:
+                self._folder = tempfile.mkdtemp(prefix="gqa-outputs-")
+            out = f"{self._folder}/{number}"
+            os.mkdir(out, 0o700)
+        except OSError as error:
+            self._failed = self._failed or RunnerFailed(
+                f"{self.command.name}: there is no place for output files: {error}"
+            )
+            return None
+        request = RunRequest(
+            id=number,
+            bundle=os.fspath(job.bundle),
+            out=out,
+            repeat=job.repeat,
+            steps=job.steps,
+        )
+        return _Task(job, request, to_line(request), crash, before)
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _release(self) -> None:
+        """Remove the files of the last `run_one`."""
+        single, self._single = self._single, None
+        if single is not None:
+            single.close()
+
+    def _abandon(self) -> None:
+        """Forget all that is under way, after an error or when the caller wants no more."""
+        tasks = [*self._ready, *(task for task, _ in self._done)]
+        self._ready.clear()
+        self._done.clear()
+        for slot in self._slots:
+            if slot.task is not None:
+                tasks.append(slot.task)
+                slot.task = None
+                slot.drop()
+        for task in tasks:
+            _remove(task.request.out)
+
+
+def _files(answer: RanAnswer, out: str) -> tuple[tuple[dict[str, str], ...], ...]:
+    """The paths of the files that ``answer`` names; `ProtocolError` if one is not a plain file."""
+    runs = tuple(
+        tuple({output: f"{out}/{name}" for output, name in step.items()} for step in run)
+        for run in answer.runs
+    )
+    for run in runs:
+        for step in run:
+            for output, path in step.items():
+                name = os.path.basename(path)
+                try:
+                    mode = os.lstat(path).st_mode
+                except OSError as error:
+                    why = error.strerror
+                    raise ProtocolError(f"the file {name} of {excerpt(output)}: {why}") from None
+                if not stat.S_ISREG(mode):
+                    raise ProtocolError(f"the file {name} of {excerpt(output)} is no plain file")
+    return runs
+
+
+def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
+    """The crash of ``task``, with what its second try tells; None: there was none."""
+    assert task.crash is not None
+    crash = task.crash
+    what = f"the runner died of {crash.signal}"
+    if crash.signal == "SIGKILL":
+        what += " (the system may have been out of memory)"
+    if isinstance(outcome, Crashed):
+        message = f"{what}, and of {outcome.signal} when the case was tried alone"
+        return replace(crash, message=message, repeated=True)
+    if outcome is None:
+        return replace(crash, message=f"{what}, and could not be started again to try it alone")
+    blame = f": {task.before}, which it had run before, may be to blame" if task.before else ""
+    return replace(crash, message=f"{what}, but not when the case was tried alone{blame}")
+
+
+def _signal_of(status: int) -> str | None:
+    """The name of the signal that ended a process, also where a shell reports it; else None."""
+    number = -status if status < 0 else status - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"  # a real-time signal
+    return name if status < 0 or name in REPORTED_BY_SHELLS else None
+
+
+def _end_of(news: Died) -> str:
+    name = _signal_of(news.status)
+    return f"ended with status {news.status}" if name is None else f"died of {name}"
+
+
+def _last_words(stderr: str) -> str:
+    """The last line of ``stderr``, which mostly says why, as the end of a sentence."""
+    lines = stderr.strip().splitlines()
+    return f"; the last it wrote: {excerpt(lines[-1], 300)}" if lines else ""
+
+
+def _remove(folder: str) -> None:
+    """Remove ``folder`` and all in it, whatever a runner has left there."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                os.unlink(entry.path)
+        os.rmdir(folder)
+        return
+    except FileNotFoundError:
+        return
+    except OSError:
+        pass  # a folder in it
+    for path, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = os.path.join(path, name)
+            if not os.path.islink(inner):
+                with suppress(OSError):
+                    os.chmod(inner, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

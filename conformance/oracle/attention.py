@@ -1,0 +1,174 @@
+"""Scores, softmax with a sink, and the weighted sum of the values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.oracle.cache import Cache
+from conformance.oracle.call import Call
+from conformance.oracle.errors import OracleError
+from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
+from conformance.oracle.rotary import Turned
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Everything that makes the output, kept for the error model.
+
+    Heads of queries stand in groups that share a head of keys and values: query head n is
+    member n % G of group n // G, with G = N / K. Sizes: B, K, G, S queries, T keys, D.
+    """
+
+    query: Float
+    """[B, K, G, S, D], turned; zeros in the padding of a prompt."""
+    query_magnitude: Float
+    """[B, K, G, S, D], see :class:`Turned`."""
+    key: Float
+    """[B, K, T, D], turned; zeros from a sequence's length on."""
+    key_magnitude: Float
+    """[B, K, T, D]"""
+    value: Float
+    """[B, K, T, D]; zeros from a sequence's length on."""
+    visible: Bool
+    """[B, S, T]: which keys a query may attend to, before attention_bias."""
+    scale: float
+    softcap: float
+    scores: Float
+    """[B, K, G, S, T]: scale * q.k, before softcap."""
+    capped: Float
+    """[B, K, G, S, T]: after softcap, before attention_bias."""
+    logits: Float
+    """[B, K, G, S, T]: what the softmax takes; -inf where nothing is attended to."""
+    sink: Float | None
+    """[K, G]: the sink's logit."""
+    probabilities: Float
+    """[B, K, G, S, T]; they sum to 1 less the sink's share."""
+    sink_probability: Float
+    """[B, K, G, S]; 0 without a sink."""
+    output: Float
+    """[B, K, G, S, D]"""
+    defined: Bool
+    """[B, K, G, S]: rows that have a value at all."""
+
+
+def visible_keys(call: Call) -> Bool:
+    """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone.
+
+    With i the query's place in its sequence and j the key's: the key exists (j < length); it is
+    not in the future (j <= i, unless causal is 0); it is in the window (i - w < j, so that the
+    window of w keys includes the query's own). The padding of a prompt attends to nothing.
+    """
+    i = (call.query_starts[:, None] + np.arange(call.sequence_length))[:, :, None]
+    j = np.arange(call.total)[None, None, :]
+    length = call.lengths[:, None, None]
+    visible: Bool = (j < length) & (i < length)
+    if call.causal:
+        visible = visible & (j <= i)
+    if call.window is not None:
+        visible = visible & (i - call.window < j)
+    return visible
+
+
+def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
+    """Return probabilities like ``logits`` [..., S, T] and the sink's share [..., S].
+
+    A sink is one more key, with a logit of its own and a value of zero: it takes its share of the
+    probability and adds nothing to the output. Where there is nothing at all to attend to,
+    neither key nor sink, everything is 0.
+    """
+    top = np.max(logits, axis=-1, initial=-np.inf)
+    if sink is not None:
+        top = np.maximum(top, sink)
+    top = np.where(np.isneginf(top), 0.0, top)
+    weights = np.exp(logits - top[..., None])
+    sink_weight = np.zeros_like(top) if sink is None else np.exp(sink - top)
+    total = weights.sum(axis=-1) + sink_weight
+    total = np.where(total == 0.0, 1.0, total)
+    return weights / total[..., None], sink_weight / total
+
+
+def attend(call: Call, query: Turned, cache: Cache) -> Attention:
+    """Compute the attention of a call from its turned queries and its caches.
+
+    logits = softcap * tanh(scale * q.k / softcap) + attention_bias; the sink is neither scaled
+    nor capped nor biased.
+
+    Raises:
+        OracleError: a number that takes part is NaN or infinite (an attention_bias or a sink of
+            -inf is no number taking part: it takes a key, or the sink, out).
+    """
+    batch_size, kv_num_heads, _, head_size = cache.key.shape
+    group = call.num_heads // kv_num_heads
+    grouped = (batch_size, call.sequence_length, kv_num_heads, group, head_size)
+    real = (call.query_starts[:, None] + np.arange(call.sequence_length)) < call.lengths[:, None]
+
+    def as_groups(heads: Float) -> Float:
+        kept: Float = np.where(real[:, :, None, None], heads, 0.0)
+        return kept.reshape(grouped).transpose(0, 2, 3, 1, 4)
+
+    q = as_groups(query.value)
+    k, v = cache.key[:, :, : call.total], cache.value[:, :, : call.total]
+    _refuse_non_finite(query=q, key=k, value=v)
+
+    scores = call.scale * (q @ k[:, :, None].swapaxes(-1, -2))
+    capped = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
+    visible = visible_keys(call)
+    mask = visible[:, None, None]
+    logits = np.where(mask, capped + _grouped_bias(call, mask, kv_num_heads), -np.inf)
+    sink = None if call.sink is None else call.sink.reshape(kv_num_heads, group)
+    if sink is not None and not np.all(sink < np.inf):
+        raise OracleError("Input head_sink holds NaN or +inf.")
+    probabilities, sink_probability = softmax(logits, None if sink is None else sink[:, :, None])
+    attended = probabilities.any(axis=-1) | (sink_probability > 0.0)
+    return Attention(
+        query=q,
+        query_magnitude=as_groups(query.magnitude),
+        key=k,
+        key_magnitude=cache.key_magnitude[:, :, : call.total],
+        value=v,
+        visible=visible,
+        scale=call.scale,
+        softcap=call.softcap,
+        scores=scores,
+        capped=capped,
+        logits=logits,
+        sink=sink,
+        probabilities=probabilities,
+        sink_probability=sink_probability,
+        output=probabilities @ v[:, :, None],
+        defined=real[:, None, None, :] & attended & _in_range(call, q, k, scores, mask),
+    )
+
+
+def _grouped_bias(call: Call, mask: Bool, kv_num_heads: int) -> Float:
+    """Return attention_bias so that it broadcasts to [B, K, G, S, T]; zeros without one."""
+    if call.bias is None:
+        return np.zeros((1, 1, 1, 1, 1))
+    batch_size, num_heads = call.bias.shape[:2]
+    heads = (1, 1) if num_heads == 1 else (kv_num_heads, num_heads // kv_num_heads)
+    bias = call.bias.reshape(batch_size, *heads, *call.bias.shape[2:])
+    bias = np.where(mask, bias, 0.0)  # what nobody attends to may hold anything
+    if not np.all(bias < np.inf):
+        raise OracleError("Input attention_bias holds NaN or +inf for a visible key.")
+    return bias
+
+
+def _refuse_non_finite(**tensors: Float) -> None:
+    for name, tensor in tensors.items():
+        if not np.all(np.isfinite(tensor)):
+            raise OracleError(f"A {name} that takes part in the attention is NaN or infinite.")
+
+
+def _in_range(call: Call, query: Float, key: Float, scores: Float, mask: Bool) -> Bool:
+    """Return [B, K, G, S]: rows for which nothing has to overflow.
+
+    A turned query or key that the storage dtype cannot hold, or a score that float32 cannot hold,
+    may become infinite in a right kernel; rows that meet one are undefined.
+    """
+    query_fits = np.all(Storage.of(call.dtype).holds(query), axis=-1)
+    key_fits = np.all(Storage.of(call.dtype).holds(key), axis=-1)[:, :, None, None, :]
+    score_fits = np.abs(scores / call.scale) <= LARGEST_FLOAT32
+    in_range: Bool = query_fits & np.all((key_fits & score_fits) | ~mask, axis=-1)
+    return in_range

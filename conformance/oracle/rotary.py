@@ -1,0 +1,95 @@
+"""Rotary position embedding: at which positions, and the turn itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from conformance.oracle.call import Call
+from conformance.oracle.errors import OracleError
+from conformance.oracle.numbers import Float, Int
+
+
+@dataclass(frozen=True, eq=False)
+class Turned:
+    """Heads after the rotary embedding, or untouched without it.
+
+    ``value`` and ``magnitude`` have one shape, [B, tokens, heads, D]. ``magnitude`` is the sum of
+    the absolute values of the terms that make an element, |x1 cos| + |x2 sin|: what the rounding
+    error of the turn is proportional to. It is 0 where the element is a copy of the input.
+    """
+
+    value: Float
+    magnitude: Float
+
+
+def query_positions(call: Call) -> Int:
+    """Return the positions [B, S] at which the queries are turned.
+
+    Without position_ids they are the tokens' own places in their sequences, which seqlens_k
+    gives. With position_ids, a first prompt uses only the first element of the whole input (so
+    says the operator's documentation) as the position of the first token of every sequence, and
+    counts up from there; any other call uses every element as it stands.
+    """
+    steps = np.arange(call.sequence_length)
+    if call.position_ids is None:
+        return call.query_starts[:, None] + steps
+    if call.first_prompt:
+        return np.broadcast_to(call.position_ids[0, 0] + steps, call.position_ids.shape)
+    return call.position_ids
+
+
+def key_positions(call: Call) -> Int:
+    """Return the positions [B, L] at which the new keys are turned.
+
+    New keys belong to the query's tokens and turn with them. Keys that come all at once, more
+    than there are queries, start at position 0.
+    """
+    if call.kv_sequence_length == call.sequence_length:
+        return query_positions(call)
+    shape = (call.batch_size, call.kv_sequence_length)
+    return np.broadcast_to(np.arange(call.kv_sequence_length), shape)
+
+
+def turn(heads: Float, positions: Int, tokens: Int, call: Call) -> Turned:
+    """Turn heads [B, tokens, heads, D] at positions [B, tokens]; without rotary, copy them.
+
+    Only the first rotary_dim = 2 * (width of cos_cache) elements of a head are turned. Half-split
+    pairs element i with element i + rotary_dim / 2, interleaved pairs 2i with 2i + 1; each pair
+    (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).
+
+    Args:
+        heads: the heads before the turn.
+        positions: the row of the caches for each token.
+        tokens: [B], how many leading tokens of each sequence exist; the rest is padding, whose
+            positions may lie outside the caches.
+        call: the call, for its caches and pattern.
+
+    Raises:
+        OracleError: a token's position has no row in the caches.
+    """
+    if call.cos is None or call.sin is None:
+        return Turned(heads, np.zeros_like(heads))
+    rows = call.cos.shape[0]
+    exists = np.arange(positions.shape[1]) < tokens[:, None]
+    outside = exists & ((positions < 0) | (positions >= rows))
+    if outside.any():
+        position = positions[outside][0]
+        raise OracleError(f"Position {position} has no row in cos_cache, which has {rows}.")
+    row = np.where(exists, positions, 0)
+    cos, sin = call.cos[row][:, :, None, :], call.sin[row][:, :, None, :]
+
+    half = call.cos.shape[1]
+    if call.interleaved:
+        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    else:
+        first, second = slice(0, half), slice(half, 2 * half)
+    x1, x2 = heads[..., first], heads[..., second]
+    value, magnitude = heads.copy(), np.zeros_like(heads)
+    with np.errstate(invalid="ignore"):  # padding may hold anything, infinities too
+        value[..., first] = x1 * cos - x2 * sin
+        value[..., second] = x1 * sin + x2 * cos
+        magnitude[..., first] = np.abs(x1 * cos) + np.abs(x2 * sin)
+        magnitude[..., second] = np.abs(x1 * sin) + np.abs(x2 * cos)
+    return Turned(value, magnitude)

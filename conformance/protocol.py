@@ -1,0 +1,340 @@
+"""The messages between harness and runner: JSON lines, one request, one answer, ``id`` echoed.
+
+The models here are the protocol's definition (runners/README.md tells it in words); the JSON
+Schemas under ``runners/schema/`` are made from them by ``python -m conformance.protocol``. Nothing
+of what a runner writes is trusted: `parse_answer` either gives a checked answer to exactly the
+request that was asked, or raises `ProtocolError` with one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal, Self, overload
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import ErrorDetails, from_json
+
+from conformance.dtypes import DType
+from conformance.paths import data_path
+
+#: Output files lie directly in the folder of the request, so a name has no slash and no leading
+#: dot: a runner cannot name a file anywhere else.
+FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+class ProtocolError(Exception):
+    """A runner's line is not the answer that was asked for: one sentence saying why."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+Id = Annotated[int, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
+AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+Milliseconds = Annotated[float, Field(ge=0)]
+
+
+# Requests
+
+
+class Step(_Message):
+    """One call of the model: where each of its inputs comes from.
+
+    An input stands in files or in carry, never in both; the first step carries nothing.
+    """
+
+    files: dict[Name, Name] = Field(
+        description="Graph input to its TensorProto file, relative to the bundle."
+    )
+    carry: dict[Name, Name] = Field(
+        default={},
+        description="Graph input to an output of the step before in the same repeat, as the "
+        "runtime made it.",
+    )
+    share: dict[Name, Name] = Field(
+        default={},
+        description="Graph output to the graph input whose memory it must occupy (feature "
+        "shared_buffer).",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if both := self.files.keys() & self.carry.keys():
+            raise ValueError(f"{min(both)} is read from a file and carried as well")
+        targets = list(self.share.values())
+        if len(set(targets)) < len(targets):
+            raise ValueError("two outputs share the memory of one input")
+        if unknown := set(targets) - self.files.keys() - self.carry.keys():
+            raise ValueError(f"the memory of {min(unknown)} is shared, which is not an input here")
+        return self
+
+
+class DescribeRequest(_Message):
+    """What are you, and what can you take? The first request to every runner process."""
+
+    id: Id
+    cmd: Literal["describe"] = "describe"
+
+
+class RunRequest(_Message):
+    """Load the model once, then run all steps in order, as often as repeat says."""
+
+    id: Id
+    cmd: Literal["run"] = "run"
+    bundle: AbsolutePath = Field(
+        description="The case's directory; the runner reads it and writes nothing there."
+    )
+    out: AbsolutePath = Field(description="An existing empty directory for the output files.")
+    repeat: Annotated[int, Field(ge=1)] = 2
+    steps: tuple[Step, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _starts_by_itself(self) -> Self:
+        if self.steps[0].carry:
+            raise ValueError("the first step has no step before it to carry from")
+        return self
+
+
+Request = DescribeRequest | RunRequest
+
+
+# Answers
+
+
+class DescribedAnswer(_Message):
+    """The runtime is there. Said once a process, before anything else."""
+
+    id: Id
+    outcome: Literal["described"]
+    runtime: Name = Field(description="The runtime's name, such as onnxruntime or tract.")
+    version: Name
+    execution_provider: Name | None = Field(
+        description="Where nodes were asked to run; null if the runtime has no such notion. If "
+        "not null, every answer that ran says its placement."
+    )
+    device: Name = Field(description="In words: the processor and its cores, or the GPU.")
+    dtypes: tuple[DType, ...] = Field(
+        description="What tensors may be here; cases of another dtype are skipped."
+    )
+    features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = Field(
+        default=(), description="What it can do beyond plain runs, such as shared_buffer."
+    )
+    versions: dict[Name, str] = Field(
+        default={}, description="Versions of everything that bears on a result, for the record."
+    )
+
+
+class UnavailableAnswer(_Message):
+    """To describe: nothing can be tried here. To run: this one case cannot be tried here."""
+
+    id: Id
+    outcome: Literal["unavailable"]
+    reason: Name = Field(description="One sentence: what is missing.")
+    fix: Name | None = Field(
+        default=None, description="The exact command that mends it, if there is one."
+    )
+
+
+class Times(_Message):
+    """Milliseconds of a case, without reading and writing files."""
+
+    load: Milliseconds = Field(description="Making the session from the model.")
+    run: Milliseconds = Field(description="All steps once: the fastest of the repeats.")
+
+
+class RanAnswer(_Message):
+    """All steps ran, as often as asked. Whether the values are right is not the runner's business.
+
+    No file name stands twice: each repeat writes its own files, since they are compared.
+    """
+
+    id: Id
+    outcome: Literal["ran"]
+    placement: Name | None = Field(
+        default=None,
+        description="The execution provider on which the node really ran, as the runtime "
+        "proves it.",
+    )
+    runs: tuple[tuple[Annotated[dict[Name, FileName], Field(min_length=1)], ...], ...] = Field(
+        description="For each repeat, for each step: graph output to the name of its TensorProto "
+        "file in out."
+    )
+    ms: Times
+
+
+class RejectedAnswer(_Message):
+    """The runtime refused, with an error: when it loaded the model, or when it ran a step."""
+
+    id: Id
+    outcome: Literal["rejected"]
+    stage: Literal["load", "run"]
+    step: int = Field(default=0, ge=0, description="The step that was refused; 0 at stage load.")
+    code: str | None = Field(
+        default=None, description="The runtime's error code, if it has such a thing."
+    )
+    message: str = Field(description="The full text of the error.")
+
+
+Answer = DescribedAnswer | UnavailableAnswer | RanAnswer | RejectedAnswer
+DescribeAnswer = DescribedAnswer | UnavailableAnswer
+RunAnswer = RanAnswer | RejectedAnswer | UnavailableAnswer
+
+_TO_DESCRIBE: Final[TypeAdapter[DescribeAnswer]] = TypeAdapter(
+    Annotated[DescribeAnswer, Field(discriminator="outcome")]
+)
+_TO_RUN: Final[TypeAdapter[RunAnswer]] = TypeAdapter(
+    Annotated[RunAnswer, Field(discriminator="outcome")]
+)
+
+
+def to_line(request: Request) -> bytes:
+    """``request`` as one line of ASCII JSON with its newline.
+
+    ASCII, because a runner may read in any locale, and some readers take U+2028 as a line's end.
+    """
+    text = request.model_dump_json()
+    if not text.isascii():
+        text = json.dumps(json.loads(text), separators=(",", ":"))
+    return text.encode("ascii") + b"\n"
+
+
+@overload
+def parse_answer(line: bytes | str, request: DescribeRequest) -> DescribeAnswer: ...
+@overload
+def parse_answer(line: bytes | str, request: RunRequest) -> RunAnswer: ...
+@overload
+def parse_answer(line: bytes | str, request: Request) -> Answer: ...
+def parse_answer(line: bytes | str, request: Request) -> Answer:
+    """The answer to ``request`` that ``line`` holds; `ProtocolError` if it holds anything else.
+
+    Checked are the JSON, the id, that the outcome answers this command, every field, and for
+    ``ran`` that the repeats and steps are those asked for and that no file is named twice.
+    That files exist, and that a placement is given where it must be, is the harness's to check.
+    """
+    to = _TO_DESCRIBE if isinstance(request, DescribeRequest) else _TO_RUN
+    try:
+        answer: Answer = to.validate_json(line)
+    except ValidationError as error:
+        raise ProtocolError(_what_is_wrong(line, request, error)) from None
+    if answer.id != request.id:
+        raise ProtocolError(_other_id(answer.id, request))
+    if isinstance(request, RunRequest):
+        _check_against(answer, request)
+    return answer
+
+
+def _check_against(answer: Answer, request: RunRequest) -> None:
+    """Raise `ProtocolError` unless ``answer`` has the shape that ``request`` asked for."""
+    steps = len(request.steps)
+    if isinstance(answer, RejectedAnswer) and answer.step >= steps:
+        raise ProtocolError(f"the answer rejects step {answer.step} of a case with {steps}")
+    if not isinstance(answer, RanAnswer):
+        return
+    if len(answer.runs) != request.repeat:
+        raise ProtocolError(
+            f"the answer holds {len(answer.runs)} runs where {request.repeat} were asked for"
+        )
+    seen: set[str] = set()
+    for at, run in enumerate(answer.runs):
+        if len(run) != steps:
+            raise ProtocolError(f"run {at} of the answer holds {len(run)} steps, not {steps}")
+        for files in run:
+            for name in files.values():
+                if name in seen:
+                    raise ProtocolError(f"the answer names the file {name} twice")
+                seen.add(name)
+
+
+def _what_is_wrong(line: bytes | str, request: Request, error: ValidationError) -> str:
+    """The sentence for a line that is not a valid answer: its first fault, coarsest first."""
+    try:
+        found = from_json(line)
+    except (ValueError, TypeError):  # TypeError: a str that is not Unicode
+        return f"the line is not JSON: {excerpt(line) or 'it is empty'}"
+    if not isinstance(found, dict):
+        return f"the line is not a JSON object: {excerpt(line)}"
+    if found.get("id") != request.id:
+        return _other_id(found.get("id"), request)
+    allowed = ["described"] if isinstance(request, DescribeRequest) else ["ran", "rejected"]
+    if found.get("outcome") not in [*allowed, "unavailable"]:
+        return (
+            f"the answer to {request.cmd} has outcome {excerpt(json.dumps(found.get('outcome')))}, "
+            f"not one of {', '.join([*allowed, 'unavailable'])}"
+        )
+    return _field_fault(error.errors(include_url=False, include_context=False)[0])
+
+
+def _other_id(found: object, request: Request) -> str:
+    return f"the answer has id {excerpt(json.dumps(found))} where {request.id} was asked"
+
+
+def _field_fault(fault: ErrorDetails) -> str:
+    """A sentence for one field that pydantic refuses."""
+    where = ".".join(str(part) for part in fault["loc"][1:])  # the first is the outcome
+    if fault["type"] == "missing":
+        return f"the answer lacks {where}"
+    if fault["type"] == "extra_forbidden":
+        return f"the answer has an unknown field {excerpt(where)}"
+    found = excerpt(json.dumps(fault["input"]))
+    if where.startswith("runs.") and fault["type"] == "string_pattern_mismatch":
+        return f"the answer names an output file {found}, not a plain name (letters, digits, _ . -)"
+    text = fault["msg"]
+    return f"in the answer, {excerpt(where)} is {found}: {text[:1].lower()}{text[1:]}"
+
+
+def excerpt(raw: bytes | str, most: int = 120) -> str:
+    """The start of ``raw``, safe to print: what is not printable is escaped, bad UTF-8 too."""
+    text = raw[: 4 * most].decode(errors="backslashreplace") if isinstance(raw, bytes) else raw
+    shown = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in text[:most]
+    )
+    return f"{shown}… ({len(raw)} in all)" if len(text) > most or len(raw) > 4 * most else shown
+
+
+# JSON Schemas
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas of the messages, by file name under ``runners/schema/``.
+
+    What the harness sends is complete, so every field of a request is required there; an answer
+    may leave out what has a default.
+    """
+    request: TypeAdapter[Request] = TypeAdapter(Request)
+    answer: TypeAdapter[Answer] = TypeAdapter(Answer)
+    return {
+        "request.json": {
+            "$schema": _DIALECT,
+            "description": "What a runner is asked: one line on its standard input.",
+            **request.json_schema(mode="serialization"),
+        },
+        "answer.json": {
+            "$schema": _DIALECT,
+            "description": "What a runner answers: one line on its standard output.",
+            **answer.json_schema(),
+        },
+    }
+
+
+def _write_schemas() -> None:
+    folder = data_path("runners") / "schema"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, schema in schemas().items():
+        (folder / name).write_text(json.dumps(schema, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    _write_schemas()

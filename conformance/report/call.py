@@ -1,0 +1,90 @@
+"""A call drawn out in the terminal, for ``gqa show``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.case import Case
+from conformance.dtypes import NUMPY
+from conformance.run import case_record, reproduce
+from conformance.tensors import Step, Tensor
+from conformance.values import draw_inputs
+
+
+def draw(console: Console, case: Case) -> None:
+    """Prints the case: what it asks, each tensor, attributes, contract, links, how to run it."""
+    record = case_record(case)
+    console.print(Text(case.id, style="bold"), soft_wrap=True)
+    for line in (case.question, case.why):
+        if line:
+            console.print(Text(line), soft_wrap=True)
+    for step in case.steps:
+        console.print()
+        if len(case.steps) > 1:
+            console.print(Text(f"call {step.index}", style="bold"))
+        console.print(_tensors(case, step))
+    if record.call.attributes:
+        console.print()
+        words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
+        console.print(Text(f"attributes  {words}"), soft_wrap=True)
+    console.print()
+    for label, line in _about(case):
+        console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
+
+
+def _about(case: Case) -> Iterator[tuple[str, str]]:
+    contract = case.contract
+    yield "contract", f"{contract.demands} ({contract.basis})"
+    if contract.why:
+        yield "", contract.why
+    yield "", contract.source
+    if contract.mentions:
+        yield "", f"a refusal names one of: {', '.join(contract.mentions)}"
+    for link in case.links:
+        yield "see", link
+    if case.tags:
+        yield "tags", ", ".join(case.tags)
+    yield "file", f"{case.file}:{case.line}"
+    yield "run", reproduce(case, "cpu")
+
+
+def _tensors(case: Case, step: Step) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for column in ("", "name", "dtype", "shape", "values"):
+        table.add_column(column)
+    values = draw_inputs(case.call, step)
+    for kind, tensors in (("input", step.inputs), ("output", step.outputs)):
+        for tensor in tensors:
+            if tensor.state == "trailing":
+                continue
+            if not tensor.connected:
+                struck = Text(tensor.name, style="dim strike")
+                table.add_row(kind, struck, "", "", Text("omitted", style="dim"))
+                continue
+            shape = "" if tensor.shape is None else str(list(tensor.shape))
+            table.add_row(kind, tensor.name, tensor.dtype, shape, _range(tensor, values, step))
+    return table
+
+
+def _range(tensor: Tensor, values: dict[str, np.ndarray], step: Step) -> str:
+    drawn = values.get(tensor.name)
+    if drawn is None:
+        carried = step.carried and tensor.name.startswith("past_")
+        return f"{tensor.name.replace('past', 'present')} of the call before" if carried else ""
+    if drawn.size == 0:
+        return "no elements"
+    numbers = drawn.astype(np.float64)
+    if drawn.size <= 4:
+        return ", ".join(f"{x:g}" for x in numbers.ravel())
+    finite = numbers[np.isfinite(numbers)]
+    special = "" if finite.size == numbers.size else ", some not finite"
+    if np.issubdtype(NUMPY[tensor.dtype], np.integer) or not finite.size:
+        return f"{numbers.min():g} … {numbers.max():g}"
+    assert math.isfinite(float(finite.min()))
+    return f"{finite.min():.4g} … {finite.max():.4g}{special}"

@@ -1,0 +1,59 @@
+"""Text from anywhere, made fit to be looked at.
+
+Runtimes write what they like: terminal colours, NUL, characters that turn the reading direction
+around, a megabyte in one message. Escaping for HTML is the template's work; this is the rest.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The control sequences of ECMA-48 (colours, cursor, titles), each ending at the latest where the
+# next begins, so that a megabyte of unfinished ones still takes linear time.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-Z\\-~]"
+)
+# Controls other than tab and line feed, and all that is invisible or turns the direction around.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
+
+
+def clean(text: str, limit: int = 16_000) -> str:
+    """``text`` as it can be shown: no terminal sequences, nothing unseen, at most about ``limit``
+    characters.
+
+    Control characters become their pictures (NUL is ``␀``), other unseen ones their code point
+    (``⟨U+202E⟩``). Of longer texts the beginning and the end are kept, with a note between them.
+    """
+    text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    if len(text) > limit:
+        tail = limit // 4
+        left_out = len(text) - limit
+        text = (
+            f"{text[: limit - tail]}\n"
+            f"[… {left_out:,} characters left out here; the results file has them all …]\n"
+            f"{text[-tail:]}"
+        )
+    return _UNSEEN.sub(_shown, text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return _PICTURES.get(code) or f"⟨U+{code:04X}⟩"
+
+
+def deep_clean(value: object) -> object:
+    """``clean`` for every text in a JSON value, keys too."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [deep_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): deep_clean(item) for key, item in value.items()}
+    return value

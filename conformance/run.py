@@ -1,0 +1,439 @@
+"""The engine: cases × targets → judged results. The command line and pytest are faces of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Final, Self
+
+from conformance import __version__
+from conformance.bundle import Bundle, bundle_for, intact
+from conformance.case import Case
+from conformance.dtypes import NUMPY
+from conformance.expectations import Expectation, check_stale, expectation_for, load_expectations
+from conformance.harness import (
+    Infrastructure,
+    Job,
+    Limits,
+    Outcome,
+    Pool,
+    Ran,
+    Rejected,
+    RunnerFailed,
+    Unavailable,
+)
+from conformance.judge import Judgement, Unjudgeable, judge
+from conformance.paths import data_path, shown
+from conformance.protocol import DescribedAnswer, UnavailableAnswer
+from conformance.results import (
+    CallInput,
+    CallOutput,
+    CallRecord,
+    CaseRecord,
+    Contract,
+    Description,
+    Error,
+    ExpectationRecord,
+    Header,
+    Milliseconds,
+    ResultRecord,
+    Selection,
+)
+from conformance.results import Infrastructure as InfrastructureRecord
+from conformance.results import Target as TargetRecord
+from conformance.targets import Target
+from conformance.tensors import Tensor, attributes_of
+
+#: Verdicts that are never red, whatever was expected.
+FINE: Final = ("pass", "skip")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run on one target: these cases, with what is known of them."""
+
+    target: Target
+    cases: tuple[Case, ...]
+    expectations: tuple[Expectation, ...]
+
+
+def plans(
+    cases: Sequence[Case],
+    targets: Sequence[Target],
+    *,
+    selected: Callable[[Case, Target], bool] = lambda case, target: True,
+    whole_corpus: bool,
+) -> list[Plan]:
+    """A plan for each target: of all loaded ``cases`` those that are ``selected`` for it.
+
+    Raises :class:`conformance.yaml_source.InputError` for expectations that are wrong or stale.
+    """
+    made = []
+    for target in targets:
+        lines = load_expectations(target.expectations) if target.expectations else []
+        check_stale(lines, cases, whole=whole_corpus)
+        chosen = tuple(case for case in cases if selected(case, target))
+        made.append(Plan(target, chosen, tuple(lines)))
+    return made
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A target as its runner describes it; ``name`` is what results call it (``cpu@1.31.1``)."""
+
+    target: Target
+    described: DescribedAnswer | None
+    unavailable: str | None
+    fix: str | None
+    broken: bool = False
+
+    @property
+    def name(self) -> str:
+        """The target's name with its version, where that is known."""
+        return f"{self.target.ep}@{self.described.version}" if self.described else self.target.ep
+
+    @property
+    def execution_provider(self) -> str | None:
+        """Where nodes must run."""
+        if self.target.execution_provider is not None:
+            return self.target.execution_provider
+        return self.described.execution_provider if self.described else None
+
+    def record(self) -> TargetRecord:
+        """For the results file's header."""
+        describe = None
+        if self.described is not None:
+            values = self.described.model_dump(exclude={"id", "outcome"})
+            describe = Description(**values)
+        return TargetRecord(
+            name=self.name,
+            ep=self.target.ep,
+            describe=describe,
+            unavailable=self.unavailable,
+            fix=self.fix,
+        )
+
+    def cannot_take(self, case: Case) -> str | None:
+        """Why the case cannot be tried here, as its runner described itself; None if it can."""
+        if self.described is None:
+            return self.unavailable or "the target is not available"
+        tensors = (*case.steps[0].inputs, *case.steps[0].outputs)
+        wanted = {tensor.dtype for tensor in tensors if tensor.connected}
+        missing = sorted(wanted - set(self.described.dtypes), key=list(NUMPY).index)
+        if missing:
+            return f"{self.name} cannot take {', '.join(missing)}"
+        if case.call.shared_buffer and "shared_buffer" not in self.described.features:
+            return f"{self.name} cannot make past and present share a buffer"
+        return None
+
+
+@dataclass(frozen=True)
+class CaseJob(Job):
+    """A job that knows its case and its bundle."""
+
+    case: Case = field(kw_only=True)
+    prepared: Bundle = field(kw_only=True)
+
+
+def job_for(case: Case) -> CaseJob:
+    """The case with its bundle made. Raises :class:`conformance.bundle.BundleError`."""
+    prepared = bundle_for(case.call)
+    return CaseJob(
+        key=case.id,
+        bundle=str(prepared.path),
+        steps=prepared.steps,
+        seconds=case.time_limit_seconds,
+        case=case,
+        prepared=prepared,
+    )
+
+
+Record = ResultRecord | InfrastructureRecord
+
+
+class TargetRun:
+    """A plan being carried out: its runner processes, and what they say of the target.
+
+    A context manager; leaving it leaves no process behind.
+    """
+
+    def __init__(self, plan: Plan, jobs: int = 1, limits: Limits | None = None) -> None:
+        self.plan = plan
+        self._pool = Pool(plan.target.command, jobs, limits)
+        self._ready: Ready | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.close(at_once=error[0] is not None)
+
+    @property
+    def ready(self) -> Ready:
+        """The target as its runner describes it; the first use starts the runner."""
+        if self._ready is None:
+            self._ready = self._describe()
+        return self._ready
+
+    @property
+    def start_seconds(self) -> float:
+        """Time that starting runner processes took, added up."""
+        return self._pool.start_seconds
+
+    def _describe(self) -> Ready:
+        target = self.plan.target
+        try:
+            answer = self._pool.start()
+        except RunnerFailed as error:
+            return Ready(target, None, error.sentence, error.fix, broken=True)
+        if isinstance(answer, UnavailableAnswer):
+            return Ready(target, None, answer.reason, answer.fix)
+        return Ready(target, answer, None, None)
+
+    def run(self) -> Iterator[tuple[Case, Record]]:
+        """Every case of the plan with what came of it, in the order in which they end.
+
+        A case whose bundle was damaged or deleted under the runner is made anew and run once
+        more. Raises :class:`RunnerFailed` when the runner has to be given up, and
+        :class:`conformance.bundle.BundleError` when the cache cannot be used.
+        """
+        possible = []
+        for case in self.plan.cases:
+            why = self.ready.cannot_take(case)
+            if why is None:
+                possible.append(case)
+            else:
+                yield case, _skipped(case, self.ready, why)
+        again: list[Case] = []
+        for job, outcome in self._pool.run(map(job_for, possible)):
+            if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+                again.append(job.case)
+            else:
+                yield job.case, self._assess(job, outcome)
+        for job, outcome in self._pool.run(map(job_for, again)):
+            yield job.case, self._assess(job, outcome)
+
+    def run_one(self, case: Case) -> Record:
+        """What came of one case; raises as :meth:`run` does."""
+        why = self.ready.cannot_take(case)
+        if why is not None:
+            return _skipped(case, self.ready, why)
+        job = job_for(case)
+        outcome = self._pool.run_one(job)
+        if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+            job = job_for(case)
+            outcome = self._pool.run_one(job)
+        return self._assess(job, outcome)
+
+    def _assess(self, job: CaseJob, outcome: Outcome) -> Record:
+        return assess(job, outcome, self.ready, self.plan.expectations)
+
+
+def assess(
+    job: CaseJob, outcome: Outcome, ready: Ready, expectations: Sequence[Expectation]
+) -> Record:
+    """What came of a case, judged and held against what is known."""
+    case = job.case
+    if isinstance(outcome, Infrastructure):
+        return InfrastructureRecord(
+            target=ready.name, case=case.id, message=outcome.message, fix=outcome.fix
+        )
+    try:
+        judgement = judge(
+            case,
+            job.prepared,
+            outcome,
+            execution_provider=ready.execution_provider,
+            target_class=ready.target.target_class,
+        )
+    except Unjudgeable as error:
+        return InfrastructureRecord(target=ready.name, case=case.id, message=str(error))
+    return _result(case, ready, judgement, outcome, expectations)
+
+
+def _skipped(case: Case, ready: Ready, reason: str) -> ResultRecord:
+    return _result(case, ready, Judgement("skip", reason), Unavailable(reason=reason), ())
+
+
+_OUTCOME: Final = {
+    "Ran": "ran",
+    "Rejected": "rejected",
+    "Crashed": "crashed",
+    "TimedOut": "timed_out",
+    "Unavailable": "unavailable",
+}
+
+
+def _result(
+    case: Case,
+    ready: Ready,
+    judgement: Judgement,
+    outcome: Outcome,
+    expectations: Sequence[Expectation],
+) -> ResultRecord:
+    stage, message, code, milliseconds, placement = None, None, None, None, None
+    if isinstance(outcome, Rejected):
+        stage, message, code = outcome.stage, outcome.message, outcome.code
+    elif isinstance(outcome, Ran):
+        placement = outcome.placement
+        milliseconds = Milliseconds(
+            load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
+        )
+    elif not isinstance(outcome, Infrastructure | Unavailable):
+        message = judgement.reason
+    version = ready.described.version if ready.described else ""
+    known = expectation_for(case.id, version, expectations)
+    unexpected = judgement.verdict not in FINE
+    if judgement.verdict == "unsupported" and case.contract.basis == "requested":
+        unexpected = False
+    reason, record = judgement.reason, None
+    if known is not None and judgement.verdict != "skip":
+        differs = known.differs(judgement.verdict, stage, message or reason)
+        unexpected = differs is not None
+        if differs is not None:
+            reason += (
+                f" {shown(known.file)}:{known.line} expects otherwise: {differs};"
+                " remove or change that line."
+            )
+        record = ExpectationRecord(
+            file=known.file.name,
+            line=known.line,
+            verdict=known.known.verdict,
+            link=known.known.link,
+            why=known.known.why,
+        )
+    return ResultRecord(
+        case=case.id,
+        target=ready.name,
+        verdict=judgement.verdict,
+        unexpected=unexpected,
+        vague=judgement.vague,
+        outcome=_OUTCOME[type(outcome).__name__],  # type: ignore[arg-type]
+        stage=stage,
+        code=code,
+        message=message,
+        reason=reason,
+        errors=tuple(Error(**vars(errors)) for errors in judgement.errors),
+        share=judgement.share,
+        placement=placement,
+        ms=milliseconds,
+        stderr=outcome.stderr,
+        values_right=judgement.values_right,
+        expectation=record,
+        reproduce=reproduce(case, ready.target.ep),
+    )
+
+
+def is_shipped(case: Case) -> bool:
+    """Whether the case is of the suite's own corpus."""
+    return case.file.resolve().is_relative_to(data_path("cases").resolve())
+
+
+def reproduce(case: Case, ep: str) -> str:
+    """The command that runs this case alone."""
+    name = case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
+    return f"gqa run {shlex.quote(name)} --ep {shlex.quote(ep)}"
+
+
+def case_record(case: Case) -> CaseRecord:
+    """The case for the results file and for ``gqa show``."""
+    first = case.steps[0]
+    contract = case.contract
+    return CaseRecord(
+        id=case.id,
+        file=f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
+        theme=case.theme,
+        question=case.question,
+        name=case.name,
+        axes=case.axes,
+        why=case.why,
+        tags=case.tags,
+        links=case.links,
+        contract=Contract(
+            demands=contract.demands,
+            basis=contract.basis,
+            source=contract.source,
+            why=contract.why,
+            mentions=contract.mentions,
+        ),
+        call=CallRecord(
+            inputs=tuple(
+                CallInput(
+                    name=tensor.name,
+                    state=tensor.state,
+                    shape=tensor.shape,
+                    dtype=tensor.dtype if tensor.connected else None,
+                    values=_values_text(tensor) if tensor.connected else None,
+                )
+                for tensor in first.inputs
+            ),
+            outputs=tuple(
+                CallOutput(
+                    name=tensor.name,
+                    state=tensor.state,
+                    shape=tensor.shape,
+                    dtype=tensor.dtype if tensor.connected else None,
+                )
+                for tensor in first.outputs
+            ),
+            attributes=attributes_of(case.call),
+            steps=len(case.steps),
+        ),
+    )
+
+
+def _values_text(tensor: Tensor) -> str:
+    """How an input's numbers are made, in words."""
+    if tensor.data is not None:
+        return f"{tensor.data}"
+    if tensor.values is None:
+        return {
+            "seqlens_k": "tokens of each sequence, less one",
+            "total_sequence_length": "tokens of the longest sequence",
+            "position_ids": "positions of the new tokens",
+            "cos_cache": "cosines of position x 10000^(-2i/rotary_dim)",
+            "sin_cache": "sines of position x 10000^(-2i/rotary_dim)",
+        }.get(tensor.name, "")
+    if tensor.values.kind == "constant":
+        return f"all {tensor.values.value:g}"
+    return f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+
+
+def header(plans: Sequence[Plan], targets: Sequence[Ready], selection: str) -> Header:
+    """The first line of the results file."""
+    size = sum(len(plan.cases) for plan in plans)
+    cases = {case.id for plan in plans for case in plan.cases}
+    return Header(
+        suite=__version__,
+        corpus=corpus_digest(),
+        selection=Selection(text=selection, cases=len(cases), results=size),
+        targets=tuple(ready.record() for ready in targets),
+        machine=machine(),
+        start=datetime.now(UTC),
+    )
+
+
+@cache
+def corpus_digest() -> str:
+    """Digest of the shipped case files and expectations."""
+    digest = hashlib.sha256()
+    for folder in ("cases", "expectations"):
+        for file in sorted(data_path(folder).glob("*.yaml")):
+            digest.update(f"{folder}/{file.name}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def machine() -> dict[str, str]:
+    """What the results were made on."""
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+    }

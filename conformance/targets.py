@@ -1,0 +1,93 @@
+"""Target names → how their runners are started."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from conformance.harness import Command
+from conformance.paths import data_path
+from conformance.tolerance import TargetClass
+
+
+class TargetError(ValueError):
+    """The user asked for a target that there is not; the message names those that there are."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What ``--ep`` names.
+
+    ``ep`` is the name as typed; ``execution_provider`` is the one that a node must run on, None
+    where the runner itself says (``exec:``). ``needs`` tells ``gqa doctor`` what it takes.
+    """
+
+    ep: str
+    command: Command
+    target_class: TargetClass
+    execution_provider: str | None
+    needs: str
+
+    @property
+    def expectations(self) -> Path | None:
+        """Its expectations file; a stranger's runner has none."""
+        return None if self.ep.startswith("exec:") else data_path("expectations") / f"{self.ep}.yaml"
+
+
+@dataclass(frozen=True)
+class _OnnxRuntime:
+    execution_provider: str
+    target_class: TargetClass
+    needs: str
+
+
+_ONNX_RUNTIME: Final = {
+    "cpu": _OnnxRuntime("CPUExecutionProvider", "cpu", "the Python package onnxruntime, 1.20 or later"),
+    "cuda": _OnnxRuntime(
+        "CUDAExecutionProvider",
+        "gpu",
+        "the Python package onnxruntime-gpu, 1.20 or later, CUDA and cuDNN libraries, a driver, a GPU",
+    ),
+}
+
+EXEC: Final = "exec:"
+KNOWN: Final = (*_ONNX_RUNTIME, f"{EXEC}PATH")
+
+
+def target_for(ep: str, ort_python: str | None = None) -> Target:
+    """The target that ``--ep`` names.
+
+    ``ort_python`` is the interpreter whose onnxruntime is meant; this one's by default.
+    Raises :class:`TargetError`.
+    """
+    if ep.startswith(EXEC):
+        path = ep.removeprefix(EXEC)
+        if not path:
+            raise TargetError("exec: wants the path of a runner, such as exec:./my-runner")
+        program = os.path.abspath(os.path.expanduser(path))
+        command = Command(argv=(program,), name=ep)
+        return Target(ep, command, "gpu", None, "a program that speaks runners/README.md")
+    known = _ONNX_RUNTIME.get(ep)
+    if known is None:
+        near = difflib.get_close_matches(ep, list(_ONNX_RUNTIME), n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise TargetError(f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{hint}")
+    runner = data_path("runners") / "onnxruntime" / "runner.py"
+    python = os.path.abspath(os.path.expanduser(ort_python)) if ort_python else sys.executable
+    command = Command(argv=(python, str(runner), "--ep", ep), name=ep)
+    return Target(ep, command, known.target_class, known.execution_provider, known.needs)
+
+
+def targets_for(eps: Sequence[str], ort_python: str | None = None) -> list[Target]:
+    """The targets of several ``--ep``, each once. Raises :class:`TargetError`."""
+    return [target_for(ep, ort_python) for ep in dict.fromkeys(eps)]
+
+
+def built_in(ort_python: str | None = None) -> list[Target]:
+    """Every target that needs no path."""
+    return targets_for(list(_ONNX_RUNTIME), ort_python)

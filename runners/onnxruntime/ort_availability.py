@@ -1,0 +1,272 @@
+"""Is there an ONNX Runtime here that can run on the execution provider asked for?
+
+`load` answers with the module or raises `Unavailable`, which names the one thing that is missing
+and the command that mends it. For CUDA it does not trust the list of providers (a wheel lists CUDA
+on a machine without a GPU): it runs a one-node model there and, where that fails, looks for the
+cause in the order in which a user would have to mend things: wheel, libraries, driver, GPU.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import sys
+from typing import Any
+
+from tensor_file import length_field, varint_field
+
+OLDEST = (1, 20)
+
+# What a user types after --ep, and what ONNX Runtime calls it.
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+CUDA_SUCCESS = 0
+CUDA_ERROR_NO_DEVICE = 100
+
+
+class Unavailable(Exception):
+    """Nothing can be tried: ``reason`` is one sentence, ``fix`` an exact command or None."""
+
+    def __init__(self, reason: str, fix: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+
+
+def load(provider: str) -> Any:
+    """The module ``onnxruntime`` of this interpreter, able to run on ``provider``.
+
+    Raises `Unavailable` where it is missing, broken or too old, or has no such device.
+    """
+    wheel = "onnxruntime" if provider == PROVIDERS["cpu"] else "onnxruntime-gpu[cuda,cudnn]"
+    try:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+    except ModuleNotFoundError as error:
+        if error.name == "onnxruntime":
+            reason = f"onnxruntime is not installed in {sys.executable}."
+            raise Unavailable(reason, pip_install(wheel)) from error
+        raise broken(error, wheel) from error
+    except Exception as error:  # a broken wheel fails in any way it likes
+        raise broken(error, wheel) from error
+    version = getattr(onnxruntime, "__version__", None)
+    if version is None:
+        # What is left when one of two wheels that share the folder was uninstalled.
+        left = ImportError("the package has no __version__, only leftovers of a wheel")
+        raise broken(left, wheel)
+    if is_too_old(version):
+        oldest = ".".join(map(str, OLDEST))
+        reason = f"onnxruntime {version} is too old: this runner needs {oldest} or later."
+        raise Unavailable(reason, pip_install(f"{wheel}>={oldest}"))
+    if provider == PROVIDERS["cuda"]:
+        check_cuda(onnxruntime)
+    elif provider not in onnxruntime.get_available_providers():
+        reason = f"{package(onnxruntime)} {version} was built without {provider}."
+        raise Unavailable(reason, pip_install(wheel))
+    return onnxruntime
+
+
+def broken(error: Exception, wheel: str) -> Unavailable:
+    """onnxruntime is there, and importing it fails."""
+    reason = f"importing onnxruntime failed in {sys.executable}: {first_line(error)}"
+    return Unavailable(reason, pip_install(f"--force-reinstall {wheel}"))
+
+
+def is_too_old(version: str) -> bool:
+    """Whether ``version`` is older than `OLDEST`; a version without numbers is taken as new."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST
+
+
+def package(onnxruntime: Any) -> str:
+    """The name of the installed wheel, such as onnxruntime-gpu."""
+    return str(getattr(onnxruntime, "package_name", None) or "onnxruntime")
+
+
+def pip_install(what: str) -> str:
+    """The command that installs ``what`` into this very interpreter."""
+    python = shlex.quote(sys.executable)
+    words = " ".join(shlex.quote(word) for word in what.split())
+    if importlib.util.find_spec("pip") is None:  # an environment made by uv
+        return f"uv pip install --python {python} {words}"
+    return f"{python} -m pip install {words}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+# CUDA
+
+
+def check_cuda(onnxruntime: Any) -> None:
+    """Raise `Unavailable` with the first thing that keeps CUDA from running here."""
+    provider = PROVIDERS["cuda"]
+    wheel = "onnxruntime-gpu[cuda,cudnn]"
+    if provider not in onnxruntime.get_available_providers():
+        name = package(onnxruntime)
+        reason = (
+            f"the installed wheel {name} {onnxruntime.__version__} was built without {provider}."
+        )
+        # Both wheels fill the same folder, so the old one has to go first.
+        uninstall = pip_install("").replace("pip install", "pip uninstall").rstrip()
+        yes = "" if uninstall.startswith("uv ") else " -y"
+        raise Unavailable(reason, f"{uninstall}{yes} {name} && {pip_install(wheel)}")
+    preload = getattr(onnxruntime, "preload_dlls", None)
+    if preload is not None:
+        preload()  # libraries that pip put into site-packages, where the loader does not look
+    try:
+        run_probe(onnxruntime, provider)
+    except Exception as error:  # whatever it is, the cause has to be found and told
+        raise why_no_cuda(onnxruntime, error) from error
+
+
+def run_probe(onnxruntime: Any, provider: str) -> None:
+    """Run one Relu of four floats on ``provider`` alone; raises where that does not work."""
+    import numpy as np
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = onnxruntime.InferenceSession(
+        probe_model(), options, providers=[provider], enable_fallback=0
+    )
+    if provider not in session.get_providers():
+        raise RuntimeError(f"the session has {session.get_providers()} only")
+    session.run(None, {"x": np.zeros(4, np.float32)})
+
+
+def probe_model() -> bytes:
+    """A ModelProto with one node, ``y = Relu(x)``, float32 of shape [4]."""
+
+    def value(name: bytes) -> bytes:  # ValueInfoProto
+        shape = length_field(1, varint_field(1, 4))
+        tensor_type = varint_field(1, 1) + length_field(2, shape)
+        return length_field(1, name) + length_field(2, length_field(1, tensor_type))
+
+    node = length_field(1, b"x") + length_field(2, b"y") + length_field(4, b"Relu")
+    graph = length_field(1, node) + length_field(2, b"probe")
+    graph += length_field(11, value(b"x")) + length_field(12, value(b"y"))
+    opset = length_field(1, b"") + varint_field(2, 14)
+    return varint_field(1, 7) + length_field(7, graph) + length_field(8, opset)
+
+
+def why_no_cuda(onnxruntime: Any, error: Exception) -> Unavailable:
+    """The cause of ``error``: a library, the driver, the GPU, or else the error itself."""
+    folder = os.path.join(os.path.dirname(onnxruntime.__file__), "capi")
+    library = os.path.join(folder, "libonnxruntime_providers_cuda.so")
+    if os.path.exists(library):
+        try:
+            ctypes.CDLL(library)
+        except OSError as failure:
+            if not str(failure).startswith("libcuda.so"):  # that one is the driver's
+                name, version = package(onnxruntime), onnxruntime.__version__
+                reason = f"{name} {version} cannot load CUDA's libraries: {first_line(failure)}"
+                return Unavailable(reason, pip_install(f"{name}[cuda,cudnn]=={version}"))
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as failure:
+        return Unavailable(f"there is no NVIDIA driver: {first_line(failure)}")
+    status = driver.cuInit(0)
+    if status == CUDA_ERROR_NO_DEVICE or (status == CUDA_SUCCESS and count_gpus(driver) == 0):
+        return Unavailable("the NVIDIA driver finds no GPU.")
+    if status != CUDA_SUCCESS:
+        return Unavailable(f"the NVIDIA driver does not start: cuInit says {status}.", "nvidia-smi")
+    return Unavailable(f"CUDA does not run a one-node model: {first_line(error)}", "nvidia-smi")
+
+
+def count_gpus(driver: Any) -> int:
+    """How many GPUs the driver library sees."""
+    count = ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
+# What describe says
+
+
+def device(provider: str) -> str:
+    """The device in words: the processor and its cores, or the GPU."""
+    return gpu_name() if provider == PROVIDERS["cuda"] else processor_name()
+
+
+def processor_name() -> str:
+    """The processor's model, and the cores that this process may use."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            named = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
+        model = named[1] if named else model
+    except OSError:
+        pass  # not Linux
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable else os.cpu_count() or 1
+    return f"{' '.join(model.split())}, {cores} core{'s' if cores > 1 else ''}"
+
+
+def gpu_name() -> str:
+    """The first GPU's name and compute capability; "GPU" where the driver tells nothing."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "GPU"
+    name = ctypes.create_string_buffer(256)
+    major, minor = ctypes.c_int(0), ctypes.c_int(0)
+    driver.cuInit(0)
+    driver.cuDeviceGetName(name, len(name), 0)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)  # compute capability, major
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, 0)  # and minor
+    text = name.value.decode(errors="replace") or "GPU"
+    return f"{text}, compute capability {major.value}.{minor.value}"
+
+
+def versions(onnxruntime: Any, provider: str) -> dict[str, str]:
+    """Versions of everything that bears on a result."""
+    found = {
+        "python": platform.python_version(),
+        "numpy": importlib.import_module("numpy").__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "package": package(onnxruntime),
+        "platform": platform.platform(),
+    }
+    build_info = getattr(onnxruntime, "get_build_info", None)
+    if build_info is not None:
+        found["build"] = str(build_info()).removeprefix("ORT Build Info: ")
+    if provider == PROVIDERS["cuda"]:
+        found.update(cuda_versions(onnxruntime))
+    return found
+
+
+def cuda_versions(onnxruntime: Any) -> dict[str, str]:
+    """Versions of CUDA (built for, and what the driver can do), cuDNN and driver, where known."""
+    found = {}
+    built_for = getattr(onnxruntime, "cuda_version", None)
+    if built_for:
+        found["cuda_build"] = str(built_for)
+    number = ctypes.c_int(0)
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
+        found["cuda_driver"] = f"{number.value // 1000}.{number.value % 1000 // 10}"
+    except OSError:
+        pass
+    try:
+        cudnn = ctypes.CDLL("libcudnn.so.9")
+        cudnn.cudnnGetVersion.restype = ctypes.c_size_t
+        found["cudnn"] = str(cudnn.cudnnGetVersion())
+    except (OSError, AttributeError):
+        pass
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as file:
+            named = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", file.readline())
+        if named:
+            found["driver"] = named[1]
+    except OSError:
+        pass
+    return found

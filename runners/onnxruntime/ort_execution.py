@@ -1,0 +1,430 @@
+"""One case on ONNX Runtime: load, run, write the outputs, prove where the node ran.
+
+Tensors travel as ``OrtValue`` with their ONNX type and their raw bits: NumPy alone knows neither
+bfloat16 nor float8, and one way for every dtype is easier to trust than two. The calls go to the
+objects of ``onnxruntime_pybind11_state`` that the public classes wrap (the same ones from 1.20 to
+1.31): the wrappers' checks cost more than a small case itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import re
+import sys
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from ort_availability import PROVIDERS, Unavailable
+from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor, write_tensor
+
+Bits = npt.NDArray[Any]
+
+# TensorProto.DataType → the NumPy dtype that carries its bits.
+CARRIERS: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.float32),
+    2: np.dtype(np.uint8),
+    3: np.dtype(np.int8),
+    4: np.dtype(np.uint16),
+    5: np.dtype(np.int16),
+    6: np.dtype(np.int32),
+    7: np.dtype(np.int64),
+    9: np.dtype(np.bool_),
+    10: np.dtype(np.float16),
+    11: np.dtype(np.float64),
+    12: np.dtype(np.uint32),
+    13: np.dtype(np.uint64),
+    16: np.dtype(np.uint16),  # bfloat16
+    17: np.dtype(np.uint8),  # float8e4m3fn
+}
+# What describe calls those that an input of the operator may have.
+WORDS = {
+    1: "float32",
+    10: "float16",
+    16: "bfloat16",
+    3: "int8",
+    2: "uint8",
+    17: "float8e4m3fn",
+    6: "int32",
+    7: "int64",
+}
+
+OPERATOR = "GroupQueryAttention"
+CPU = PROVIDERS["cpu"]
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
+LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
+
+
+class Rejected(Exception):
+    """The runtime refused the case, at ``stage`` load or run, in ``step`` of a loop."""
+
+    def __init__(self, stage: str, step: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.stage = stage
+        self.step = step
+        # ONNX Runtime's status codes arrive as classes; other exceptions have none.
+        self.code = status_code(type(error).__name__) if is_ort_error(error) else None
+        text = str(error) or type(error).__name__
+        self.message = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+
+
+def is_ort_error(error: Exception) -> bool:
+    """Whether ``error`` is one of ONNX Runtime's own exceptions."""
+    return type(error).__module__.startswith("onnxruntime")
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether ``error``, raised inside a call of ONNX Runtime, is its way to say no.
+
+    RuntimeError, ValueError, IndexError and MemoryError are what pybind11 makes of
+    ``std::exception`` and its children, ``std::bad_alloc`` included. Anything else (TypeError,
+    AttributeError, …) means that this program called it wrongly.
+    """
+    kinds = (RuntimeError, ValueError, IndexError, MemoryError)
+    return is_ort_error(error) or isinstance(error, kinds)
+
+
+def status_code(name: str) -> str:
+    """The class name as a status code: InvalidArgument → INVALID_ARGUMENT, EPFail → EP_FAIL."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).upper()
+
+
+def as_array(tensor: Tensor, memory: bytearray) -> Bits:
+    """``memory`` as an array that carries the bits of such a tensor.
+
+    A bytearray is aligned to 16 bytes as NumPy's own memory is, and can be compared and restored.
+    """
+    return np.ndarray(tensor.dims, CARRIERS[tensor.data_type], memory)
+
+
+class Buffer(NamedTuple):
+    """Memory that a past and a present share, on the device of the execution provider."""
+
+    data_type: int
+    dims: tuple[int, ...]
+    pointer: int
+    owner: Any  # a NumPy array on the CPU, an OrtValue of unsigned integers on a GPU
+
+    def raw(self) -> bytes:
+        """The elements as they are now."""
+        bits = self.owner if isinstance(self.owner, np.ndarray) else self.owner.numpy()
+        return bytes(bits.tobytes())
+
+
+class Runtime:
+    """An ONNX Runtime that is asked for one execution provider and means it."""
+
+    def __init__(self, onnxruntime: Any, provider: str, prove_by_profile: bool = False) -> None:
+        self.onnxruntime = onnxruntime
+        self.provider = provider
+        self.state = onnxruntime.capi.onnxruntime_pybind11_state
+        # Since 1.24 a session tells which provider each node was assigned to. Before, a session
+        # with the CPU alone needs no proof, and any other is profiled.
+        has_assignment = hasattr(self.state.InferenceSession, "get_provider_graph_assignment_info")
+        self.by_assignment = has_assignment and not prove_by_profile
+        self.by_profile = prove_by_profile or (not has_assignment and provider != CPU)
+        self.takes = {data_type for data_type in CARRIERS if self.can_take(data_type)}
+        self.options = self.make_options()
+        self.cpu_device = self.make_device(CPU)
+        self.device = self.make_device(provider)
+        # Warnings at start (no GPU under /sys, say) are no news about a case.
+        onnxruntime.set_default_logger_severity(3)
+
+    def make_device(self, provider: str) -> Any:
+        """The OrtDevice on which ``provider`` computes."""
+        kind = self.state.OrtDevice
+        code = kind.cpu() if provider == CPU else kind.cuda()
+        return kind(code, kind.default_memory(), 0)
+
+    def dtypes(self) -> list[str]:
+        """The words of those dtypes that can be handed over as tensors."""
+        return [word for data_type, word in WORDS.items() if data_type in self.takes]
+
+    def can_take(self, data_type: int) -> bool:
+        """Whether the Python API makes a tensor of this TensorProto.DataType."""
+        try:
+            memory = bytearray(ITEM_BYTES[data_type])
+            self.value(Tensor("", data_type, (1,), b""), memory)
+        except Exception:  # of whatever class: this wheel does not know the type
+            return False
+        return True
+
+    def value(self, tensor: Tensor, memory: bytearray) -> Any:
+        """An OrtValue of the tensor's type and shape over ``memory``, which must outlive it."""
+        array = as_array(tensor, memory)
+        return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
+
+    def make_options(self) -> Any:
+        """Session options: one thread, errors only, no way out to another provider.
+
+        What the graph optimiser does stays as it is for every user.
+        """
+        options = self.onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        if self.provider != CPU:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        if self.by_assignment:
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        options.enable_profiling = self.by_profile
+        return options
+
+
+def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
+    """Run the case that ``request`` names; the fields of a `ran` answer beside id and outcome.
+
+    Raises `Rejected` (the runtime said no), `Unavailable` (this case cannot be tried here) and
+    `BadFile` (no usable bundle); every other exception is an error of this program.
+    """
+    bundle, out, steps = request["bundle"], request["out"], request["steps"]
+    model = read_file(f"{bundle}/model.onnx")
+    if not model:
+        raise BadFile(f"{bundle}/model.onnx is empty")
+    inputs = [
+        {name: read_tensor(f"{bundle}/{file}") for name, file in step["files"].items()}
+        for step in steps
+    ]
+    check_dtypes(runtime, inputs)
+
+    if runtime.by_profile:  # in `out`, so that a crash leaves it to whoever removes that
+        runtime.options.profile_file_prefix = f"{out}/profile"
+    start = perf_counter()
+    session = load(runtime, model)
+    load_seconds = perf_counter() - start
+    try:
+        case = Case(runtime, session, steps, inputs, out)
+        runs = []
+        fastest = math.inf
+        for repeat in range(request["repeat"]):
+            files, seconds = case.run(repeat)
+            runs.append(files)
+            fastest = min(fastest, seconds)
+    finally:
+        profile = end_profile(session) if runtime.by_profile else None
+    return {
+        "placement": place(runtime, session, profile),
+        "runs": runs,
+        "ms": {"load": load_seconds * 1e3, "run": fastest * 1e3},
+    }
+
+
+def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
+    """Raise `Unavailable` for a tensor that the Python API cannot take."""
+    for tensors in inputs:
+        for name, tensor in tensors.items():
+            if tensor.data_type not in runtime.takes:
+                word = WORDS.get(tensor.data_type, f"TensorProto type {tensor.data_type}")
+                version = runtime.onnxruntime.__version__
+                raise Unavailable(f"onnxruntime {version} takes no {word} from Python ({name}).")
+
+
+def load(runtime: Runtime, model: bytes) -> Any:
+    """A session with the model on the one provider; its C object, which the wrapper holds."""
+    try:
+        session = runtime.onnxruntime.InferenceSession(
+            model, runtime.options, providers=[runtime.provider], enable_fallback=0
+        )
+    except Exception as error:
+        if type(error).__name__ == "InvalidProtobuf":  # no news about a kernel
+            raise BadFile(f"model.onnx is no ONNX model: {error}") from error
+        if is_refusal(error):
+            raise Rejected("load", 0, error) from error
+        raise
+    return session._sess
+
+
+class Case:
+    """A loaded case: its session, and its steps with their inputs in memory."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        session: Any,
+        steps: list[dict[str, Any]],
+        inputs: list[dict[str, Tensor]],
+        out: str,
+    ) -> None:
+        self.runtime = runtime
+        self.session = session
+        self.steps = steps
+        self.inputs = inputs
+        self.out = out
+        self.names = [output.name for output in session.outputs_meta]
+        # A kernel may write to what it is fed, so the bundle's bytes are kept apart.
+        self.memory = [
+            {name: bytearray(tensor.raw) for name, tensor in tensors.items()} for tensors in inputs
+        ]
+        self.values = [
+            {name: runtime.value(tensor, memory[name]) for name, tensor in tensors.items()}
+            for tensors, memory in zip(inputs, self.memory, strict=True)
+        ]
+
+    def run(self, repeat: int) -> tuple[list[dict[str, str]], float]:
+        """All steps from the start: the files written for each, and the seconds spent running."""
+        files: list[dict[str, str]] = []
+        total = 0.0
+        previous: dict[str, Any] = {}
+        for step in range(len(self.steps)):
+            previous, seconds = self.run_step(step, previous)
+            total += seconds
+            files.append(self.write(previous, step, repeat))
+            self.restore_inputs(step, repeat)
+        return files, total
+
+    def run_step(self, index: int, previous: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        """One call: its outputs (OrtValue, or Buffer where shared), and the seconds it took."""
+        step = self.steps[index]
+        feeds: dict[str, Any] = dict(self.values[index])
+        for name, output in step["carry"].items():
+            feeds[name] = previous[output]
+        shared: dict[str, Buffer] = {}
+        for output, name in step["share"].items():
+            shared[output] = feeds[name] = to_buffer(self.runtime, feeds[name])
+        try:
+            if any(type(feed) is Buffer for feed in feeds.values()):
+                values, seconds = run_bound(self.runtime, self.session, self.names, feeds, shared)
+            else:
+                start = perf_counter()
+                values = self.session.run_with_ort_values(feeds, self.names, None)
+                seconds = perf_counter() - start
+        except Exception as error:
+            if is_refusal(error):
+                raise Rejected("run", index, error) from error
+            raise
+        # By index: iterating over an OrtValueVector ends with a C++ exception, which costs 50 µs.
+        outputs = {name: values[index] for index, name in enumerate(self.names)}
+        outputs.update(shared)
+        return outputs, seconds
+
+    def write(self, outputs: dict[str, Any], step: int, repeat: int) -> dict[str, str]:
+        """Write a step's outputs, each to a new file: output name → file."""
+        files = {}
+        for position, (name, value) in enumerate(outputs.items()):
+            word = name if PLAIN_NAME.fullmatch(name) else position
+            files[name] = file = f"{repeat}_{step}_{word}.pb"
+            write_tensor(f"{self.out}/{file}", to_tensor(name, value))
+        return files
+
+    def restore_inputs(self, step: int, repeat: int) -> None:
+        """Undo and report what a kernel wrote to its inputs (microsoft/onnxruntime#20555).
+
+        Each repeat must start from the bundle's values. Comparing costs less than feeding each
+        repeat with new memory, and it shows the fault.
+        """
+        for name, memory in self.memory[step].items():
+            raw = self.inputs[step][name].raw
+            if memory != raw:
+                memory[:] = raw
+                note = f"onnxruntime changed its input '{name}' (step {step}, repeat {repeat})"
+                print(note, file=sys.stderr, flush=True)
+
+
+def to_buffer(runtime: Runtime, feed: Any) -> Buffer:
+    """Memory for past and present together that holds what ``feed`` holds.
+
+    ``feed`` is the Buffer of the step before, which goes on, or an OrtValue, which is copied.
+    """
+    if isinstance(feed, Buffer):
+        return feed
+    tensor = to_tensor("", feed)
+    array = as_array(tensor, bytearray(tensor.raw))
+    if runtime.provider == CPU:
+        return Buffer(tensor.data_type, tensor.dims, array.ctypes.data, array)
+    # Unsigned integers of the same width: NumPy cannot name every dtype, and bits are bits.
+    bits = array.view(f"u{array.itemsize}")
+    owner = runtime.state.OrtValue.ortvalue_from_numpy(bits, runtime.device)
+    return Buffer(tensor.data_type, tensor.dims, owner.data_ptr(), owner)
+
+
+def run_bound(
+    runtime: Runtime,
+    session: Any,
+    names: list[str],
+    feeds: dict[str, Any],
+    shared: dict[str, Buffer],
+) -> tuple[Any, float]:
+    """One run with IO binding, so that the outputs in ``shared`` lie where their inputs lie."""
+    binding = runtime.state.SessionIOBinding(session)
+    for name, feed in feeds.items():
+        if isinstance(feed, Buffer):
+            binding.bind_input(name, runtime.device, feed.data_type, feed.dims, feed.pointer)
+        else:
+            binding.bind_ortvalue_input(name, feed)
+    for name in names:
+        if name in shared:
+            buffer = shared[name]
+            binding.bind_output(name, runtime.device, buffer.data_type, buffer.dims, buffer.pointer)
+        else:
+            binding.bind_output(name, runtime.cpu_device)
+    binding.synchronize_inputs()
+    start = perf_counter()
+    session.run_with_iobinding(binding, None)
+    binding.synchronize_outputs()
+    seconds = perf_counter() - start
+    return binding.get_outputs(), seconds
+
+
+def to_tensor(name: str, value: Any) -> Tensor:
+    """What an OrtValue or a Buffer holds."""
+    if type(value) is Buffer:
+        return Tensor(name, value.data_type, value.dims, value.raw())
+    dims = tuple(value.shape())
+    data_type = value.element_type()
+    if value.device_name() not in ("Cpu", "cpu"):  # this process cannot follow the pointer
+        return Tensor(name, data_type, dims, value.numpy().tobytes())
+    size = math.prod(dims) * ITEM_BYTES[data_type]
+    return Tensor(name, data_type, dims, ctypes.string_at(value.data_ptr(), size) if size else b"")
+
+
+# Placement
+
+
+def place(runtime: Runtime, session: Any, profile: list[tuple[str, str]] | None) -> str:
+    """The provider on which the operator ran, proven as well as this version can."""
+    if profile is not None:
+        return placement_of(profile, runtime.provider)
+    if runtime.by_assignment:
+        nodes = [
+            (node.op_type, subgraph.ep_name)
+            for subgraph in session.get_provider_graph_assignment_info()
+            for node in subgraph.get_nodes()
+        ]
+        return placement_of(nodes, runtime.provider)
+    # Without another provider in the session there is nowhere else to run.
+    providers = session.get_providers()
+    return next((name for name in providers if name != runtime.provider), runtime.provider)
+
+
+def placement_of(nodes: list[tuple[str, str]], wanted: str) -> str:
+    """Where the operator ran, from (operator, provider) of each node.
+
+    Of several nodes the first that ran elsewhere counts. A graph without the operator is judged
+    by all its nodes; a graph without nodes was computed while loading, which the CPU does.
+    """
+    places = [provider for operator, provider in nodes if operator == OPERATOR]
+    places = places or [provider for _, provider in nodes] or [CPU]
+    return next((provider for provider in places if provider != wanted), wanted)
+
+
+def end_profile(session: Any) -> list[tuple[str, str]]:
+    """Stop profiling, remove its file, and give (operator, provider) of each node that ran."""
+    path = session.end_profiling()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return profiled_nodes(file.read())
+    finally:
+        os.unlink(path)
+
+
+def profiled_nodes(text: str) -> list[tuple[str, str]]:
+    """(operator, provider) of each node's run in a profile, which is a JSON list of events."""
+    return [
+        (event["args"]["op_name"], event["args"]["provider"])
+        for event in json.loads(text)
+        if event.get("cat") == "Node" and "provider" in event.get("args", {})
+    ]

@@ -1,0 +1,84 @@
+"""What the miniature runners share: the parts of the protocol (runners/README.md) done right.
+
+A miniature computes nothing: it hands back the outputs that the bundle itself expects. `serve`
+does that for every case, but for those whose bundle has ``FAULT_ON`` (an environment variable, by
+default ``faulty``) in its path, which go to the miniature's own faulty function.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+
+def serve(fault=None, describe=None):
+    """Answer requests until there are none."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["cmd"] == "describe":
+            (describe or describe_itself)(request)
+        elif fault and os.environ.get("FAULT_ON", "faulty") in request["bundle"]:
+            fault(request)
+        else:
+            ran(request)
+
+
+def answer(request, **fields):
+    print(json.dumps({"id": request["id"], **fields}), flush=True)
+
+
+def describe_itself(request, **other):
+    dtypes = ["float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
+    about = {"runtime": "miniature", "version": "1.0", "execution_provider": "NoExecutionProvider"}
+    answer(request, outcome="described", device="none", dtypes=dtypes, **{**about, **other})
+
+
+def ran(request, **other):
+    about = {"placement": "NoExecutionProvider", "runs": outputs(request)}
+    answer(request, outcome="ran", ms={"load": 0.25, "run": 0.125}, **{**about, **other})
+
+
+def outputs(request, copy=shutil.copyfile):
+    """Write all output files, with ``copy(expected, written)``; their names as an answer has them.
+
+    A file of the bundle is a TensorProto, and its name that of the output.
+    """
+    runs = []
+    for repeat in range(request["repeat"]):
+        runs.append([])
+        for step in range(len(request["steps"])):
+            folder = os.path.join(request["bundle"], f"test_data_set_{step}")
+            names = {}
+            for file in sorted(os.listdir(folder)):
+                if file.startswith("output_"):
+                    output = dict(fields(os.path.join(folder, file)))[8].decode()
+                    names[output] = f"{repeat}_{step}_{output}.pb"
+                    out = os.path.join(request["out"], names[output])
+                    copy(os.path.join(folder, file), out)
+            runs[-1].append(names)
+    return runs
+
+
+def fields(path):
+    """The fields of a protobuf file, as pairs of number and value (an int, or bytes)."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at = 0
+
+    def varint():
+        nonlocal at
+        value, shift = 0, 0
+        while True:
+            byte, at = data[at], at + 1
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        size = varint()
+        if key & 7 == 2:  # bytes; what else there is in our files is a varint
+            at += size
+            yield key >> 3, data[at - size : at]
+        else:
+            yield key >> 3, size

@@ -1,0 +1,379 @@
+"""Made-up runs for the tests of the results file and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from conformance.case import Contract
+from conformance.results import (
+    CallInput,
+    CallOutput,
+    CallRecord,
+    CaseRecord,
+    Description,
+    Error,
+    ExpectationRecord,
+    Header,
+    Infrastructure,
+    Milliseconds,
+    ResultRecord,
+    Run,
+    Selection,
+    Target,
+    Writer,
+    read,
+)
+
+START = datetime(2026, 11, 21, 10, 29, tzinfo=UTC)
+ISSUE = "https://github.com/microsoft/onnxruntime/issues/28318"
+
+
+def target(name: str = "cpu@1.31.1", **fields: Any) -> Target:
+    """A target that is there; ``unavailable=…`` makes one that is not."""
+    ep, _, version = name.partition("@")
+    describe = Description(
+        runtime="onnxruntime",
+        version=version or "1.31.1",
+        execution_provider="CPUExecutionProvider",
+        device="AMD EPYC 7R13, 2 cores",
+        dtypes=("float32", "float16"),
+        features=("shared_buffer",),
+        versions={"python": "3.11.7", "numpy": "2.4.6"},
+    )
+    return Target(
+        name=name, ep=ep, describe=None if fields.get("unavailable") else describe, **fields
+    )
+
+
+def header(targets: Sequence[Target], cases: int, results: int) -> Header:
+    """The first line of a run over ``targets``."""
+    return Header(
+        suite="0.1.0",
+        corpus="sha256:4be1c0ffee",
+        selection=Selection(text="the shipped corpus", cases=cases, results=results),
+        targets=tuple(targets),
+        machine={"system": "Linux 6.1 x86_64", "processor": "AMD EPYC 7R13, 2 cores"},
+        start=START,
+    )
+
+
+def case(
+    id: str = "shared_kv/zero_length_kv[dtype=float16]",
+    question: str = "May a layer borrow another layer's cache?",
+    **fields: Any,
+) -> CaseRecord:
+    """A case by its id, with everything else made up."""
+    theme, _, rest = id.partition("/")
+    name, _, axes = rest.rstrip("]").partition("[")
+    labels = dict(axis.split("=", 1) for axis in axes.split(",") if "=" in axis)
+    dtype = labels.get("dtype", "float32")
+    defaults: dict[str, Any] = {
+        "file": f"cases/{theme}.yaml",
+        "why": "Key and value of length 0 mean: attend to the cache as it is.",
+        "tags": ("decode",),
+        "links": (ISSUE,),
+        "contract": Contract(source=ISSUE, why="Released in 1.27.0.", mentions=("key", "value")),
+        "call": CallRecord(
+            inputs=(
+                CallInput(
+                    name="query",
+                    state="connected",
+                    shape=(1, 1, 256),
+                    dtype=dtype,
+                    values="uniform in [-1, 1], seed 0",
+                ),
+                CallInput(name="key", state="connected", shape=(1, 0, 128), dtype=dtype),
+                CallInput(name="position_ids", state="omitted"),
+                CallInput(name="head_sink", state="trailing"),
+            ),
+            outputs=(
+                CallOutput(name="output", state="connected", shape=(1, 1, 256), dtype=dtype),
+                CallOutput(name="present_key", state="omitted"),
+            ),
+            attributes={"num_heads": 8, "kv_num_heads": 4, "scale": 0.125},
+        ),
+    }
+    return CaseRecord(
+        id=id, theme=theme, question=question, name=name, axes=labels, **defaults | fields
+    )
+
+
+def result(
+    case: str = "shared_kv/zero_length_kv[dtype=float16]",
+    target: str = "cpu@1.31.1",
+    verdict: str = "pass",
+    **fields: Any,
+) -> ResultRecord:
+    """A result with what such a verdict brings along."""
+    about: dict[str, Any] = {
+        "outcome": "ran",
+        "reason": "Every defined element is within its budget.",
+        "placement": "CPUExecutionProvider",
+        "ms": Milliseconds(load=0.31, run=0.09, total=1.2),
+        "share": 0.03,
+        "errors": (error(share=0.03, got=0.25, absolute=1e-9, needed=1e-9),),
+        "unexpected": False,
+        "reproduce": f"gqa run --ep {target} -k '{case}'",
+    }
+    about |= {
+        "pass": {},
+        "wrong": {
+            "reason": "output differs from the oracle by 37 times its error budget.",
+            "share": 37.0,
+            "errors": (error(),),
+            "unexpected": True,
+        },
+        "accepted": {
+            "reason": "It ran, and the contract asks for a refusal.",
+            "values_right": False,
+        },
+        "fallback": {"reason": "It ran on another provider.", "placement": "CPUExecutionProvider"},
+        "unsupported": {
+            "outcome": "rejected",
+            "stage": "run",
+            "code": "INVALID_ARGUMENT",
+            "message": "Input 'key' and 'value' shall be both present, or both absent.",
+            "reason": "It refused a call that nobody promised.",
+        },
+        "crash": {
+            "outcome": "crashed",
+            "reason": "The process died of SIGSEGV.",
+            "stderr": "Segmentation fault (core dumped)\n",
+            "unexpected": True,
+        },
+        "timeout": {"outcome": "timed_out", "reason": "No answer within 30 s.", "unexpected": True},
+        "skip": {"outcome": "unavailable", "reason": "This adapter has no float16."},
+    }[verdict]
+    if about["outcome"] != "ran":
+        about |= {"errors": (), "share": None, "placement": None, "ms": None}
+    return ResultRecord(case=case, target=target, verdict=verdict, **about | fields)
+
+
+def error(**fields: Any) -> Error:
+    """The worst element of an output that is wrong."""
+    defaults: dict[str, Any] = {
+        "output": "output",
+        "index": (0, 0, 17),
+        "got": 0.2871,
+        "want": 0.25,
+        "absolute": 0.0371,
+        "relative": 0.148,
+        "budget": 0.001,
+        "share": 37.0,
+        "needed": 0.0371,
+        "compared": 256,
+        "undefined": 0,
+    }
+    return Error(**defaults | fields)
+
+
+def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:
+    """A known defect."""
+    defaults: dict[str, Any] = {
+        "file": "expectations/cpu.yaml",
+        "line": 12,
+        "verdict": verdict,
+        "link": "https://github.com/microsoft/onnxruntime/issues/28242",
+        "why": "Reads past the end of the cache.",
+    }
+    return ExpectationRecord(**defaults | fields)
+
+
+def write(
+    path: Path,
+    cases: Sequence[CaseRecord],
+    results: Sequence[ResultRecord],
+    *,
+    targets: Sequence[Target] = (),
+    problems: Sequence[Infrastructure] = (),
+    complete: bool = True,
+) -> Path:
+    """A results file of these records, whose header expects just them."""
+    targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
+    with Writer(path, header(targets, len(cases), len(results))) as writer:
+        for record in cases:
+            writer.case(record)
+        for judged in results:
+            writer.result(judged)
+        for problem in problems:
+            writer.infrastructure(problem)
+        writer.finish(complete)
+    return path
+
+
+def small(path: Path, verdict: str = "pass", **fields: Any) -> Run:
+    """A run of one case on one target."""
+    return read(write(path, [case()], [result(verdict=verdict, **fields)]))
+
+
+# What a run over the themes of the corpus looks like: theme, question, then each entry's name, why
+# and axes.
+_DTYPES = ("float32", "float16")
+_CORPUS: list[tuple[str, str, list[tuple[str, str, dict[str, Sequence[str]]]]]] = [
+    (
+        "shared_kv",
+        "May a layer borrow another layer's cache, as Gemma's shared layers do?",
+        [
+            (
+                "zero_length_kv",
+                "Key and value of length 0 mean: attend to the cache as it is.",
+                {"dtype": _DTYPES, "batch_size": "12", "past_sequence_length": ("7", "64", "300")},
+            ),
+            (
+                "zero_length_kv_presents_omitted",
+                "The cache is not changed, so nobody needs the presents.",
+                {"dtype": _DTYPES, "sequence_length": ("1", "5"), "rotary": ("none", "half_split")},
+            ),
+            (
+                "omitted_kv_with_past",
+                "Empty names for key and value, where the cache is all there is to attend to.",
+                {"dtype": _DTYPES, "batch_size": "12", "heads": ("8:2", "4:4", "8:1")},
+            ),
+            (
+                "zero_valued_kv",
+                "Zeros instead of nothing: they dilute the softmax, and must.",
+                {"dtype": _DTYPES, "past_sequence_length": ("7", "64")},
+            ),
+        ],
+    ),
+    (
+        "decode",
+        "Does a step on a cache give what one long prefill would?",
+        [
+            (
+                "one_token",
+                "The step that every generated token takes.",
+                {
+                    "dtype": _DTYPES,
+                    "batch_size": "12",
+                    "heads": ("8:2", "4:4"),
+                    "local_window_size": ("-1", "16"),
+                },
+            ),
+            (
+                "several_tokens",
+                "Speculative decoding checks several tokens in one step.",
+                {"dtype": _DTYPES, "sequence_length": ("2", "5", "33"), "rotary": ("none", "yes")},
+            ),
+            ("five_step_loop", "Errors of one step must not grow in the next.", {"dtype": _DTYPES}),
+            ("borrowed_full_length_kv", "One query over a whole key and value, no past.", {}),
+        ],
+    ),
+    (
+        "presents",
+        "Which presents may be left out?",
+        [
+            (
+                "both_omitted",
+                "A prefill that keeps no cache.",
+                {"dtype": _DTYPES, "batch_size": "12"},
+            ),
+            ("only_key", "One without the other.", {"dtype": _DTYPES, "which": ("key", "value")}),
+            (
+                "omitted_with_past_and_new_kv",
+                "The new tokens would be lost, so it must be refused.",
+                {"dtype": _DTYPES, "past_sequence_length": ("7", "64"), "batch_size": "12"},
+            ),
+        ],
+    ),
+    (
+        "ground",
+        "Does the plain ground hold: prefill, rotary, window, softcap, bias, sink?",
+        [
+            (
+                "prefill",
+                "The plainest call there is.",
+                {"dtype": _DTYPES, "heads": ("8:8", "8:2", "8:1"), "sequence_length": ("1", "17")},
+            ),
+            (
+                "packed_qkv",
+                "Key and value inside query.",
+                {"dtype": _DTYPES, "rotary": ("no", "yes")},
+            ),
+            (
+                "rotary",
+                "Positions by rotation, in both layouts, of whole and of partial heads.",
+                {
+                    "dtype": _DTYPES,
+                    "layout": ("half_split", "interleaved"),
+                    "rotary_dim": ("16", "32"),
+                    "position_ids": ("no", "yes"),
+                },
+            ),
+            ("softcap", "Logits tamed by tanh.", {"dtype": _DTYPES, "softcap": ("20", "50")}),
+            (
+                "ragged_batch",
+                "Sequences of different length.",
+                {"dtype": _DTYPES, "batch_size": "23"},
+            ),
+            ("head_sink", "A sink takes weight and gives nothing.", {"dtype": _DTYPES}),
+        ],
+    ),
+]
+
+
+def _entries() -> Iterator[CaseRecord]:
+    for theme, question, entries in _CORPUS:
+        for name, why, axes in entries:
+            for labels in product(*axes.values()):
+                chosen = dict(zip(axes, labels, strict=True))
+                inside = ",".join(f"{axis}={label}" for axis, label in chosen.items())
+                yield case(
+                    f"{theme}/{name}[{inside}]" if inside else f"{theme}/{name}",
+                    question,
+                    why=why,
+                    contract=Contract(
+                        demands="rejects" if name == "omitted_with_past_and_new_kv" else "computes",
+                        basis="requested" if name.startswith("omitted_kv") else "specified",
+                        source=ISSUE if theme == "shared_kv" else "ContribOperators.md, GQA",
+                        mentions=("present_key", "present_value", "past_key"),
+                    ),
+                )
+
+
+def _judged(case: CaseRecord, target: str) -> ResultRecord:
+    old = "1.26" in target
+    axes = case.axes
+    match case.name:
+        case "zero_length_kv" if old:
+            return result(
+                case.id,
+                target,
+                "unsupported",
+                message="Input 'key' has an unexpected sequence length of 0.",
+                stage="run",
+            )
+        case "zero_length_kv_presents_omitted" if old:
+            return result(case.id, target, "crash", unexpected=False, expectation=expected("crash"))
+        case "omitted_kv_with_past":
+            return result(case.id, target, "unsupported", vague=axes["heads"] == "8:1")
+        case "several_tokens" if axes["sequence_length"] == "33" and axes["dtype"] == "float16":
+            return result(case.id, target, "wrong")
+        case "several_tokens" if axes["sequence_length"] == "5" and old:
+            return result(case.id, target, "timeout")
+        case "omitted_with_past_and_new_kv":
+            return result(
+                case.id,
+                target,
+                "accepted",
+                unexpected=False,
+                expectation=expected("accepted"),
+                reason="It ran, and the contract asks for a refusal; its values were wrong.",
+            )
+        case "head_sink" if axes["dtype"] == "float16":
+            return result(case.id, target, "skip")
+        case "five_step_loop" if old:
+            return result(case.id, target, "fallback", unexpected=True)
+    return result(case.id, target)
+
+
+def realistic(path: Path) -> Run:
+    """About 150 cases on two versions, with every verdict and mark among them."""
+    cases = list(_entries())
+    names = ("cpu@1.31.1", "cpu@1.26.0")
+    results = [_judged(case, name) for case in cases for name in names]
+    return read(write(path, cases, results))

@@ -1,0 +1,791 @@
+"""The oracle against the standard operators' reference, closed forms and examples by hand."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from gqa_calls import ALL, KINDS, Arrays, Attributes, random_call, rotary_caches
+from numpy.random import RandomState
+from onnx.reference import ReferenceEvaluator
+
+from conformance.oracle import NotComputed, OracleError, reference
+
+DOUBLE = onnx.TensorProto.DOUBLE
+
+
+# --- against onnx.reference: Attention of opset 25, RotaryEmbedding of opset 23 ---
+
+
+@cache
+def standard_op(op_type: str, inputs: tuple[str, ...], attributes: tuple[Any, ...]) -> Any:
+    node = oh.make_node(op_type, inputs, ["result"], **dict(attributes))
+    integers = {"positions", "lengths"}
+    infos = [
+        oh.make_tensor_value_info(
+            name, onnx.TensorProto.INT64 if name in integers else DOUBLE, None
+        )
+        for name in inputs
+        if name
+    ]
+    result = oh.make_tensor_value_info("result", DOUBLE, None)
+    graph = oh.make_graph([node], "standard", infos, [result])
+    return ReferenceEvaluator(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 25)]))
+
+
+def run_standard(op_type: str, order: str, feeds: Arrays, **attributes: Any) -> np.ndarray:
+    names = tuple(name if name in feeds else "" for name in order.split())
+    return standard_op(op_type, names, tuple(attributes.items())).run(None, feeds)[0]
+
+
+class Standard:
+    """The same call by standard operators: lay out the caches, turn, attend. No oracle code."""
+
+    def __init__(self, inputs: Arrays, attributes: Attributes) -> None:
+        self.inputs, self.attributes = inputs, attributes
+        self.num_heads, self.kv_num_heads = attributes["num_heads"], attributes["kv_num_heads"]
+        self.lengths = inputs["seqlens_k"].reshape(-1).astype(int) + 1
+        self.total = int(inputs["total_sequence_length"])
+        query = inputs["query"].astype(float)
+        if "key" in inputs:
+            key, value = inputs["key"].astype(float), inputs["value"].astype(float)
+            head_size = query.shape[2] // self.num_heads
+        else:
+            head_size = query.shape[2] // (self.num_heads + 2 * self.kv_num_heads)
+            cuts = np.cumsum([self.num_heads * head_size, self.kv_num_heads * head_size])
+            query, key, value = np.split(query, cuts, axis=2)
+        self.batch_size, self.queries, _ = query.shape
+        self.prompt = self.queries == self.total
+        self.starts = np.where(self.prompt, 0, self.lengths - self.queries)
+        self.query = self.turn(self.bnsh(query, head_size))
+        self.present_key = self.lay_out("past_key", self.turn(self.bnsh(key, head_size)))
+        self.present_value = self.lay_out("past_value", self.bnsh(value, head_size))
+
+    def bnsh(self, tokens: np.ndarray, head_size: int) -> np.ndarray:
+        batch_size, length, width = tokens.shape
+        heads = tokens.reshape(batch_size, length, width // head_size, head_size)
+        return heads.transpose(0, 2, 1, 3)
+
+    def turn(self, heads: np.ndarray) -> np.ndarray:
+        if not self.attributes.get("do_rotary") or heads.shape[2] == 0:
+            return heads
+        cos, sin = self.inputs["cos_cache"].astype(float), self.inputs["sin_cache"].astype(float)
+        positions = self.starts[:, None] + np.arange(self.queries)
+        if "position_ids" in self.inputs:
+            positions = self.inputs["position_ids"]
+            if self.prompt:
+                positions = positions[:1, :1] + np.arange(self.queries)
+                positions = np.tile(positions, (self.batch_size, 1))
+        feeds = {"X": heads, "cos": cos, "sin": sin, "positions": positions.astype(np.int64)}
+        interleaved = self.attributes.get("rotary_interleaved", 0)
+        dims = 2 * cos.shape[1]
+        # 0 stands for the whole head there.
+        dims = 0 if dims == heads.shape[3] else dims
+        return run_standard(
+            "RotaryEmbedding",
+            "X cos sin positions",
+            feeds,
+            interleaved=interleaved,
+            rotary_embedding_dim=dims,
+        )
+
+    def lay_out(self, past_name: str, new: np.ndarray) -> np.ndarray:
+        past = self.inputs.get(past_name)
+        rows = []
+        for b, length in enumerate(self.lengths):
+            if new.shape[2] == 0:
+                assert past is not None
+                whole = past[b, :, :length].astype(float)
+            elif self.prompt:
+                whole = new[b, :, :length]
+            else:
+                assert past is not None
+                old = past[b, :, : length - self.queries].astype(float)
+                whole = np.concatenate([old, new[b]], axis=1)
+            rows.append(np.pad(whole, ((0, 0), (0, self.total - length), (0, 0))))
+        return np.stack(rows)
+
+    def scaled_query(self) -> np.ndarray:
+        """The query times scale: the reference takes the root of its own scale in float32."""
+        scale = float(np.float32(self.attributes.get("scale", 0.0)))
+        return self.query * (scale or self.query.shape[3] ** -0.5)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"scale": 1.0, "softcap": float(self.attributes.get("softcap", 0.0))}
+
+    def by_masks_of_the_operator(self) -> np.ndarray:
+        """Output by is_causal, left_window_size and nonpad_kv_seqlen."""
+        feeds = {"Q": self.scaled_query(), "K": self.present_key, "V": self.present_value}
+        if "attention_bias" in self.inputs:
+            feeds["mask"] = self.inputs["attention_bias"].astype(float)
+        if not self.prompt:  # bottom-right by each sequence's length; a prompt is top-left
+            feeds["lengths"] = self.lengths.astype(np.int64)
+        arguments = self.arguments()
+        arguments["is_causal"] = self.attributes.get("causal", 1)
+        if "local_window_size" in self.attributes:
+            arguments["left_window_size"] = self.attributes["local_window_size"] - 1
+        if self.prompt and not arguments["is_causal"]:  # hide the padding of the keys
+            hidden = np.arange(self.total) >= self.lengths[:, None]
+            padding = np.where(hidden, -np.inf, 0.0)[:, None, None, :]
+            padding = np.broadcast_to(padding, (self.batch_size, 1, self.queries, self.total))
+            feeds["mask"] = padding + feeds.get("mask", 0.0)
+        order = "Q K V mask past_key past_value lengths"
+        return self.bsh(run_standard("Attention", order, feeds, **arguments))
+
+    def by_one_mask_with_a_sink(self) -> np.ndarray:
+        """Output by one mask of floats and one more key: zero, of value zero, for the sink."""
+        sink = self.inputs.get("head_sink", np.zeros(self.num_heads)).astype(float)
+        bias = self.inputs.get("attention_bias", np.zeros((1, 1, 1, 1))).astype(float)
+        shape = (self.batch_size, self.num_heads, self.queries, self.total + 1)
+        mask = np.full(shape, -np.inf)
+        mask[..., -1] = sink[:, None]
+        bias = np.broadcast_to(bias, (*shape[:3], self.total))
+        window = self.attributes.get("local_window_size", self.total)
+        for b in range(self.batch_size):
+            for row in range(self.queries):
+                i = self.starts[b] + row
+                for j in range(self.lengths[b]):
+                    if not self.attributes.get("causal", 1) or i - window < j <= i:
+                        mask[b, :, row, j] = bias[b, :, row, j]
+        one_more = ((0, 0), (0, 0), (0, 1), (0, 0))
+        feeds = {
+            "Q": self.scaled_query(),
+            "K": np.pad(self.present_key, one_more),
+            "V": np.pad(self.present_value, one_more),
+            "mask": mask,
+        }
+        return self.bsh(run_standard("Attention", "Q K V mask", feeds, **self.arguments()))
+
+    def bsh(self, heads: np.ndarray) -> np.ndarray:
+        return heads.transpose(0, 2, 1, 3).reshape(self.batch_size, self.queries, -1)
+
+
+def agrees(call: tuple[Arrays, Attributes], sink: bool, label: str) -> None:
+    inputs, attributes = call
+    standard = Standard(inputs, attributes)
+    output = standard.by_one_mask_with_a_sink() if sink else standard.by_masks_of_the_operator()
+    references = reference(inputs, attributes, ALL)
+    real = standard.starts[:, None] + np.arange(standard.queries) < standard.lengths[:, None]
+    defined = references["output"].defined
+    np.testing.assert_array_equal(defined, np.broadcast_to(real[..., None], defined.shape), label)
+    np.testing.assert_allclose(
+        references["output"].value[defined], output[defined], rtol=0, atol=1e-12, err_msg=label
+    )
+    for name, rows in (
+        ("present_key", standard.present_key),
+        ("present_value", standard.present_value),
+    ):
+        present = references[name]
+        value = present.value[:, :, : standard.total]
+        np.testing.assert_allclose(value, rows, rtol=0, atol=1e-12, err_msg=f"{label} {name}")
+        written = np.arange(present.value.shape[2]) < standard.lengths[:, None]
+        expected = np.broadcast_to(written[:, None, :, None], present.value.shape)
+        np.testing.assert_array_equal(present.defined, expected, label)
+
+
+@pytest.mark.parametrize("sink", [False, True], ids=["plain", "sink"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_agrees_with_the_standard_operators(kind: str, sink: bool) -> None:
+    for seed in range(25):
+        call = random_call(RandomState(seed), kind, ragged_several=True, sink=sink)
+        agrees(call, sink, f"{kind}, seed {seed}, {call[1]}")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_agrees_on_what_other_types_hold(dtype: Any) -> None:
+    for seed in range(10):
+        call = random_call(RandomState(seed), "several_tokens", dtype, sink=False)
+        agrees(call, sink=False, label=f"seed {seed}")
+
+
+# --- closed forms ---
+
+
+def call_of(
+    query: Any, key: Any, value: Any, *, heads: tuple[int, int] = (1, 1), **more: Any
+) -> tuple[Arrays, Attributes]:
+    """A first prompt of one sequence from nested lists [S, width]; ``more`` goes where it belongs.
+
+    Arrays become inputs, everything else an attribute.
+    """
+    inputs = {
+        "query": np.array([query], np.float32),
+        "key": np.array([key], np.float32),
+        "value": np.array([value], np.float32),
+        "seqlens_k": np.array([len(query) - 1], np.int32),
+        "total_sequence_length": np.array(len(query), np.int32),
+    }
+    attributes: Attributes = {"num_heads": heads[0], "kv_num_heads": heads[1]}
+    for name, thing in more.items():
+        (inputs if isinstance(thing, np.ndarray) else attributes)[name] = thing
+    return inputs, attributes
+
+
+def decode_of(query: Any, keys: Any, values: Any, **more: Any) -> tuple[Arrays, Attributes]:
+    """One token, one head, on a cache: the last of ``keys`` and ``values`` are its own."""
+    past = {
+        "past_key": np.array([[keys[:-1]]], np.float32),
+        "past_value": np.array([[values[:-1]]], np.float32),
+        "seqlens_k": np.array([len(keys) - 1], np.int32),
+        "total_sequence_length": np.array(len(keys), np.int32),
+    }
+    return call_of([query], keys[-1:], values[-1:], **{**past, **more})
+
+
+def output_of(call: tuple[Arrays, Attributes]) -> np.ndarray:
+    return reference(*call, ["output"])["output"].value
+
+
+def test_one_key_gives_its_value() -> None:
+    call = call_of([[3.0, -1.0]], [[2.0, 5.0]], [[7.0, 8.0]])
+    np.testing.assert_array_equal(output_of(call), [[[7.0, 8.0]]])
+
+
+def test_equal_keys_give_the_mean() -> None:
+    call = decode_of([3.0, -1.0], [[2.0, 5.0]] * 4, [[0.0, 1.0], [4.0, 1.0], [0.0, 3.0], [0, 7]])
+    np.testing.assert_allclose(output_of(call), [[[1.0, 3.0]]], atol=1e-15)
+
+
+def test_a_dominating_key_gives_its_value() -> None:
+    call = decode_of([100.0, 0.0], [[0.0, 1.0], [9.0, 0.0], [0.0, 1.0]], [[1, 1], [5, 6], [2, 2]])
+    np.testing.assert_array_equal(output_of(call), [[[5.0, 6.0]]])
+
+
+def test_two_keys_give_a_logistic() -> None:
+    call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]], scale=0.75)
+    first = 1 / (1 + np.exp(-1.5))
+    np.testing.assert_allclose(output_of(call), [[[first, 1 - first]]], atol=1e-15)
+
+
+def test_a_zero_key_of_zero_value_dilutes() -> None:
+    """It has logit 0 and a share like any other key: it is no missing key."""
+    call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], [[3.0, 5.0], [0.0, 0.0]], scale=1.0)
+    share = np.exp(2.0) / (np.exp(2.0) + 1.0)
+    np.testing.assert_allclose(output_of(call), [[[3 * share, 5 * share]]], atol=1e-15)
+
+
+@pytest.mark.parametrize("scale", [{}, {"scale": 0.0}, {"scale": 0.5}], ids=["none", "0", "0.5"])
+def test_scale_defaults_to_the_head_size(scale: dict[str, float]) -> None:
+    keys, values = [[1.0, 0, 0, 0], [0.0] * 4], [[1.0, 0, 0, 0], [0.0] * 4]
+    call = decode_of([3.0, 0, 0, 0], keys, values, **scale)
+    np.testing.assert_allclose(output_of(call)[0, 0, 0], 1 / (1 + np.exp(-1.5)), atol=1e-15)
+
+
+def test_attributes_are_rounded_as_the_model_holds_them() -> None:
+    call = decode_of([1.0], [[1.0], [0.0]], [[1.0], [0.0]], scale=0.1)
+    np.testing.assert_allclose(output_of(call), 1 / (1 + np.exp(-float(np.float32(0.1)))), 1e-15)
+
+
+def test_softcap_comes_before_the_bias() -> None:
+    bias = np.array([[[[0.0, 2.0]]]], np.float32)
+    call = decode_of(
+        [9.0], [[1.0], [0.0]], [[1.0], [0.0]], scale=1.0, softcap=2.0, attention_bias=bias
+    )
+    difference = 2 * np.tanh(4.5) - 2.0
+    np.testing.assert_allclose(output_of(call), 1 / (1 + np.exp(-difference)), atol=1e-15)
+
+
+def test_head_sink_is_neither_scaled_nor_capped_and_overrides_smooth_softmax() -> None:
+    sink = np.array([3.0], np.float32)
+    call = call_of([[1.0]], [[2.0]], [[1.0]], scale=0.5, softcap=1.0, head_sink=sink)
+    logit = np.tanh(1.0)
+    expected = np.exp(logit) / (np.exp(logit) + np.exp(3.0))
+    np.testing.assert_allclose(output_of(call), expected, atol=1e-15)
+    call[1]["smooth_softmax"] = 1
+    np.testing.assert_allclose(output_of(call), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize(("smooth", "expected"), [(1, 0.5), (0, 1.0), (-1, 1.0)])
+def test_smooth_softmax_is_a_sink_of_zero(smooth: int, expected: float) -> None:
+    call = call_of([[0.0]], [[1.0]], [[1.0]], smooth_softmax=smooth)
+    np.testing.assert_allclose(output_of(call), expected, atol=1e-15)
+
+
+def test_query_heads_share_keys_in_consecutive_groups() -> None:
+    call = call_of([[0.0] * 4], [[0.0, 0.0]], [[1.0, 2.0]], heads=(4, 2))
+    np.testing.assert_array_equal(output_of(call), [[[1.0, 1.0, 2.0, 2.0]]])
+
+
+def test_window_includes_the_query_itself() -> None:
+    values = [[1.0], [2.0], [4.0], [8.0]]
+    zeros = [[0.0]] * 4
+    by_window = {1: [1, 2, 4, 8], 2: [1, 1.5, 3, 6], 3: [1, 1.5, 7 / 3, 14 / 3]}
+    for window, expected in by_window.items():
+        call = call_of(zeros, zeros, values, local_window_size=window)
+        np.testing.assert_allclose(output_of(call)[0, :, 0], expected, atol=1e-15)
+
+
+def test_not_causal_sees_the_future() -> None:
+    zeros = [[0.0]] * 4
+    call = call_of(zeros, zeros, [[1.0], [2.0], [4.0], [9.0]], causal=0)
+    np.testing.assert_allclose(output_of(call)[0, :, 0], [4.0] * 4)
+
+
+# --- rotary, by quarter turns: at position p the angle is p * 90 degrees ---
+
+
+def quarter_turns(rows: int, half: int) -> Arrays:
+    turns = np.arange(rows) % 4
+    cos = np.array([1.0, 0.0, -1.0, 0.0])[turns]
+    sin = np.array([0.0, 1.0, 0.0, -1.0])[turns]
+    ones = np.ones((1, half))
+    return {
+        "cos_cache": (cos[:, None] * ones).astype(np.float32),
+        "sin_cache": (sin[:, None] * ones).astype(np.float32),
+    }
+
+
+def present_key_of(call: tuple[Arrays, Attributes]) -> np.ndarray:
+    return reference(*call, ["present_key"])["present_key"].value
+
+
+@pytest.mark.parametrize(
+    ("half", "interleaved", "turned"),
+    [
+        (2, 0, [-3, -4, 1, 2]),
+        (2, 1, [-2, 1, -4, 3]),
+        (1, 0, [-2, 1, 3, 4]),
+        (1, 1, [-2, 1, 3, 4]),
+    ],
+    ids=["half-split", "interleaved", "partial", "partial interleaved"],
+)
+def test_rotary_patterns(half: int, interleaved: int, turned: list[int]) -> None:
+    key = [[1.0, 2.0, 3.0, 4.0]] * 2
+    call = call_of(
+        key, key, key, do_rotary=1, rotary_interleaved=interleaved, **quarter_turns(4, half)
+    )
+    np.testing.assert_array_equal(present_key_of(call)[0, 0], [key[0], turned])
+
+
+def test_connected_caches_do_nothing_without_do_rotary() -> None:
+    key = [[1.0, 2.0]] * 2
+    call = call_of(key, key, key, **quarter_turns(1, 9))
+    np.testing.assert_array_equal(present_key_of(call)[0, 0], key)
+
+
+EAST, NORTH, WEST, SOUTH = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]
+
+
+def test_a_first_prompt_uses_only_the_first_position() -> None:
+    """Of the whole batch, counting up from there."""
+    inputs, attributes = call_of([EAST] * 3, [EAST] * 3, [EAST] * 3, do_rotary=1)
+    for name in ("query", "key", "value"):
+        inputs[name] = np.repeat(inputs[name], 2, axis=0)
+    inputs |= quarter_turns(9, 1)
+    inputs["seqlens_k"] = np.array([2, 1], np.int32)
+    inputs["position_ids"] = np.array([[2, 7, 7], [5, 6, 7]], np.int64)
+    present = present_key_of((inputs, attributes))[:, 0]
+    np.testing.assert_array_equal(present[0], [WEST, SOUTH, EAST])
+    np.testing.assert_array_equal(present[1, :2], [WEST, SOUTH])
+
+
+def test_later_calls_use_every_position() -> None:
+    inputs, attributes = call_of([EAST] * 2, [EAST] * 2, [EAST] * 2, do_rotary=1)
+    inputs |= quarter_turns(5, 1)
+    inputs["past_key"] = inputs["past_value"] = np.zeros((1, 1, 3, 2), np.float32)
+    inputs["seqlens_k"] = np.array([4], np.int32)
+    inputs["total_sequence_length"] = np.array(5, np.int32)
+    np.testing.assert_array_equal(present_key_of((inputs, attributes))[0, 0, 3:], [SOUTH, EAST])
+    inputs["position_ids"] = np.array([[2, 1]], np.int64)
+    np.testing.assert_array_equal(present_key_of((inputs, attributes))[0, 0, 3:], [WEST, NORTH])
+
+
+# --- caches and lengths ---
+
+
+def ragged_decode(past_rows: int, total: int) -> tuple[Arrays, Attributes]:
+    """Two sequences of 3 and 1 past tokens get their next; past rows hold 10, 11, 12, ..."""
+    inputs, attributes = call_of([[0.0]], [[1.0]], [[1.0]])
+    past = np.arange(10, 10 + past_rows, dtype=np.float32).reshape(1, 1, past_rows, 1)
+    inputs = {
+        "query": np.zeros((2, 1, 1), np.float32),
+        "key": np.array([[[1.0]], [[2.0]]], np.float32),
+        "value": np.array([[[5.0]], [[6.0]]], np.float32),
+        "past_key": np.repeat(past, 2, axis=0),
+        "past_value": np.repeat(past, 2, axis=0),
+        "seqlens_k": np.array([3, 1], np.int32),
+        "total_sequence_length": np.array(total, np.int32),
+    }
+    return inputs, attributes
+
+
+@pytest.mark.parametrize(("past_rows", "present_rows"), [(3, 4), (6, 6)], ids=["concat", "static"])
+def test_each_sequence_goes_on_where_it_ended(past_rows: int, present_rows: int) -> None:
+    references = reference(*ragged_decode(past_rows, 4), ALL)
+    value = references["present_value"]
+    assert value.value.shape == (2, 1, present_rows, 1)
+    np.testing.assert_array_equal(value.value[0, 0, :4, 0], [10, 11, 12, 5])
+    np.testing.assert_array_equal(value.value[1, 0, :2, 0], [10, 6])
+    np.testing.assert_array_equal(value.defined[:, 0, :, 0].sum(axis=1), [4, 2])
+    np.testing.assert_array_equal(references["present_key"].value[1, 0, :2, 0], [10, 2])
+    np.testing.assert_allclose(references["output"].value[:, 0, 0], [9.5, 8.0])
+
+
+def test_what_a_buffer_holds_beyond_the_sequence_is_never_read() -> None:
+    inputs, attributes = ragged_decode(6, 4)
+    expected = reference(inputs, attributes, ALL)
+    inputs["past_key"][0, :, 3:] = np.nan
+    inputs["past_value"][1, :, 1:] = np.inf
+    for name, other in reference(inputs, attributes, ALL).items():
+        np.testing.assert_array_equal(other.value, expected[name].value)
+
+
+def test_padding_of_a_prompt_is_undefined_and_never_read() -> None:
+    tokens = np.array([[[1.0], [2.0], [4.0]], [[8.0], [np.nan], [np.inf]]], np.float32)
+    inputs, attributes = call_of([[0.0]] * 3, [[0.0]] * 3, [[0.0]] * 3)
+    inputs |= {"query": tokens, "key": tokens, "value": tokens}
+    inputs["seqlens_k"] = np.array([2, 0], np.int32)
+    inputs["attention_bias"] = np.zeros((2, 1, 3, 3), np.float32)
+    inputs["attention_bias"][1, :, 1:] = np.nan
+    references = reference(inputs, attributes, ALL)
+    defined = [[True, True, True], [True, False, False]]
+    for name in ALL:
+        shape = references[name].defined.shape
+        np.testing.assert_array_equal(references[name].defined.reshape(2, 3), defined, str(shape))
+        assert np.isfinite(references[name].value).all()
+    assert references["output"].value[1, 0, 0] == 8.0
+
+
+def test_a_first_prompt_ignores_the_past_buffer() -> None:
+    call = call_of([[0.0]] * 2, [[3.0]] * 2, [[5.0], [7.0]])
+    filled = np.full((1, 1, 4, 1), 99.0, np.float32)
+    with_buffer = ({**call[0], "past_key": filled, "past_value": filled}, call[1])
+    references = reference(*with_buffer, ALL)
+    np.testing.assert_array_equal(references["output"].value, output_of(call))
+    np.testing.assert_array_equal(references["present_value"].value[0, 0, :, 0], [5, 7, 0, 0])
+    np.testing.assert_array_equal(
+        references["present_value"].defined[0, 0, :, 0], [True, True, False, False]
+    )
+
+
+def borrowed(queries: int, rows: int, **more: Any) -> tuple[Arrays, Attributes]:
+    cache = np.arange(1.0, 2 * rows + 1, dtype=np.float32).reshape(1, 1, rows, 2)
+    inputs, attributes = call_of([EAST] * queries, [EAST], [EAST], **more)
+    inputs |= {
+        "key": np.zeros((1, 0, 2), np.float32),
+        "value": np.zeros((1, 0, 2), np.float32),
+        "past_key": cache,
+        "past_value": cache,
+        "seqlens_k": np.array([rows - 1], np.int32),
+        "total_sequence_length": np.array([rows], np.int32),
+    }
+    return inputs, attributes
+
+
+def test_a_borrowed_cache_is_handed_on_untouched_and_only_queries_turn() -> None:
+    inputs, attributes = borrowed(1, 3, do_rotary=1, scale=1.0, **quarter_turns(4, 1))
+    references = reference(inputs, attributes, ALL)
+    np.testing.assert_array_equal(references["present_key"].value, inputs["past_key"])
+    np.testing.assert_array_equal(references["present_value"].value, inputs["past_value"])
+    assert references["present_key"].defined.all()
+    # The one query stands at position 2 and points west; the keys' first elements are 1, 3, 5.
+    weights = np.exp([-1.0, -3.0, -5.0])
+    expected = weights @ [[1, 2], [3, 4], [5, 6]] / weights.sum()
+    np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("queries", [1, 2, 4])
+def test_queries_on_a_borrowed_cache_are_its_last_tokens(queries: int) -> None:
+    inputs, attributes = borrowed(queries, 4)
+    inputs["query"][...] = 0.0
+    expected = [np.mean([1, 3, 5, 7][: 4 - queries + row + 1]) for row in range(queries)]
+    np.testing.assert_allclose(output_of((inputs, attributes))[0, :, 0], expected)
+
+
+def test_all_keys_at_once_and_no_past() -> None:
+    """Requested only: one query with key and value of full length."""
+    inputs, attributes = call_of([EAST], [EAST] * 4, [EAST, NORTH, WEST, SOUTH], do_rotary=1)
+    inputs |= quarter_turns(4, 1)
+    inputs["seqlens_k"] = np.array([2], np.int32)
+    inputs["total_sequence_length"] = np.array(4, np.int32)
+    attributes["scale"] = 1.0
+    references = reference(inputs, attributes, ALL)
+    present = references["present_key"]
+    np.testing.assert_array_equal(present.value[0, 0, :3], [EAST, NORTH, WEST])
+    np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True, True, True, False])
+    # The query is token 2 and points west, so that its own key matches best.
+    weights = np.exp([-1.0, 0.0, 1.0])
+    expected = weights @ np.array([EAST, NORTH, WEST]) / weights.sum()
+    np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
+
+
+def test_packed_is_unpacked() -> None:
+    attributes = {"num_heads": 4, "kv_num_heads": 2}
+    rng = RandomState(1)
+    query, key, value = (rng.randn(2, 3, width).astype(np.float32) for width in (32, 16, 16))
+    lengths = {
+        "seqlens_k": np.array([2, 2], np.int32),
+        "total_sequence_length": np.array(3, np.int32),
+    }
+    packed = {"query": np.concatenate([query, key, value], axis=2), **lengths}
+    apart = {"query": query, "key": key, "value": value, **lengths}
+    first, second = reference(packed, attributes, ALL), reference(apart, attributes, ALL)
+    for name in ALL:
+        np.testing.assert_array_equal(first[name].value, second[name].value)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2), (1, 1, 2)])
+def test_shapes_of_seqlens_k(shape: tuple[int, ...]) -> None:
+    inputs, attributes = ragged_decode(3, 4)
+    expected = output_of((inputs, attributes))
+    inputs["seqlens_k"] = inputs["seqlens_k"].reshape(shape)
+    inputs["total_sequence_length"] = inputs["total_sequence_length"].reshape(1)
+    np.testing.assert_array_equal(output_of((inputs, attributes)), expected)
+
+
+def test_only_what_is_connected_is_returned_in_the_operators_order() -> None:
+    call = call_of([[1.0]], [[1.0]], [[1.0]])
+    assert list(reference(*call, {"present_value", "output"})) == ["output", "present_value"]
+    assert list(reference(*call, [])) == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_the_dtype_of_the_outputs_is_that_of_the_query(dtype: Any) -> None:
+    inputs, attributes = random_call(RandomState(0), "decode", dtype)
+    for output in reference(inputs, attributes, ALL).values():
+        assert output.dtype == np.dtype(dtype)
+        assert output.value.dtype == np.float64
+
+
+# --- rows with nothing to attend to, and numbers out of range ---
+
+
+def masked_out(**more: Any) -> tuple[Arrays, Attributes]:
+    bias = np.array([[[[0.0, -np.inf], [-np.inf, -np.inf]]]], np.float32)
+    return call_of([[0.0]] * 2, [[0.0]] * 2, [[4.0], [6.0]], attention_bias=bias, **more)
+
+
+def test_a_row_with_nothing_to_attend_to_is_undefined() -> None:
+    output = reference(*masked_out(), ["output"])["output"]
+    np.testing.assert_array_equal(output.defined[0, :, 0], [True, False])
+    np.testing.assert_array_equal(output.value[0, :, 0], [4.0, 0.0])
+
+
+def test_with_a_sink_a_row_with_nothing_to_attend_to_is_zero() -> None:
+    output = reference(*masked_out(smooth_softmax=1), ["output"])["output"]
+    assert output.defined.all()
+    np.testing.assert_array_equal(output.value[0, :, 0], [2.0, 0.0])
+
+
+def test_a_sink_of_minus_infinity_is_no_sink() -> None:
+    sink = np.array([-np.inf], np.float32)
+    output = reference(*masked_out(head_sink=sink), ["output"])["output"]
+    np.testing.assert_array_equal(output.defined[0, :, 0], [True, False])
+    np.testing.assert_array_equal(output.value[0, :, 0], [4.0, 0.0])
+
+
+def test_what_overflows_the_storage_type_is_undefined() -> None:
+    """A turned key beyond 65504 in float16, and every row that attends to it."""
+    diagonal = np.full((3, 1), np.sqrt(0.5))
+    inputs, attributes = call_of([[1.0, 1.0]] * 3, [[1.0, 1.0]] * 3, [[1.0, 1.0]] * 3, do_rotary=1)
+    inputs |= {"cos_cache": diagonal, "sin_cache": diagonal}
+    inputs["key"] = np.array([[[1.0, 1.0], [60000.0, 60000.0], [1.0, 1.0]]])
+    attributes["local_window_size"] = 1
+    halves = {
+        name: array.astype(np.float16) if array.dtype.kind == "f" else array
+        for name, array in inputs.items()
+    }
+    references = reference(halves, attributes, ALL)
+    np.testing.assert_array_equal(
+        references["present_key"].defined[0, 0], [[True, True], [True, False], [True, True]]
+    )
+    np.testing.assert_array_equal(references["output"].defined[0, :, 0], [True, False, True])
+    assert references["present_value"].defined.all()
+
+
+# --- calls without a meaning ---
+
+
+def good() -> tuple[Arrays, Attributes]:
+    """Two tokens on a past of three; 4 heads over 2, head_size 4, everything connected."""
+    rng = RandomState(0)
+    cos, sin = rotary_caches(8, 2)
+    inputs = {
+        "query": rng.randn(1, 2, 16).astype(np.float32),
+        "key": rng.randn(1, 2, 8).astype(np.float32),
+        "value": rng.randn(1, 2, 8).astype(np.float32),
+        "past_key": rng.randn(1, 2, 3, 4).astype(np.float32),
+        "past_value": rng.randn(1, 2, 3, 4).astype(np.float32),
+        "seqlens_k": np.array([4], np.int32),
+        "total_sequence_length": np.array(5, np.int32),
+        "cos_cache": cos,
+        "sin_cache": sin,
+        "position_ids": np.array([[3, 4]], np.int64),
+        "attention_bias": rng.randn(1, 1, 2, 5).astype(np.float32),
+        "head_sink": rng.randn(4).astype(np.float32),
+    }
+    return inputs, {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
+
+
+def test_the_good_call_is_good() -> None:
+    assert reference(*good(), ALL)["output"].defined.all()
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+GONE = None
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown input": ({"qurey": zeros(1)}, "no input 'qurey'"),
+    "unknown attribute": ({"window": 3}, "no attribute 'window'"),
+    "no num_heads": ({"num_heads": GONE}, "num_heads is missing"),
+    "heads not a multiple": ({"num_heads": 3}, "positive multiple"),
+    "no kv heads": ({"kv_num_heads": 0}, "positive multiple"),
+    "no query": ({"query": GONE}, "query is missing"),
+    "no seqlens_k": ({"seqlens_k": GONE}, "seqlens_k is missing"),
+    "no total": ({"total_sequence_length": GONE}, "total_sequence_length is missing"),
+    "query of integers": ({"query": zeros(1, 2, 16, dtype=np.int32)}, "query is int32"),
+    "mixed types": ({"key": zeros(1, 2, 8, dtype=np.float16)}, "key is float16, but query"),
+    "query of rank 2": ({"query": zeros(2, 16)}, "query must be"),
+    "query width": ({"query": zeros(1, 2, 18)}, "no positive multiple of num_heads"),
+    "only key": ({"value": GONE}, "both connected or both omitted"),
+    "packed width": (
+        {"query": zeros(1, 2, 20), "key": GONE, "value": GONE},
+        "kv_num_heads \\(packed QKV\\)",
+    ),
+    "omitted key on a cache of a larger head": (
+        {"key": GONE, "value": GONE},  # packed, so that head_size is 16 / 8
+        "past_key must be \\[1, 2, past_sequence_length, 2\\]",
+    ),
+    "key width": ({"key": zeros(1, 2, 4)}, "key must be"),
+    "key batch": ({"key": zeros(2, 2, 8)}, "key must be"),
+    "key longer than value": ({"key": zeros(1, 3, 8)}, "differ in length"),
+    "only past_key": ({"past_value": GONE}, "past_key and past_value must be both"),
+    "past heads": ({"past_key": zeros(1, 4, 3, 4)}, "past_key must be"),
+    "past lengths differ": ({"past_key": zeros(1, 2, 4, 4)}, "differ in length"),
+    "total of two": ({"total_sequence_length": zeros(2, dtype=np.int32)}, "one element"),
+    "total of rank 2": ({"total_sequence_length": zeros(1, 1, dtype=np.int32)}, "one element"),
+    "total int64": ({"total_sequence_length": np.array(5)}, "not int32"),
+    "seqlens_k scalar": ({"seqlens_k": np.array(4, np.int32)}, "seqlens_k must be"),
+    "seqlens_k of two": ({"seqlens_k": np.array([4, 4], np.int32)}, "seqlens_k must be"),
+    "seqlens_k int64": ({"seqlens_k": np.array([4])}, "not int32"),
+    "seqlens_k as a count": ({"seqlens_k": np.array([5], np.int32)}, "index of a last token"),
+    "seqlens_k negative": ({"seqlens_k": np.array([-1], np.int32)}, "index of a last token"),
+    "sequence too short": ({"seqlens_k": np.array([0], np.int32)}, "shorter than the 2 query"),
+    "total under the query": (
+        {"total_sequence_length": np.array(1, np.int32), "seqlens_k": np.array([0], np.int32),
+         "attention_bias": GONE},
+        "counts the query's 2 tokens",
+    ),
+    "total between caches": (
+        {"total_sequence_length": np.array(4, np.int32), "seqlens_k": np.array([3], np.int32),
+         "attention_bias": GONE},
+        "neither past \\+ new",
+    ),
+    "total beyond caches": (
+        {"total_sequence_length": np.array(6, np.int32), "attention_bias": GONE},
+        "neither past \\+ new",
+    ),
+    "key longer than query on a past": (
+        {"key": zeros(1, 3, 8), "value": zeros(1, 3, 8)},
+        "query's sequence length 2 or 0",
+    ),
+    "key shorter than query": (
+        {"key": zeros(1, 1, 8), "value": zeros(1, 1, 8), "past_key": GONE, "past_value": GONE},
+        "at least the query's",
+    ),
+    "nothing to attend to": (
+        {"key": zeros(1, 0, 8), "value": zeros(1, 0, 8), "past_key": GONE, "past_value": GONE},
+        "no past to attend to",
+    ),
+    "no cos_cache": ({"cos_cache": GONE}, "cos_cache is missing: do_rotary is 1"),
+    "cos and sin differ": ({"cos_cache": zeros(8, 1)}, "one shape"),
+    "cos of rank 1": ({"cos_cache": zeros(8), "sin_cache": zeros(8)}, "one shape"),
+    "rotary wider than head": ({"cos_cache": zeros(8, 3), "sin_cache": zeros(8, 3)}, "turns 6"),
+    "position too far": ({"position_ids": np.array([[3, 8]])}, "Position 8 has no row"),
+    "position negative": ({"position_ids": np.array([[-1, 4]])}, "Position -1 has no row"),
+    "position_ids of rank 1": ({"position_ids": np.array([3, 4])}, "position_ids must be"),
+    "position_ids int32": ({"position_ids": zeros(1, 2, dtype=np.int32)}, "position_ids must be"),
+    "cos_cache too short": (
+        {"cos_cache": zeros(4, 2), "sin_cache": zeros(4, 2), "position_ids": GONE},
+        "Position 4 has no row",
+    ),
+    "bias of rank 2": ({"attention_bias": zeros(2, 5)}, "attention_bias must be"),
+    "bias heads": ({"attention_bias": zeros(1, 2, 2, 5)}, "attention_bias must be"),
+    "bias rows": ({"attention_bias": zeros(1, 1, 1, 5)}, "attention_bias must be"),
+    "bias columns": ({"attention_bias": zeros(1, 1, 2, 6)}, "attention_bias must be"),
+    "bias NaN": ({"attention_bias": np.full((1, 1, 2, 5), np.nan, np.float32)}, "NaN or \\+inf"),
+    "sink length": ({"head_sink": zeros(3)}, "head_sink must be"),
+    "sink infinite": ({"head_sink": np.full(4, np.inf, np.float32)}, "NaN or \\+inf"),
+    "query NaN": ({"query": np.full((1, 2, 16), np.nan, np.float32)}, "query that takes part"),
+    "past infinite": ({"past_key": np.full((1, 2, 3, 4), np.inf, np.float32)}, "key that takes"),
+    "value NaN": ({"value": np.full((1, 2, 8), np.nan, np.float32)}, "value that takes part"),
+    "causal 2": ({"causal": 2}, "causal must be 0 or 1"),
+    "do_rotary 2": ({"do_rotary": 2}, "do_rotary must be"),
+    "rotary_interleaved 2": ({"rotary_interleaved": 2}, "rotary_interleaved must be"),
+    "smooth_softmax 2": ({"smooth_softmax": 2}, "smooth_softmax must be"),
+    "softcap negative": ({"softcap": -1.0}, "softcap must be"),
+    "scale infinite": ({"scale": float("inf")}, "scale must be finite"),
+    "window 0": ({"local_window_size": 0}, "local_window_size must be -1"),
+    "window and not causal": ({"local_window_size": 2, "causal": 0}, "when causal is 0"),
+}  # fmt: skip
+
+
+def changed(changes: dict[str, Any]) -> tuple[Arrays, Attributes]:
+    inputs, attributes = good()
+    for name, thing in changes.items():
+        if thing is GONE:
+            inputs.pop(name, None)
+            attributes.pop(name, None)
+        else:
+            (inputs if isinstance(thing, np.ndarray) else attributes)[name] = thing
+    return inputs, attributes
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_call_without_a_meaning_is_refused(what: str) -> None:
+    changes, message = BAD[what]
+    with pytest.raises(OracleError, match=message) as caught:
+        reference(*changed(changes), ALL)
+    assert not isinstance(caught.value, NotComputed)
+    assert str(caught.value).endswith(".")
+
+
+def test_an_unknown_output_is_refused() -> None:
+    with pytest.raises(OracleError, match="no output 'present'"):
+        reference(*good(), ["present"])
+
+
+LATER: dict[str, tuple[dict[str, Any], str]] = {
+    "cache of int8": ({"past_key": zeros(1, 2, 3, 4, dtype=np.int8)}, "quantised cache"),
+    "cache of bytes": ({"past_value": zeros(1, 2, 3, 2, dtype=np.uint8)}, "quantised cache"),
+    "k_scale": ({"k_scale": zeros(1)}, "quantised cache"),
+    "v_scale": ({"v_scale": zeros(1)}, "quantised cache"),
+    "k_quant_type": ({"k_quant_type": "PER_TENSOR"}, "quantised cache"),
+    "v_quant_type": ({"v_quant_type": "PER_CHANNEL"}, "quantised cache"),
+    "q_norm_weight": ({"q_norm_weight": zeros(4)}, "query and key norm"),
+    "k_norm_weight": ({"k_norm_weight": zeros(4)}, "query and key norm"),
+    "sliding_window_cache": ({"sliding_window_cache": 1}, "sliding window cache"),
+}
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_what_is_not_computed_yet_is_named(what: str) -> None:
+    changes, feature = LATER[what]
+    with pytest.raises(NotComputed, match=feature) as caught:
+        reference(*changed(changes), ALL)
+    assert caught.value.feature == feature
+
+
+def test_the_qk_output_is_not_computed_yet() -> None:
+    with pytest.raises(NotComputed, match="output_qk is connected"):
+        reference(*good(), ["output", "output_qk"])
+
+
+def test_attributes_of_later_features_at_their_defaults_are_no_obstacle() -> None:
+    inputs, attributes = good()
+    attributes |= {
+        "k_quant_type": "NONE",
+        "v_quant_type": "NONE",
+        "sliding_window_cache": 0,
+        "qk_output": 0,
+        "qk_norm_epsilon": 1e-6,
+    }
+    assert reference(inputs, attributes, ALL)["output"].defined.all()

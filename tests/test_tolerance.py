@@ -1,0 +1,419 @@
+"""The error model: right kernels stay within half a budget, faults go beyond two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gqa_calls import (
+    ALL,
+    KINDS,
+    Arrays,
+    Attributes,
+    random_call,
+    rotary_caches,
+    run_onnxruntime,
+)
+from numpy.random import RandomState
+
+from conformance.oracle import Reference, reference
+from conformance.tolerance import CONSTANTS, budgets, shares
+
+FLOATS = [np.float32, np.float16, ml_dtypes.bfloat16]
+
+
+def worst_shares(
+    got: Arrays, references: dict[str, Reference], target_class: Any = "cpu"
+) -> dict[str, float]:
+    """Return the largest share of the budget of each output."""
+    units = budgets(references)
+    return {
+        name: float(
+            shares(array.astype(float), references[name], units[name], target_class).max(
+                initial=0.0
+            )
+        )
+        for name, array in got.items()
+    }
+
+
+# --- right kernels ---
+
+
+@pytest.mark.parametrize("path", ["flash", "plain"])
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_onnxruntime_stays_within_half(
+    kind: str, dtype: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1" if path == "plain" else "0")
+    for seed in range(4):
+        inputs, attributes = random_call(RandomState(100 + seed), kind, dtype)
+        references = reference(inputs, attributes, ALL)
+        got = run_onnxruntime(inputs, attributes)
+        for name in ALL:
+            assert got[name].shape == references[name].value.shape
+            assert got[name].dtype == references[name].dtype
+        worst = worst_shares(got, references)
+        assert max(worst.values()) <= 0.5, f"{kind}, seed {seed}, {attributes}: {worst}"
+
+
+def prompt(
+    dtype: Any,
+    *,
+    length: int = 24,
+    heads: tuple[int, int] = (4, 2),
+    head_size: int = 32,
+    spread: float = 1.0,
+    seed: int = 0,
+    past: int = 0,
+    **attributes: Any,
+) -> tuple[Arrays, Attributes]:
+    """Return one sequence of normal numbers without rotary, on a cache of ``past`` tokens."""
+    rng = RandomState(seed)
+    num_heads, kv_num_heads = heads
+
+    def values(*shape: int) -> np.ndarray:
+        return (spread * rng.standard_normal(shape)).astype(dtype)
+
+    inputs = {
+        "query": values(1, length, num_heads * head_size),
+        "key": values(1, length, kv_num_heads * head_size),
+        "value": values(1, length, kv_num_heads * head_size),
+        "seqlens_k": np.array([past + length - 1], np.int32),
+        "total_sequence_length": np.array(past + length, np.int32),
+    }
+    if past:
+        inputs["past_key"] = values(1, kv_num_heads, past, head_size)
+        inputs["past_value"] = values(1, kv_num_heads, past, head_size)
+    return inputs, {"num_heads": num_heads, "kv_num_heads": kv_num_heads, **attributes}
+
+
+def careful_kernel(inputs: Arrays, attributes: Attributes, block: int = 8) -> Arrays:
+    """Compute a causal prompt in float32, rounding to storage wherever a right kernel may.
+
+    Online softmax over blocks of keys, the query scaled before it is rounded, probabilities
+    rounded before they meet the values, sums one term after the other.
+    """
+    dtype = inputs["query"].dtype
+    num_heads, kv_num_heads = attributes["num_heads"], attributes["kv_num_heads"]
+    length = inputs["query"].shape[1]
+
+    def heads(name: str, count: int) -> np.ndarray:
+        tokens = inputs[name][0].astype(np.float32)
+        return tokens.reshape(length, count, -1).transpose(1, 0, 2)
+
+    def turned(array: np.ndarray) -> np.ndarray:
+        if not attributes.get("do_rotary"):
+            return array
+        cos = inputs["cos_cache"][:length].astype(np.float32)
+        sin = inputs["sin_cache"][:length].astype(np.float32)
+        x1, x2 = np.split(array, 2, axis=2)
+        return np.concatenate([x1 * cos - x2 * sin, x1 * sin + x2 * cos], axis=2)
+
+    key = turned(heads("key", kv_num_heads)).astype(dtype)
+    value = heads("value", kv_num_heads)
+    scale = np.float32(attributes.get("scale") or value.shape[2] ** -0.5)
+    query = (turned(heads("query", num_heads)) * scale).astype(dtype).astype(np.float32)
+    group = num_heads // kv_num_heads
+    keys = np.repeat(key.astype(np.float32), group, axis=0)
+    values = np.repeat(value, group, axis=0)
+
+    top = np.full((num_heads, length), -np.inf, np.float32)
+    denominator = np.zeros((num_heads, length), np.float32)
+    output = np.zeros(query.shape, np.float32)
+    for start in range(0, length, block):
+        stop = min(start + block, length)
+        scores = np.zeros((num_heads, length, stop - start), np.float32)
+        for d in range(query.shape[2]):
+            scores += query[:, :, d, None] * keys[:, None, start:stop, d]
+        if attributes.get("softcap"):
+            cap = np.float32(attributes["softcap"])
+            scores = cap * np.tanh(scores / cap)
+        future = np.arange(start, stop) > np.arange(length)[:, None]
+        scores[:, future] = -np.inf
+        new_top = np.maximum(top, scores.max(axis=2))
+        shrink = np.exp(top - new_top)
+        weights = np.exp(scores - new_top[..., None])
+        denominator *= shrink
+        output *= shrink[..., None]
+        for j in range(stop - start):
+            denominator += weights[:, :, j]
+            rounded = weights[:, :, j].astype(dtype).astype(np.float32)
+            output += rounded[..., None] * values[:, None, start + j]
+        top = new_top
+    output /= denominator[..., None]
+    return {
+        "output": output.transpose(1, 0, 2).reshape(1, length, -1).astype(dtype),
+        "present_key": key[None],
+        "present_value": value[None].astype(dtype),
+    }
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("spread", [0.1, 1.0, 3.0])
+def test_a_careful_kernel_stays_within_half(dtype: Any, spread: float) -> None:
+    features: list[dict[str, Any]] = [{}, {"softcap": 2.0}, {"scale": 0.7}, {"do_rotary": 1}]
+    for seed, attributes in enumerate(features):
+        inputs, attributes = prompt(dtype, seed=seed, spread=spread, length=40, **attributes)
+        if "do_rotary" in attributes:
+            inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(40, 16, dtype)
+        references = reference(inputs, attributes, ALL)
+        worst = worst_shares(careful_kernel(inputs, attributes), references)
+        assert max(worst.values()) <= 0.5, f"{attributes}: {worst}"
+
+
+def test_a_careful_kernel_stays_within_half_over_a_long_sum_of_equal_terms() -> None:
+    """The roundings of equal terms do not cancel: the worst that honest float32 sums do."""
+    inputs, attributes = prompt(np.float32, length=700, heads=(1, 1), head_size=8)
+    inputs["key"][...] = 0.0
+    inputs["value"][...] = 1.1
+    references = reference(inputs, attributes, ALL)
+    worst = worst_shares(careful_kernel(inputs, attributes, block=700), references)
+    assert 0.001 < worst["output"] <= 0.5
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounding_the_exact_values_is_right(dtype: Any) -> None:
+    for kind in KINDS:
+        inputs, attributes = random_call(RandomState(3), kind, dtype, ragged_several=True)
+        references = reference(inputs, attributes, ALL)
+        rounded = {name: item.value.astype(dtype) for name, item in references.items()}
+        assert max(worst_shares(rounded, references).values()) <= 0.5
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_tiny_values_are_not_judged_by_relative_error_alone(dtype: Any) -> None:
+    """Where the storage type has subnormals, half their spacing is allowed."""
+    inputs, attributes = prompt(dtype)
+    tiny = ml_dtypes.finfo(dtype).smallest_normal
+    inputs["value"] = (inputs["value"].astype(float) * float(tiny)).astype(dtype)
+    references = reference(inputs, attributes, ["output"])
+    rounded = {"output": references["output"].value.astype(dtype)}
+    assert worst_shares(rounded, references)["output"] <= 0.5
+
+
+def test_flushing_float32_subnormals_is_right() -> None:
+    inputs, attributes = prompt(np.float32)
+    inputs["value"] *= np.float32(1e-39)
+    references = reference(inputs, attributes, ["output"])
+    assert np.abs(references["output"].value).max() > 0
+    flushed = {"output": np.zeros(references["output"].value.shape, np.float32)}
+    assert worst_shares(flushed, references)["output"] <= 0.5
+
+
+# --- faults: a kernel that is right but for one thing ---
+
+
+def share_of_fault(call: tuple[Arrays, Attributes], faulty: tuple[Arrays, Attributes]) -> float:
+    """Return the share of a kernel that computes another call, rounded to storage."""
+    references = reference(*call, ["output"])
+    dtype = call[0]["query"].dtype
+    got = reference(*faulty, ["output"])["output"].value.astype(dtype)
+    return worst_shares({"output": got}, references)["output"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("window", [1, 4, 12])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_window_off_by_one_is_found(dtype: Any, window: int, off: int) -> None:
+    inputs, attributes = prompt(dtype, local_window_size=window)
+    other = window + off
+    faulty = {**attributes, "local_window_size": other}
+    if other == 0:
+        pytest.skip("a window of 0 has no meaning")
+    assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
+
+
+@pytest.mark.parametrize("length", [24, 256])
+def test_a_scale_off_by_a_hundredth_is_found_in_float32(length: int) -> None:
+    inputs, attributes = prompt(np.float32, length=length, scale=0.2)
+    faulty = {**attributes, "scale": 0.202}
+    assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
+
+
+def test_a_scale_off_by_a_hundredth_is_found_in_float16_where_logits_add_up() -> None:
+    """With q.k of one sign; where its terms cancel, float16 rounding of the query hides it."""
+    inputs, attributes = prompt(np.float16, scale=0.2)
+    for name in ("query", "key"):
+        inputs[name] = np.abs(inputs[name])
+    faulty = {**attributes, "scale": 0.202}
+    assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_ignored_softcap_is_found(dtype: Any) -> None:
+    inputs, attributes = prompt(dtype, softcap=1.0)
+    assert share_of_fault((inputs, attributes), (inputs, {**attributes, "softcap": 0.0})) > 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_ignored_sink_is_found(dtype: Any) -> None:
+    inputs, attributes = prompt(dtype, smooth_softmax=1)
+    assert share_of_fault((inputs, attributes), (inputs, {**attributes, "smooth_softmax": 0})) > 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_query_heads_dealt_out_in_turn_are_found(dtype: Any) -> None:
+    """Head n on key head n % K instead of n // (N / K)."""
+    inputs, attributes = prompt(dtype, heads=(4, 2))
+    query = inputs["query"].reshape(1, 24, 4, 32)
+    swapped = {**inputs, "query": query[:, :, [0, 2, 1, 3]].reshape(1, 24, -1)}
+    references = reference(inputs, attributes, ["output"])
+    output = reference(swapped, attributes, ["output"])["output"].value.reshape(1, 24, 4, 32)
+    got = output[:, :, [0, 2, 1, 3]].reshape(1, 24, -1).astype(dtype)
+    assert worst_shares({"output": got}, references)["output"] > 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_causal_mask_aligned_top_left_is_found(dtype: Any) -> None:
+    inputs, attributes = prompt(dtype, length=4, past=20)
+    bias = np.zeros((1, 1, 4, 24), dtype)
+    bias[..., np.arange(24) > np.arange(4)[:, None]] = -np.inf
+    assert (
+        share_of_fault((inputs, attributes), ({**inputs, "attention_bias": bias}, attributes)) > 2
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rotary_one_position_off_is_found(dtype: Any) -> None:
+    inputs, attributes = prompt(dtype, do_rotary=1)
+    inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(30, 16, dtype)
+    off = {**inputs, "position_ids": 1 + np.arange(24)[None]}
+    references = reference(inputs, attributes, ALL)
+    got = reference(off, attributes, ALL)["present_key"].value.astype(dtype)
+    assert worst_shares({"present_key": got}, references)["present_key"] > 2
+
+
+def test_sums_in_float16_over_many_keys_are_found() -> None:
+    inputs, attributes = prompt(np.float16, length=1, past=4095, heads=(1, 1), head_size=16)
+    inputs["past_value"] = np.abs(inputs["past_value"])
+    references = reference(inputs, attributes, ["output"])
+    attention = references["output"].attention
+    assert attention is not None
+    total = np.zeros(16, np.float16)
+    for weight, value in zip(
+        attention.probabilities[0, 0, 0, 0], attention.value[0, 0], strict=True
+    ):
+        total += np.float16(weight) * value.astype(np.float16)
+    assert worst_shares({"output": total[None, None]}, references)["output"] > 2
+
+
+def test_one_wrong_element_of_many_is_found() -> None:
+    inputs, attributes = prompt(np.float32, length=64)
+    references = reference(inputs, attributes, ["output"])
+    output = references["output"]
+    got = output.value.astype(np.float32)
+    got[0, 40, 77] += 6 * np.float32(budgets(references)["output"][0, 40, 77])
+    share = shares(got.astype(float), output, budgets(references)["output"], "cpu")
+    assert share[0, 40, 77] > 2
+    assert np.delete(share.ravel(), 40 * 128 + 77).max() <= 0.5
+
+
+# --- the parts of a budget ---
+
+
+def test_copies_must_be_exact() -> None:
+    inputs, attributes = random_call(RandomState(1), "decode")
+    attributes.pop("do_rotary", None)
+    references = reference(inputs, attributes, ALL)
+    units = budgets(references)
+    assert not units["present_key"].any()
+    assert not units["present_value"].any()
+    got = references["present_value"].value.copy()
+    got[0, 0, 0, 0] = np.nextafter(np.float32(got[0, 0, 0, 0]), np.float32(9))
+    share = shares(got, references["present_value"], units["present_value"], "cpu")
+    assert np.isinf(share[0, 0, 0, 0])
+    assert np.count_nonzero(share) == 1
+
+
+def test_of_a_turned_cache_only_what_was_turned_now_may_differ() -> None:
+    inputs, attributes = prompt(np.float32, length=1, past=5, do_rotary=1)
+    inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(6, 8)  # half of the head
+    unit = budgets(reference(inputs, attributes, ["present_key"]))["present_key"]
+    assert (unit[:, :, 5, :16] > 0).all()
+    assert not unit[:, :, :5].any()
+    assert not unit[:, :, 5, 16:].any()
+
+
+def test_budgets_have_the_shapes_of_the_outputs() -> None:
+    inputs, attributes = random_call(RandomState(2), "several_tokens_static")
+    references = reference(inputs, attributes, ALL)
+    for name, unit in budgets(references).items():
+        assert unit.shape == references[name].value.shape
+        assert unit.dtype == np.float64
+        assert np.isfinite(unit).all()
+        assert (unit >= 0).all()
+
+
+def test_a_budget_belongs_to_its_own_row() -> None:
+    """A huge value elsewhere in the cache must not widen the budget of a row that ignores it."""
+    inputs, attributes = prompt(np.float32, local_window_size=2)
+    before = budgets(reference(inputs, attributes, ["output"]))["output"]
+    inputs["value"][0, 20] = 1e6
+    after = budgets(reference(inputs, attributes, ["output"]))["output"]
+    np.testing.assert_array_equal(before[0, :20], after[0, :20])
+    assert (after[0, 20] > before[0, 20]).all()
+
+
+def test_undefined_elements_are_never_looked_at() -> None:
+    inputs, attributes = prompt(np.float32)
+    inputs["seqlens_k"] = np.array([9], np.int32)
+    references = reference(inputs, attributes, ALL)
+    for name, item in references.items():
+        got = np.where(item.defined, item.value.astype(np.float32), np.nan)
+        assert worst_shares({name: got}, references)[name] <= 0.5
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_beyond_every_budget(bad: float) -> None:
+    references = reference(*prompt(np.float32), ALL)
+    for name, item in references.items():
+        got = item.value.copy()
+        got[..., -1] = bad
+        assert worst_shares({name: got}, references)[name] == np.inf
+
+
+def test_a_zero_row_of_a_sink_alone_must_be_zero() -> None:
+    inputs, attributes = prompt(np.float32, length=1, smooth_softmax=1)
+    inputs["attention_bias"] = np.full((1, 1, 1, 1), -np.inf, np.float32)
+    references = reference(inputs, attributes, ["output"])
+    output = references["output"]
+    assert output.defined.all()
+    assert worst_shares({"output": np.zeros_like(output.value)}, references)["output"] == 0
+    assert worst_shares({"output": output.value + 1e-30}, references)["output"] > 2
+
+
+def test_a_bias_that_swallows_every_score_leaves_only_the_range_of_the_values() -> None:
+    """-3.4e38 on every key: float32 cannot keep the scores beside it, so any mean is right."""
+    inputs, attributes = prompt(np.float32, length=6)
+    lowest = np.finfo(np.float32).min
+    inputs["attention_bias"] = np.full((1, 1, 6, 6), lowest, np.float32)
+    references = reference(inputs, attributes, ["output"])
+    without_bias = {k: v for k, v in inputs.items() if k != "attention_bias"}
+    exact = reference(without_bias, attributes, ["output"])["output"].value
+    assert worst_shares({"output": exact.astype(np.float32)}, references)["output"] <= 0.5
+    outside = np.full(exact.shape, 50.0, np.float32)
+    assert worst_shares({"output": outside}, references)["output"] > 2
+
+
+def test_a_bias_that_hides_some_keys_costs_nothing() -> None:
+    """The lowest float32 as a mask: its own rounding error must not count as error of a logit."""
+    inputs, attributes = prompt(np.float32, length=6)
+    inputs["attention_bias"] = np.zeros((1, 1, 6, 6), np.float32)
+    plain = budgets(reference(inputs, attributes, ["output"]))["output"]
+    inputs["attention_bias"][..., 5, :3] = np.finfo(np.float32).min
+    masked = budgets(reference(inputs, attributes, ["output"]))["output"]
+    assert masked[0, 5].max() < 3 * plain.max()
+
+
+def test_the_constant_of_the_class_divides_the_share() -> None:
+    references = reference(*prompt(np.float32), ["output"])
+    unit = budgets(references)["output"]
+    got = references["output"].value + unit
+    for target_class, constant in CONSTANTS.items():
+        share = shares(got, references["output"], unit, target_class)
+        np.testing.assert_allclose(share, 1 / constant, rtol=1e-6)
