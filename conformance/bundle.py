@@ -16,6 +16,7 @@ use reads it whole and compares the digests, so that a damaged one is noticed an
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -212,9 +213,9 @@ def write_bundle(call: Call, folder: Path) -> None:
     }
     files["manifest.json"] = json.dumps(manifest).encode()
     for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
 def _plan(call: Call, step: Step) -> dict[str, Any]:
@@ -239,7 +240,8 @@ def _rounded(expected: Reference) -> Array:
 
 
 def _tensor_file(values: Array, name: str) -> bytes:
-    return numpy_helper.from_array(np.ascontiguousarray(values), name).SerializeToString()
+    tensor = numpy_helper.from_array(np.ascontiguousarray(values), name)
+    return bytes(tensor.SerializeToString())
 
 
 def _open(place: Path) -> Bundle | None:
@@ -276,33 +278,27 @@ def _open(place: Path) -> Bundle | None:
 
 
 def _make(call: Call, place: Path) -> Bundle:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
-    aside.mkdir()
-    try:
-        write_bundle(call, aside)
-        for _ in range(8):
-            try:
-                aside.rename(place)
-            except OSError:
-                # Somebody's bundle is there: whole, or damaged and to be moved out of the way.
-                found = _open(place)
-                if found is not None:
-                    return found
-                _remove(place)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if not aside.is_dir():
-                    aside.mkdir()
-                    write_bundle(call, aside)
-                continue
-            found = _open(place)
-            if found is not None:
-                return found
-            aside.mkdir(parents=True)
+    """Makes the bundle beside ``place`` and renames it there.
+
+    Where somebody else's is there already, theirs is taken, or moved out of the way if damaged.
+    """
+    for _ in range(8):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+        try:
+            aside.mkdir()
             write_bundle(call, aside)
-        raise BundleError(f"The bundle cache at {place.parent} does not keep what is written to it.")
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            aside.rename(place)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
+                raise
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        found = _open(place)
+        if found is not None:
+            return found
+        _remove(place)
+    raise BundleError(f"The bundle cache at {place.parent} does not keep what is written to it.")
 
 
 def _remove(place: Path) -> None:

@@ -98,9 +98,9 @@ class Call(Model):
 
     dtype: FloatType = "float32"
     """Storage type of query, key, value and, unless `cache_dtype` says otherwise, the cache."""
-    cache_dtype: Literal["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn"] | None = (
-        None
-    )
+    cache_dtype: (
+        Literal["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn"] | None
+    ) = None
     """Storage type of past and present, where it differs (quantised caches)."""
     batch_size: Count = 1
     sequence_length: Length = 1
@@ -110,8 +110,8 @@ class Call(Model):
     past_sequence_length: Length = 0
     """Number of tokens in the cache (of the longest sequence)."""
     cache: Literal["none", "concatenated", "static"] | None = None
-    """`concatenated`: past holds just the past tokens. `static`: a buffer of `max_sequence_length`.
-    Default: none without past tokens, else concatenated, or static if max_sequence_length is given."""
+    """`concatenated`: past holds just the past tokens. `static`: a buffer of max_sequence_length.
+    Default: static if that is given, else concatenated if there are past tokens, else none."""
     max_sequence_length: Count | None = None
     """Capacity of a static cache."""
     shared_buffer: Flag = False
@@ -120,8 +120,8 @@ class Call(Model):
     kv_num_heads: Count = 2
     head_size: Count = 16
     key_value: Literal["new", "packed", "zero_length", "zero_valued", "omitted"] = "new"
-    """`new`: key and value of the new tokens. `packed`: they are part of query. `zero_length`: given
-    with length 0. `zero_valued`: all zeros. `omitted`: empty names, and query is just the query."""
+    """`new`: key and value of the new tokens. `packed`: they are part of query. `zero_length`:
+    given with length 0. `zero_valued`: all zeros. `omitted`: not given, and not in query either."""
     total_sequence_lengths: tuple[Length, ...] | None = None
     """Tokens of each sequence, past and new, where they differ from one another (ragged batch)."""
     presents: Literal["both", "none", "key_only", "value_only"] = "both"

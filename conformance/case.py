@@ -99,7 +99,10 @@ def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
     if call.loop and (call.kv_sequence_length is not None or call.key_value == "omitted"):
         yield "loop", "a loop appends as many key/value tokens as it has query tokens, or none"
     if call.key_value in ("packed", "zero_length") and call.kv_sequence_length is not None:
-        yield "kv_sequence_length", f"key_value {call.key_value} decides the length of key and value"
+        yield (
+            "kv_sequence_length",
+            f"key_value {call.key_value} decides the length of key and value",
+        )
     lengths = call.total_sequence_lengths
     if lengths is not None and len(lengths) != call.batch_size:
         yield "total_sequence_lengths", f"{len(lengths)} lengths for a batch of {call.batch_size}"
@@ -114,7 +117,8 @@ def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
     if call.num_heads % call.kv_num_heads:
         yield (
             "num_heads",
-            f"num_heads {call.num_heads} is not a multiple of kv_num_heads {call.kv_num_heads}{hint}",
+            f"num_heads {call.num_heads} is not a multiple of"
+            f" kv_num_heads {call.kv_num_heads}{hint}",
         )
     if call.rotary != "none" and (call.rotary_dim or call.head_size) % 2:
         yield "rotary_dim", f"rotary turns pairs of elements: an even number of them{hint}"
@@ -128,5 +132,3 @@ def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
             yield "local_window_size", f"must be -1 when causal is 0{hint}"
         if call.local_window_size < 1:
             yield "local_window_size", f"a window has 1 token at least, or is -1{hint}"
-
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import click
 from rich.console import Console
@@ -113,7 +112,9 @@ def gqa() -> None:
 
 @gqa.command()
 @_PATHS
-@click.option("--ep", "eps", multiple=True, metavar="TARGET", help="cpu, cuda or exec:PATH; repeat.")
+@click.option(
+    "--ep", "eps", multiple=True, metavar="TARGET", help="cpu, cuda or exec:PATH; repeat."
+)
 @_EXPRESSION
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
@@ -152,11 +153,10 @@ def run(
         _check_writable(html)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
     with contextlib.ExitStack() as stack:
-        if results is None and html is not None:
+        kept = results
+        if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        else:
-            kept = results
         show = Show(Console(), Console(stderr=True))
         carried = _carry_out(planned, jobs, kept, selection, show)
         if results is not None and carried.writing is None:

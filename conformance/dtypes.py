@@ -9,9 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 FloatType = Literal["float32", "float16", "bfloat16"]
-DType = Literal[
-    "float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn", "int32", "int64"
-]
+DType = Literal["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn", "int32", "int64"]
 
 NUMPY: Final[dict[str, np.dtype]] = {
     "float32": np.dtype(np.float32),

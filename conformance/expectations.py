@@ -77,7 +77,7 @@ class Expectation:
             return False
 
     def differs(self, verdict: Verdict, stage: str | None, message: str) -> str | None:
-        """What came out otherwise than this line says, as a piece of a sentence; None if as said."""
+        """What came out otherwise than this line says, as half a sentence; None if as said."""
         if verdict != self.known.verdict:
             return f"the verdict is {verdict}, not {self.known.verdict}"
         if self.known.stage is not None and stage != self.known.stage:

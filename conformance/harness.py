@@ -368,7 +368,8 @@ class Pool:
             key.data()
         for slot in self._slots:
             if slot.process is not None and slot.request is not None:
-                slot.process.poll()
+                if slot.process.must_be_polled:
+                    slot.process.poll()
                 news = slot.process.news()
                 if isinstance(slot.request, DescribeRequest) and news is not None:
                     self._started(slot, slot.process, slot.request, news)
@@ -639,12 +640,12 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
     if crash.signal == "SIGKILL":
         what += " (the system may have been out of memory)"
     if isinstance(outcome, Crashed):
-        message = f"{what}, and of {outcome.signal} when the case was tried alone"
+        message = f"{what}, and of {outcome.signal} when it was tried alone"
         return replace(crash, message=message, repeated=True)
     if outcome is None:
         return replace(crash, message=f"{what}, and could not be started again to try it alone")
     blame = f": {task.before}, which it had run before, may be to blame" if task.before else ""
-    return replace(crash, message=f"{what}, but not when the case was tried alone{blame}")
+    return replace(crash, message=f"{what}, but not when it was tried alone{blame}")
 
 
 def _signal_of(status: int) -> str | None:

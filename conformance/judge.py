@@ -91,7 +91,9 @@ def judge(
     if isinstance(outcome, Crashed):
         return Judgement("crash", outcome.message)
     if isinstance(outcome, TimedOut):
-        return Judgement("timeout", f"No answer within {outcome.seconds:g} s; the process was killed.")
+        return Judgement(
+            "timeout", f"No answer within {outcome.seconds:g} s; the process was killed."
+        )
     if isinstance(outcome, Unavailable):
         return Judgement("skip", outcome.reason)
     if isinstance(outcome, Rejected):
@@ -116,12 +118,12 @@ def judge(
     errors, fault = _compare(bundle, outcome, CONSTANTS[target_class])
     if demands == "rejects":
         right = fault is None
-        how = "its values were right all the same" if right else f"silently: {fault}"
+        how = "its values were right all the same" if right else f"without a word, but {fault}"
         return Judgement(
             "accepted", f"It must be rejected and it ran; {how}.", errors, values_right=right
         )
     if fault is not None:
-        return Judgement("wrong", f"{fault[0].upper()}{fault[1:]}.", errors)
+        return Judgement("wrong", f"It ran, but {fault}.", errors)
     share = max((e.share for e in errors), default=0.0)
     return Judgement("pass", f"Computed right; at most {share:.2g} of the error budget.", errors)
 
@@ -135,8 +137,10 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
     message = outcome.message.lower()
     names_one = any(word.lower() in message for word in contract.mentions)
     vague = not message.strip() or (bool(contract.mentions) and not names_one)
-    reason = f"Rejected {where}, as it may be" if contract.demands == "either" else (
-        f"Rejected {where}, as it must be"
+    reason = (
+        f"Rejected {where}, as it may be"
+        if contract.demands == "either"
+        else (f"Rejected {where}, as it must be")
     )
     if vague:
         reason += f", but the message names none of: {', '.join(contract.mentions) or 'anything'}"
@@ -159,9 +163,11 @@ def _compare(
             )
         for name, want in expected.items():
             raw = _read(files[name])
-            if any(_read(other[step][name]) != raw for other in others):
-                faults.append(f"two runs on the same input differ in {name}{at}")
             dtype, got = _tensor(raw, name)
+            for other in others:
+                again = _read(other[step][name])
+                if again != raw and _differ(got, _tensor(again, name)[1], want):
+                    faults.append(f"two runs on the same input differ in {name}{at}")
             if dtype != want.dtype:
                 faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
                 continue
@@ -181,9 +187,15 @@ def _compare(
     return tuple(found), "; ".join(faults) or None
 
 
-def compare(
-    output: str, step: int, got: Array, want: Expected, constant: float
-) -> Errors | None:
+def _differ(one: Array, other: Array, want: Expected) -> bool:
+    """Whether two runs differ in any bit of what is defined; all of it where the shapes are odd."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.shape != want.value.shape:
+        return True
+    defined = ~np.isnan(want.unit)
+    return bool(one[defined].tobytes() != other[defined].tobytes())
+
+
+def compare(output: str, step: int, got: Array, want: Expected, constant: float) -> Errors | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
     NaN is equal to nothing. An infinity is right only where the oracle has the same one.
@@ -232,7 +244,9 @@ def _read(path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.read()
     except OSError as error:
-        raise Unjudgeable(f"the output file {os.path.basename(path)} cannot be read: {error.strerror}") from None
+        raise Unjudgeable(
+            f"the output file {os.path.basename(path)} cannot be read: {error.strerror}"
+        ) from None
 
 
 def _tensor(raw: bytes, name: str) -> tuple[str, Array]:

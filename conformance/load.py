@@ -31,9 +31,7 @@ class Entry(Fields):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Lower-case words joined by `_`."""
-    matrix: Annotated[
-        dict[str, list[Any] | dict[str, Fields]] | None, Field(min_length=1)
-    ] = None
+    matrix: Annotated[dict[str, list[Any] | dict[str, Fields]] | None, Field(min_length=1)] = None
     """Axes that multiply out: a field and its values, or an axis of your own whose values each
     set several fields."""
     exclude: tuple[dict[str, Any], ...] = ()
@@ -74,10 +72,15 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             files = sorted(
-                file for ending in ("*.yaml", "*.yml") for file in path.rglob(ending) if is_case_file(file)
+                file
+                for ending in ("*.yaml", "*.yml")
+                for file in path.rglob(ending)
+                if is_case_file(file)
             )
             if not files:
-                problems.append(Problem(path, 0, 0, f"no case file (format: {FORMAT}) in this folder"))
+                problems.append(
+                    Problem(path, 0, 0, f"no case file (format: {FORMAT}) in this folder")
+                )
             found += files
         elif path.is_file():
             found.append(path)
@@ -280,7 +283,9 @@ class _Expander:
                 labels = [layer.label for layer in axes.get(axis, [])]
                 wanted[axis] = _label(value)
                 if axis not in axes:
-                    self.note((*here, axis), f"no axis '{axis}' in this matrix{_nearest(axis, axes)}")
+                    self.note(
+                        (*here, axis), f"no axis '{axis}' in this matrix{_nearest(axis, axes)}"
+                    )
                 elif wanted[axis] not in labels:
                     self.note((*here, axis), f"'{axis}' has no value {value}: {', '.join(labels)}")
             made.append(wanted)
@@ -347,7 +352,12 @@ class _Expander:
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
             time_limit_seconds=fields.time_limit_seconds,
         )
-        return case, (repr(steps), tuple(attributes_of(call).items()), call.seed, call.shared_buffer)
+        return case, (
+            repr(steps),
+            tuple(attributes_of(call).items()),
+            call.seed,
+            call.shared_buffer,
+        )
 
     def check_axes(self, path: Key, made: list[tuple[Case, object]]) -> None:
         """An axis must change the call: no two cases of an entry may come down to the same one."""
@@ -413,7 +423,9 @@ def explain(
         if word == "[key]":
             name = str(found)
         what = f"'{found}'" if word == "[key]" else f"{name}: found '{found}'"
-        listed = f", allowed: {', '.join(allowed)}" if allowed else f", allowed: {context['expected']}"
+        listed = (
+            f", allowed: {', '.join(allowed)}" if allowed else f", allowed: {context['expected']}"
+        )
         return source.problem(location, f"{what}{listed}{_nearest(str(found), allowed)}")
     shown_value = repr(found) if not isinstance(found, dict | list) else f"a {type(found).__name__}"
     message = detail["msg"][:1].lower() + detail["msg"][1:]

@@ -54,7 +54,7 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
 
 
 def _names(tensors: Sequence[Tensor]) -> list[str]:
-    """Names for the node's list: an omitted one is empty, the list ends before the trailing ones."""
+    """Names for the node's list: empty for an omitted one; it ends before the trailing ones."""
     return [
         tensor.name if tensor.connected else "" for tensor in tensors if tensor.state != "trailing"
     ]

@@ -36,7 +36,6 @@ from conformance.results import (
     CallOutput,
     CallRecord,
     CaseRecord,
-    Contract,
     Description,
     Error,
     ExpectationRecord,
@@ -314,7 +313,7 @@ def _result(
         verdict=judgement.verdict,
         unexpected=unexpected,
         vague=judgement.vague,
-        outcome=_OUTCOME[type(outcome).__name__],  # type: ignore[arg-type]
+        outcome=_OUTCOME[type(outcome).__name__],
         stage=stage,
         code=code,
         message=message,
@@ -326,7 +325,7 @@ def _result(
         stderr=outcome.stderr,
         values_right=judgement.values_right,
         expectation=record,
-        reproduce=reproduce(case, ready.target.ep),
+        reproduce=reproduce(case, ready.target.arguments),
     )
 
 
@@ -335,16 +334,15 @@ def is_shipped(case: Case) -> bool:
     return case.file.resolve().is_relative_to(data_path("cases").resolve())
 
 
-def reproduce(case: Case, ep: str) -> str:
-    """The command that runs this case alone."""
+def reproduce(case: Case, arguments: Sequence[str]) -> str:
+    """The command that runs this case alone, on the target that ``arguments`` mean."""
     name = case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
-    return f"gqa run {shlex.quote(name)} --ep {shlex.quote(ep)}"
+    return shlex.join(["gqa", "run", name, *arguments])
 
 
 def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``."""
     first = case.steps[0]
-    contract = case.contract
     return CaseRecord(
         id=case.id,
         file=f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
@@ -355,13 +353,7 @@ def case_record(case: Case) -> CaseRecord:
         why=case.why,
         tags=case.tags,
         links=case.links,
-        contract=Contract(
-            demands=contract.demands,
-            basis=contract.basis,
-            source=contract.source,
-            why=contract.why,
-            mentions=contract.mentions,
-        ),
+        contract=case.contract,
         call=CallRecord(
             inputs=tuple(
                 CallInput(

@@ -156,6 +156,7 @@ class RunnerProcess:
 
     def ask(self, line: bytes, seconds: float) -> None:
         """Send the request ``line``. From now on it has ``seconds`` to be answered."""
+        self.poll()
         self._stderr.clear()
         self._ended_early = self._ended
         self._unsent = memoryview(line)
@@ -205,8 +206,8 @@ class RunnerProcess:
         return self._stderr.text()
 
     def poll(self) -> None:
-        """Notice the end of the process where the selector does not."""
-        if self.must_be_polled and self._popen.poll() is not None:
+        """Notice the end of the process without the selector."""
+        if not self._ended and self._popen.poll() is not None:
             self._on_end()
 
     def end_input(self) -> None:
@@ -258,7 +259,7 @@ class RunnerProcess:
         """The process has ended. What it started may hold its pipes open: do not wait for them."""
         if self._pidfd is not None:
             self._forget(self._pidfd)
-        _kill_group(self._popen.pid)  # before it is reaped: until then the number is not reused
+        _kill_group(self._popen.pid)  # best before it is reaped: then the number is surely its own
         self._popen.wait()
         for _ in range(MOST_READS):
             self._heard = False

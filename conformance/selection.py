@@ -1,8 +1,8 @@
 """``-k`` as in pytest: words, ``and``, ``or``, ``not`` and parentheses.
 
 A word matches where it occurs, in any case of letters, in the file's name, the case's name with
-its axes and target, or a tag. Beside pytest's words one may write ``=``, ``,``, ``@`` and ``*``-free
-pieces of an id such as ``dtype=float16``.
+its axes and target, or a tag. Beside what pytest takes as a word, any piece of an id without
+blanks and parentheses is one: ``dtype=float16``.
 """
 
 from __future__ import annotations

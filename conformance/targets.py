@@ -23,11 +23,13 @@ class TargetError(ValueError):
 class Target:
     """What ``--ep`` names.
 
-    ``ep`` is the name as typed; ``execution_provider`` is the one that a node must run on, None
-    where the runner itself says (``exec:``). ``needs`` tells ``gqa doctor`` what it takes.
+    ``ep`` is the name as typed, ``arguments`` what the command line needs to mean it again;
+    ``execution_provider`` is the one that a node must run on, None where the runner itself says
+    (``exec:``). ``needs`` tells ``gqa doctor`` what it takes.
     """
 
     ep: str
+    arguments: tuple[str, ...]
     command: Command
     target_class: TargetClass
     execution_provider: str | None
@@ -36,7 +38,9 @@ class Target:
     @property
     def expectations(self) -> Path | None:
         """Its expectations file; a stranger's runner has none."""
-        return None if self.ep.startswith("exec:") else data_path("expectations") / f"{self.ep}.yaml"
+        return (
+            None if self.ep.startswith("exec:") else data_path("expectations") / f"{self.ep}.yaml"
+        )
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,13 @@ class _OnnxRuntime:
 
 
 _ONNX_RUNTIME: Final = {
-    "cpu": _OnnxRuntime("CPUExecutionProvider", "cpu", "the Python package onnxruntime, 1.20 or later"),
+    "cpu": _OnnxRuntime(
+        "CPUExecutionProvider", "cpu", "the Python package onnxruntime, 1.20 or later"
+    ),
     "cuda": _OnnxRuntime(
         "CUDAExecutionProvider",
         "gpu",
-        "the Python package onnxruntime-gpu, 1.20 or later, CUDA and cuDNN libraries, a driver, a GPU",
+        "the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU",
     ),
 }
 
@@ -71,7 +77,9 @@ def target_for(ep: str, ort_python: str | None = None) -> Target:
             raise TargetError("exec: wants the path of a runner, such as exec:./my-runner")
         program = os.path.abspath(os.path.expanduser(path))
         command = Command(argv=(program,), name=ep)
-        return Target(ep, command, "gpu", None, "a program that speaks runners/README.md")
+        return Target(
+            ep, ("--ep", ep), command, "gpu", None, "a program that speaks runners/README.md"
+        )
     known = _ONNX_RUNTIME.get(ep)
     if known is None:
         near = difflib.get_close_matches(ep, list(_ONNX_RUNTIME), n=1)
@@ -80,7 +88,8 @@ def target_for(ep: str, ort_python: str | None = None) -> Target:
     runner = data_path("runners") / "onnxruntime" / "runner.py"
     python = os.path.abspath(os.path.expanduser(ort_python)) if ort_python else sys.executable
     command = Command(argv=(python, str(runner), "--ep", ep), name=ep)
-    return Target(ep, command, known.target_class, known.execution_provider, known.needs)
+    arguments = ("--ep", ep, *(("--ort-python", ort_python) if ort_python else ()))
+    return Target(ep, arguments, command, known.target_class, known.execution_provider, known.needs)
 
 
 def targets_for(eps: Sequence[str], ort_python: str | None = None) -> list[Target]:

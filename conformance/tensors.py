@@ -283,11 +283,20 @@ def _input(
     for dim in shape:
         elements *= dim
     if elements > MAX_ELEMENTS:
-        raise ShapeError(field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements")
+        raise ShapeError(
+            field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
+        )
     if call.dims == "static":
         dims = (None,) * len(shape)
     tensor = Tensor(
-        name, "connected", said.dtype or dtype, len(shape), shape, said.values or values, said.data, dims
+        name,
+        "connected",
+        said.dtype or dtype,
+        len(shape),
+        shape,
+        said.values or values,
+        said.data,
+        dims,
     )
     return tensor, True
 
@@ -298,7 +307,11 @@ def _default_shape(
     """Shape of an input that only an override connects."""
     kv_heads, size = call.kv_num_heads, call.head_size
     if name in ("key", "value"):
-        shape: tuple[int, ...] = (call.batch_size, names["kv_sequence_length"], names["kv_hidden_size"])
+        shape: tuple[int, ...] = (
+            call.batch_size,
+            names["kv_sequence_length"],
+            names["kv_hidden_size"],
+        )
         return shape, ("batch_size", "kv_sequence_length", None), Values()
     if name in ("past_key", "past_value"):
         shape = (call.batch_size, kv_heads, names["past_sequence_length"], size)
@@ -349,7 +362,9 @@ def _output(
 
 def _placed(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...]:
     """Ends the list before the unneeded rest; an `omitted` that the case asks for stays."""
-    last = max((i for i, (t, said) in enumerate(tensors) if said and t.state != "trailing"), default=-1)
+    last = max(
+        (i for i, (t, said) in enumerate(tensors) if said and t.state != "trailing"), default=-1
+    )
     placed = []
     for index, (tensor, said) in enumerate(tensors):
         if said and tensor.state == "trailing" and index < last:
@@ -359,7 +374,9 @@ def _placed(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...
             )
         state: State = tensor.state if index <= last else "trailing"
         placed.append(
-            tensor if state == tensor.state else Tensor(tensor.name, state, tensor.dtype, tensor.rank)
+            tensor
+            if state == tensor.state
+            else Tensor(tensor.name, state, tensor.dtype, tensor.rank)
         )
     return tuple(placed)
 
@@ -372,7 +389,9 @@ def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
             raise ShapeError(field, f"dim '{dim}' is not NAME, NAME+N, NAME-N or NAME*N of {known}")
         value = names[match[1]]
         operand = int(match[3] or 0)
-        dim = {None: value, "+": value + operand, "-": value - operand, "*": value * operand}[match[2]]
+        dim = {None: value, "+": value + operand, "-": value - operand, "*": value * operand}[
+            match[2]
+        ]
     if dim < 0:
         raise ShapeError(field, f"a dim cannot be negative, found {dim}")
     return dim

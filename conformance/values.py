@@ -75,7 +75,8 @@ def _packed(call: Call, step: Step, values: Values) -> Array:
         ("value", call.kv_num_heads * size, Values()),
     )
     return np.concatenate(
-        [_filled(call, step, n, (batch, length, width), v, call.dtype) for n, width, v in parts], axis=2
+        [_filled(call, step, n, (batch, length, width), v, call.dtype) for n, width, v in parts],
+        axis=2,
     )
 
 
@@ -97,7 +98,7 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
 
 
 def _positions(call: Call, step: Step) -> Array:
-    """Positions of the new tokens, shape (batch_size, sequence_length), where position_ids is absent.
+    """Positions of the new tokens where position_ids is absent: (batch_size, sequence_length).
 
     A right-padded first prompt counts from 0 in every sequence; later tokens follow the past of
     their own sequence.

@@ -24,7 +24,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong in a file, as ``file:line:column: sentence``; line 0 means the file itself."""
+    """One thing wrong in a file, ``file:line:column: sentence``; line 0 means the file itself."""
 
     file: Path
     line: int
@@ -108,9 +108,9 @@ def _check_depth(source: Source, text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            mark = event.start_mark
+            line = event.start_mark.line + 1 if event.start_mark else 1
             sentence = f"nested more than {MAX_DEPTH} deep"
-            raise InputError([Problem(source.file, mark.line + 1, mark.column + 1, sentence)])
+            raise InputError([Problem(source.file, line, 1, sentence)])
 
 
 class _Walk:
@@ -136,9 +136,7 @@ class _Walk:
             return None
         inside = (*above, id(node))
         if isinstance(node, yaml.SequenceNode):
-            return [
-                self.convert(item, (*path, i), inside) for i, item in enumerate(node.value)
-            ]
+            return [self.convert(item, (*path, i), inside) for i, item in enumerate(node.value)]
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path, inside)
         try:

@@ -66,11 +66,13 @@ document.addEventListener("DOMContentLoaded", () => {
       make("tr", cells.map((cell) => (cell instanceof HTMLTableCellElement ? cell : make(tag, cell))));
     const bodies = [];
     for (let i = 0; i < parts.length; i += 2) {
-      const head = line(parts[i], "th");
-      for (const cell of head.children) cell.scope = "col";
+      const head = line(parts[i].map((text) => text || make("td")), "th");
+      for (const cell of head.querySelectorAll("th")) cell.scope = "col";
       bodies.push(make("tbody", head, parts[i + 1].map((row) => line(row, "td"))));
     }
-    return make("div.tablebox", make("table", bodies));
+    const box = make("div.tablebox", make("table", bodies));
+    box.tabIndex = 0; // so that keys can scroll it
+    return box;
   }
 
   const num = (text) => make("td.num", text);
@@ -208,7 +210,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const outputs = about.outputs.map((port) => row(pool[port]));
     return [
       make("h3", about.steps > 1 ? `The first of ${about.steps} calls in a loop` : "The call"),
-      table(["input", "shape", "dtype", "values"], inputs, ["output", "", "", ""], outputs),
+      table(["input", "shape", "dtype", "values"], inputs, ["output"], outputs),
       attributes.length > 0 &&
         make(
           "div.attributes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
@@ -139,10 +140,14 @@ def rotary_caches(rows: int, half: int, dtype: Any = np.float32) -> tuple[np.nda
 def run_onnxruntime(
     inputs: Arrays, attributes: Attributes, outputs: Collection[str] = ALL
 ) -> Arrays:
-    """Run a call on ONNX Runtime's CPU provider in this process."""
+    """Run a call on ONNX Runtime's CPU provider in this process.
+
+    The environment variable ORT_GQA_DISABLE_FLASH_ATTENTION=1 chooses its other code path.
+    """
     connected = tuple(name if name in inputs else "" for name in INPUT_NAMES)
     signature = tuple((name, str(inputs[name].dtype), inputs[name].ndim) for name in inputs)
-    session = _session(connected, signature, tuple(attributes.items()), tuple(outputs))
+    plain = os.environ.get("ORT_GQA_DISABLE_FLASH_ATTENTION") == "1"
+    session = _session(connected, signature, tuple(attributes.items()), tuple(outputs), plain)
     results = session.run(list(outputs), inputs)
     return dict(zip(outputs, results, strict=True))
 
@@ -153,6 +158,7 @@ def _session(
     signature: tuple[tuple[str, str, int], ...],
     attributes: tuple[tuple[str, Any], ...],
     outputs: tuple[str, ...],
+    plain: bool,  # read from the environment by the kernel itself, when the session is made
 ) -> Any:
     import onnxruntime
 

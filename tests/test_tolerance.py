@@ -50,7 +50,7 @@ def test_onnxruntime_stays_within_half(
 ) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1" if path == "plain" else "0")
-    for seed in range(4):
+    for seed in range(5):
         inputs, attributes = random_call(RandomState(100 + seed), kind, dtype)
         references = reference(inputs, attributes, ALL)
         got = run_onnxruntime(inputs, attributes)
@@ -217,14 +217,10 @@ def share_of_fault(call: tuple[Arrays, Attributes], faulty: tuple[Arrays, Attrib
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("window", [1, 4, 12])
-@pytest.mark.parametrize("off", [-1, 1])
-def test_a_window_off_by_one_is_found(dtype: Any, window: int, off: int) -> None:
+@pytest.mark.parametrize(("window", "other"), [(1, 2), (4, 3), (4, 5), (12, 11), (12, 13)])
+def test_a_window_off_by_one_is_found(dtype: Any, window: int, other: int) -> None:
     inputs, attributes = prompt(dtype, local_window_size=window)
-    other = window + off
     faulty = {**attributes, "local_window_size": other}
-    if other == 0:
-        pytest.skip("a window of 0 has no meaning")
     assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
 
 
@@ -235,11 +231,12 @@ def test_a_scale_off_by_a_hundredth_is_found_in_float32(length: int) -> None:
     assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
 
 
-def test_a_scale_off_by_a_hundredth_is_found_in_float16_where_logits_add_up() -> None:
-    """With q.k of one sign; where its terms cancel, float16 rounding of the query hides it."""
+def test_a_scale_off_by_a_hundredth_is_found_in_float16_between_near_and_far_keys() -> None:
+    """Where q.k adds up for some keys and is 0 for others; among random ones it can hide."""
     inputs, attributes = prompt(np.float16, scale=0.2)
     for name in ("query", "key"):
         inputs[name] = np.abs(inputs[name])
+    inputs["key"][:, ::2] = 0.0
     faulty = {**attributes, "scale": 0.202}
     assert share_of_fault((inputs, attributes), (inputs, faulty)) > 2
 

@@ -51,7 +51,7 @@ def _about(case: Case) -> Iterator[tuple[str, str]]:
     if case.tags:
         yield "tags", ", ".join(case.tags)
     yield "file", f"{case.file}:{case.line}"
-    yield "run", reproduce(case, "cpu")
+    yield "run", reproduce(case, ("--ep", "cpu"))
 
 
 def _tensors(case: Case, step: Step) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from conformance.report.text import clean
@@ -12,7 +13,7 @@ _MOST_LINES = 12
 
 
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
-    """The lines that say what came of a case: verdict, message, contract, worst element, command."""
+    """The lines that say what came of a case and how to see it again."""
     vague = " (vague)" if result.vague else ""
     stage = f" at {result.stage}" if result.stage else ""
     yield f"{case.id} on {result.target}: {result.verdict}{stage}{vague}"
@@ -41,14 +42,15 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
 
 
 def worst_element(error: Error, steps: int) -> str:
-    """The worst element of an output: where, what was there, what should be, and how bad that is."""
+    """The worst element of an output: where, what is there, what should be, how bad that is."""
     call = f" of call {error.step}" if steps > 1 else ""
     where = ", ".join(map(str, error.index or ()))
-    return (
-        f"{error.output}[{where}]{call}: got {error.got:.7g}, want {error.want:.7g};"
-        f" off by {abs((error.got or 0.0) - (error.want or 0.0)):.3g},"
-        f" allowed {error.budget:.3g} ({error.share:.3g} of the budget)"
-    )
+    got, want = error.got or 0.0, error.want or 0.0
+    text = f"{error.output}[{where}]{call}: got {got:.7g}, want {want:.7g}"
+    if not math.isfinite(got):
+        return f"{text}, which no budget allows"
+    allowed = f"allowed {error.budget:.3g} ({error.share:.3g} of the budget)"
+    return f"{text}; off by {abs(got - want):.3g}, {allowed}"
 
 
 def _block(title: str, text: str) -> Iterator[str]:

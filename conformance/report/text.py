@@ -21,15 +21,14 @@ _UNSEEN = re.compile(
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
 
 
 def clean(text: str, limit: int = 16_000) -> str:
     """``text`` as it can be shown: no terminal sequences, nothing unseen, at most about ``limit``
     characters.
 
-    Control characters become their pictures (NUL is ``␀``), other unseen ones their code point
-    (``⟨U+202E⟩``). Of longer texts the beginning and the end are kept, with a note between them.
+    What is unseen becomes its code point (``⟨U+202E⟩``). Of longer texts the beginning and the end
+    are kept, with a note between them.
     """
     text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > limit:
@@ -40,12 +39,7 @@ def clean(text: str, limit: int = 16_000) -> str:
             f"[… {left_out:,} characters left out here; the results file has them all …]\n"
             f"{text[-tail:]}"
         )
-    return _UNSEEN.sub(_shown, text)
-
-
-def _shown(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return _PICTURES.get(code) or f"⟨U+{code:04X}⟩"
+    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
 def deep_clean(value: object) -> object:

@@ -1,21 +1,15 @@
 #!/usr/bin/env python3
-"""Dies of an abort, but only if this process had another case before: that one did the damage."""
+"""Aborts, but only if this process has run another case before: the damage was done there."""
 
 import os
 
 import miniature
 
-cases = []
-
 
 def fault(request):
-    if cases:
+    if miniature.asked.count("run") > 1:
         os.abort()
     miniature.ran(request)
-
-
-class Counted(dict):
-    pass
 
 
 miniature.serve(fault)

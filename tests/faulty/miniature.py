@@ -10,11 +10,15 @@ import os
 import shutil
 import sys
 
+PROVIDER = "NoExecutionProvider"
+asked = []  # the commands so far
+
 
 def serve(fault=None, describe=None):
     """Answer requests until there are none."""
     for line in sys.stdin:
         request = json.loads(line)
+        asked.append(request["cmd"])
         if request["cmd"] == "describe":
             (describe or describe_itself)(request)
         elif fault and os.environ.get("FAULT_ON", "faulty") in request["bundle"]:
@@ -27,15 +31,16 @@ def answer(request, **fields):
     print(json.dumps({"id": request["id"], **fields}), flush=True)
 
 
-def describe_itself(request, **other):
-    dtypes = ["float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
-    about = {"runtime": "miniature", "version": "1.0", "execution_provider": "NoExecutionProvider"}
-    answer(request, outcome="described", device="none", dtypes=dtypes, **{**about, **other})
+def describe_itself(request, dtypes=("float32", "float16", "bfloat16", "int8", "uint8", "int64")):
+    about = {"runtime": "miniature", "version": "1.0", "execution_provider": PROVIDER}
+    answer(request, outcome="described", device="none", dtypes=dtypes, **about)
 
 
-def ran(request, **other):
-    about = {"placement": "NoExecutionProvider", "runs": outputs(request)}
-    answer(request, outcome="ran", ms={"load": 0.25, "run": 0.125}, **{**about, **other})
+def ran(request, runs=None, placement=PROVIDER, load_ms=0.25):
+    """Say that the case ran; the bundle's own outputs are written unless ``runs`` names others."""
+    runs = outputs(request) if runs is None else runs
+    ms = {"load": load_ms, "run": 0.125}
+    answer(request, outcome="ran", placement=placement, runs=runs, ms=ms)
 
 
 def outputs(request, copy=shutil.copyfile):

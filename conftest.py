@@ -1,0 +1,3 @@
+"""Makes `pytest --ep cpu` work from the checkout, installed or not."""
+
+pytest_plugins = ["conformance.pytest_plugin"]

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Answers, and dies of a segmentation fault right after that."""
+
+import os
+import signal
+
+import miniature
+
+
+def fault(request):
+    miniature.ran(request)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+miniature.serve(fault)

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Exits in the midst of a case, without an answer, with the status in FAULT_STATUS (0)."""
+
+import os
+import sys
+
+import miniature
+
+
+def fault(request):
+    print("bye", file=sys.stderr, flush=True)
+    os._exit(int(os.environ.get("FAULT_STATUS", "0")))
+
+
+miniature.serve(fault)

@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Writes half an answer, then hangs, or exits if FAULT_STATUS says with what."""
+
+import os
+import sys
+import time
+
+import miniature
+
+
+def fault(request):
+    sys.stdout.write('{"id": ')
+    sys.stdout.flush()
+    if "FAULT_STATUS" in os.environ:
+        os._exit(int(os.environ["FAULT_STATUS"]))
+    time.sleep(600)
+
+
+miniature.serve(fault)

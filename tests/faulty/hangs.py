@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Never answers, and SIGTERM does not end it."""
+
+import signal
+import time
+
+import miniature
+
+
+def fault(request):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+miniature.serve(fault)

@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Refuses its case, as a runtime does: with an error."""
+
+import sys
+
+import miniature
+
+
+def fault(request):
+    print("E: bad shape", file=sys.stderr, flush=True)
+    message = "query has rank 2"
+    miniature.answer(
+        request, outcome="rejected", stage="load", step=0, code="INVALID", message=message
+    )
+
+
+miniature.serve(fault)

@@ -1,0 +1,9 @@
+#!/usr/bin/env python3
+"""Needs half a second before it describes itself."""
+
+import time
+
+import miniature
+
+time.sleep(0.5)
+miniature.serve()

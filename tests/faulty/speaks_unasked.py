@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Answers right, and writes another line a little later, when nothing was asked."""
+
+import time
+
+import miniature
+
+
+def fault(request):
+    miniature.ran(request)
+    time.sleep(0.02)
+    print("by the way", flush=True)
+
+
+miniature.serve(fault)

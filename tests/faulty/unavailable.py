@@ -1,0 +1,12 @@
+#!/usr/bin/env python3
+"""Says that there is nothing to run on."""
+
+import miniature
+
+
+def describe(request):
+    fix = "pip install miniature"
+    miniature.answer(request, outcome="unavailable", reason="there is no device", fix=fix)
+
+
+miniature.serve(describe=describe)

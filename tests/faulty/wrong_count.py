@@ -1,0 +1,11 @@
+#!/usr/bin/env python3
+"""Runs the case once, whatever was asked."""
+
+import miniature
+
+
+def fault(request):
+    miniature.ran(request, runs=miniature.outputs({**request, "repeat": 1}))
+
+
+miniature.serve(fault)

@@ -1,0 +1,635 @@
+"""The harness against runners that go wrong in every way we could think of (tests/faulty)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from conformance.harness import (
+    Command,
+    Crashed,
+    Infrastructure,
+    Job,
+    Limits,
+    Outcome,
+    Pool,
+    Ran,
+    Rejected,
+    RunnerFailed,
+    TimedOut,
+    Unavailable,
+)
+from conformance.protocol import DescribedAnswer, Step, UnavailableAnswer
+from conformance.runner_process import default_memory_bytes
+
+FAULTY = Path(__file__).parent / "faulty"
+STEP = Step(files={"query": "test_data_set_0/input_0.pb"})
+MARK = "GQA_TEST_MARK"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc and RLIMIT_DATA are Linux's")
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bundles ``good``, ``faulty`` and ``fine``: one step, one output."""
+    folder = tmp_path_factory.mktemp("bundles")
+    value = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), "output")
+    for name in ("good", "faulty", "fine"):
+        step = folder / name / "test_data_set_0"
+        step.mkdir(parents=True)
+        onnx.save_tensor(value, step / "output_0.pb")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """After each test no process that it started lives, and no file is left."""
+    files = tmp_path_factory.mktemp("outputs")
+    monkeypatch.setenv(MARK, str(files))
+    monkeypatch.setattr("tempfile.tempdir", str(files))
+    yield
+    assert not living(str(files))
+    assert not list(files.iterdir())
+
+
+def living(mark: str) -> list[str]:
+    """The command lines of all processes but this one that have ``mark`` in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.name != str(os.getpid()) and mark.encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().decode())
+        except OSError:
+            continue  # gone, or another user's
+    return found
+
+
+def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: Any) -> Pool:
+    """A pool of the miniature ``name``, started without `site`, which takes longer than it does."""
+    argv = (sys.executable, "-S", str(FAULTY / f"{name}.py"))
+    limits = {"case_seconds": 20, "start_seconds": 20, **limits}
+    return Pool(Command(name, argv, env or {}, fix="mend it"), jobs, Limits(**limits))
+
+
+def job(bundles: Path, key: str, seconds: float | None = None) -> Job:
+    """A job on the bundle that ``key`` starts with."""
+    return Job(key, bundles / key.split("-")[0], (STEP,), seconds=seconds)
+
+
+def trio(bundles: Path, seconds: float | None = None) -> list[Job]:
+    """A job, the faulty one (which alone has ``seconds``), and another."""
+    return [job(bundles, "good"), job(bundles, "faulty", seconds), job(bundles, "fine")]
+
+
+def outcomes(runner: Pool, jobs: list[Job]) -> dict[str, Outcome]:
+    with runner:
+        found = [(each.key, outcome) for each, outcome in runner.run(jobs)]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+# What goes right
+
+
+def test_a_runner_says_what_it_is() -> None:
+    with pool("correct") as runner:
+        answer = runner.start()
+        assert isinstance(answer, DescribedAnswer)
+        assert (answer.runtime, answer.version) == ("miniature", "1.0")
+        assert runner.start() is answer
+        assert runner.started == 1
+        assert 0 < runner.start_seconds < 20
+
+
+def test_a_case_that_ran_comes_with_its_files(bundles: Path) -> None:
+    with pool("correct") as runner:
+        for case, outcome in runner.run([job(bundles, "good")]):
+            assert isinstance(outcome, Ran)
+            folder = outcome.out
+            assert case.key == "good"
+            assert [len(run) for run in outcome.runs] == [1, 1]
+            for (files,) in outcome.runs:
+                tensor = onnx.load_tensor(files["output"])
+                assert numpy_helper.to_array(tensor).tolist() == [[0, 1, 2], [3, 4, 5]]
+                assert os.path.dirname(files["output"]) == outcome.out
+            assert outcome.runs[0] != outcome.runs[1]
+            assert os.stat(outcome.out).st_mode & 0o777 == 0o700
+            assert outcome.placement == "NoExecutionProvider"
+            assert (outcome.load_ms, outcome.run_ms) == (0.25, 0.125)
+            assert outcome.total_ms > 0
+        assert not os.path.exists(folder)
+
+
+def test_a_case_may_be_run_by_itself(bundles: Path) -> None:
+    with pool("dies") as runner:
+        first = runner.run_one(job(bundles, "good"))
+        assert isinstance(first, Ran)
+        assert os.path.exists(first.runs[0][0]["output"])
+        assert isinstance(runner.run_one(job(bundles, "faulty")), Crashed)
+        assert not os.path.exists(first.out)
+        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+
+
+def test_a_refusal(bundles: Path) -> None:
+    found = outcomes(pool("rejects"), trio(bundles))
+    refused = found["faulty"]
+    assert isinstance(refused, Rejected)
+    assert (refused.stage, refused.step, refused.code) == ("load", 0, "INVALID")
+    assert refused.message == "query has rank 2"
+    assert refused.stderr == "E: bad shape\n"
+    assert isinstance(found["good"], Ran)
+    assert isinstance(found["fine"], Ran)
+    assert found["good"].stderr == found["fine"].stderr == ""  # it belongs to the one case
+
+
+def test_a_case_that_cannot_be_tried(bundles: Path) -> None:
+    found = outcomes(pool("skips"), trio(bundles))["faulty"]
+    assert isinstance(found, Unavailable)
+    assert found.reason == "this adapter has no float16"
+
+
+def test_several_processes_share_the_jobs(bundles: Path) -> None:
+    jobs = [job(bundles, f"faulty-{number}") for number in range(6)]
+    with pool("waits", jobs=2) as runner:
+        runner.start()
+        begun = time.monotonic()
+        done = [case.key for case, outcome in runner.run(jobs) if isinstance(outcome, Ran)]
+        assert time.monotonic() - begun < 6 * 0.2
+        assert runner.started == 2
+    assert sorted(done) == [each.key for each in jobs]
+
+
+def test_a_quick_case_does_not_wait_for_a_slow_one(bundles: Path) -> None:
+    jobs = [job(bundles, "faulty"), *(job(bundles, f"good-{number}") for number in range(5))]
+    with pool("waits", jobs=2, env={"FAULT_SECONDS": "0.5"}) as runner:
+        assert [case.key for case, _ in runner.run(jobs)][-1] == "faulty"
+
+
+def test_no_more_processes_start_than_there_are_jobs(bundles: Path) -> None:
+    with pool("correct", jobs=4) as runner:
+        assert len(list(runner.run([job(bundles, "good")]))) == 1
+        assert runner.started == 1
+
+
+def test_the_next_case_is_running_while_the_caller_has_the_last_one(bundles: Path) -> None:
+    jobs = [job(bundles, f"faulty-{number}") for number in range(4)]
+    with pool("waits", env={"FAULT_SECONDS": "0.15"}) as runner:
+        runner.start()
+        begun = time.monotonic()
+        for _ in runner.run(jobs):
+            time.sleep(0.15)
+        assert time.monotonic() - begun < 4 * 0.15 + 0.15 + 0.2  # one after the other: 1.2 s
+
+
+def test_jobs_are_drawn_one_ahead(bundles: Path) -> None:
+    drawn = []
+
+    def jobs() -> Iterator[Job]:
+        for number in range(5):
+            drawn.append(number)
+            yield job(bundles, f"good-{number}")
+
+    with pool("correct") as runner:
+        for number, _ in enumerate(runner.run(jobs())):
+            # One is with the caller, one with the runner, and one may wait for it.
+            assert len(drawn) <= number + 3
+
+
+def test_an_error_among_the_jobs_reaches_the_caller(bundles: Path) -> None:
+    def jobs() -> Iterator[Job]:
+        yield job(bundles, "good")
+        raise KeyError("no such bundle")
+
+    with pool("correct") as runner:
+        with pytest.raises(KeyError, match="no such bundle"):
+            list(runner.run(jobs()))
+        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+
+
+def test_a_run_may_be_left(bundles: Path) -> None:
+    with pool("waits", jobs=2) as runner:
+        for _ in runner.run([job(bundles, f"faulty-{number}") for number in range(9)]):
+            break
+        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+
+
+def test_a_pool_runs_one_thing_at_a_time(bundles: Path) -> None:
+    with pool("correct") as runner:
+        running = runner.run([job(bundles, "good"), job(bundles, "fine")])
+        next(running)
+        with pytest.raises(RuntimeError, match="running other jobs"):
+            runner.run_one(job(bundles, "good"))
+        running.close()
+
+
+def test_two_pools_at_once(bundles: Path) -> None:
+    with pool("correct") as one, pool("dies") as other:
+        pairs = list(zip(one.run(trio(bundles)), other.run(trio(bundles)), strict=True))
+    assert all(isinstance(outcome, Ran) for (_, outcome), _ in pairs)
+    assert [type(outcome) for _, (_, outcome) in pairs] == [Ran, Crashed, Ran]
+
+
+def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
+    files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
+    large = Job("good", bundles / "good", (Step(files=files),))
+    with pool("correct") as runner:
+        assert isinstance(runner.run_one(large), Ran)
+
+
+# What goes wrong in a case
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "words"),
+    [
+        ("exits", {}, "ended with status 0 in the midst of the case; the last it wrote: bye"),
+        ("exits", {"FAULT_STATUS": "1"}, "ended with status 1 in the midst of the case"),
+        ("exits", {"FAULT_STATUS": "143"}, "died of SIGTERM in the midst of the case"),
+        ("is_ended", {}, "died of SIGTERM in the midst of the case"),
+        ("floods_stdout", {}, "more than 1048576 bytes in one line, which starts: xxxx"),
+        ("floods_lines", {}, "step 0: everything is going very well indeed"),
+        ("half_line", {"FAULT_STATUS": "0"}, 'status 0 in the midst of the case, after the start'),
+        ("not_json", {}, r"the line is not JSON: {'id': 3, 'outcome': 'ran'} \x1b[31m"),
+        ("prints_from_c", {}, "kernel: using 4 threads"),
+        ("other_id", {}, "the answer has id 4 where 3 was asked"),
+        ("answers_twice", {}, "wrote more than one line"),
+        ("wrong_type", {}, 'ms.load is "0.25"'),
+        ("wrong_count", {}, "1 runs where 2 were asked for"),
+        ("no_placement", {}, "asked for NoExecutionProvider and does not say where the node ran"),
+        ("no_file", {}, "the file 0_0_output.pb of output: No such file"),
+        ("one_file", {}, "names the file 0_0_output.pb twice"),
+        ("outside", {}, 'an output file "../../../../../../../../etc/passwd", not a plain name'),
+        ("links", {}, "the file 0_0_output.pb of output is no plain file"),
+        ("closes_stdout", {}, "closed its standard output and did not end"),
+    ],
+)  # fmt: skip
+def test_a_runner_at_fault_is_no_news_of_the_runtime(
+    bundles: Path, name: str, env: dict[str, str], words: str
+) -> None:
+    begun = time.monotonic()
+    found = outcomes(pool(name, env=env), trio(bundles))
+    assert isinstance(found["faulty"], Infrastructure)
+    assert words in found["faulty"].message
+    assert "(the case before in this process: good)" in found["faulty"].message
+    assert isinstance(found["good"], Ran)
+    assert isinstance(found["fine"], Ran)
+    assert time.monotonic() - begun < 10  # none of these waits for the time limit
+
+
+def test_a_crash_that_repeats(bundles: Path) -> None:
+    with pool("dies") as runner:
+        found = {case.key: outcome for case, outcome in runner.run(trio(bundles))}
+        assert runner.started == 3  # the second try has a process of its own
+    crash = found["faulty"]
+    assert isinstance(crash, Crashed)
+    assert (crash.signal, crash.repeated) == ("SIGSEGV", True)
+    assert crash.message == "the runner died of SIGSEGV, and of SIGSEGV when it was tried alone"
+    assert crash.stderr == "reading past the end\n"
+    assert isinstance(found["good"], Ran)
+    assert isinstance(found["fine"], Ran)
+
+
+def test_a_crash_that_does_not_repeat(bundles: Path) -> None:
+    crash = outcomes(pool("dies_after_another"), trio(bundles))["faulty"]
+    assert isinstance(crash, Crashed)
+    assert (crash.signal, crash.repeated) == ("SIGABRT", False)
+    assert "not when it was tried alone: good, which it had run before, may be" in crash.message
+
+
+@pytest.mark.parametrize(("status", "name"), [(139, "SIGSEGV"), (134, "SIGABRT"), (137, "SIGKILL")])
+def test_a_crash_that_a_shell_reports(bundles: Path, status: int, name: str) -> None:
+    crash = outcomes(pool("exits", env={"FAULT_STATUS": str(status)}), trio(bundles))["faulty"]
+    assert isinstance(crash, Crashed)
+    assert (crash.signal, crash.repeated) == (name, True)
+    assert ("out of memory" in crash.message) == (name == "SIGKILL")
+
+
+def test_a_crash_with_several_processes_costs_one_case(bundles: Path) -> None:
+    jobs = [*trio(bundles), *(job(bundles, f"good-{number}") for number in range(5))]
+    found = outcomes(pool("dies", jobs=2), jobs)
+    assert {key for key, outcome in found.items() if isinstance(outcome, Crashed)} == {"faulty"}
+    assert sum(isinstance(outcome, Ran) for outcome in found.values()) == 7
+
+
+def test_a_death_between_two_cases_is_not_the_next_ones(bundles: Path) -> None:
+    with pool("dies_while_idle") as runner:
+        assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
+        time.sleep(0.2)
+        idle = runner.run_one(job(bundles, "good"))
+        assert isinstance(idle, Infrastructure)
+        assert "died of SIGSEGV before it was given the case" in idle.message
+        assert "(the case before in this process: faulty)" in idle.message
+        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+
+
+def test_a_runner_that_exits_after_its_answer(bundles: Path) -> None:
+    with pool("one_shot") as runner:
+        assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
+        time.sleep(0.2)
+        after = runner.run_one(job(bundles, "good"))
+        assert isinstance(after, Infrastructure)
+        assert "ended with status 0 before it was given the case" in after.message
+
+
+def test_a_line_that_nobody_asked_for(bundles: Path) -> None:
+    with pool("speaks_unasked") as runner:
+        assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
+        time.sleep(0.2)
+        after = runner.run_one(job(bundles, "good"))
+        assert isinstance(after, Infrastructure)
+        assert "by the way" in after.message
+        assert "(the case before in this process: faulty)" in after.message
+        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+
+
+def test_a_case_that_hangs(bundles: Path) -> None:
+    found = outcomes(pool("hangs"), trio(bundles, seconds=0.3))
+    late = found["faulty"]
+    assert isinstance(late, TimedOut)
+    assert late.seconds == 0.3
+    assert 300 <= late.total_ms < 2000
+    assert isinstance(found["good"], Ran)
+    assert isinstance(found["fine"], Ran)
+
+
+def test_the_time_of_a_case_does_not_hold_that_of_the_start(bundles: Path) -> None:
+    found = outcomes(pool("slow_start"), [job(bundles, "good", seconds=0.3)])
+    assert isinstance(found["good"], Ran)
+
+
+def test_an_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> None:
+    jobs = [job(bundles, f"good-{number}", seconds=0.2) for number in range(3)]
+    with pool("correct") as runner:
+        for _, outcome in runner.run(jobs):
+            assert isinstance(outcome, Ran)
+            time.sleep(0.4)
+
+
+def test_half_an_answer_and_then_silence_is_the_runners_fault(bundles: Path) -> None:
+    found = outcomes(pool("half_line"), trio(bundles, seconds=0.3))
+    assert isinstance(found["faulty"], Infrastructure)
+    assert 'did not end it in time: {"id": ' in found["faulty"].message
+    assert isinstance(found["fine"], Ran)
+
+
+def test_a_runner_that_does_not_read(bundles: Path) -> None:
+    files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
+    large = Job("large", bundles / "good", (Step(files=files),), seconds=0.3)
+    with pool("deaf") as runner:
+        found = runner.run_one(large)
+        assert isinstance(found, Infrastructure)
+        assert "did not read its request" in found.message
+        # One that fits into the pipe looks like a hang.
+        assert isinstance(runner.run_one(job(bundles, "good", seconds=0.3)), TimedOut)
+
+
+def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+
+    before = peak()
+    found = outcomes(pool("floods_stderr", stderr_bytes=1000), trio(bundles))
+    assert isinstance(found["faulty"], Ran)
+    text = found["faulty"].stderr
+    assert text.endswith("xxx\nthe end\n")
+    assert text.startswith("[99999")
+    assert len(text) < 1100
+    assert found["fine"].stderr == ""
+    assert isinstance(outcomes(pool("floods_stdout"), trio(bundles))["faulty"], Infrastructure)
+    assert peak() - before < 30 << 10
+
+
+def test_a_child_that_holds_the_pipes_open(bundles: Path) -> None:
+    begun = time.monotonic()
+    found = outcomes(pool("leaves_child"), trio(bundles))
+    assert isinstance(found["faulty"], Crashed)
+    assert isinstance(found["fine"], Ran)
+    assert time.monotonic() - begun < 10
+
+
+def test_litter_is_removed(bundles: Path) -> None:
+    found = outcomes(pool("leaves_litter"), trio(bundles))
+    assert isinstance(found["faulty"], Crashed)
+    assert (bundles / "faulty" / "test_data_set_0" / "output_0.pb").exists()
+
+
+def test_wrong_files_are_for_the_judge(bundles: Path) -> None:
+    for name in ("short_file", "other_dtype"):
+        assert isinstance(outcomes(pool(name), trio(bundles))["faulty"], Ran)
+
+
+@linux
+def test_memory_is_limited(bundles: Path) -> None:
+    def message(**limits: Any) -> str:
+        found = outcomes(pool("hungry", env=asked, **limits), [job(bundles, "faulty")])["faulty"]
+        assert isinstance(found, Rejected)
+        return found.message
+
+    asked = {"FAULT_BYTES": str(100 << 20)}
+    assert message(memory_bytes=90 << 20) == "not enough memory"
+    assert message(memory_bytes=None) == "there was enough memory"
+    asked = {}  # 64 GiB
+    assert message() == "not enough memory"
+    assert 0 < default_memory_bytes() <= 8 << 30
+
+
+# What goes wrong with a runner altogether
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no_module", "ended with status 1 before it described itself; the last it wrote: Module"),
+        ("not_described", 'does not describe itself: in the answer, dtypes.0 is "fp16"'),
+        ("never_described", "did not describe itself within 0.3 s"),
+    ],
+)
+def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> None:
+    seconds = 0.3 if name == "never_described" else 20
+    with pool(name, start_seconds=seconds) as runner:
+        with pytest.raises(RunnerFailed) as caught:
+            runner.start()
+        assert str(caught.value).startswith(f"{name}: the runner ")
+        assert words in caught.value.sentence
+        assert caught.value.fix == "mend it"
+        with pytest.raises(RunnerFailed):
+            list(runner.run(trio(bundles)))
+        with pytest.raises(RunnerFailed):
+            runner.run_one(job(bundles, "good"))
+
+
+def test_what_the_system_cannot_start(tmp_path: Path) -> None:
+    def failure(*argv: str, cwd: Path | None = None) -> RunnerFailed:
+        with Pool(Command("exec", argv, cwd=cwd)) as runner, pytest.raises(RunnerFailed) as caught:
+            runner.start()
+        return caught.value
+
+    def written(name: str, text: str, mode: int = 0o755) -> str:
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+        return str(tmp_path / name)
+
+    assert str(failure("/no/such")) == "exec: the runner /no/such does not exist"
+    assert "no-such-program is not found in PATH" in str(failure("no-such-program"))
+    assert "is a folder, not a program" in str(failure(str(tmp_path)))
+    assert "which is no folder" in str(failure("true", cwd=tmp_path / "none"))
+    assert "names an interpreter that does not exist: #!/no/such" in str(
+        failure(written("script", "#!/no/such\n"))
+    )
+    assert "names no interpreter" in str(failure(written("text", "hello\n")))
+    plain = failure(written("it's", "#!/bin/sh\n", 0o644))
+    assert "is not executable" in str(plain)
+    subprocess.run(["sh", "-c", str(plain.fix)], check=True)
+    assert os.access(tmp_path / "it's", os.X_OK)
+    assert "ended with status 0 before it described itself" in str(failure("true"))
+
+
+def test_an_unavailable_target_keeps_no_process(bundles: Path) -> None:
+    with pool("unavailable") as runner:
+        answer = runner.start()
+        assert isinstance(answer, UnavailableAnswer)
+        assert (answer.reason, answer.fix) == ("there is no device", "pip install miniature")
+        assert not living(os.environ[MARK])
+        found = [outcome for _, outcome in runner.run(trio(bundles))]
+        assert found == [Unavailable(reason="there is no device")] * 3
+        assert runner.run_one(job(bundles, "good")) == Unavailable(reason="there is no device")
+
+
+def until_failure(runner: Pool, jobs: list[Job]) -> tuple[dict[str, Outcome], RunnerFailed]:
+    done = {}
+    try:
+        for case, outcome in runner.run(jobs):
+            done[case.key] = outcome
+    except RunnerFailed as failure:
+        return done, failure
+    raise AssertionError("it did not fail")
+
+
+def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
+    with pool("unavailable_later", env={"FAULT_MARK": str(tmp_path / "mark")}) as runner:
+        done, failure = until_failure(runner, trio(bundles))
+    assert "was there and is not any more: the device is lost" in str(failure)
+    assert list(done) == ["good", "faulty"]
+    assert isinstance(done["faulty"], Crashed)
+    assert "could not be started again" in done["faulty"].message
+
+
+def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
+    order = ["faulty-1", "faulty-2", "good", "faulty-3", "faulty-4", "faulty-5", "faulty-6", "fine"]
+    with pool("exits") as runner:
+        done, failure = until_failure(runner, [job(bundles, key) for key in order])
+        with pytest.raises(RunnerFailed):
+            runner.run_one(job(bundles, "good"))
+    assert "given up after 3 infrastructure failures in a row" in str(failure)
+    assert "ended with status 0 in the midst of the case" in str(failure)
+    assert failure.stderr == "bye\n"
+    assert list(done) == order[:6]
+    assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]
+
+
+def test_what_is_under_way_elsewhere_is_finished_before_giving_up(bundles: Path) -> None:
+    with pool("slow_and_broken", jobs=2, failures_in_a_row=1) as runner:
+        done, _ = until_failure(runner, trio(bundles))
+    assert [type(outcome) for outcome in done.values()] == [Infrastructure, Ran]
+
+
+def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
+    with pool("correct") as runner, pytest.raises(RunnerFailed, match="no place for output files"):
+        runner.run_one(job(bundles, "good"))
+
+
+# How it ends
+
+DRIVER = """
+import sys
+from conformance.harness import *
+from conformance.protocol import Step
+import conformance.harness
+argv, bundle = tuple(sys.argv[2:]), sys.argv[1]
+with Pool(Command("x", argv), jobs=2) as pool:
+    jobs = (Job(str(n), bundle, (Step(files={}),)) for n in range(9))
+    pool.start()
+    print("started", flush=True)
+    for _ in pool.run(jobs):
+        print("done", flush=True)
+"""
+
+
+def driver(bundles: Path, name: str, bundle: str) -> subprocess.Popen[str]:
+    """Another Python that runs jobs on ``name``; returns when that has started."""
+    command = [sys.executable, "-c", DRIVER, str(bundles / bundle), sys.executable, "-S"]
+    root = str(FAULTY.parent.parent)
+    process = subprocess.Popen(
+        [*command, str(FAULTY / f"{name}.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root, "TMPDIR": os.environ[MARK]},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    return process
+
+
+def gone(mark: str, seconds: float = 5) -> bool:
+    """Whether all processes with ``mark`` are gone within ``seconds``."""
+    until = time.monotonic() + seconds
+    while living(mark) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not living(mark)
+
+
+@linux
+@pytest.mark.parametrize("delay", [0.0, 0.3])
+def test_ctrl_c_leaves_nothing_behind(bundles: Path, delay: float) -> None:
+    with driver(bundles, "hangs", "faulty") as process:
+        time.sleep(delay)
+        assert living(os.environ[MARK])
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+    assert not living(os.environ[MARK])
+
+
+@linux
+def test_runners_go_when_their_parent_is_killed(bundles: Path) -> None:
+    with driver(bundles, "waits", "faulty") as process:
+        process.kill()
+        process.wait(10)
+    assert gone(os.environ[MARK])
+    for left in Path(os.environ[MARK]).iterdir():  # nobody was there to remove it
+        subprocess.run(["rm", "-r", left], check=True)
+
+
+def test_a_runner_that_does_not_go_is_killed(bundles: Path) -> None:
+    with pool("deaf") as runner:
+        runner.start()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 3
+
+
+@linux
+def test_the_end_of_a_process_is_noticed_without_pidfd(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(pid: int, flags: int = 0) -> int:
+        raise OSError("no pidfd here")
+
+    monkeypatch.setattr("os.pidfd_open", missing)
+    found = outcomes(pool("leaves_child"), trio(bundles))
+    assert [type(outcome) for outcome in found.values()] == [Ran, Crashed, Ran]
+    found = outcomes(pool("exits"), trio(bundles))
+    assert isinstance(found["faulty"], Infrastructure)

@@ -1,0 +1,238 @@
+"""The messages: what is sent, what is taken for an answer, and the schemas a stranger reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from conformance.paths import data_path
+from conformance.protocol import (
+    DescribedAnswer,
+    DescribeRequest,
+    ProtocolError,
+    RanAnswer,
+    Request,
+    RunRequest,
+    Step,
+    excerpt,
+    parse_answer,
+    schemas,
+    to_line,
+)
+
+DESCRIBE = DescribeRequest(id=1)
+RUN = RunRequest(
+    id=8,
+    bundle="/cache/abc",
+    out="/tmp/out/8",
+    steps=(
+        Step(files={"query": "test_data_set_0/input_0.pb"}),
+        Step(files={"query": "test_data_set_1/input_0.pb"}, carry={"past_key": "present_key"}),
+    ),
+)
+DESCRIBED: dict[str, Any] = {
+    "id": 1,
+    "outcome": "described",
+    "runtime": "onnxruntime",
+    "version": "1.31.1",
+    "execution_provider": "CPUExecutionProvider",
+    "device": "a processor, 2 cores",
+    "dtypes": ["float32", "float16"],
+    "features": ["shared_buffer"],
+    "versions": {"numpy": "2.4.6"},
+}
+RAN: dict[str, Any] = {
+    "id": 8,
+    "outcome": "ran",
+    "placement": "CPUExecutionProvider",
+    "runs": [[{"output": "a"}, {"output": "b"}], [{"output": "c"}, {"output": "d"}]],
+    "ms": {"load": 0.3, "run": 1},
+}
+REJECTED = {"id": 8, "outcome": "rejected", "stage": "run", "step": 1, "message": "no"}
+UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
+
+
+def parse(answer: object, request: Request = RUN) -> object:
+    return parse_answer(json.dumps(answer), request)
+
+
+def refusal(answer: object, request: Request = RUN) -> str:
+    with pytest.raises(ProtocolError) as caught:
+        parse(answer, request)
+    return str(caught.value)
+
+
+def without(answer: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name != field}
+
+
+def test_a_request_is_one_complete_line_of_ascii() -> None:
+    request = RUN.model_copy(update={"bundle": "/cache/\u2028\nä"})
+    line = to_line(request)
+    assert line.isascii()
+    assert line.index(b"\n") == len(line) - 1
+    assert json.loads(line) == {
+        "id": 8,
+        "cmd": "run",
+        "bundle": "/cache/\u2028\nä",
+        "out": "/tmp/out/8",
+        "repeat": 2,
+        "steps": [
+            {"files": {"query": "test_data_set_0/input_0.pb"}, "carry": {}, "share": {}},
+            {
+                "files": {"query": "test_data_set_1/input_0.pb"},
+                "carry": {"past_key": "present_key"},
+                "share": {},
+            },
+        ],
+    }
+    assert json.loads(to_line(DESCRIBE)) == {"id": 1, "cmd": "describe"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bundle": "cache"}, "bundle"),
+        ({"steps": ()}, "steps"),
+        ({"repeat": 0}, "repeat"),
+        ({"extra": 1}, "extra"),
+        ({"steps": (Step(files={}, carry={"a": "b"}),)}, "nothing|no step before"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_not_made(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        RunRequest(**{**dict(RUN), **change})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"files": {"a": "f"}, "carry": {"a": "b"}}, "a is read from a file and carried"),
+        ({"files": {"a": "f"}, "share": {"x": "b"}}, "memory of b is shared"),
+        ({"files": {"a": "f"}, "share": {"x": "a", "y": "a"}}, "two outputs share"),
+    ],
+)
+def test_a_step_that_contradicts_itself_is_not_made(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Step(**fields)
+
+
+def test_messages_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        RUN.repeat = 3  # type: ignore[misc]
+
+
+def test_good_answers() -> None:
+    described = parse(DESCRIBED, DESCRIBE)
+    assert isinstance(described, DescribedAnswer)
+    assert described.dtypes == ("float32", "float16")
+    ran = parse(RAN)
+    assert isinstance(ran, RanAnswer)
+    assert ran.runs[1][0] == {"output": "c"}
+    assert (ran.ms.load, ran.ms.run) == (0.3, 1.0)
+    for short in (REJECTED, UNAVAILABLE, without(RAN, "placement")):
+        assert parse(short)
+    assert parse({**UNAVAILABLE, "id": 1, "fix": "pip install x"}, DESCRIBE)
+    assert parse({**DESCRIBED, "execution_provider": None}, DESCRIBE)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"", "not JSON: it is empty"),
+        (b"{'id': 8}", r"not JSON: \{'id': 8\}"),
+        (b"\xff\x1b[31m", r"not JSON: \\xff\\x1b\[31m$"),
+        (b'"\\ud800"', "not JSON"),
+        ("\ud800", r"not JSON: \\ud800"),
+        (b"[" * 100_000, r"not JSON: \[{120}… \(100000 in all\)$"),
+        (b"8", "not a JSON object: 8"),
+        (b"[8]", "not a JSON object"),
+    ],
+)
+def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        parse_answer(line, RUN)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({**RAN, "id": 7}, "has id 7 where 8 was asked"),
+        ({**RAN, "id": "8"}, 'has id "8" where 8'),
+        ({**RAN, "id": 8.0}, "id is 8.0"),
+        (without(RAN, "id"), "has id null where 8"),
+        ({"id": 7, "outcome": "nonsense"}, "has id 7"),
+        (without(RAN, "outcome"), "outcome null, not one of ran, rejected, unavailable"),
+        ({**RAN, "outcome": "done"}, 'outcome "done"'),
+        ({**DESCRIBED, "id": 8}, 'answer to run has outcome "described"'),
+        (without(RAN, "ms"), "lacks ms"),
+        ({**RAN, "ms": {"load": 1}}, "lacks ms.run"),
+        ({**RAN, "ms": {"load": "1", "run": 1}}, 'ms.load is "1": input should be a valid number'),
+        ({**RAN, "ms": {"load": -1, "run": 1}}, "ms.load is -1"),
+        ({**RAN, "ms": {"load": float("nan"), "run": 1}}, "ms.load is NaN"),
+        ({**RAN, "extra\x1b": 1}, r"unknown field extra\x1b"),
+        ({**RAN, "runs": RAN["runs"][:1]}, "holds 1 runs where 2 were asked for"),
+        ({**RAN, "runs": [RAN["runs"][0], [{"output": "x"}]]}, "run 1 of the answer holds 1 steps"),
+        ({**RAN, "runs": [RAN["runs"][0]] * 2}, "names the file a twice"),
+        ({**RAN, "runs": [[{}, {"output": "b"}]] * 2}, "runs.0.0 is {}"),
+        ({**REJECTED, "step": 2}, "rejects step 2 of a case with 2"),
+        ({**REJECTED, "stage": "compile"}, 'stage is "compile"'),
+        ({**UNAVAILABLE, "reason": ""}, "reason"),
+    ],
+)
+def test_wrong_answers_to_run(answer: object, words: str) -> None:
+    assert words in refusal(answer)
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", "..", ".a", "", "a\nb", "a" * 201])
+def test_an_output_file_is_named_plainly(name: str) -> None:
+    runs = [[{"output": name}, {"output": "b"}], [{"output": "c"}, {"output": "d"}]]
+    assert "output" in refusal({**RAN, "runs": runs})
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({**DESCRIBED, "dtypes": ["fp16"]}, 'dtypes.0 is "fp16"'),
+        (without(DESCRIBED, "execution_provider"), "lacks execution_provider"),
+        ({**DESCRIBED, "features": ["Shared Buffer"]}, "features.0"),
+        ({**RAN, "id": 1}, 'answer to describe has outcome "ran", not one of described'),
+    ],
+)
+def test_wrong_answers_to_describe(answer: object, words: str) -> None:
+    assert words in refusal(answer, DESCRIBE)
+
+
+def test_an_excerpt_is_short_and_printable() -> None:
+    assert excerpt(b"plain") == "plain"
+    assert excerpt("\x00\u202e\ud800ä") == "\\x00\\u202e\\ud800ä"
+    assert excerpt("x" * 200, 10) == "xxxxxxxxxx… (200 in all)"
+
+
+@pytest.mark.parametrize("name", ["request.json", "answer.json"])
+def test_committed_schemas_are_those_of_the_models(name: str) -> None:
+    committed = json.loads((data_path("runners") / "schema" / name).read_text())
+    assert committed == schemas()[name], "run: python -m conformance.protocol"
+
+
+def test_schemas_say_what_the_models_say() -> None:
+    request = jsonschema.Draft202012Validator(schemas()["request.json"])
+    answer = jsonschema.Draft202012Validator(schemas()["answer.json"])
+    for made in (DESCRIBE, RUN):
+        request.validate(json.loads(to_line(made)))
+    assert not request.is_valid({"id": 1})
+    assert not request.is_valid({**json.loads(to_line(RUN)), "out": "relative"})
+    for good in (DESCRIBED, RAN, REJECTED, UNAVAILABLE):
+        answer.validate(good)
+    for bad in (
+        {**RAN, "extra": 1},
+        without(RAN, "ms"),
+        {**RAN, "runs": [[{"output": "../a"}]]},
+        {**DESCRIBED, "dtypes": ["fp16"]},
+        {**REJECTED, "stage": "compile"},
+    ):
+        assert not answer.is_valid(bad)

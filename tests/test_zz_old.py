@@ -1,0 +1,857 @@
+"""The runner for ONNX Runtime, driven as the harness drives it: a process that is spoken to.
+
+Small models of one or two nodes, each answer held against the protocol's JSON Schema, each value
+against a plain ONNX Runtime session.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from conformance.paths import data_path
+
+jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
+onnxruntime = pytest.importorskip(
+    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
+)
+
+RUNNERS = data_path("runners")
+FOLDER = RUNNERS / "onnxruntime"
+RUNNER = FOLDER / "runner.py"
+CPU = "CPUExecutionProvider"
+README = (RUNNERS / "README.md").read_text()
+
+ANSWERED_DTYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "float8e4m3fn": TensorProto.FLOAT8E4M3FN,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
+
+Arrays = dict[str, np.ndarray]
+Message = dict[str, Any]
+
+
+def validator(name: str) -> Any:
+    schema = json.loads((RUNNERS / "schema" / name).read_text())
+    return jsonschema.Draft202012Validator(schema)
+
+
+REQUESTS, ANSWERS = validator("request.json"), validator("answer.json")
+
+
+class Runner:
+    """A runner process. Its standard error goes to a file, so that nothing can block."""
+
+    def __init__(self, argv: list[str], stderr: Path, **environment: str) -> None:
+        self.stderr_path = stderr
+        self.last_id = 0
+        with stderr.open("wb") as file:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            )
+
+    def tell(self, request: Message) -> bytes:
+        """Send ``request`` as it is; the line that comes back, empty if the runner ends."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def ask(self, **request: Any) -> Message:
+        """The answer to a valid request, itself valid and with the same id."""
+        self.last_id += 1
+        request["id"] = self.last_id
+        REQUESTS.validate(request)
+        answer: Message = json.loads(self.tell(request))
+        ANSWERS.validate(answer)
+        assert answer.pop("id") == self.last_id
+        return answer
+
+    def run(self, bundle: Path, *steps: Message, repeat: int = 2) -> Message:
+        """Run a case into a new folder beside its bundle; ``arrays`` has what the files hold."""
+        out = bundle / f"out{self.last_id}"
+        out.mkdir()
+        answer = self.ask(
+            cmd="run", bundle=str(bundle), out=str(out), repeat=repeat, steps=list(steps)
+        )
+        if answer["outcome"] == "ran":
+            named = [file for run in answer["runs"] for step in run for file in step.values()]
+            assert sorted(named) == sorted(os.listdir(out))
+            answer["arrays"] = [
+                [{name: load(out / file, name) for name, file in step.items()} for step in run]
+                for run in answer["runs"]
+            ]
+        return answer
+
+    def stderr(self) -> str:
+        return self.stderr_path.read_text(errors="replace")
+
+    def end(self) -> int:
+        """End its input; its exit status."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        status = self.process.wait(20)
+        assert self.process.stdout.read() == b""
+        self.process.stdout.close()
+        return status
+
+
+Start = Callable[..., Runner]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts runners: python's options, the runner's arguments, environment variables."""
+    runners: list[Runner] = []
+
+    def start_runner(*arguments: str, python: tuple[str, ...] = (), **environment: str) -> Runner:
+        argv = ['/tmp/ort-1.27.0/bin/python', *python, str(RUNNER), *(arguments or ("--ep", "cpu"))]
+        stderr = tmp_path_factory.mktemp("runner") / "stderr"
+        runners.append(Runner(argv, stderr, **environment))
+        return runners[-1]
+
+    yield start_runner
+    for runner in runners:
+        runner.process.kill()
+        runner.process.wait()
+
+
+@pytest.fixture(scope="module")
+def cpu(start: Start) -> Runner:
+    """The runner that most tests share."""
+    return start()
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports one of the runner's modules, as the runner itself finds it."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    before = set(sys.modules)
+    yield lambda name: __import__(name)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
+            del sys.modules[name]
+
+
+# Models and bundles
+
+
+def value(name: str, data_type: int, rank: int) -> onnx.ValueInfoProto:
+    return oh.make_tensor_value_info(name, data_type, [None] * rank)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+) -> bytes:
+    graph = oh.make_graph(nodes, "test", inputs, outputs)
+    opsets = [oh.make_opsetid("", 19), oh.make_opsetid("com.microsoft", 1)]
+    content: bytes = oh.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    return content
+
+
+def one_node(operator: str, data_type: int, rank: int, result: int = 0, **attributes: Any) -> bytes:
+    """``y = operator(x)``."""
+    return model(
+        [oh.make_node(operator, ["x"], ["y"], **attributes)],
+        [value("x", data_type, rank)],
+        [value("y", result or data_type, rank)],
+    )
+
+
+GQA_INPUTS = {"query": 3, "key": 3, "value": 3, "past_key": 4, "past_value": 4}
+GQA_OUTPUTS = {"output": 3, "present_key": 4, "present_value": 4}
+
+
+def gqa_model(data_type: int = TensorProto.FLOAT) -> bytes:
+    """Two query heads on one key head of size 8, with a past."""
+    inputs = [value(name, data_type, rank) for name, rank in GQA_INPUTS.items()]
+    inputs.append(value("seqlens_k", TensorProto.INT32, 1))
+    inputs.append(value("total_sequence_length", TensorProto.INT32, 0))
+    node = oh.make_node(
+        "GroupQueryAttention",
+        [info.name for info in inputs],
+        list(GQA_OUTPUTS),
+        domain="com.microsoft",
+        num_heads=2,
+        kv_num_heads=1,
+    )
+    return model([node], inputs, [value(n, data_type, r) for n, r in GQA_OUTPUTS.items()])
+
+
+def gqa_inputs(past: int, total: int, seed: int = 0, dtype: Any = np.float32) -> Arrays:
+    """One token; a past of ``past`` rows, of which ``total`` - 1 are in use."""
+    rng = np.random.RandomState(seed)
+    shapes = {
+        "query": (1, 1, 16),
+        "key": (1, 1, 8),
+        "value": (1, 1, 8),
+        "past_key": (1, 1, past, 8),
+        "past_value": (1, 1, past, 8),
+    }
+    arrays: Arrays = {name: rng.randn(*shape).astype(dtype) for name, shape in shapes.items()}
+    arrays["seqlens_k"] = np.array([total - 1], np.int32)
+    arrays["total_sequence_length"] = np.array(total, np.int32)
+    return arrays
+
+
+def bundle(folder: Path, content: bytes, *steps: Arrays) -> list[dict[str, str]]:
+    """Write a bundle; for each step, input → file."""
+    (folder / "model.onnx").write_bytes(content)
+    files = []
+    for number, arrays in enumerate(steps):
+        (folder / f"test_data_set_{number}").mkdir()
+        named = {n: f"test_data_set_{number}/input_{i}.pb" for i, n in enumerate(arrays)}
+        for name, array in arrays.items():
+            save(folder / named[name], name, array)
+        files.append(named)
+    return files
+
+
+def save(path: Path, name: str, array: np.ndarray) -> None:
+    path.write_bytes(numpy_helper.from_array(array, name).SerializeToString())
+
+
+def load(path: Path, name: str) -> np.ndarray:
+    tensor = onnx.load_tensor(str(path))
+    assert tensor.name == name
+    return numpy_helper.to_array(tensor)
+
+
+def step(files: dict[str, str], carry: Any = None, share: Any = None) -> Message:
+    return {"files": files, "carry": carry or {}, "share": share or {}}
+
+
+def plain_session(content: bytes) -> Any:
+    return onnxruntime.InferenceSession(content, providers=[CPU])
+
+
+def assert_same(got: Arrays, want: Arrays) -> None:
+    assert list(got) == list(want)
+    for name in want:
+        assert got[name].dtype == want[name].dtype, name
+        assert got[name].shape == want[name].shape, name
+        assert got[name].tobytes() == want[name].tobytes(), name
+
+
+# describe
+
+
+def test_describe_tells_what_is_here(cpu: Runner) -> None:
+    answer = cpu.ask(cmd="describe")
+    assert answer["outcome"] == "described"
+    assert (answer["runtime"], answer["version"]) == ("onnxruntime", onnxruntime.__version__)
+    assert answer["execution_provider"] == CPU
+    assert re.search(r", \d+ cores?$", answer["device"])
+    assert answer["dtypes"] == list(ANSWERED_DTYPES)
+    assert answer["features"] == ["shared_buffer"]
+    assert {"python", "numpy", "onnxruntime", "package", "build"} <= answer["versions"].keys()
+
+
+def test_it_exits_with_0_at_the_end_of_input(start: Start) -> None:
+    runner = start()
+    runner.ask(cmd="describe")
+    assert runner.end() == 0
+    assert runner.stderr() == ""
+
+
+# ran
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_ran_gives_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype: str) -> None:
+    content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    arrays = gqa_inputs(past=4, total=5, dtype=dtype)
+    [files] = bundle(tmp_path, content, arrays)
+    answer = cpu.run(tmp_path, step(files))
+    assert answer["outcome"] == "ran"
+    assert answer["placement"] == CPU
+    assert answer["ms"]["load"] > 0
+    assert answer["ms"]["run"] > 0
+    want = dict(zip(GQA_OUTPUTS, plain_session(content).run(None, arrays), strict=True))
+    assert want["present_key"].shape == (1, 1, 5, 8)
+    for [got] in answer["arrays"]:
+        assert_same(got, want)
+    assert answer["runs"][0] == [{name: f"0_0_{name}.pb" for name in GQA_OUTPUTS}]
+    assert answer["runs"][1] == [{name: f"1_0_{name}.pb" for name in GQA_OUTPUTS}]
+    assert cpu.stderr() == ""
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 300)], ids=str)
+@pytest.mark.parametrize("word", ANSWERED_DTYPES)
+def test_the_bits_of_every_dtype_and_shape_come_through(
+    cpu: Runner, tmp_path: Path, word: str, shape: tuple[int, ...]
+) -> None:
+    data_type = ANSWERED_DTYPES[word]
+    kind = oh.tensor_dtype_to_np_dtype(data_type)
+    count = int(np.prod(shape))
+    bits = np.random.RandomState(1).randint(0, 256, count * kind.itemsize, np.uint8)
+    array = np.frombuffer(bits.tobytes(), kind).reshape(shape)
+    [files] = bundle(tmp_path, one_node("Identity", data_type, len(shape)), {"x": array})
+    [[got], [again]] = cpu.run(tmp_path, step(files))["arrays"]
+    assert_same(got, {"y": array})
+    assert_same(again, {"y": array})
+
+
+def test_bfloat16_is_understood_as_such(cpu: Runner, tmp_path: Path) -> None:
+    kind = oh.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+    array = np.array([1.0, -2.5, 3e38, 0.1]).astype(kind)
+    content = one_node("Cast", TensorProto.BFLOAT16, 1, TensorProto.FLOAT, to=TensorProto.FLOAT)
+    [files] = bundle(tmp_path, content, {"x": array})
+    [[got]] = cpu.run(tmp_path, step(files), repeat=1)["arrays"]
+    assert_same(got, {"y": array.astype(np.float32)})
+
+
+def test_an_output_name_that_is_no_file_name(cpu: Runner, tmp_path: Path) -> None:
+    name = "/layers.0/attn/y:0"
+    node = oh.make_node("Identity", ["x"], [name])
+    floats = TensorProto.FLOAT
+    content = model([node], [value("x", floats, 1)], [value(name, floats, 1)])
+    [files] = bundle(tmp_path, content, {"x": np.ones(2, np.float32)})
+    answer = cpu.run(tmp_path, step(files))
+    assert list(answer["arrays"][0][0]) == [name]
+
+
+# Loops and shared buffers
+
+
+def test_a_loop_carries_the_runtimes_own_outputs(cpu: Runner, tmp_path: Path) -> None:
+    content = gqa_model()
+    inputs = [gqa_inputs(past=4 + n, total=5 + n, seed=n) for n in range(3)]
+    given = [inputs[0]] + [
+        {name: array for name, array in arrays.items() if not name.startswith("past")}
+        for arrays in inputs[1:]
+    ]
+    files = bundle(tmp_path, content, *given)
+    carry = {"past_key": "present_key", "past_value": "present_value"}
+    answer = cpu.run(tmp_path, step(files[0]), step(files[1], carry), step(files[2], carry))
+
+    session = plain_session(content)
+    feeds = given[0]
+    for number in range(3):
+        want = dict(zip(GQA_OUTPUTS, session.run(None, feeds), strict=True))
+        for run in answer["arrays"]:
+            assert_same(run[number], want)
+        past = {name: want[output] for name, output in carry.items()}
+        feeds = {**given[min(number + 1, 2)], **past}
+    assert want["present_key"].shape == (1, 1, 7, 8)
+
+
+def test_a_shared_buffer_goes_on_through_the_steps_of_a_repeat(cpu: Runner, tmp_path: Path) -> None:
+    """``present = past + 1`` in place. What is read back is the input's memory."""
+    floats = TensorProto.FLOAT
+    content = model(
+        [oh.make_node("Add", ["past", "one"], ["present"])],
+        [value("past", floats, 2), value("one", floats, 0)],
+        [value("present", floats, 2)],
+    )
+    one = np.array(1, np.float32)
+    past = np.arange(6, dtype=np.float32).reshape(2, 3)
+    files = bundle(tmp_path, content, {"past": past, "one": one}, {"one": one}, {"one": one})
+    carry, share = {"past": "present"}, {"present": "past"}
+    answer = cpu.run(
+        tmp_path,
+        step(files[0], share=share),
+        step(files[1], carry, share),
+        step(files[2], carry),  # the buffer as a plain input
+    )
+    for run in answer["arrays"]:
+        assert_same(run[0], {"present": past + 1})
+        assert_same(run[1], {"present": past + 2})
+        assert_same(run[2], {"present": past + 3})
+
+
+def test_attention_with_a_shared_static_cache(cpu: Runner, tmp_path: Path) -> None:
+    content = gqa_model()
+    arrays = gqa_inputs(past=8, total=5)
+    [files] = bundle(tmp_path, content, arrays)
+    share = {"present_key": "past_key", "present_value": "past_value"}
+    answer = cpu.run(tmp_path, step(files, share=share))
+    want = dict(zip(GQA_OUTPUTS, plain_session(content).run(None, arrays), strict=True))
+    for [got] in answer["arrays"]:
+        assert got["present_key"].shape == (1, 1, 8, 8)
+        np.testing.assert_array_equal(got["output"], want["output"])
+        for name, past in share.items():
+            np.testing.assert_array_equal(got[name][:, :, :5], want[name][:, :, :5])
+            # Only a shared cache keeps what the past had behind the last row in use.
+            np.testing.assert_array_equal(got[name][:, :, 5:], arrays[past][:, :, 5:])
+
+
+def test_a_present_that_does_not_fit_into_its_past_is_rejected(cpu: Runner, tmp_path: Path) -> None:
+    [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
+    answer = cpu.run(tmp_path, step(files, share={"present_key": "past_key"}))
+    assert (answer["outcome"], answer["stage"]) == ("rejected", "run")
+
+
+class WritingSession:
+    """A session whose kernel adds 1 to its input, of which the output is a copy."""
+
+    outputs_meta = (SimpleNamespace(name="y"),)
+
+    def run_with_ort_values(self, feeds: Message, names: list[str], options: None) -> list[Any]:
+        pointer = ctypes.cast(feeds["x"].data_ptr(), ctypes.POINTER(ctypes.c_float))
+        pointer[0] += 1
+        array = np.array([pointer[0]], np.float32)
+        return [onnxruntime.OrtValue.ortvalue_from_numpy(array)._ortvalue]
+
+
+def test_an_input_that_a_kernel_changed_is_restored_and_told(
+    module: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execution = module("ort_execution")
+    runtime = execution.Runtime(onnxruntime, CPU)
+    tensor = execution.Tensor("x", 1, (1,), np.array([5], np.float32).tobytes())
+    case = execution.Case(runtime, WritingSession(), [step({})], [{"x": tensor}], str(tmp_path))
+    for repeat in range(2):
+        [files], _ = case.run(repeat)
+        assert load(tmp_path / files["y"], "y") == 6
+    assert "changed its input 'x' (step 0, repeat 1)" in capsys.readouterr().err
+
+
+# rejected
+
+
+def test_rejected_at_load(cpu: Runner, tmp_path: Path) -> None:
+    [files] = bundle(tmp_path, one_node("NoSuchOperator", 1, 1), {"x": np.ones(1, np.float32)})
+    answer = cpu.run(tmp_path, step(files))
+    assert (answer["outcome"], answer["stage"], answer["step"]) == ("rejected", "load", 0)
+    assert answer["code"] in ("FAIL", "INVALID_GRAPH")
+    assert "NoSuchOperator" in answer["message"]
+
+
+def test_rejected_at_run_names_the_step(cpu: Runner, tmp_path: Path) -> None:
+    good, bad = gqa_inputs(past=4, total=5), gqa_inputs(past=4, total=5)
+    bad["key"] = np.ones((1, 1, 24), np.float32)
+    files = bundle(tmp_path, gqa_model(), good, bad)
+    answer = cpu.run(tmp_path, step(files[0]), step(files[1]))
+    assert (answer["outcome"], answer["stage"], answer["step"]) == ("rejected", "run", 1)
+    assert answer["code"] == "INVALID_ARGUMENT"
+    with pytest.raises(Exception, match="kv_hidden_size") as plain:
+        plain_session(gqa_model()).run(None, bad)
+    assert answer["message"] == str(plain.value)
+
+
+def test_a_wrong_dtype_is_for_onnxruntime_to_refuse(cpu: Runner, tmp_path: Path) -> None:
+    [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(1, np.float16)})
+    answer = cpu.run(tmp_path, step(files))
+    assert (answer["outcome"], answer["code"]) == ("rejected", "INVALID_ARGUMENT")
+
+
+def test_what_counts_as_a_refusal(module: Callable[[str], ModuleType]) -> None:
+    execution = module("ort_execution")
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    for refusal in (state.Fail("no"), RuntimeError("no"), MemoryError("std::bad_alloc")):
+        assert execution.is_refusal(refusal)
+    for fault in (TypeError(), AttributeError(), KeyError(), OSError()):
+        assert not execution.is_refusal(fault)
+    assert execution.Rejected("run", 0, state.EPFail("no")).code == "EP_FAIL"
+    assert execution.Rejected("run", 0, state.NotImplemented("no")).code == "NOT_IMPLEMENTED"
+    memory = execution.Rejected("run", 0, MemoryError("std::bad_alloc"))
+    assert (memory.code, memory.message) == (None, "std::bad_alloc")
+    assert len(execution.Rejected("run", 0, RuntimeError("x" * 10**7)).message) < 2**17
+
+
+# Placement
+
+
+def test_a_profile_proves_the_placement_too(start: Start, tmp_path: Path) -> None:
+    """As it must before 1.24; its file is gone afterwards, also when the case was rejected."""
+    runner = start("--ep", "cpu", "--placement", "profile")
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.mkdir()
+    bad.mkdir()
+    arrays = gqa_inputs(past=4, total=5)
+    [files] = bundle(good, gqa_model(), arrays)
+    assert runner.run(good, step(files))["placement"] == CPU
+    [files] = bundle(bad, gqa_model(), {**arrays, "key": np.ones((1, 1, 24), np.float32)})
+    assert runner.run(bad, step(files))["outcome"] == "rejected"
+    assert list(tmp_path.glob("*/out*/profile*")) == []
+    assert runner.end() == 0
+
+
+def test_placement_is_where_the_operator_ran(module: Callable[[str], ModuleType]) -> None:
+    placement_of = module("ort_execution").placement_of
+    cuda, gqa = "CUDAExecutionProvider", "GroupQueryAttention"
+    assert placement_of([(gqa, cuda)], cuda) == cuda
+    assert placement_of([("Cast", CPU), (gqa, cuda)], cuda) == cuda
+    assert placement_of([("Cast", cuda), (gqa, CPU)], cuda) == CPU
+    assert placement_of([(gqa, cuda), (gqa, CPU)], cuda) == CPU
+    assert placement_of([("Cast", cuda), ("Add", CPU)], cuda) == CPU
+    assert placement_of([], cuda) == CPU
+
+
+def test_the_nodes_of_a_profile(module: Callable[[str], ModuleType]) -> None:
+    events = [
+        {"cat": "Session", "name": "session_initialization", "args": {}},
+        {"cat": "Node", "name": "a_fence_before", "args": {"op_name": "GroupQueryAttention"}},
+        {
+            "cat": "Node",
+            "name": "a_kernel_time",
+            "args": {"op_name": "GroupQueryAttention", "provider": "CUDAExecutionProvider"},
+        },
+    ]
+    nodes = module("ort_execution").profiled_nodes(json.dumps(events))
+    assert nodes == [("GroupQueryAttention", "CUDAExecutionProvider")]
+
+
+def test_a_graph_folded_at_load_ran_on_the_cpu(cpu: Runner, tmp_path: Path) -> None:
+    constant = numpy_helper.from_array(np.ones(2, np.float32), "one")
+    node = oh.make_node("Add", ["one", "one"], ["y"])
+    graph = oh.make_graph([node], "test", [], [value("y", 1, 1)], [constant])
+    content = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 19)], ir_version=9)
+    bundle(tmp_path, content.SerializeToString())
+    answer = cpu.run(tmp_path, step({}))
+    assert answer["placement"] == CPU
+    assert_same(answer["arrays"][0][0], {"y": np.full(2, 2, np.float32)})
+
+
+# What ends the runner: faults of a bundle or a request never look like a rejection
+
+
+def truncated(folder: Path) -> None:
+    path = folder / "test_data_set_0/input_0.pb"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+FAULTS: dict[str, Callable[[Path], Any]] = {
+    "no such file": lambda folder: (folder / "test_data_set_0/input_0.pb").unlink(),
+    "middle of a field": truncated,
+    "is empty": lambda folder: (folder / "model.onnx").write_bytes(b""),
+    "no ONNX model": lambda folder: (folder / "model.onnx").write_bytes(b"\xff" * 20),
+    "cannot read": lambda folder: (folder / "model.onnx").unlink(),
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_an_unreadable_bundle_ends_it_with_1(start: Start, tmp_path: Path, text: str) -> None:
+    [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
+    FAULTS[text](tmp_path)
+    runner = start()
+    request = {"id": 1, "cmd": "run", "bundle": str(tmp_path), "out": str(tmp_path)}
+    assert runner.tell({**request, "repeat": 2, "steps": [step(files)]}) == b""
+    assert runner.end() == 1
+    last = runner.stderr().strip().splitlines()[-1]
+    assert last.startswith("runner.py: ")
+    assert text.lower() in last.lower()
+
+
+@pytest.mark.parametrize("request_", [{"id": 1, "cmd": "dance"}, {"cmd": "describe"}], ids=str)
+def test_a_request_it_does_not_know_ends_it_with_1(start: Start, request_: Message) -> None:
+    runner = start()
+    assert runner.tell(request_) == b""
+    assert runner.end() == 1
+    assert re.match(r"runner\.py: \w+: .*\(runner\.py:\d+\)\n$", runner.stderr())
+
+
+# A faulty onnxruntime, played by a package of that name that is found first
+
+
+def fake_package(folder: Path, source: str) -> dict[str, str]:
+    """The environment in which ``import onnxruntime`` runs ``source``."""
+    package = folder / "fake" / "onnxruntime"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(source)
+    return {"PYTHONPATH": str(package.parent)}
+
+
+FAKES = {
+    "missing": (
+        "raise ModuleNotFoundError('No module', name='onnxruntime')",
+        "onnxruntime is not installed in ",
+        "pip install onnxruntime",
+    ),
+    "broken": (
+        "raise ImportError('libstdc++.so.6: version GLIBCXX_9 not found\\nsecond line')",
+        "libstdc++.so.6: version GLIBCXX_9 not found",
+        "--force-reinstall onnxruntime",
+    ),
+    "needs": (
+        "import a_package_that_is_not_there",
+        "No module named 'a_package_that_is_not_there'",
+        "--force-reinstall onnxruntime",
+    ),
+    "leftovers": (
+        "",
+        "only leftovers of a wheel",
+        "--force-reinstall onnxruntime",
+    ),
+    "old": (
+        "__version__ = '1.19.2'",
+        "onnxruntime 1.19.2 is too old: this runner needs 1.20 or later.",
+        "'onnxruntime>=1.20'",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAKES)
+def test_an_unusable_onnxruntime_is_unavailable(start: Start, tmp_path: Path, fault: str) -> None:
+    source, reason, fix = FAKES[fault]
+    runner = start(**fake_package(tmp_path, source))
+    answer = runner.ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert reason in answer["reason"]
+    assert "\n" not in answer["reason"]
+    assert fix in answer["fix"]
+    assert sys.executable in answer["fix"]
+    assert runner.run(tmp_path, step({}))["outcome"] == "unavailable"
+    assert runner.end() == 0
+
+
+def test_an_interpreter_without_site_packages(start: Start) -> None:
+    answer = start(python=("-S",), PYTHONPATH="").ask(cmd="describe")
+    assert answer["reason"] == f"onnxruntime is not installed in {sys.executable}."
+
+
+NOISY = """
+import os
+def noise():
+    os.write(1, b'{"id": 1, "outcome": "unavailable", "reason": "noise"}\\n')  # as C would
+    print("noise")
+noise()
+__path__ = [REAL]
+__file__ = REAL + "/__init__.py"
+exec(compile(open(__file__).read(), __file__, "exec"))
+class InferenceSession(InferenceSession):
+    def __init__(self, *arguments, **options):
+        noise()
+        super().__init__(*arguments, **options)
+"""
+
+
+def test_what_a_library_prints_never_mixes_with_an_answer(start: Start, tmp_path: Path) -> None:
+    real = os.path.dirname(onnxruntime.__file__)
+    runner = start(**fake_package(tmp_path, NOISY.replace("REAL", repr(real))))
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
+    assert runner.run(tmp_path, step(files))["outcome"] == "ran"
+    assert runner.end() == 0
+    assert runner.stderr().count("\nnoise\n") == 2
+
+
+# CUDA
+
+
+def test_cuda_without_its_wheel_is_unavailable(start: Start, tmp_path: Path) -> None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this interpreter has onnxruntime-gpu")
+    runner = start("--ep", "cuda")
+    answer = runner.ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    name = f"{onnxruntime.package_name} {onnxruntime.__version__}"
+    assert answer["reason"] == (
+        f"the installed wheel {name} was built without CUDAExecutionProvider."
+    )
+    assert "'onnxruntime-gpu[cuda,cudnn]'" in answer["fix"]
+    assert runner.run(tmp_path, step({}))["outcome"] == "unavailable"
+    assert runner.end() == 0
+
+
+class FakeLoader:
+    """`ctypes.CDLL` on a machine that has some libraries."""
+
+    def __init__(self, missing: str | None, status: int = 0, gpus: int = 1) -> None:
+        self.missing = missing
+        self.status = status
+        self.gpus = gpus
+
+    def __call__(self, path: str) -> Any:
+        name = os.path.basename(path)
+        if self.missing == "libcuda.so.1" or (self.missing and name != "libcuda.so.1"):
+            raise OSError(f"{self.missing}: cannot open shared object file: No such file")
+        return self
+
+    def cuInit(self, flags: int) -> int:
+        return self.status
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = self.gpus
+        return 0
+
+
+CAUSES = {
+    "cannot load CUDA's libraries: libcublasLt.so.13: cannot": FakeLoader("libcublasLt.so.13"),
+    "there is no NVIDIA driver: libcuda.so.1: cannot": FakeLoader("libcuda.so.1"),
+    "the NVIDIA driver finds no GPU": FakeLoader(None, status=100),
+    "the NVIDIA driver finds no GPU.": FakeLoader(None, gpus=0),
+    "the NVIDIA driver does not start: cuInit says 803": FakeLoader(None, status=803),
+    "CUDA does not run a one-node model: what ORT said": FakeLoader(None),
+}
+
+
+@pytest.mark.parametrize("reason", CAUSES)
+def test_the_first_cause_of_no_cuda_is_told(
+    module: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    reason: str,
+) -> None:
+    availability = module("ort_availability")
+    monkeypatch.setattr(availability.ctypes, "CDLL", CAUSES[reason])
+    (tmp_path / "capi").mkdir()
+    (tmp_path / "capi" / "libonnxruntime_providers_cuda.so").touch()
+    fake = SimpleNamespace(
+        __version__="1.31.1",
+        __file__=str(tmp_path / "__init__.py"),
+        package_name="onnxruntime-gpu",
+    )
+    found = availability.why_no_cuda(fake, RuntimeError("what ORT said\nand more"))
+    assert reason in found.reason
+    assert "\n" not in found.reason
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_the_probe_is_a_sound_model_and_never_falls_back(
+    module: Callable[[str], ModuleType],
+) -> None:
+    availability = module("ort_availability")
+    probe = availability.probe_model()
+    onnx.checker.check_model(onnx.load_model_from_string(probe), full_check=True)
+    [result] = plain_session(probe).run(None, {"x": np.array([-1, 0, 1, 2], np.float32)})
+    assert result.tolist() == [0, 0, 1, 2]
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        with pytest.raises(Exception, match="CPU EP"):
+            availability.run_probe(onnxruntime, "CUDAExecutionProvider")
+
+
+# What it needs
+
+
+def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -> None:
+    runner = start(python=("-I", "-X", "importtime"))
+    runner.ask(cmd="describe")
+    [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
+    assert runner.run(tmp_path, step(files))["outcome"] == "ran"
+    assert runner.end() == 0
+    lines = re.findall(r"^import time:.*\|\s*([\w.]+)$", runner.stderr(), re.MULTILINE)
+    imported = {name.split(".")[0] for name in lines}
+    assert {"numpy", "onnxruntime", "tensor_file"} <= imported
+    assert imported.isdisjoint({"conformance", "onnx", "ml_dtypes", "google"})
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+def test_it_says_so_in_its_imports(path: Path) -> None:
+    siblings = {file.stem for file in FOLDER.glob("*.py")}
+    allowed = siblings | {"numpy"} | set(sys.stdlib_module_names)
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").split(".")[0])
+    assert names <= allowed
+
+
+# Tensor files
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 0, 3), (200,), (3, 130, 2)], ids=str)
+def test_tensor_files_are_those_of_onnx(
+    module: Callable[[str], ModuleType], tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    files = module("tensor_file")
+    array = np.asarray(np.random.RandomState(0).standard_normal(shape), np.float16)
+    path = tmp_path / "tensor.pb"
+    wanted = numpy_helper.from_array(array, "a name")
+    path.write_bytes(wanted.SerializeToString())
+    tensor = files.read_tensor(str(path))
+    assert tensor == ("a name", TensorProto.FLOAT16, shape, array.tobytes())
+    files.write_tensor(str(path), tensor)
+    assert onnx.load_tensor(str(path)) == wanted
+
+
+def test_a_tensor_file_larger_than_one_read(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    files = module("tensor_file")
+    path = str(tmp_path / "tensor.pb")
+    for count in (files.SMALL // 4 - 5, files.SMALL // 4, files.SMALL):
+        raw = np.arange(count, dtype=np.int32).tobytes()
+        files.write_tensor(path, files.Tensor("x", TensorProto.INT32, (count,), raw))
+        assert files.read_tensor(path).raw == raw
+
+
+def test_packed_dims_are_read(module: Callable[[str], ModuleType]) -> None:
+    data = b"\x0a\x03\x01\x80\x01" + b"\x10\x02" + b"\x4a\x80\x01" + bytes(128)
+    assert module("tensor_file").parse(data).dims == (1, 128)
+
+
+BAD_TENSORS = {
+    "field 4": oh.make_tensor("x", TensorProto.FLOAT, [2], [1.0, 2.0]).SerializeToString(),
+    "data_type is 8": oh.make_tensor("x", TensorProto.STRING, [0], []).SerializeToString(),
+    "need 8": b"\x08\x02\x10\x01\x4a\x04\x00\x00\x00\x00",
+    "middle of a field": b"\x08\x02\x10\x01\x4a\x08\x00",
+    "middle": b"\x08",
+    "wire type 5": b"\x25\x00\x00\x00\x00",
+    "64 bits": b"\x08" + b"\xff" * 11,
+}
+
+
+@pytest.mark.parametrize("text", BAD_TENSORS)
+def test_a_file_that_is_no_tensor_is_told(
+    module: Callable[[str], ModuleType], tmp_path: Path, text: str
+) -> None:
+    files = module("tensor_file")
+    path = tmp_path / "tensor.pb"
+    path.write_bytes(BAD_TENSORS[text])
+    with pytest.raises(files.BadFile, match=text):
+        files.read_tensor(str(path))
+
+
+# The protocol page
+
+
+def fenced(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", fenced("json"))
+def test_the_examples_of_the_page_are_valid(text: str) -> None:
+    message = json.loads(text)
+    (REQUESTS if "cmd" in message else ANSWERS).validate(message)
+
+
+def test_the_runner_in_the_page_is_complete(tmp_path: Path) -> None:
+    [source] = fenced("python")
+    program = tmp_path / "my-runner"
+    program.write_text(source)
+    runner = Runner([sys.executable, str(program)], tmp_path / "stderr")
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    content = gqa_model()
+    later = gqa_inputs(past=5, total=6)
+    del later["past_key"]
+    files = bundle(tmp_path, content, gqa_inputs(past=4, total=5), later)
+    answer = runner.run(tmp_path, step(files[0]), step(files[1], {"past_key": "present_key"}))
+    assert answer["outcome"] == "ran", answer
+    want = plain_session(content).run(["output"], gqa_inputs(past=4, total=5))
+    np.testing.assert_array_equal(answer["arrays"][0][0]["output"], want[0])
+    bad = step({name: file for name, file in files[0].items() if name != "query"})
+    assert runner.run(tmp_path, bad)["outcome"] == "rejected"
+    assert runner.end() == 0
