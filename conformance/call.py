@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
 from conformance.dtypes import DType, FloatType
 
-Int = Annotated[int, Strict()]
-Length = Annotated[int, Strict(), Field(ge=0)]
-Count = Annotated[int, Strict(), Field(ge=1)]
+
+def kind(value: object) -> str:
+    """Which alternative of a union ``value`` is meant to be, so that errors speak of that one."""
+    return "<mapping>" if isinstance(value, dict | BaseModel) else f"<{type(value).__name__}>"
+
+
+Int = Annotated[int, Strict(), Field(ge=-(2**63), le=2**63 - 1)]
+Length = Annotated[int, Strict(), Field(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Strict(), Field(ge=1, le=2**31 - 1)]
 Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
-Scalar = Int | Number | str
+Scalar = Annotated[
+    Annotated[Int, Tag("<int>")] | Annotated[Number, Tag("<float>")] | Annotated[str, Tag("<str>")],
+    Discriminator(kind, "kind", "wanted a number or a word"),
+]
+Dim = Annotated[
+    Annotated[Int, Tag("<int>")] | Annotated[str, Tag("<str>")],
+    Discriminator(kind, "kind", "wanted a number or a field's name"),
+]
+Numbers = Annotated[
+    Annotated[Int, Tag("<int>")]
+    | Annotated[Number, Tag("<float>")]
+    | Annotated[list[object], Tag("<list>")],
+    Discriminator(kind, "kind", "wanted numbers, nested as the shape is"),
+]
 
 State = Literal["connected", "omitted", "trailing"]
 InputName = Literal[
@@ -55,9 +74,14 @@ AttributeName = Literal[
 
 
 class Model(BaseModel):
-    """Frozen, and strict about unknown fields."""
+    """Frozen, and strict about unknown fields; in JSON, infinities and NaN stay what they are."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        ser_json_inf_nan="strings",
+    )
 
 
 class Values(Model):
@@ -77,11 +101,11 @@ class InputOverride(Model):
 
     state: State = "connected"
     """`omitted`: an empty name in the node's list; `trailing`: the list ends before it."""
-    shape: tuple[Int | str, ...] | None = None
+    shape: tuple[Dim, ...] | None = None
     """Dims: numbers, or a field's name with an offset or factor (`sequence_length+1`)."""
     dtype: DType | None = None
     values: Values | None = None
-    data: Scalar | list[object] | None = None
+    data: Numbers | None = None
     """The numbers themselves, nested as the shape is; the shape follows from them."""
 
 
@@ -89,8 +113,19 @@ class OutputOverride(Model):
     """One output, written by hand."""
 
     state: State = "connected"
-    shape: tuple[Int | str, ...] | None = None
+    shape: tuple[Dim, ...] | None = None
     """The shape that the graph declares; without it only the rank is declared."""
+
+
+_WANTED: Final = "wanted connected, omitted, trailing or a mapping of what differs"
+InputSaid = Annotated[
+    Annotated[State, Tag("<str>")] | Annotated[InputOverride, Tag("<mapping>")],
+    Discriminator(kind, "kind", _WANTED),
+]
+OutputSaid = Annotated[
+    Annotated[State, Tag("<str>")] | Annotated[OutputOverride, Tag("<mapping>")],
+    Discriminator(kind, "kind", _WANTED),
+]
 
 
 class Call(Model):
@@ -157,9 +192,9 @@ class Call(Model):
 
     attributes: dict[AttributeName, Scalar | None] = {}
     """Attributes written raw, whatever the fields above make of them; null leaves one out."""
-    inputs: dict[InputName, State | InputOverride] = {}
+    inputs: dict[InputName, InputSaid] = {}
     """Inputs written by hand: a state, or what differs."""
-    outputs: dict[OutputName, State | OutputOverride] = {}
+    outputs: dict[OutputName, OutputSaid] = {}
     """Outputs written by hand: a state, or what differs."""
 
     seed: Length = 0

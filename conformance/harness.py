@@ -34,12 +34,11 @@ import os
 import selectors
 import shutil
 import signal
-import stat
 import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -89,6 +88,9 @@ __all__ = [
 #: How often a process is looked at where the system does not tell its end.
 POLL_SECONDS: Final = 0.1
 
+#: Output files are kept in memory where so much of it is free.
+ENOUGH_MEMORY_FOR_OUTPUTS: Final = 2 << 30
+
 #: Sent by someone to end a process: they say nothing of the runtime.
 FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
 
@@ -119,8 +121,11 @@ J = TypeVar("J", bound=Job)
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """Every outcome has ``stderr``, the last of what was written to standard error during this
-    case, and ``total_ms``, from the writing of the request to the reading of the answer.
+    """What every outcome has.
+
+    ``stderr`` is the last of what was written to standard error during this case. ``total_ms`` is
+    the time from the writing of the request to the reading of the answer, which may have waited
+    for the caller.
     """
 
     stderr: str = ""
@@ -249,6 +254,7 @@ class Pool:
         self._failures = 0
         self._last_id = 0
         self._folder: str | None = None
+        self._empty_folders: list[str] = []
         self._ready: deque[_Task] = deque()
         self._done: deque[tuple[_Task, Outcome]] = deque()
         self._single: Generator[tuple[Job, Outcome], None, None] | None = None
@@ -353,7 +359,7 @@ class Pool:
                     try:
                         yield cast("J", ended.job), outcome
                     finally:
-                        _remove(ended.request.out)
+                        self._recycle(ended, outcome)
             self._raise_failure()
         finally:
             self._abandon()
@@ -434,7 +440,9 @@ class Pool:
                 fix = answer.fix
                 answer = f"was there and is not any more: {answer.reason}"
             slot.drop()
-            self._fail(slot, RunnerFailed(f"{self.command.name}: the runner {answer}", fix, stderr))
+            self._fail(
+                slot, RunnerFailed(f"{self.command.name}: the runner {answer}.", fix, stderr)
+            )
             return
         self._answer = self._answer or answer
         self.started += 1
@@ -515,7 +523,9 @@ class Pool:
             half = f", after the start of an answer: {news.half}" if news.half else ""
             what = f"{_end_of(news)} {when}{half}{_last_words(stderr)}"
         after = f" (the case before in this process: {slot.before})" if slot.before else ""
-        return Infrastructure(message=f"the runner {what}{after}", stderr=stderr, total_ms=total_ms)
+        return Infrastructure(
+            message=f"The runner {what}{after}.", stderr=stderr, total_ms=total_ms
+        )
 
     def _answered(self, line: bytes, task: _Task, stderr: str, total_ms: float) -> Outcome:
         """The outcome of an answer; `ProtocolError` unless it is one, with all that it names."""
@@ -571,12 +581,16 @@ class Pool:
         number = self._next_id()
         try:
             if self._folder is None:
-                self._folder = tempfile.mkdtemp(prefix="gqa-outputs-")
-            out = f"{self._folder}/{number}"
-            os.mkdir(out, 0o700)
+                self._folder = tempfile.mkdtemp(prefix="gqa-outputs-", dir=_place_for_outputs())
+            if self._empty_folders:
+                out = self._empty_folders.pop()
+            else:
+                out = f"{self._folder}/{number}"
+                os.mkdir(out, 0o700)
         except OSError as error:
             self._failed = self._failed or RunnerFailed(
-                f"{self.command.name}: there is no place for output files: {error}"
+                f"{self.command.name}: there is no place for output files (another one can be "
+                f"named by TMPDIR): {error}."
             )
             return None
         request = RunRequest(
@@ -587,6 +601,16 @@ class Pool:
             steps=job.steps,
         )
         return _Task(job, request, to_line(request), crash, before)
+
+    def _recycle(self, task: _Task, outcome: Outcome) -> None:
+        """Empty the folder of a case, for another; remove it if who knows what may come in it."""
+        out = task.request.out
+        if isinstance(outcome, Ran | Rejected | Unavailable):
+            with suppress(OSError):
+                _empty(out)
+                self._empty_folders.append(out)
+                return
+        _remove(out)
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -614,38 +638,44 @@ class Pool:
 
 def _files(answer: RanAnswer, out: str) -> tuple[tuple[dict[str, str], ...], ...]:
     """The paths of the files that ``answer`` names; `ProtocolError` if one is not a plain file."""
-    runs = tuple(
+    try:
+        with _listed(out) as (_, entries):
+            plain = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
+    except OSError as error:
+        raise ProtocolError(f"the folder for its files cannot be read any more: {error}") from None
+    for run in answer.runs:
+        for step in run:
+            for output, name in step.items():
+                if name not in plain:
+                    there = os.path.lexists(f"{out}/{name}")
+                    what = "is no plain file" if there else "is not there"
+                    raise ProtocolError(f"the file {name} of {excerpt(output)} {what}")
+    return tuple(
         tuple({output: f"{out}/{name}" for output, name in step.items()} for step in run)
         for run in answer.runs
     )
-    for run in runs:
-        for step in run:
-            for output, path in step.items():
-                name = os.path.basename(path)
-                try:
-                    mode = os.lstat(path).st_mode
-                except OSError as error:
-                    why = error.strerror
-                    raise ProtocolError(f"the file {name} of {excerpt(output)}: {why}") from None
-                if not stat.S_ISREG(mode):
-                    raise ProtocolError(f"the file {name} of {excerpt(output)} is no plain file")
-    return runs
 
 
 def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
     """The crash of ``task``, with what its second try tells; None: there was none."""
     assert task.crash is not None
     crash = task.crash
-    what = f"the runner died of {crash.signal}"
+    what = f"The runner died of {crash.signal}"
     if crash.signal == "SIGKILL":
         what += " (the system may have been out of memory)"
     if isinstance(outcome, Crashed):
-        message = f"{what}, and of {outcome.signal} when it was tried alone"
+        message = f"{what}, and of {outcome.signal} when it was tried alone."
         return replace(crash, message=message, repeated=True)
     if outcome is None:
-        return replace(crash, message=f"{what}, and could not be started again to try it alone")
+        return replace(crash, message=f"{what}, and could not be started again to try it alone.")
+    if isinstance(outcome, TimedOut):
+        return replace(
+            crash, message=f"{what}, and did not answer in time when it was tried alone."
+        )
+    if isinstance(outcome, Infrastructure):
+        return replace(crash, message=f"{what}; when it was tried alone: {outcome.message}")
     blame = f": {task.before}, which it had run before, may be to blame" if task.before else ""
-    return replace(crash, message=f"{what}, but not when it was tried alone{blame}")
+    return replace(crash, message=f"{what}, but not when it was tried alone{blame}.")
 
 
 def _signal_of(status: int) -> str | None:
@@ -669,18 +699,43 @@ def _last_words(stderr: str) -> str:
     return f"; the last it wrote: {excerpt(lines[-1], 300)}" if lines else ""
 
 
+def _place_for_outputs() -> str:
+    """The folder in which output files are written.
+
+    In memory if there is room and nobody wants them elsewhere (TMPDIR): a case writes and removes
+    a few small files, which on a disk takes as long as the rest of its way through the harness.
+    """
+    in_memory = "/dev/shm"
+    if not os.environ.get("TMPDIR") and os.access(in_memory, os.W_OK | os.X_OK):
+        room = os.statvfs(in_memory)
+        if room.f_bavail * room.f_frsize >= ENOUGH_MEMORY_FOR_OUTPUTS:
+            return in_memory
+    return tempfile.gettempdir()
+
+
+def _empty(folder: str) -> None:
+    """Remove the files in ``folder``. `OSError` if there is something else in it."""
+    with _listed(folder) as (descriptor, entries):
+        for entry in entries:
+            os.unlink(entry.name, dir_fd=descriptor)
+
+
+@contextmanager
+def _listed(folder: str) -> Iterator[tuple[int, Iterator[os.DirEntry[str]]]]:
+    """``folder``, open, and what is in it. `OSError` if a runner has put a link in its place."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        with os.scandir(descriptor) as entries:
+            yield descriptor, entries
+    finally:
+        os.close(descriptor)
+
+
 def _remove(folder: str) -> None:
     """Remove ``folder`` and all in it, whatever a runner has left there."""
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                os.unlink(entry.path)
-        os.rmdir(folder)
+    if os.path.islink(folder):
+        os.unlink(folder)
         return
-    except FileNotFoundError:
-        return
-    except OSError:
-        pass  # a folder in it
     for path, folders, _ in os.walk(folder):
         for name in folders:
             inner = os.path.join(path, name)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -15,15 +16,13 @@ from conformance.bundle import Bundle, Expected
 from conformance.case import Case
 from conformance.dtypes import WORD_OF_ONNX
 from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
-from conformance.tolerance import CONSTANTS, TargetClass
+from conformance.tolerance import CONSTANTS, TargetClass, shares
 
 Verdict = Literal[
     "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass", "skip"
 ]
 
 Array = np.ndarray
-
-_INF: Final = float("inf")
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def judge(
                 f" with ({bundle.unjudged}).",
             )
         raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}")
-    errors, fault = _compare(bundle, outcome, CONSTANTS[target_class])
+    errors, fault = _compare(bundle, outcome, target_class)
     if demands == "rejects":
         right = fault is None
         how = "its values were right all the same" if right else f"without a word, but {fault}"
@@ -148,7 +147,7 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
 
 
 def _compare(
-    bundle: Bundle, outcome: Ran, constant: float
+    bundle: Bundle, outcome: Ran, target_class: TargetClass
 ) -> tuple[tuple[Errors, ...], str | None]:
     """Figures of every output of every step, and what is wrong with the worst one, if anything."""
     found: list[Errors] = []
@@ -174,7 +173,7 @@ def _compare(
             if got.shape != want.value.shape:
                 faults.append(f"{name}{at} has shape {got.shape}, not {want.value.shape}")
                 continue
-            figures = compare(name, step, got, want, constant)
+            figures = compare(name, step, got, want, target_class)
             if figures is not None:
                 found.append(figures)
     worst = max(found, key=lambda e: e.share, default=None)
@@ -195,7 +194,9 @@ def _differ(one: Array, other: Array, want: Expected) -> bool:
     return bool(one[defined].tobytes() != other[defined].tobytes())
 
 
-def compare(output: str, step: int, got: Array, want: Expected, constant: float) -> Errors | None:
+def compare(
+    output: str, step: int, got: Array, want: Expected, target_class: TargetClass
+) -> Errors | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
     NaN is equal to nothing. An infinity is right only where the oracle has the same one.
@@ -205,23 +206,14 @@ def compare(output: str, step: int, got: Array, want: Expected, constant: float)
     if not compared:
         return None
     values = got.astype(np.float64)
-    with np.errstate(all="ignore"):
-        absolute = np.abs(values - want.value)
-        budget = constant * want.unit
-        share = absolute / budget
-    same = values == want.value
-    if not same.all():
-        absolute[np.isnan(absolute)] = _INF
-        share[np.isnan(share) & defined] = _INF
-    absolute[same] = 0.0
-    share[same] = 0.0
-    if compared < defined.size:
-        absolute[~defined] = -1.0
-        share[~defined] = -1.0
+    share = shares(values, want.value, want.unit, target_class)
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
     with np.errstate(all="ignore"):
+        absolute = np.abs(values - want.value)
+        absolute[np.isnan(absolute)] = math.inf
+        absolute[share == 0.0] = 0.0
         relative = absolute / np.abs(want.value)
-    relative[~np.isfinite(relative) & (absolute <= 0)] = 0.0
+        relative[absolute == 0.0] = 0.0
     worst_share = float(share[worst])
     return Errors(
         output=output,
@@ -230,10 +222,10 @@ def compare(output: str, step: int, got: Array, want: Expected, constant: float)
         got=float(values[worst]),
         want=float(want.value[worst]),
         absolute=float(absolute.max()),
-        relative=float(np.max(relative, where=defined, initial=0.0)),
-        budget=float(budget[worst]),
+        relative=float(relative.max()),
+        budget=float(CONSTANTS[target_class] * want.unit[worst]),
         share=worst_share,
-        needed=worst_share * constant,
+        needed=worst_share * CONSTANTS[target_class],
         compared=compared,
         undefined=int(defined.size) - compared,
     )

@@ -2,11 +2,13 @@
 
 A file is a header, then a case and its results, infrastructure problems among them, and a footer.
 Each line is strict JSON and is written whole, so that a run that is killed loses nothing it has
-judged; a file without its footer says by that alone that it is not all there.
+judged; a file without its footer says by that alone that it is not all there. Its JSON Schema is
+``reports/results.schema.json``, made by ``python -m conformance.results``.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import stat
@@ -35,6 +37,7 @@ from pydantic import (
 
 from conformance.call import State
 from conformance.case import Contract
+from conformance.paths import data_path
 
 FORMAT: Literal["gqa-results/1"] = "gqa-results/1"
 
@@ -101,7 +104,12 @@ Text = Annotated[str, BeforeValidator(_writable)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
 
 class Selection(_Part):
@@ -441,9 +449,12 @@ class Writer:
                 raise self._failed(error) from None
 
     def _failed(self, error: OSError | ValueError) -> ResultsError:
-        cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self.failure = ResultsError(f"Cannot write results to {self.path}: {cause}.")
+        self.failure = ResultsError(f"Cannot write results to {self.path}: {_cause(error)}.")
         return self.failure
+
+
+def _cause(error: OSError | ValueError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 @dataclass(frozen=True)
@@ -477,8 +488,8 @@ def read(path: Path | str) -> Run:
     try:
         with path.open("rb") as file:
             records = list(_records(path, file, problems))
-    except OSError as error:
-        raise ResultsError(f"Cannot read results from {path}: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"Cannot read results from {path}: {_cause(error)}.") from None
 
     header = records[0] if records else None
     if not isinstance(header, Header):
@@ -537,7 +548,8 @@ def _what(error: ValidationError, line: bytes) -> str:
         return f"not a line of JSON ({first['msg'].removeprefix('Invalid JSON: ')})"
     if first["type"] in ("union_tag_invalid", "union_tag_not_found") or not first["loc"]:
         return "not a record of a results file"
-    return f"{where}: {first['msg']}" if where else first["msg"]
+    what = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what
 
 
 def _doubts(run: Run) -> Iterator[str]:
@@ -668,3 +680,12 @@ def _file_names(runs: Sequence[Run]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [f"{run.path.name} #{n}" for n, run in enumerate(runs, 1)]
+
+
+def _write_schema() -> None:
+    text = json.dumps(results_schema(), indent=2) + "\n"
+    (data_path("reports") / "results.schema.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _write_schema()

@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Final, Self
 
 from conformance import __version__
@@ -32,9 +33,6 @@ from conformance.judge import Judgement, Unjudgeable, judge
 from conformance.paths import data_path, shown
 from conformance.protocol import DescribedAnswer, UnavailableAnswer
 from conformance.results import (
-    CallInput,
-    CallOutput,
-    CallRecord,
     CaseRecord,
     Description,
     Error,
@@ -329,9 +327,14 @@ def _result(
     )
 
 
+@lru_cache(maxsize=1024)
+def _is_shipped(file: Path) -> bool:
+    return file.resolve().is_relative_to(data_path("cases").resolve())
+
+
 def is_shipped(case: Case) -> bool:
     """Whether the case is of the suite's own corpus."""
-    return case.file.resolve().is_relative_to(data_path("cases").resolve())
+    return _is_shipped(case.file)
 
 
 def reproduce(case: Case, arguments: Sequence[str]) -> str:
@@ -343,41 +346,36 @@ def reproduce(case: Case, arguments: Sequence[str]) -> str:
 def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``."""
     first = case.steps[0]
-    return CaseRecord(
-        id=case.id,
-        file=f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
-        theme=case.theme,
-        question=case.question,
-        name=case.name,
-        axes=case.axes,
-        why=case.why,
-        tags=case.tags,
-        links=case.links,
-        contract=case.contract,
-        call=CallRecord(
-            inputs=tuple(
-                CallInput(
-                    name=tensor.name,
-                    state=tensor.state,
-                    shape=tensor.shape,
-                    dtype=tensor.dtype if tensor.connected else None,
-                    values=_values_text(tensor) if tensor.connected else None,
-                )
-                for tensor in first.inputs
-            ),
-            outputs=tuple(
-                CallOutput(
-                    name=tensor.name,
-                    state=tensor.state,
-                    shape=tensor.shape,
-                    dtype=tensor.dtype if tensor.connected else None,
-                )
-                for tensor in first.outputs
-            ),
-            attributes=attributes_of(case.call),
-            steps=len(case.steps),
-        ),
+    inputs = [
+        {**_place(tensor), "values": _values_text(tensor) if tensor.connected else None}
+        for tensor in first.inputs
+    ]
+    return CaseRecord.model_validate(
+        {
+            "id": case.id,
+            "file": f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
+            "theme": case.theme,
+            "question": case.question,
+            "name": case.name,
+            "axes": case.axes,
+            "why": case.why,
+            "tags": case.tags,
+            "links": case.links,
+            "contract": case.contract,
+            "call": {
+                "inputs": inputs,
+                "outputs": [_place(tensor) for tensor in first.outputs],
+                "attributes": attributes_of(case.call),
+                "steps": len(case.steps),
+            },
+        }
     )
+
+
+def _place(tensor: Tensor) -> dict[str, object]:
+    """A tensor's place in the call, for the record."""
+    dtype = tensor.dtype if tensor.connected else None
+    return {"name": tensor.name, "state": tensor.state, "shape": tensor.shape, "dtype": dtype}
 
 
 def _values_text(tensor: Tensor) -> str:

@@ -183,15 +183,16 @@ class RunnerProcess:
 
     def _no_line(self, heard: bool) -> News | None:
         """What it means that there is no whole line: death, lateness, or nothing yet."""
-        half = excerpt(bytes(self._written))
         if self._ended:
+            half = excerpt(bytes(self._written))
             return Died(self._popen.returncode, half, self._ended_early)
         # While an answer comes in piece by piece, it is this side that is late.
         if heard or time.monotonic() < self.deadline:
             return None
         if self._hung_up:
             return Broken(f"{self._hung_up} and did not end")
-        if half:
+        if self._written:
+            half = excerpt(bytes(self._written))
             return Broken(f"began an answer and did not end it in time: {half}")
         if self._unsent:
             return Broken("did not read its request")
@@ -361,27 +362,29 @@ def _cannot_start(command: Command, error: OSError | ValueError) -> RunnerFailed
     program = command.argv[0]
     what = f"{command.name}: the runner {excerpt(program, 300)}"
     if command.cwd is not None and not os.path.isdir(command.cwd):
-        return RunnerFailed(f"{what} is to start in {command.cwd}, which is no folder", command.fix)
+        return RunnerFailed(
+            f"{what} is to start in {command.cwd}, which is no folder.", command.fix
+        )
     if os.sep not in program:
         path = shutil.which(program, path={**os.environ, **command.env}.get("PATH"))
         if path is None:
-            return RunnerFailed(f"{what} is not found in PATH", command.fix)
+            return RunnerFailed(f"{what} is not found in PATH.", command.fix)
     else:
         path = os.path.join(command.cwd or "", program)
     if not os.path.exists(path):
-        return RunnerFailed(f"{what} does not exist", command.fix)
+        return RunnerFailed(f"{what} does not exist.", command.fix)
     if os.path.isdir(path):
-        return RunnerFailed(f"{what} is a folder, not a program", command.fix)
+        return RunnerFailed(f"{what} is a folder, not a program.", command.fix)
     if not os.access(path, os.X_OK):
-        return RunnerFailed(f"{what} is not executable", f"chmod +x {shlex.quote(path)}")
+        return RunnerFailed(f"{what} is not executable.", f"chmod +x {shlex.quote(path)}")
     with open(path, "rb") as file:
         first = file.readline(200).rstrip()
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.ENOENT and first.startswith(b"#!"):
-        return RunnerFailed(f"{what} names an interpreter that does not exist: {excerpt(first)}")
+        return RunnerFailed(f"{what} names an interpreter that does not exist: {excerpt(first)}.")
     if number == errno.ENOEXEC and not first.startswith(b"#!"):
-        return RunnerFailed(f"{what} is no program: its first line names no interpreter (#!)")
-    return RunnerFailed(f"{what} cannot be started: {error}", command.fix)
+        return RunnerFailed(f"{what} is no program: its first line names no interpreter (#!).")
+    return RunnerFailed(f"{what} cannot be started: {error}.", command.fix)
 
 
 def _limit_memory(pid: int, most: int) -> None:

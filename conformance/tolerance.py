@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from conformance.oracle import Attention, Reference
-from conformance.oracle.numbers import Float, Storage
+from conformance.oracle.numbers import LARGEST_FLOAT32, Float, Storage
 
 TargetClass = Literal["cpu", "gpu"]
 
@@ -41,41 +41,59 @@ def _floor(storage: Storage) -> float:
     return max(storage.smallest / 2, FLUSH)
 
 
-def budgets(references: Mapping[str, Reference]) -> dict[str, Float]:
+def budgets(
+    references: Mapping[str, Reference], past_key_error: Float | None = None
+) -> dict[str, Float]:
     """Return the unit budget of each output: float64, its shape, absolute, K not applied.
 
     A budget of 0 demands the exact value: copies of inputs. Where the reference is undefined the
     number means nothing.
+
+    Args:
+        references: the outputs of one call.
+        past_key_error: in a loop, the unit budget of the present_key that the runtime's past_key
+            is, [B, K, P, D], 0 where undefined: the reference had the exact turned keys, the
+            runtime its own. None: the past is an input, the same for both.
     """
-    return {name: budget(reference) for name, reference in references.items()}
+    return {name: budget(reference, past_key_error) for name, reference in references.items()}
 
 
-def budget(reference: Reference) -> Float:
+def budget(reference: Reference, past_key_error: Float | None = None) -> Float:
     """Return the unit budget of one output (see :func:`budgets`)."""
     if reference.attention is not None:
-        return output_budget(reference.attention, reference.dtype).reshape(reference.value.shape)
+        budget = output_budget(reference.attention, reference.dtype, past_key_error)
+        return budget.reshape(reference.value.shape)
     if reference.magnitude is not None:
-        return rotary_error(reference.magnitude, reference.dtype)
+        error = rotary_error(reference.magnitude, reference.dtype)
+        return error + _resized(past_key_error, error.shape[2])
     return np.zeros_like(reference.value)
 
 
-def shares(got: Float, reference: Reference, unit: Float, target_class: TargetClass) -> Float:
+def _resized(past_key_error: Float | None, length: int) -> Float | float:
+    """Return the error of a past in a buffer of ``length`` rows; 0 for rows that it has not."""
+    if past_key_error is None:
+        return 0.0
+    kept = past_key_error[:, :, :length]
+    return np.pad(kept, ((0, 0), (0, 0), (0, length - kept.shape[2]), (0, 0)))
+
+
+def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> Float:
     """Return each element's error as a share of its budget K * unit; above 1 is too much.
 
     Undefined elements are 0, whatever the runtime left there. An exact value is 0 even where the
     budget is 0; a wrong value where the budget is 0, and NaN or infinity anywhere, are infinite.
 
     Args:
-        got: what the runtime returned, in float64, of the reference's shape.
-        reference: what it must be.
-        unit: the unit budget, from :func:`budgets`.
+        got: what the runtime returned, in float64.
+        value: what it must be, of the same shape.
+        unit: the unit budget, from :func:`budgets`, and NaN where the value is undefined.
         target_class: the kind of target, for K.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        error = np.abs(got - reference.value)
-        share = np.where(error == 0.0, 0.0, error / (CONSTANTS[target_class] * unit))
-    share = np.where(np.isfinite(got) & ~np.isnan(share), share, np.inf)
-    return np.where(reference.defined, share, 0.0)
+        share: Float = np.abs(got - value) / (CONSTANTS[target_class] * unit)
+    share[np.isnan(share)] = np.inf
+    share[(got == value) | np.isnan(unit)] = 0.0
+    return share
 
 
 def rotary_error(magnitude: Float, dtype: np.dtype[Any]) -> Float:
@@ -87,7 +105,9 @@ def rotary_error(magnitude: Float, dtype: np.dtype[Any]) -> Float:
     return np.where(magnitude > 0.0, (storage.unit + 2 * A) * magnitude + _floor(storage), 0.0)
 
 
-def logit_error(attention: Attention, dtype: np.dtype[Any]) -> Float:
+def logit_error(
+    attention: Attention, dtype: np.dtype[Any], past_key_error: Float | None = None
+) -> Float:
     """Return the largest error of each logit before the softmax, [B, K, G, S, T]."""
     storage = Storage.of(dtype)
     q, k = np.abs(attention.query), np.abs(attention.key)[:, :, None]
@@ -99,7 +119,8 @@ def logit_error(attention: Attention, dtype: np.dtype[Any]) -> Float:
         + 2 * A * attention.query_magnitude
         + _floor(storage) * max(1.0, 1.0 / scale)
     )
-    key_error = rotary_error(attention.key_magnitude, dtype)[:, :, None]
+    key_error = rotary_error(attention.key_magnitude, dtype)
+    key_error = (key_error + _resized(past_key_error, key_error.shape[2]))[:, :, None]
     in_dot_product = (query_error + head_size * A * q) @ k.swapaxes(-1, -2)
     in_dot_product += (q + query_error) @ key_error.swapaxes(-1, -2)
     score_error = scale * in_dot_product + SCALE * A * np.abs(attention.scores)
@@ -112,11 +133,25 @@ def logit_error(attention: Attention, dtype: np.dtype[Any]) -> Float:
     exists = np.isfinite(attention.logits)
     logits = np.where(exists, attention.logits, 0.0)
     below_top = np.where(exists, _top(attention)[..., None] - logits, 0.0)
-    error = score_error + A * np.abs(logits) + 2 * A * np.abs(below_top) + EXP * A
+    error = score_error + A * np.abs(logits) + _exp_error(below_top)
     return np.where(exists, error, 0.0)
 
 
-def output_budget(attention: Attention, dtype: np.dtype[Any]) -> Float:
+def sink_error(attention: Attention) -> Float:
+    """Return the largest error of the sink's logit, [B, K, G, S]: it only goes into exp."""
+    if attention.sink is None:
+        return np.zeros_like(attention.sink_probability)
+    return _exp_error(_top(attention) - np.maximum(attention.sink[:, :, None], -LARGEST_FLOAT32))
+
+
+def _exp_error(below_top: Float) -> Float:
+    """Return the relative error of exp(-below_top): its argument is rounded twice, then itself."""
+    return 2 * A * below_top + EXP * A
+
+
+def output_budget(
+    attention: Attention, dtype: np.dtype[Any], past_key_error: Float | None = None
+) -> Float:
     """Return the unit budget of an output, [B, S, K, G, D]."""
     storage = Storage.of(dtype)
     p = attention.probabilities
@@ -125,7 +160,8 @@ def output_budget(attention: Attention, dtype: np.dtype[Any]) -> Float:
 
     weight_error = (storage.unit + (2 * keys + NORMALISE) * A) * p + np.minimum(p, _floor(storage))
     from_sums = (weight_error + FLUSH * visible) @ np.abs(attention.value)[:, :, None]
-    from_logits = _moved_by(attention, logit_error(attention, dtype))
+    logit_errors = logit_error(attention, dtype, past_key_error)
+    from_logits = _moved_by(attention, logit_errors, sink_error(attention))
     from_storing = storage.unit * np.abs(attention.output) + _floor(storage)
     total: Float = from_logits + from_sums + from_storing
     return total.transpose(0, 3, 1, 2, 4)
@@ -139,34 +175,19 @@ def _top(attention: Attention) -> Float:
     return np.where(np.isfinite(top), top, 0.0)
 
 
-def _moved_by(attention: Attention, logit_errors: Float) -> Float:
+def _moved_by(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
     """Return how far errors of the logits can move the output, [B, K, G, S, D].
 
     With logits off by at most e_j the output moves by at most
     sum_j p_j (exp(e_j) - 1) |v_j - o| / sum_j p_j exp(-e_j), and never out of the range of the
-    values attended to. A sink is a key whose value is 0.
+    values attended to. A sink is one more key, whose value is 0.
     """
-    top = _top(attention)[..., None]
-    weights = np.exp(attention.logits - top)
-    sink_error = np.zeros_like(top)
-    sink_weight = np.zeros_like(top)
-    if attention.sink is not None:
-        below_top = top - attention.sink[:, :, None, None]
-        sink_weight = np.exp(-below_top)
-        sink_error = np.where(np.isfinite(below_top), 2 * A * np.abs(below_top), 0.0) + EXP * A
-    total = weights.sum(axis=-1, keepdims=True) + sink_weight
-    total = np.where(total == 0.0, 1.0, total)
-
-    def grown(weight: Float, log_weight: Float, error: Float) -> Float:
-        # In logarithms: a large error of a logit that is far below the top is no error at all.
-        return np.exp(np.minimum(log_weight + error, 60.0)) - weight
-
-    least = (weights * np.exp(-logit_errors)).sum(axis=-1, keepdims=True)
-    least = np.maximum(least + sink_weight * np.exp(-sink_error), 1e-30)
-    gain = grown(weights, attention.logits - top, logit_errors) / least
-    with np.errstate(divide="ignore"):
-        sink_gain = grown(sink_weight, np.log(sink_weight), sink_error) / least
-    return _weighted_distances(attention, gain, sink_gain)
+    p, sink = attention.probabilities, attention.sink_probability
+    least = (p * np.exp(-logit_errors)).sum(axis=-1) + sink * np.exp(-sink_errors)
+    least = np.maximum(least, 1e-30)  # beyond that, the range of the values is the bound
+    gain = p * np.expm1(np.minimum(logit_errors, 60.0)) / least[..., None]
+    sink_gain = sink * np.expm1(np.minimum(sink_errors, 60.0)) / least
+    return _weighted_distances(attention, gain, sink_gain[..., None])
 
 
 def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> Float:

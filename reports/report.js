@@ -6,7 +6,7 @@ document.documentElement.classList.add("js");
 document.addEventListener("DOMContentLoaded", () => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const { columns, cases, pool } = JSON.parse($("#details").textContent);
+  const { columns, cases, pool, error_fields } = JSON.parse($("#details").textContent);
   const panel = $("#panel");
 
   // ── Building elements ─────────────────────────────────────────────────────────────────────────
@@ -16,7 +16,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const [tag, ...classes] = kind.split(".");
     const element = document.createElement(tag);
     element.className = classes.filter(Boolean).join(" ");
-    element.append(...children.flat().filter((child) => child != null && child !== ""));
+    element.append(...children.flat().filter((child) => child != null && child !== false));
     return element;
   }
 
@@ -48,17 +48,17 @@ document.addEventListener("DOMContentLoaded", () => {
   function number(value, digits = 4) {
     if (value == null) return "";
     if (typeof value === "string") return value; // nan, inf, -inf
-    if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
-    return String(Number(value.toPrecision(digits)));
+    const short = Number(value.toPrecision(digits));
+    const size = Math.abs(short);
+    return size && (size < 1e-4 || size >= 1e7) ? short.toExponential() : String(short);
   }
 
   function share(value) {
     if (value == null) return "";
-    const text = typeof value === "string" ? value : value >= 10 ? number(value, 3) : number(value, 2);
-    return make(`span${within(value) ? "" : ".over"}`, `${text} ×`);
+    return make(within(value) ? "span" : "span.over", `${number(value, value < 10 ? 2 : 3)} ×`);
   }
 
-  const within = (value) => typeof value === "number" && value <= 1;
+  const within = (value) => value == null || (typeof value === "number" && value <= 1);
 
   /** A table of one or more parts: heads and rows in turn. */
   function table(...parts) {
@@ -149,46 +149,62 @@ document.addEventListener("DOMContentLoaded", () => {
     ];
   }
 
+  /** As many digits as tell two numbers apart, seven at least. */
+  function apart(value, other) {
+    let digits = 7;
+    while (digits < 17 && value !== other && number(value, digits) === number(other, digits)) digits++;
+    return number(value, digits);
+  }
+
   function numbers(result) {
-    const errors = pool[result.errors] ?? [];
+    const errors = (pool[result.errors] ?? []).map((values) =>
+      Object.fromEntries(values.map((value, i) => [error_fields[i], value])),
+    );
     if (!errors.length) return null;
+    const size = ({ share }) => (typeof share === "string" ? Infinity : (share ?? -1));
+    errors.sort((one, other) => size(other) - size(one) || 0);
+    const over = errors.filter((error) => !within(error.share)).length;
+    const first = errors.slice(0, Math.max(over, 3));
+    const rest = errors.slice(first.length);
     const loop = errors.some((error) => error.step);
-    const heads = [
-      "output",
-      explained("worst at", "index of the element that uses most of its budget"),
-      "got",
-      "want",
-      explained("error", "the largest, absolute and relative"),
+    const line = (...texts) => make("div", texts);
+    const quiet = (text) => make("div.gone", text);
+    const heads = () => [
+      explained("worst element", "the one that uses most of its error budget"),
+      explained("got, wanted", "the runtime's value and the oracle's"),
+      explained("off by, allowed", "the largest error, and the budget of the worst element"),
       explained("of budget", "error divided by the error allowed there; above 1 is wrong"),
       explained("needed", "the smallest tolerance constant that would have passed"),
     ];
+    const row = (error) => {
+      const off = num([line(number(error.absolute)), quiet(number(error.budget))]);
+      if (error.relative != null) off.title = `${number(error.relative)} relative`;
+      return [
+        num([
+          line(error.output, loop && ` of call ${error.step}`),
+          error.index && quiet(`[${error.index.join(", ")}]`),
+        ]),
+        num([line(apart(error.got, error.want)), line(apart(error.want, error.got))]),
+        off,
+        num(share(error.share)),
+        num(number(error.needed)),
+      ];
+    };
+    const sum = (field) => errors.reduce((all, error) => all + (error[field] ?? 0), 0);
     return [
       make("h3", "Numbers"),
-      table(
-        heads,
-        errors.map((error) => [
-          num([error.output, loop && make("span.gone", ` step ${error.step}`)]),
-          num(error.index ? `[${error.index.join(", ")}]` : ""),
-          num(number(error.got, 7)),
-          num(number(error.want, 7)),
-          num([
-            number(error.absolute),
-            error.relative != null && make("span.gone", ` (${number(error.relative, 2)} rel.)`),
-          ]),
-          num(share(error.share)),
-          num(number(error.needed)),
-        ]),
-      ),
+      table(heads(), first.map(row)),
+      rest.length > 0 &&
+        make(
+          "details",
+          make("summary", `${rest.length} more, all within their budget`),
+          table(heads(), rest.map(row)),
+        ),
       make(
         "p.why",
-        errors
-          .filter((error) => error.compared != null)
-          .map((error) => {
-            const undefinedOnes = error.undefined ? `, ${error.undefined} undefined` : "";
-            const step = loop ? ` step ${error.step}` : "";
-            return `${error.output}${step}: ${error.compared} elements compared${undefinedOnes}`;
-          })
-          .join("; "),
+        `${sum("compared")} elements compared`,
+        sum("undefined") > 0 && `, ${sum("undefined")} left alone because the operator defines no value`,
+        ".",
       ),
     ];
   }
@@ -198,19 +214,32 @@ document.addEventListener("DOMContentLoaded", () => {
     const shape = (port) => (port.shape ? (port.shape.length ? port.shape.join(" × ") : "scalar") : "");
     const row = (port) =>
       port.state === "connected"
-        ? [num(port.name), num(shape(port)), num(port.dtype), make("td", make("bdi", port.values ?? ""))]
+        ? [num(port.name), num(shape(port)), num(port.dtype), make("bdi", port.values ?? "")]
         : [
             num(make("s", port.name)),
             num(make("s", shape(port))),
             num(make("s", port.dtype ?? "")),
-            make("td.gone", port.state === "omitted" ? "omitted: an empty name" : "left off at the end"),
+            make("td.gone", "omitted: an empty name"),
           ];
+    const rows = (numbers) => {
+      const ports = numbers.map((number) => pool[number]);
+      const left = ports.filter((port) => port.state === "trailing");
+      const end = make(
+        "td.gone",
+        "left off at the end: ",
+        left.flatMap((port, i) => [i ? ", " : "", make("s.id", port.name)]),
+      );
+      end.colSpan = 4;
+      return [
+        ...ports.filter((port) => port.state !== "trailing").map(row),
+        ...(left.length ? [[end]] : []),
+      ];
+    };
     const attributes = Object.entries(about.attributes);
-    const inputs = about.inputs.map((port) => row(pool[port]));
-    const outputs = about.outputs.map((port) => row(pool[port]));
+    const [inputs, outputs] = [rows(about.inputs), rows(about.outputs)];
     return [
       make("h3", about.steps > 1 ? `The first of ${about.steps} calls in a loop` : "The call"),
-      table(["input", "shape", "dtype", "values"], inputs, ["output"], outputs),
+      table(["input", "shape", "dtype", "values"], inputs, ["output", "", "", ""], outputs),
       attributes.length > 0 &&
         make(
           "div.attributes",

@@ -563,6 +563,15 @@ def test_an_unreadable_bundle_ends_it_with_1(start: Start, tmp_path: Path, text:
     assert text.lower() in last.lower()
 
 
+def test_outputs_that_cannot_be_written_end_it_with_1(start: Start, tmp_path: Path) -> None:
+    [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(2, np.float32)})
+    runner = start()
+    request = {"id": 1, "cmd": "run", "bundle": str(tmp_path), "out": str(tmp_path / "gone")}
+    assert runner.tell({**request, "repeat": 2, "steps": [step(files)]}) == b""
+    assert runner.end() == 1
+    assert "No such file" in runner.stderr()
+
+
 @pytest.mark.parametrize("request_", [{"id": 1, "cmd": "dance"}, {"cmd": "describe"}], ids=str)
 def test_a_request_it_does_not_know_ends_it_with_1(start: Start, request_: Message) -> None:
     runner = start()

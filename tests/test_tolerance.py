@@ -24,6 +24,14 @@ from conformance.tolerance import CONSTANTS, budgets, shares
 FLOATS = [np.float32, np.float16, ml_dtypes.bfloat16]
 
 
+def defined_shares(
+    got: np.ndarray, reference: Reference, unit: np.ndarray, target_class: Any
+) -> np.ndarray:
+    """Return the shares of the defined elements, as the judge takes them."""
+    masked = np.where(reference.defined, unit, np.nan)
+    return shares(got.astype(float), reference.value, masked, target_class)
+
+
 def worst_shares(
     got: Arrays, references: dict[str, Reference], target_class: Any = "cpu"
 ) -> dict[str, float]:
@@ -31,9 +39,7 @@ def worst_shares(
     units = budgets(references)
     return {
         name: float(
-            shares(array.astype(float), references[name], units[name], target_class).max(
-                initial=0.0
-            )
+            defined_shares(array, references[name], units[name], target_class).max(initial=0.0)
         )
         for name, array in got.items()
     }
@@ -205,6 +211,19 @@ def test_flushing_float32_subnormals_is_right() -> None:
     assert worst_shares(flushed, references)["output"] <= 0.5
 
 
+def test_an_exp_that_never_quite_gets_to_zero_is_right() -> None:
+    """A fast exp stops near the smallest normal number: it counts where all else is exactly 0."""
+    inputs, attributes = prompt(np.float32, length=1, past=99, heads=(1, 1), head_size=8)
+    inputs["query"][...] = 0.0
+    inputs["past_value"][...], inputs["value"][...] = 1.0, 0.0
+    inputs["attention_bias"] = np.full((1, 1, 1, 100), -1000.0, np.float32)
+    inputs["attention_bias"][..., -1] = 0.0
+    references = reference(inputs, attributes, ["output"])
+    assert not references["output"].value.any()
+    got = {"output": np.full((1, 1, 8), 99 * 2.0**-126, np.float32)}
+    assert worst_shares(got, references)["output"] <= 0.5
+
+
 # --- faults: a kernel that is right but for one thing ---
 
 
@@ -305,12 +324,99 @@ def test_one_wrong_element_of_many_is_found() -> None:
     output = references["output"]
     got = output.value.astype(np.float32)
     got[0, 40, 77] += 6 * np.float32(budgets(references)["output"][0, 40, 77])
-    share = shares(got.astype(float), output, budgets(references)["output"], "cpu")
+    share = defined_shares(got, output, budgets(references)["output"], "cpu")
     assert share[0, 40, 77] > 2
     assert np.delete(share.ravel(), 40 * 128 + 77).max() <= 0.5
 
 
 # --- the parts of a budget ---
+
+A = 2.0**-24
+
+
+def budget_by_hand(
+    reference_: Reference, unit: float, floor: float, cap: float, sink: float | None
+) -> np.ndarray:
+    """Return docs/tolerance.md for one head and its last query, sum by sum; [D]."""
+    attention = reference_.attention
+    assert attention is not None
+    q, mq = attention.query[0, 0, 0, -1], attention.query_magnitude[0, 0, 0, -1]
+    keys, mks, values = attention.key[0, 0], attention.key_magnitude[0, 0], attention.value[0, 0]
+    logits, p = attention.logits[0, 0, 0, -1], attention.probabilities[0, 0, 0, -1]
+    d, n, c = len(q), len(keys), attention.scale
+    top = max([*logits] if sink is None else [*logits, sink])
+
+    def exp_error(logit: float) -> float:
+        return 2 * A * (top - logit) + 4 * A
+
+    errors = []
+    for j in range(n):
+        of_query = [
+            unit * max(abs(q[e]), mq[e]) + 2 * A * mq[e] + floor * max(1, 1 / c) for e in range(d)
+        ]
+        of_key = [(unit + 2 * A) * m + floor if m else 0.0 for m in mks[j]]
+        error = sum(c * of_query[e] * abs(keys[j][e]) for e in range(d))
+        error += sum(c * (abs(q[e]) + of_query[e]) * of_key[e] for e in range(d))
+        error += c * d * A * sum(abs(q[e] * keys[j][e]) for e in range(d))
+        score = abs(c * (q @ keys[j]))
+        error += 3 * A * score
+        if cap:
+            error = cap * np.tanh(score / cap) - cap * np.tanh((score - error) / cap)
+            error += 9 * A * cap * np.tanh(score / cap)
+        errors.append(error + A * abs(logits[j]) + exp_error(logits[j]))
+
+    sink_share = 0.0 if sink is None else 1 - p.sum()
+    sink_error = 0.0 if sink is None else exp_error(sink)
+    least = sum(p[j] * np.exp(-errors[j]) for j in range(n)) + sink_share * np.exp(-sink_error)
+    budget = []
+    for e in range(d):
+        o = attention.output[0, 0, 0, -1, e]
+        moved = sum(p[j] * np.expm1(errors[j]) * abs(values[j][e] - o) for j in range(n))
+        moved += sink_share * np.expm1(sink_error) * abs(o)
+        summed = sum(
+            ((unit + (2 * n + 4) * A) * p[j] + min(p[j], floor) + 2.0**-126) * abs(values[j][e])
+            for j in range(n)
+        )
+        budget.append(moved / least + summed + unit * abs(o) + floor)
+    return np.array(budget)
+
+
+@pytest.mark.parametrize("sink", [None, 2.0, -30.0], ids=["no sink", "sink", "tiny sink"])
+@pytest.mark.parametrize("cap", [0.0, 3.0])
+@pytest.mark.parametrize(
+    ("dtype", "unit", "floor"),
+    [
+        (np.float32, 2.0**-24, 2.0**-126),
+        (np.float16, 2.0**-11, 2.0**-25),
+        (ml_dtypes.bfloat16, 2.0**-8, 2.0**-126),
+    ],
+)
+def test_the_budget_is_the_one_of_the_documentation(
+    dtype: Any, unit: float, floor: float, cap: float, sink: float | None
+) -> None:
+    inputs, attributes = prompt(
+        dtype, length=2, past=5, heads=(1, 1), head_size=8, scale=0.4, softcap=cap, do_rotary=1
+    )
+    inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(7, 2, dtype)  # half of the head
+    inputs["attention_bias"] = RandomState(9).randn(1, 1, 2, 7).astype(dtype)
+    inputs["attention_bias"][..., 3] = -13.0  # of tiny probability
+    if sink is not None:
+        inputs["head_sink"] = np.array([sink], dtype)
+    output = reference(inputs, attributes, ["output"])["output"]
+    expected = budget_by_hand(output, unit, floor, cap, sink)
+    np.testing.assert_allclose(budgets({"output": output})["output"][0, -1], expected, rtol=1e-6)
+
+
+def test_a_tiny_probability_may_be_lost_in_storage() -> None:
+    """exp(-18) is below every float16: the key may drop out, however large its value."""
+    inputs, attributes = prompt(np.float16, length=1, past=1, heads=(1, 1), head_size=8)
+    inputs["past_value"][...], inputs["value"][...] = 60000.0, 0.0
+    inputs["attention_bias"] = np.array([-18.0, 0.0], np.float16).reshape(1, 1, 1, 2)
+    inputs["query"][...] = 0.0
+    references = reference(inputs, attributes, ["output"])
+    exact = references["output"].value
+    assert exact.min() > 9e-4
+    assert worst_shares({"output": np.zeros_like(exact)}, references)["output"] <= 0.5
 
 
 def test_copies_must_be_exact() -> None:
@@ -322,7 +428,7 @@ def test_copies_must_be_exact() -> None:
     assert not units["present_value"].any()
     got = references["present_value"].value.copy()
     got[0, 0, 0, 0] = np.nextafter(np.float32(got[0, 0, 0, 0]), np.float32(9))
-    share = shares(got, references["present_value"], units["present_value"], "cpu")
+    share = defined_shares(got, references["present_value"], units["present_value"], "cpu")
     assert np.isinf(share[0, 0, 0, 0])
     assert np.count_nonzero(share) == 1
 
@@ -393,8 +499,12 @@ def test_a_bias_that_swallows_every_score_leaves_only_the_range_of_the_values() 
     without_bias = {k: v for k, v in inputs.items() if k != "attention_bias"}
     exact = reference(without_bias, attributes, ["output"])["output"].value
     assert worst_shares({"output": exact.astype(np.float32)}, references)["output"] <= 0.5
-    outside = np.full(exact.shape, 50.0, np.float32)
-    assert worst_shares({"output": outside}, references)["output"] > 2
+    unit = budgets(references)["output"]
+    share = defined_shares(np.full(exact.shape, 50.0), references["output"], unit, "cpu")
+    assert (share[:, 1:] > 2).all()
+    with_sink = {**inputs, "head_sink": np.full(4, lowest)}
+    references = reference(with_sink, attributes, ["output"])
+    assert worst_shares({"output": np.zeros_like(exact)}, references)["output"] <= 0.5
 
 
 def test_a_bias_that_hides_some_keys_costs_nothing() -> None:
@@ -412,5 +522,25 @@ def test_the_constant_of_the_class_divides_the_share() -> None:
     unit = budgets(references)["output"]
     got = references["output"].value + unit
     for target_class, constant in CONSTANTS.items():
-        share = shares(got, references["output"], unit, target_class)
+        share = defined_shares(got, references["output"], unit, target_class)
         np.testing.assert_allclose(share, 1 / constant, rtol=1e-6)
+
+
+def test_in_a_loop_the_runtime_may_have_rounded_the_past_itself() -> None:
+    """The error of the present before goes into the budget of what is made from it."""
+    inputs, attributes = prompt(np.float16, length=1, past=9, do_rotary=1)
+    inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(10, 16, np.float16)
+    error = np.full(inputs["past_key"].shape, 2.0**-10)
+    error[:, :, 5:] = 0.0
+    references = reference(inputs, attributes, ["output", "present_key", "present_value"])
+    plain, carried = budgets(references), budgets(references, error)
+    np.testing.assert_array_equal(carried["present_key"][:, :, :9], error)
+    np.testing.assert_array_equal(carried["present_key"][:, :, 9:], plain["present_key"][:, :, 9:])
+    np.testing.assert_array_equal(carried["present_value"], plain["present_value"])
+    assert (carried["output"] > plain["output"]).all()
+    moved = {**inputs, "past_key": inputs["past_key"].astype(float)}
+    moved["past_key"] = moved["past_key"] + error * np.sign(RandomState(1).rand(*error.shape) - 0.5)
+    moved = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in moved.items()}
+    got = reference(moved, attributes, ["output"])["output"].value
+    share = np.abs(got - references["output"].value) / carried["output"]
+    assert 0.01 < share.max() < 1.0

@@ -305,7 +305,7 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
         raise OracleError(f"Input query must be [B, S, hidden_size], not {query.shape}.")
     if ("key" in inputs) != ("value" in inputs):
         raise OracleError("Inputs key and value must be both connected or both omitted.")
-    packed = "key" not in inputs
+    packed = "key" not in inputs and not _borrows_by_omission(inputs, num_heads)
     heads = num_heads + 2 * kv_num_heads if packed else num_heads
     batch_size, sequence_length, width = query.shape
     if width == 0 or width % heads:
@@ -318,7 +318,8 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
             split, [num_heads, num_heads + kv_num_heads], axis=2
         )
         return packed_query, packed_key, packed_value
-    key, value = inputs["key"], inputs["value"]
+    nothing = np.zeros((batch_size, 0, kv_num_heads * head_size))
+    key, value = inputs.get("key", nothing), inputs.get("value", nothing)
     for name, array in (("key", key), ("value", value)):
         if array.ndim != 3 or array.shape[::2] != (batch_size, kv_num_heads * head_size):
             raise OracleError(
@@ -329,6 +330,19 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
         raise OracleError(f"Inputs key {key.shape} and value {value.shape} differ in length.")
     shape = (batch_size, key.shape[1], kv_num_heads, head_size)
     return split, _exact(key).reshape(shape), _exact(value).reshape(shape)
+
+
+def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
+    """Return whether key and value are omitted to borrow the past (onnxruntime#28318).
+
+    The operator reads omitted key and value as packed QKV. Only where that cannot be, because by
+    the past's head_size query holds no more than the query, is this other reading taken, which was
+    asked for and never promised; it means what key and value of length zero mean.
+    """
+    past = inputs.get("past_key")
+    if "key" in inputs or past is None or past.ndim != 4:
+        return False
+    return bool(inputs["query"].shape[-1] == num_heads * past.shape[3])
 
 
 def _past(inputs: Inputs, sizes: tuple[int, int, int]) -> tuple[Float, Float]:

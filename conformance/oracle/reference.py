@@ -50,8 +50,7 @@ def reference(
         NotComputed: the call uses a feature that the oracle does not compute yet.
     """
     call = read_call(inputs, attributes, outputs)
-    new_tokens = np.minimum(call.lengths, call.sequence_length)
-    query = turn(call.query, query_positions(call), new_tokens, call)
+    query = turn(call.query, query_positions(call), call.lengths, call)
     key = turn(call.key, key_positions(call), call.lengths - call.past_lengths, call)
     cache = build_cache(call, key)
     attention = attend(call, query, cache)

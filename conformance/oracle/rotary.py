@@ -62,8 +62,8 @@ def turn(heads: Float, positions: Int, tokens: Int, call: Call) -> Turned:
     Args:
         heads: the heads before the turn.
         positions: the row of the caches for each token.
-        tokens: [B], how many leading tokens of each sequence exist; the rest is padding, whose
-            positions may lie outside the caches.
+        tokens: [B], how many leading tokens of each sequence exist (more than there are: all);
+            the rest is padding, whose positions may lie outside the caches.
         call: the call, for its caches and pattern.
 
     Raises:

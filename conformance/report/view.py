@@ -16,6 +16,7 @@ from conformance.report.text import clean, deep_clean
 from conformance.results import (
     VERDICTS,
     CaseRecord,
+    Error,
     Joined,
     ResultRecord,
     Run,
@@ -159,8 +160,9 @@ class Page:
 def page(joined: Joined) -> tuple[Page, dict[str, Any]]:
     """What the page shows at once, and the details behind its cells, as JSON.
 
-    The details are ``{"columns": […], "cases": […], "pool": […]}``: a case has its results in the
-    order of the columns, and whatever many of them share stands once, in the pool.
+    The details are ``{"columns": […], "cases": […], "pool": […], "error_fields": […]}``: a case has
+    its results in the order of the columns, and whatever many of them share stands once, in the
+    pool.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
@@ -367,6 +369,20 @@ class _Pool:
 # What cases and results have in common with many others.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract")
 _POOLED_RESULT = ("message", "reason", "stderr", "expectation", "placement", "errors")
+ERROR_FIELDS = (
+    "output",
+    "step",
+    "index",
+    "got",
+    "want",
+    "absolute",
+    "relative",
+    "budget",
+    "share",
+    "needed",
+    "compared",
+    "undefined",
+)
 
 
 def _details(
@@ -383,6 +399,7 @@ def _details(
             for id, case in cases.items()
         ],
         "pool": pool.values,
+        "error_fields": ERROR_FIELDS,
     }
 
 
@@ -395,20 +412,45 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
         details[field] = pool.add(details[field])
     call = details["call"]
     for side in ("inputs", "outputs"):
-        call[side] = [pool.add(_told(value)) for value in call[side]]
+        call[side] = [
+            pool.add({field: said for field, said in port.items() if said is not None})
+            for port in call[side]
+        ]
     details["call"] = pool.add(call)
     return details  # type: ignore[no-any-return]
 
 
 def _result_details(result: ResultRecord, pool: _Pool) -> dict[str, Any]:
-    wanted: Any = _told(result.model_dump(mode="json", exclude={"kind", "case", "target"}))
+    wanted = _told(result.model_dump(mode="json", exclude={"kind", "case", "target", "errors"}))
     details: Any = deep_clean(wanted)
+    if result.errors:
+        details["errors"] = [_error_details(error) for error in result.errors]
+    for field in ("share", "ms"):
+        if field in details:
+            details[field] = _short(details[field])
     for field in _POOLED_RESULT:
         if field in details:
             details[field] = pool.add(details[field])
     return details  # type: ignore[no-any-return]
 
 
+def _error_details(error: Error) -> list[Any]:
+    """The values of `ERROR_FIELDS`: many passes have many of them, so their names stand once."""
+    fields: Any = deep_clean(error.model_dump(mode="json", include=set(ERROR_FIELDS)))
+    digits = {"got": 17, "want": 17}
+    return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
+
+
+def _short(value: Any, digits: int = 4) -> Any:
+    """A JSON value whose numbers have no more than so many digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {name: _short(number, digits) for name, number in value.items()}
+    return value
+
+
 def _told(value: Mapping[str, Any]) -> dict[str, Any]:
     """``value`` without the fields that say nothing."""
-    return {k: v for k, v in value.items() if v is not None and v not in ("", [], {})}
+    silent = {"unexpected", "vague"}
+    return {k: v for k, v in value.items() if v or (v is not None and v == 0 and k not in silent)}

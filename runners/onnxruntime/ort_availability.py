@@ -50,7 +50,7 @@ def load(provider: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name == "onnxruntime":
             reason = f"onnxruntime is not installed in {sys.executable}."
-            raise Unavailable(reason, pip_install(wheel)) from error
+            raise Unavailable(reason, pip("install", wheel)) from error
         raise broken(error, wheel) from error
     except Exception as error:  # a broken wheel fails in any way it likes
         raise broken(error, wheel) from error
@@ -62,19 +62,19 @@ def load(provider: str) -> Any:
     if is_too_old(version):
         oldest = ".".join(map(str, OLDEST))
         reason = f"onnxruntime {version} is too old: this runner needs {oldest} or later."
-        raise Unavailable(reason, pip_install(f"{wheel}>={oldest}"))
+        raise Unavailable(reason, pip("install", f"{wheel}>={oldest}"))
     if provider == PROVIDERS["cuda"]:
         check_cuda(onnxruntime)
     elif provider not in onnxruntime.get_available_providers():
         reason = f"{package(onnxruntime)} {version} was built without {provider}."
-        raise Unavailable(reason, pip_install(wheel))
+        raise Unavailable(reason, pip("install", wheel))
     return onnxruntime
 
 
 def broken(error: Exception, wheel: str) -> Unavailable:
     """onnxruntime is there, and importing it fails."""
     reason = f"importing onnxruntime failed in {sys.executable}: {first_line(error)}"
-    return Unavailable(reason, pip_install(f"--force-reinstall {wheel}"))
+    return Unavailable(reason, pip("install", "--force-reinstall", wheel))
 
 
 def is_too_old(version: str) -> bool:
@@ -88,13 +88,13 @@ def package(onnxruntime: Any) -> str:
     return str(getattr(onnxruntime, "package_name", None) or "onnxruntime")
 
 
-def pip_install(what: str) -> str:
-    """The command that installs ``what`` into this very interpreter."""
+def pip(*words: str) -> str:
+    """The command that lets pip, or uv where it made the environment, work on this interpreter."""
     python = shlex.quote(sys.executable)
-    words = " ".join(shlex.quote(word) for word in what.split())
-    if importlib.util.find_spec("pip") is None:  # an environment made by uv
-        return f"uv pip install --python {python} {words}"
-    return f"{python} -m pip install {words}"
+    command = shlex.join(words)
+    if importlib.util.find_spec("pip") is None:
+        return f"uv pip {command} --python {python}"
+    return f"{python} -m pip {command}"
 
 
 def first_line(error: BaseException) -> str:
@@ -116,13 +116,12 @@ def check_cuda(onnxruntime: Any) -> None:
             f"the installed wheel {name} {onnxruntime.__version__} was built without {provider}."
         )
         # Both wheels fill the same folder, so the old one has to go first.
-        uninstall = pip_install("").replace("pip install", "pip uninstall").rstrip()
-        yes = "" if uninstall.startswith("uv ") else " -y"
-        raise Unavailable(reason, f"{uninstall}{yes} {name} && {pip_install(wheel)}")
+        fix = f"{pip('uninstall', '-y', name)} && {pip('install', wheel)}"
+        raise Unavailable(reason, fix)
     preload = getattr(onnxruntime, "preload_dlls", None)
-    if preload is not None:
-        preload()  # libraries that pip put into site-packages, where the loader does not look
     try:
+        if preload is not None:
+            preload()  # libraries that pip put into site-packages, where the loader does not look
         run_probe(onnxruntime, provider)
     except Exception as error:  # whatever it is, the cause has to be found and told
         raise why_no_cuda(onnxruntime, error) from error
@@ -169,7 +168,7 @@ def why_no_cuda(onnxruntime: Any, error: Exception) -> Unavailable:
             if not str(failure).startswith("libcuda.so"):  # that one is the driver's
                 name, version = package(onnxruntime), onnxruntime.__version__
                 reason = f"{name} {version} cannot load CUDA's libraries: {first_line(failure)}"
-                return Unavailable(reason, pip_install(f"{name}[cuda,cudnn]=={version}"))
+                return Unavailable(reason, pip("install", f"{name}[cuda,cudnn]=={version}"))
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as failure:

@@ -1,0 +1,144 @@
+"""What the suite costs over the bare runtime, all measured in one go on one machine.
+
+    python benchmarks/overhead.py [--repeat 3] [--markdown]
+
+The floor is a bare Python loop that, for each of the same bundles, creates the session and runs it
+twice, one thread, inputs already in memory. Every figure is milliseconds a case, the least of the
+repeats; `ratio` is to the floor of the same run, since machines are noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from conformance.bundle import Bundle, bundle_for
+from conformance.load import load
+from conformance.paths import data_path
+
+
+class Row(NamedTuple):
+    """A line of the table: milliseconds a case, and seconds of what that leaves out."""
+
+    what: str
+    ms: float
+    apart: str
+
+
+def inputs_of(bundle: Bundle) -> list[dict[str, np.ndarray]]:
+    """The inputs of each call, as arrays."""
+    steps = []
+    for number, _ in enumerate(bundle.steps):
+        tensors = [
+            onnx.load_tensor(file)
+            for file in (bundle.path / f"test_data_set_{number}").glob("input_*.pb")
+        ]
+        steps.append({tensor.name: numpy_helper.to_array(tensor) for tensor in tensors})
+    return steps
+
+
+def floor(bundles: Sequence[Bundle]) -> float:
+    """Seconds of a bare loop over ``bundles``; those that the runtime refuses cost what they cost."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    prepared = [(str(bundle.path / "model.onnx"), inputs_of(bundle)) for bundle in bundles]
+    start = time.perf_counter()
+    for model, steps in prepared:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+            for _ in range(2):
+                for inputs in steps:
+                    session.run(None, inputs)
+        except Exception:  # a refusal is a result; the suite runs these cases too
+            continue
+    return time.perf_counter() - start
+
+
+def command(*arguments: str, cache: str | None = None) -> float:
+    """Seconds of ``python -m …``."""
+    environment = {**os.environ, **({"GQA_CACHE": cache} if cache else {})}
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", *arguments],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return time.perf_counter() - start
+
+
+def gqa(folder: Path, jobs: int = 1, cache: str | None = None) -> tuple[float, float]:
+    """Seconds of ``gqa run`` from its header to its footer, and of all the rest of it."""
+    results = folder / "results.jsonl"
+    whole = command(
+        "conformance", "run", "--jobs", str(jobs), "--results", str(results), cache=cache
+    )
+    footer: dict[str, Any] = json.loads(results.read_text().splitlines()[-1])
+    return footer["seconds"], whole - footer["seconds"]
+
+
+def measure(repeat: int) -> tuple[int, list[Row]]:
+    """The number of cases and the table's rows."""
+    cases = load([data_path("cases")])
+    bundles = [bundle_for(case.call) for case in cases]
+    best: dict[str, tuple[float, str]] = {}
+
+    def note(what: str, seconds: float, apart: str) -> None:
+        ms = seconds / len(cases) * 1000
+        if what not in best or ms < best[what][0]:
+            best[what] = (ms, apart)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for _ in range(repeat):
+            note("floor: session and two runs, nothing else", floor(bundles), "")
+            for jobs in (1, 2):
+                seconds, rest = gqa(folder, jobs)
+                note(f"`gqa run --jobs {jobs}`, warm", seconds, f"{rest:.2f} s start and end")
+            collect = command("pytest", "--ep", "cpu", "-q", "--collect-only")
+            seconds = command("pytest", "--ep", "cpu", "-q", "-p", "no:cacheprovider")
+            note("`pytest --ep cpu`, warm", seconds - collect, f"{collect:.2f} s start, collection")
+        seconds, rest = gqa(folder, cache=str(folder / "cold"))
+        note("`gqa run --jobs 1`, cold", seconds, f"{rest:.2f} s start and end")
+    return len(cases), [Row(what, *row) for what, row in best.items()]
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    count, rows = measure(options.repeat)
+    base = rows[0].ms
+    print(f"{count} cases, least of {options.repeat}, {os.cpu_count()} cores\n")
+    if options.markdown:
+        print("| what | ms a case | ratio | left out |\n| --- | ---: | ---: | --- |")
+    for row in rows:
+        cells = (row.what, f"{row.ms:.2f}", f"{row.ms / base:.2f}", row.apart)
+        if options.markdown:
+            print("| " + " | ".join(cells) + " |")
+        else:
+            print(f"{cells[0]:<44} {cells[1]:>8} ms  {cells[2]:>6}×  {cells[3]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,609 @@
+"""The results file: written line by line, read back whole or broken, and joined."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from synthetic_runs import case, error, expected, header, realistic, result, small, target, write
+
+from conformance.paths import data_path
+from conformance.results import (
+    VERDICTS,
+    CallInput,
+    CallRecord,
+    Header,
+    Infrastructure,
+    ResultRecord,
+    ResultsError,
+    Writer,
+    join,
+    read,
+    results_schema,
+    worst,
+)
+
+PROBLEM = Infrastructure(target="cpu@1.31.1", message="The runner would not start.", fix="pip …")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.jsonl"
+
+
+def lines(path: Path) -> list[Any]:
+    """Each line, read as strict JSON."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    text = path.read_bytes().split(b"\n")
+    assert text.pop() == b""
+    return [json.loads(line, parse_constant=refuse) for line in text]
+
+
+def edit(path: Path, number: int, **fields: Any) -> None:
+    """Change fields of one line."""
+    records = lines(path)
+    records[number] |= fields
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+# ── Verdicts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_verdicts_are_ordered_worst_first() -> None:
+    assert VERDICTS == (
+        "crash",
+        "timeout",
+        "wrong",
+        "accepted",
+        "fallback",
+        "unsupported",
+        "pass",
+        "skip",
+    )
+    assert worst(["pass", "wrong", "skip", "unsupported"]) == "wrong"
+    assert worst(iter(["skip", "pass"])) == "pass"
+
+
+# ── Writing and reading back ────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_written_is_read_back(path: Path) -> None:
+    cases = [case(), case("decode/one_token")]
+    results = [
+        result(),
+        result("decode/one_token", verdict="wrong", expectation=expected()),
+        result("decode/one_token", "webgpu@1.27.0", verdict="crash"),
+        result(target="webgpu@1.27.0", verdict="unsupported", vague=True),
+    ]
+    run = read(write(path, cases, results, problems=[PROBLEM]))
+    assert run.header == header([target(), target("webgpu@1.27.0")], 2, 4)
+    assert list(run.cases.values()) == cases
+    assert run.results == tuple(results)
+    assert run.infrastructure == (PROBLEM,)
+    assert run.footer is not None
+    assert run.footer.complete
+    assert run.footer.counts == {
+        "cpu@1.31.1": {"wrong": 1, "pass": 1},
+        "webgpu@1.27.0": {"crash": 1, "unsupported": 1},
+    }
+    assert (run.footer.unexpected, run.footer.infrastructure) == (2, 1)
+    assert run.footer.end > run.header.start
+    assert run.footer.seconds >= 0
+    assert run.problems == ()
+
+
+def test_kinds_stand_in_the_order_they_were_written(path: Path) -> None:
+    write(path, [case()], [result()], problems=[PROBLEM])
+    kinds = [line["kind"] for line in lines(path)]
+    assert kinds == ["header", "case", "result", "infrastructure", "footer"]
+
+
+def test_numbers_that_json_has_not_are_words(path: Path) -> None:
+    numbers = error(got=math.nan, want=math.inf, absolute=-math.inf, relative=math.nan)
+    call = CallRecord(inputs=(), outputs=(), attributes={"scale": math.inf, "softcap": math.nan})
+    judged = result(verdict="wrong", errors=(numbers,), share=math.inf)
+    run = read(write(path, [case(call=call)], [judged]))
+    _, written_case, written, _ = lines(path)
+    assert [written["errors"][0][k] for k in ("got", "want", "absolute")] == ["nan", "inf", "-inf"]
+    assert written["share"] == "inf"
+    assert written_case["call"]["attributes"] == {"scale": "inf", "softcap": "nan"}
+    assert run.results == (judged,)
+    assert math.isnan(run.results[0].errors[0].got or 0)
+    assert run.results[0].share == math.inf
+
+
+@pytest.mark.parametrize("got", ["NaN", "-Infinity", '"Infinity"', '"1.5"', "[]"])
+def test_other_spellings_of_numbers_are_refused(path: Path, got: str) -> None:
+    small(path, "wrong")
+    text = path.read_text().replace('"got":0.2871', f'"got":{got}')
+    path.write_text(text)
+    with pytest.raises(ResultsError, match=r"run\.jsonl:3: errors\.0\.got: \w"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "</script>",
+        "two\nlines\r\n",
+        "NUL \x00 and ESC \x1b[31m",
+        "line separators \u2028 \u2029 \x85 \x0b \x1e",
+        "bidi \u202e and astral 😀",
+        "x" * 1_000_000,
+    ],
+)
+def test_any_text_stays_as_it_was(path: Path, text: str) -> None:
+    run = small(path, "unsupported", message=text, stderr=text)
+    assert run.results[0].message == text
+    assert run.results[0].stderr == text
+    assert len(lines(path)) == 4
+
+
+def test_bytes_that_were_no_text_are_spelled_out(path: Path) -> None:
+    stderr = b"caf\xe9 \xff".decode(errors="surrogateescape")
+    assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
+
+
+def test_each_line_is_in_the_file_as_soon_as_it_is_written(path: Path) -> None:
+    writer = Writer(path, header([target()], 1, 1))
+    assert [line["kind"] for line in lines(path)] == ["header"]
+    writer.case(case())
+    writer.result(result())
+    assert [line["kind"] for line in lines(path)] == ["header", "case", "result"]
+    writer.finish(True)
+
+
+def test_nothing_is_lost_when_the_process_is_killed(path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from synthetic_runs import *\n"
+        "writer = Writer(sys.argv[1], header([target()], 1, 2))\n"
+        "writer.case(case())\n"
+        "writer.result(result())\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    here = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{here.parent}"}
+    done = subprocess.run([sys.executable, "-c", script, path], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    run = read(path)
+    assert len(run.results) == 1
+    assert run.footer is None
+    assert run.problems == (
+        "It has no footer: the run was cut short.",
+        "1 of 2 results are missing.",
+    )
+
+
+@pytest.mark.parametrize("reason", [None, KeyboardInterrupt])
+def test_leaving_without_finishing_marks_the_file_incomplete(
+    path: Path, reason: type[BaseException] | None
+) -> None:
+    def interrupted() -> None:
+        with Writer(path, header([target()], 1, 2)) as writer:
+            writer.case(case())
+            writer.result(result())
+            if reason:
+                raise reason
+
+    if reason:
+        with pytest.raises(reason):
+            interrupted()
+    else:
+        interrupted()
+    run = read(path)
+    assert run.footer is not None
+    assert not run.footer.complete
+    assert run.footer.counts == {"cpu@1.31.1": {"pass": 1}}
+    assert "The run was stopped before its end." in run.problems
+
+
+def test_a_footer_is_written_once(path: Path) -> None:
+    with Writer(path, header([target()], 0, 0)) as writer:
+        writer.finish(True)
+        writer.finish(False)
+    assert [line["kind"] for line in lines(path)] == ["header", "footer"]
+
+
+def test_an_older_file_is_replaced(path: Path) -> None:
+    path.write_text("something else\n" * 1000)
+    assert small(path).problems == ()
+
+
+def test_records_are_frozen_and_strict() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        result().verdict = "pass"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="extra"):
+        result(flavour="sweet")
+    with pytest.raises(ValueError, match="verdict"):
+        ResultRecord.model_validate(result().model_dump() | {"verdict": "fine"})
+    with pytest.raises(ValueError, match="state"):
+        CallInput.model_validate({"name": "key", "state": "gone"})
+
+
+def test_writing_a_result_is_quick(path: Path) -> None:
+    judged = result(verdict="wrong", expectation=expected())
+    with Writer(path, header([target()], 1, 1)) as writer:
+        took = []
+        for _ in range(5):
+            start = time.process_time()
+            for _ in range(200):
+                writer.result(judged)
+            took.append((time.process_time() - start) / 200)
+    assert min(took) < 50e-6, f"{min(took) * 1e6:.0f} µs a result"
+
+
+# ── Writing fails ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "run.jsonl"
+    with pytest.raises(ResultsError) as caught:
+        Writer(path, header([target()], 0, 0))
+    assert str(caught.value) == f"Cannot write results to {path}: No such file or directory."
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("", "Is a directory"),
+        ("file/below", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("a\0b", "embedded null byte"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, name: str, cause: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResultsError, match=f"^Cannot write results to .*: {cause}\\.$"):
+        Writer(tmp_path / name, header([target()], 0, 0))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_without_write_permission_is_one_sentence(path: Path) -> None:
+    path.touch(0o400)
+    with pytest.raises(ResultsError, match="Permission denied"):
+        Writer(path, header([target()], 0, 0))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_a_full_device_is_one_sentence() -> None:
+    with pytest.raises(ResultsError) as caught:
+        Writer("/dev/full", header([target()], 0, 0))
+    assert str(caught.value) == "Cannot write results to /dev/full: No space left on device."
+
+
+@pytest.fixture
+def small_disk() -> Any:
+    """Files may not grow past 6,000 bytes: the write that would do so goes in by half or fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_disk_that_fills_up_is_said_once_and_leaves_whole_lines(path: Path) -> None:
+    raised = []
+    with Writer(path, header([target()], 1, 20)) as writer:
+        writer.case(case())
+        for _ in range(20):
+            try:
+                writer.result(result())
+            except ResultsError as failure:
+                raised.append(failure)
+        writer.infrastructure(PROBLEM)
+        writer.finish(True)
+    assert [str(failure) for failure in raised] == [
+        f"Cannot write results to {path}: File too large."
+    ]
+    assert writer.failure is raised[0]
+    written = lines(path)
+    assert 2 < len(written) < 20
+    assert "It has no footer: the run was cut short." in read(path).problems
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> None:
+    def interrupted() -> None:
+        with Writer(path, header([target()], 1, 1)) as writer:
+            os.truncate(path, 0)
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+            )
+            raise KeyboardInterrupt
+        assert writer
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+# ── Reading what is broken ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_last_line_broken_off_is_a_problem_and_the_rest_is_read(path: Path) -> None:
+    small(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    run = read(path)
+    assert len(run.results) == 1
+    assert run.problems == (
+        "Its last line is broken off.",
+        "It has no footer: the run was cut short.",
+    )
+
+
+@pytest.mark.parametrize("rubbish", [b"\0" * 512, b"\xff\xfe", b"{", b'"'])
+def test_rubbish_at_the_end_is_a_problem(path: Path, rubbish: bytes) -> None:
+    small(path)
+    path.write_bytes(path.read_bytes() + rubbish)
+    assert read(path).problems[0] == "Its last line is broken off."
+
+
+def test_a_missing_last_newline_is_no_problem(path: Path) -> None:
+    small(path)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert read(path).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('{"kind":"result","case"', "not a line of JSON (EOF while parsing an object"),
+        ("[1]", "not a record of a results file"),
+        ('{"kind":"note"}', "not a record of a results file"),
+        ("{}", "not a record of a results file"),
+        ('{"kind":"infrastructure","target":"cpu"}', "infrastructure"),
+    ],
+)
+def test_a_broken_line_in_the_middle_is_an_error_with_its_place(
+    path: Path, line: str, what: str
+) -> None:
+    small(path)
+    good = path.read_text().splitlines()
+    path.write_text("\n".join([*good[:2], line, *good[2:]]) + "\n")
+    with pytest.raises(ResultsError) as caught:
+        read(path)
+    if what == "infrastructure":
+        what = "message: Field required"
+    assert str(caught.value).startswith(f"{path}:3: ")
+    assert what in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"hello\n", b"{}\n", b"\x89PNG\r\n\x1a\n"])
+def test_what_is_no_results_file_is_one_sentence(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(ResultsError, match=r"^.*run\.jsonl[^\n]* not a [^\n]*$"):
+        read(path)
+
+
+def test_a_file_that_does_not_begin_with_a_header_is_no_results_file(path: Path) -> None:
+    small(path)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(ResultsError, match="does not begin with a header"):
+        read(path)
+
+
+def test_two_files_in_one_are_refused(path: Path) -> None:
+    small(path)
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(ResultsError, match=r"run\.jsonl:5: a second header"):
+        read(path)
+
+
+def test_another_format_is_named(path: Path) -> None:
+    small(path)
+    edit(path, 0, format="gqa-results/2")
+    with pytest.raises(ResultsError, match=r":1: .*'gqa-results/2'.*gqa-results/1"):
+        read(path)
+
+
+def test_a_missing_file_is_one_sentence(path: Path) -> None:
+    with pytest.raises(ResultsError) as caught:
+        read(path)
+    assert str(caught.value) == f"Cannot read results from {path}: No such file or directory."
+
+
+# ── Files that cannot be relied on ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "problem"),
+    [
+        (4, {"complete": False}, "The run was stopped before its end."),
+        (
+            4,
+            {"counts": {"cpu@1.31.1": {"pass": 2}}},
+            "The footer counts 2 pass on cpu@1.31.1; there are 1.",
+        ),
+        (
+            4,
+            {"counts": {"cpu@1.31.1": {"pass": 1, "wrong": 1}, "cuda": {"skip": 3}}},
+            "The footer counts 3 skip on cuda; there are 0.",
+        ),
+        (4, {"unexpected": 0}, "The footer counts 0 unexpected results; there are 1."),
+        (4, {"infrastructure": 1}, "The footer counts 1 infrastructure problems; there are 0."),
+        (
+            0,
+            {"selection": {"text": "", "cases": 1, "results": 5}},
+            "3 of 5 results are missing.",
+        ),
+        (
+            0,
+            {"selection": {"text": "", "cases": 1, "results": 1}},
+            "There are 2 results where 1 were expected.",
+        ),
+        (
+            0,
+            {"selection": {"text": "", "cases": 7, "results": 2}},
+            "1 cases are described where 7 were selected.",
+        ),
+        (
+            2,
+            {"case": "a/b"},
+            "Results for cases that are not described: a/b.",
+        ),
+        (2, {"target": "cuda"}, "Results for cuda, which is no target of the run."),
+    ],
+)
+def test_what_does_not_add_up_is_a_problem(
+    path: Path, line: int, fields: dict[str, Any], problem: str
+) -> None:
+    one = case()
+    webgpu = target("webgpu@1.27.0")
+    results = [result(), result(target="webgpu@1.27.0", verdict="wrong")]
+    assert read(write(path, [one], results, targets=[target(), webgpu])).problems == ()
+    edit(path, line, **fields)
+    assert problem in read(path).problems
+
+
+def test_a_result_given_twice_is_a_problem(path: Path) -> None:
+    run = read(write(path, [case()], [result(), result(verdict="wrong")]))
+    assert run.problems == (
+        "More than one result for shared_kv/zero_length_kv[dtype=float16] on cpu@1.31.1.",
+    )
+
+
+def test_a_case_described_in_two_ways_is_a_problem(path: Path) -> None:
+    run = read(write(path, [case(), case(why="Another reason.")], [result()]))
+    assert "is described twice, differently" in run.problems[0]
+
+
+def test_records_after_the_footer_are_a_problem(path: Path) -> None:
+    small(path)
+    records = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*records, records[1]]))
+    assert read(path).problems == ("There is more after its footer.",)
+
+
+# ── Joining ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_several_files_stand_side_by_side(tmp_path: Path) -> None:
+    first = read(write(tmp_path / "a.jsonl", [case()], [result()]))
+    second = read(
+        write(
+            tmp_path / "b.jsonl",
+            [case(), case("decode/one_token")],
+            [
+                result(target="tract@0.23.9"),
+                result("decode/one_token", "tract@0.23.9", verdict="wrong"),
+            ],
+        )
+    )
+    joined = join([first, second])
+    assert [column.label for column in joined.columns] == ["cpu@1.31.1", "tract@0.23.9"]
+    assert list(joined.cases) == [case().id, "decode/one_token"]
+    assert joined.results["decode/one_token", "tract@0.23.9"].verdict == "wrong"
+    assert ("decode/one_token", "cpu@1.31.1") not in joined.results
+    assert joined.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "called"),
+    [
+        (["a.jsonl", "b.jsonl"], ["a.jsonl", "b.jsonl"]),
+        (["a/run.jsonl", "b/run.jsonl"], ["a/run.jsonl", "b/run.jsonl"]),
+        (["run.jsonl", "run.jsonl"], ["run.jsonl #1", "run.jsonl #2"]),
+    ],
+)
+def test_a_target_of_two_files_is_told_apart(
+    tmp_path: Path, names: list[str], called: list[str]
+) -> None:
+    runs = []
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        runs.append(read(write(tmp_path / name, [case()], [result()], problems=[PROBLEM])))
+    joined = join(runs)
+    labels = [f"cpu@1.31.1 ({name})" for name in called]
+    assert [column.label for column in joined.columns] == labels
+    assert [label for label, _ in joined.infrastructure] == labels
+    assert len(joined.results) == 2
+
+
+def test_problems_come_with_their_file(tmp_path: Path) -> None:
+    good = read(write(tmp_path / "good.jsonl", [case()], [result()]))
+    cut = read(write(tmp_path / "cut.jsonl", [case()], [result()], complete=False))
+    assert join([cut]).problems == ("The run was stopped before its end.",)
+    assert join([good, cut]).problems == ("cut.jsonl: The run was stopped before its end.",)
+
+
+def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
+    old = read(write(tmp_path / "old.jsonl", [case(why="Then.")], [result()]))
+    new = read(write(tmp_path / "new.jsonl", [case(why="Now.")], [result()]))
+    joined = join([old, new])
+    assert joined.cases[case().id].why == "Then."
+    assert "new.jsonl: case shared_kv/zero_length_kv" in joined.problems[0]
+
+
+def test_of_results_given_twice_the_worst_is_kept(path: Path) -> None:
+    results = [result(), result(verdict="wrong"), result(verdict="skip")]
+    joined = join([read(write(path, [case()], results))])
+    assert joined.results[case().id, "cpu@1.31.1"].verdict == "wrong"
+
+
+def test_a_target_that_no_header_names_has_its_column(path: Path) -> None:
+    run = read(write(path, [case()], [result(target="cuda")], targets=[target()]))
+    assert [column.label for column in join([run]).columns] == ["cpu@1.31.1", "cuda"]
+
+
+def test_nothing_cannot_be_joined() -> None:
+    with pytest.raises(ResultsError, match="No results files"):
+        join([])
+
+
+# ── The schema ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_committed_schema_is_that_of_the_models() -> None:
+    committed = json.loads((data_path("reports") / "results.schema.json").read_text())
+    assert committed == results_schema(), "run: python -m conformance.results"
+
+
+def test_every_line_fits_the_schema(tmp_path: Path) -> None:
+    Draft202012Validator.check_schema(results_schema())
+    validator = Draft202012Validator(results_schema())
+    realistic(tmp_path / "a.jsonl")
+    write(
+        tmp_path / "b.jsonl",
+        [case()],
+        [result(verdict="wrong", errors=(error(got=math.nan, share=math.inf),))],
+        targets=[target(), target("cuda", unavailable="No driver.", fix="apt-get …")],
+        problems=[PROBLEM],
+    )
+    for name in ("a.jsonl", "b.jsonl"):
+        for line in lines(tmp_path / name)[:400:7] + lines(tmp_path / name)[-3:]:
+            validator.validate(line)
+    line = lines(tmp_path / "b.jsonl")[2]
+    for bad in (
+        {"verdict": "fine"},
+        {"kind": "note"},
+        {"flavour": 1},
+        {"errors": [line["errors"][0] | {"got": "Infinity"}]},
+    ):
+        assert not validator.is_valid(line | bad)
+    assert not validator.is_valid({k: v for k, v in line.items() if k != "kind"})
+
+
+def test_a_start_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="timezone"):
+        Header.model_validate(
+            header([], 0, 0).model_dump(mode="json") | {"start": "2026-11-21T10:29:00"}
+        )
