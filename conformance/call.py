@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 from conformance.dtypes import DType, FloatType
 
 
-def kind(value: object) -> str:
+def alternative(value: object) -> str:
     """Which alternative of a union ``value`` is meant to be, so that errors speak of that one."""
     return "<mapping>" if isinstance(value, dict | BaseModel) else f"<{type(value).__name__}>"
 
@@ -21,17 +21,17 @@ Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 Scalar = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[Number, Tag("<float>")] | Annotated[str, Tag("<str>")],
-    Discriminator(kind, "kind", "wanted a number or a word"),
+    Discriminator(alternative, "alternative", "wanted a number or a word"),
 ]
 Dim = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[str, Tag("<str>")],
-    Discriminator(kind, "kind", "wanted a number or a field's name"),
+    Discriminator(alternative, "alternative", "wanted a number or a field's name"),
 ]
 Numbers = Annotated[
     Annotated[Int, Tag("<int>")]
     | Annotated[Number, Tag("<float>")]
     | Annotated[list[object], Tag("<list>")],
-    Discriminator(kind, "kind", "wanted numbers, nested as the shape is"),
+    Discriminator(alternative, "alternative", "wanted numbers, nested as the shape is"),
 ]
 
 State = Literal["connected", "omitted", "trailing"]
@@ -91,7 +91,7 @@ class Values(Model):
     low: Number = -1.0
     """Lower end of `uniform`."""
     high: Number = 1.0
-    """Upper end of `uniform`."""
+    """Upper end of `uniform`; in an integer type it is among the numbers drawn."""
     value: Number = 0.0
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
 
@@ -120,11 +120,11 @@ class OutputOverride(Model):
 _WANTED: Final = "wanted connected, omitted, trailing or a mapping of what differs"
 InputSaid = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[InputOverride, Tag("<mapping>")],
-    Discriminator(kind, "kind", _WANTED),
+    Discriminator(alternative, "alternative", _WANTED),
 ]
 OutputSaid = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[OutputOverride, Tag("<mapping>")],
-    Discriminator(kind, "kind", _WANTED),
+    Discriminator(alternative, "alternative", _WANTED),
 ]
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from conformance.call import Call, Model
 from conformance.tensors import Step
+
+Tag = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Contract(Model):
@@ -34,10 +36,10 @@ class Description(Model):
 
     why: str = ""
     """What this case would show that no other does."""
-    tags: tuple[str, ...] = ()
+    tags: tuple[Tag, ...] = ()
     links: tuple[str, ...] = ()
     contract: Contract | None = None
-    time_limit_seconds: Annotated[float, Field(gt=0)] = 30.0
+    time_limit_seconds: Annotated[float, Strict(), Field(gt=0, le=3600)] = 30.0
 
 
 class Fields(Call, Description):
@@ -94,8 +96,6 @@ def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
         yield "sequence_length", "a loop gives the sequence_length of each call itself"
     if call.loop and kind == "none":
         yield "cache", "a loop needs a cache"
-    if call.loop and call.dims == "static" and (kind != "static" or len(set(call.loop)) > 1):
-        yield "dims", "static dims need calls of one shape: a static cache and equal lengths"
     if call.loop and (call.kv_sequence_length is not None or call.key_value == "omitted"):
         yield "loop", "a loop appends as many key/value tokens as it has query tokens, or none"
     if call.key_value in ("packed", "zero_length") and call.kv_sequence_length is not None:

@@ -33,4 +33,10 @@ ONNX: Final[dict[str, int]] = {
     "int64": TensorProto.INT64,
 }
 
+INTEGER_RANGE: Final = {
+    word: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    for word, dtype in NUMPY.items()
+    if dtype.kind in "iu"
+}
+
 WORD_OF_ONNX: Final = {number: word for word, number in ONNX.items()}

@@ -10,20 +10,40 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Discriminator, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
-from conformance.call import Call, InputOverride, Model, OutputOverride, Values
+from conformance.call import Call, InputOverride, Model, OutputOverride, Values, alternative
 from conformance.case import Case, Contract, Fields, misfits
+from conformance.case import Tag as CaseTag
 from conformance.paths import shown
+from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.tensors import ShapeError, attributes_of, steps_of
 from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
 
 FORMAT: Final = "gqa-cases/1"
 
+#: The combinations of one matrix, more than which is a slip of the hand.
+MAX_COMBINATIONS: Final = 10_000
+
 _MAPS: Final = ("inputs", "outputs", "attributes")
+#: What an axis with a list of values may be called.
+_FIELDS: Final = (
+    *(name for name in Call.model_fields if name not in _MAPS),
+    *(f"inputs.{name}" for name in INPUT_NAMES),
+    *(f"outputs.{name}" for name in OUTPUT_NAMES),
+    *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
+)
 _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
 _MARKER = re.compile(r"^format\s*:\s*[\"']?gqa-cases\b", re.MULTILINE)
+
+
+Axis = Annotated[
+    Annotated[list[Any], Tag("<list>")] | Annotated[dict[str, Fields], Tag("<mapping>")],
+    Discriminator(
+        alternative, "alternative", "wanted a list of values, or labels and the fields each sets"
+    ),
+]
 
 
 class Entry(Fields):
@@ -31,7 +51,7 @@ class Entry(Fields):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Lower-case words joined by `_`."""
-    matrix: Annotated[dict[str, list[Any] | dict[str, Fields]] | None, Field(min_length=1)] = None
+    matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
     """Axes that multiply out: a field and its values, or an axis of your own whose values each
     set several fields."""
     exclude: tuple[dict[str, Any], ...] = ()
@@ -44,7 +64,7 @@ class CaseFile(Model):
     format: Literal["gqa-cases/1"]
     question: Annotated[str, Field(min_length=1)]
     """What a user asks that this theme answers."""
-    tags: tuple[str, ...] = ()
+    tags: tuple[CaseTag, ...] = ()
     """Tags of every case here."""
     links: tuple[str, ...] = ()
     """Links of every case here."""
@@ -57,7 +77,7 @@ def is_case_file(path: Path) -> bool:
     """Whether ``path`` says of itself that it holds cases (``format: gqa-cases/…``)."""
     try:
         with path.open("rb") as file:
-            return bool(_MARKER.search(file.read(1 << 16).decode("utf-8", "replace")))
+            return bool(_MARKER.search(file.read(1 << 16).decode("utf-8-sig", "replace")))
     except OSError:
         return False
 
@@ -65,7 +85,8 @@ def is_case_file(path: Path) -> bool:
 def case_files(paths: Sequence[Path]) -> list[Path]:
     """The case files that ``paths`` name: files as they are, folders searched for case files.
 
-    Raises :class:`InputError` for a path that is not there and a folder without any.
+    Each once, however often and in whatever spelling it is named; hidden folders (``.venv``) are
+    passed over. Raises :class:`InputError` for a path that is not there and a folder without any.
     """
     found: list[Path] = []
     problems: list[Problem] = []
@@ -75,7 +96,8 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
                 file
                 for ending in ("*.yaml", "*.yml")
                 for file in path.rglob(ending)
-                if is_case_file(file)
+                if not any(part.startswith(".") for part in file.relative_to(path).parts)
+                and is_case_file(file)
             )
             if not files:
                 problems.append(
@@ -88,7 +110,7 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
             problems.append(Problem(path, 0, 0, "no such file or folder"))
     if problems:
         raise InputError(problems)
-    return list(dict.fromkeys(found))
+    return list({file.resolve(): file for file in reversed(found)}.values())[::-1]
 
 
 def load(paths: Sequence[Path]) -> list[Case]:
@@ -115,6 +137,9 @@ def load(paths: Sequence[Path]) -> list[Case]:
 
 def load_file(file: Path) -> list[Case]:
     """The cases of one file. Raises :class:`InputError` with every problem in it."""
+    if not _LABEL.fullmatch(file.stem):
+        sentence = "the file's name stands in every case id: letters, digits, '_', '.', '+' and '-'"
+        raise InputError([Problem(file, 0, 0, sentence)])
     source = read_yaml(file)
     if not isinstance(source.data, dict):
         raise InputError([source.problem((), "a case file is a mapping of fields")])
@@ -146,6 +171,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "minProperties": 1,
         "properties": axes,
+        "patternProperties": {rf"^({'|'.join(_MAPS)})\.": {"type": "array", "minItems": 1}},
         "additionalProperties": compound,
     }
     for axis in axes.values():
@@ -198,9 +224,9 @@ class _Expander:
         raw = self.source.data["cases"][path[-1]]
         before = len(self.problems)
         axes = self.axes(path, entry)
-        if axes is None:
+        excludes = self.excludes(path, entry, axes) if axes is not None else None
+        if axes is None or excludes is None:
             return
-        excludes = self.excludes(path, entry, axes)
         used = [False] * len(excludes)
         made: list[tuple[Case, object]] = []
         own = {k: v for k, v in raw.items() if k not in ("name", "matrix", "exclude")}
@@ -231,19 +257,18 @@ class _Expander:
             here: Key = (*path, "matrix", axis)
             raw = self.source.data["cases"][path[-1]]["matrix"][axis]
             head, _, tail = axis.partition(".")
-            is_field = axis in Call.model_fields and axis not in _MAPS
-            is_part = head in _MAPS and bool(tail)
             if isinstance(values, dict):
-                if is_field or is_part:
+                if axis in _FIELDS:
                     self.note(here, f"'{axis}' is a field: its values are a list", at_key=True)
+                elif not _LABEL.fullmatch(axis):
+                    self.note(here, f"'{axis}' cannot stand in an id", at_key=True)
                 if not values:
                     self.note(here, "the axis has no values")
                 axes[axis] = [_Layer(label, raw[label] or {}, (*here, label)) for label in values]
-            elif not is_field and not is_part:
-                near = _nearest(axis, [name for name in Call.model_fields if name not in _MAPS])
+            elif axis not in _FIELDS:
                 self.note(
                     here,
-                    f"'{axis}' is no field of a call{near}; an axis of your own maps each value's"
+                    f"'{axis}' is no field of a call{_nearest(axis, _FIELDS)}; an axis of your own maps each value's"
                     " label to the fields it sets",
                     at_key=True,
                 )
@@ -253,7 +278,7 @@ class _Expander:
                 axes[axis] = [
                     _Layer(
                         _label(value),
-                        {head: {tail: value}} if is_part else {axis: value},
+                        {head: {tail: value}} if tail else {axis: value},
                         (*here, i),
                         nested=False,
                     )
@@ -270,15 +295,23 @@ class _Expander:
                         f"'{label}' cannot stand in an id: give the axis a name of its own and map"
                         " short labels to this value",
                     )
+        combinations = math.prod(map(len, axes.values()))
+        if combinations > MAX_COMBINATIONS:
+            sentence = f"multiplies out to {combinations} cases; at most {MAX_COMBINATIONS}"
+            self.note((*path, "matrix"), sentence, at_key=True)
         return axes if len(self.problems) == before else None
 
     def excludes(
         self, path: Key, entry: Entry, axes: dict[str, list[_Layer]]
-    ) -> list[dict[str, str]]:
+    ) -> list[dict[str, str]] | None:
+        """What to leave out, as axes and labels; None when something in it is wrong."""
+        before = len(self.problems)
         made: list[dict[str, str]] = []
         for i, exclude in enumerate(entry.exclude):
             here: Key = (*path, "exclude", i)
             wanted: dict[str, str] = {}
+            if not exclude:
+                self.note(here, "names no axis")
             for axis, value in exclude.items():
                 labels = [layer.label for layer in axes.get(axis, [])]
                 wanted[axis] = _label(value)
@@ -289,8 +322,7 @@ class _Expander:
                 elif wanted[axis] not in labels:
                     self.note((*here, axis), f"'{axis}' has no value {value}: {', '.join(labels)}")
             made.append(wanted)
-        known = [e for e in made if set(e) <= set(axes)]
-        return known if len(known) == len(made) else []
+        return made if len(self.problems) == before else None
 
     def concrete(
         self, path: Key, entry: Entry, labels: dict[str, str], layers: list[_Layer]
@@ -406,13 +438,14 @@ def explain(
     ``path`` is the place in the file where it is not the finding's own; ``fields`` the names known
     where an unknown one was found, if the file is no case file.
     """
-    location = path if path is not None else tuple(detail["loc"])
+    said = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
+    location = path if path is not None else said
     kind, found = detail["type"], detail["input"]
-    word = detail["loc"][-1]
-    name = next((part for part in reversed(detail["loc"]) if isinstance(part, str)), "")
+    word = said[-1]
+    name = next((part for part in reversed(said) if isinstance(part, str)), "")
     context = detail.get("ctx", {})
     if kind == "extra_forbidden":
-        fields = fields if fields is not None else _fields_at(detail["loc"])
+        fields = fields if fields is not None else _fields_at(said)
         listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
         sentence = f"unknown field '{word}'{_nearest(str(word), fields) or listed}"
         return source.problem(location, sentence, at_key=True)

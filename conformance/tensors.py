@@ -6,18 +6,20 @@ and ``gqa show`` all read it from here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from conformance.call import Call, InputOverride, OutputOverride, State, Values
+from conformance.dtypes import INTEGER_RANGE
 from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
 
 #: A tensor is never larger than this many elements (256 MiB of float32): a case is a small thing.
 MAX_ELEMENTS: Final = 1 << 26
 
-_EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*(\d+))?")
+_EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
@@ -123,8 +125,28 @@ def steps_of(call: Call) -> tuple[Step, ...]:
             totals = tuple(length + new for length in steps[-1].total_lengths)
             past = steps[-1].total_sequence_length
         total = max(totals, default=0)
+        if total > INTEGER_RANGE["int32"][1]:
+            raise ShapeError("past_sequence_length", f"{total} tokens are more than int32 can say")
         steps.append(_step(call, index, sequence_length, new, past, totals, total, last_row))
+    _check_steps(call, steps)
     return tuple(steps)
+
+
+def _check_steps(call: Call, steps: list[Step]) -> None:
+    """What the calls of a loop, and a shared buffer, need of their tensors."""
+    shapes = {tuple(tensor.shape for tensor in step.inputs) for step in steps}
+    if call.dims == "static" and len(shapes) > 1:
+        raise ShapeError(
+            "dims", "static dims need calls of one shape: a static cache and equal lengths"
+        )
+    if call.loop or call.shared_buffer:
+        for field, tensors in (("inputs", steps[0].inputs), ("outputs", steps[0].outputs)):
+            for tensor in tensors:
+                if tensor.name.startswith(("past_", "present_")) and not tensor.connected:
+                    raise ShapeError(
+                        f"{field}.{tensor.name}",
+                        f"a loop and a shared buffer need {tensor.name} connected",
+                    )
 
 
 def _new_tokens(call: Call, sequence_length: int) -> int:
@@ -267,38 +289,34 @@ def _input(
     if said is None and name not in made:
         return off, False
     if said is not None and said.state != "connected":
+        if said != InputOverride(state=said.state):
+            raise ShapeError(field, f"{name} is {said.state}, so it has no shape and no numbers")
         return Tensor(name, said.state, dtype, parameter.rank), True
     said = said or InputOverride()
+    dtype = said.dtype or dtype
     shape, dims, values = made.get(name) or _default_shape(name, call, names)
     if said.shape is not None:
         shape = tuple(_dim(dim, names, field) for dim in said.shape)
         dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
     if said.data is not None:
-        given = _shape_of(said.data, field)
+        given = _shape_of(said.data, dtype, field)
         if said.shape is not None and given != shape:
             raise ShapeError(field, f"data has the shape {given}, shape says {shape}")
         if given != shape:
             shape, dims = given, tuple(f"{name}_{axis}" for axis in range(len(given)))
-    elements = 1
-    for dim in shape:
-        elements *= dim
-    if elements > MAX_ELEMENTS:
+    if math.prod(shape) > MAX_ELEMENTS:
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
         )
+    if said.values is not None:
+        _check_values(said, said.values, dtype, field)
+        values = said.values
+    elif values is not None and dtype in INTEGER_RANGE:
+        low, high = INTEGER_RANGE[dtype]
+        values = Values(low=low, high=high)
     if call.dims == "static":
         dims = (None,) * len(shape)
-    tensor = Tensor(
-        name,
-        "connected",
-        said.dtype or dtype,
-        len(shape),
-        shape,
-        said.values or values,
-        said.data,
-        dims,
-    )
-    return tensor, True
+    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims), True
 
 
 def _default_shape(
@@ -397,13 +415,46 @@ def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
     return dim
 
 
-def _shape_of(data: object, field: str) -> tuple[int, ...]:
+def _check_values(said: InputOverride, values: Values, dtype: str, field: str) -> None:
+    unused = Values()
+    if said.data is not None:
+        raise ShapeError(field, "data are the numbers themselves; values beside it say nothing")
+    if values.kind == "constant":
+        _check_number(values.value, dtype, field)
+        if (values.low, values.high) != (unused.low, unused.high):
+            raise ShapeError(field, "low and high belong to the kind uniform, not to constant")
+        return
+    if values.value != unused.value:
+        raise ShapeError(field, "value belongs to the kind constant, not to uniform")
+    if not 0 <= values.high - values.low < math.inf:
+        raise ShapeError(
+            field, f"low {values.low} and high {values.high} are no range of finite numbers"
+        )
+    for bound in (values.low, values.high):
+        _check_number(bound, dtype, field)
+
+
+def _check_number(number: float, dtype: str, field: str) -> None:
+    """Whether ``dtype`` has the number, an integer in range; float types round whatever comes."""
+    if dtype not in INTEGER_RANGE:
+        try:
+            float(number)
+        except OverflowError:
+            raise ShapeError(field, "data holds a number beyond float64") from None
+        return
+    low, high = INTEGER_RANGE[dtype]
+    if not low <= number <= high or number != int(number):
+        raise ShapeError(field, f"{number} is no {dtype}")
+
+
+def _shape_of(data: object, dtype: str, field: str) -> tuple[int, ...]:
     """Shape of nested lists of numbers; raises ShapeError where they are uneven."""
     if not isinstance(data, list):
         if isinstance(data, bool) or not isinstance(data, int | float):
             raise ShapeError(field, f"data holds numbers, found {data!r}")
+        _check_number(data, dtype, field)
         return ()
-    inner = {_shape_of(item, field) for item in data}
+    inner = {_shape_of(item, dtype, field) for item in data}
     if len(inner) > 1:
         raise ShapeError(field, "data is uneven: its rows have different shapes")
     return (len(data), *(inner.pop() if inner else ()))

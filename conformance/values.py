@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from conformance.call import Call, Values
-from conformance.dtypes import NUMPY
+from conformance.dtypes import INTEGER_RANGE, NUMPY
 from conformance.tensors import Step, Tensor
 
 #: Base of the rotary angles, as in RoPE and Llama.
@@ -36,12 +36,16 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
 
 def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
     assert tensor.shape is not None
+    integer = tensor.dtype in INTEGER_RANGE
     if tensor.data is not None:
-        numbers = np.array(tensor.data, dtype=np.float64).reshape(tensor.shape)
+        exact = np.int64 if integer else np.float64
+        numbers = np.array(tensor.data, dtype=exact).reshape(tensor.shape)
     elif tensor.values is not None:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
         numbers = _meant(call, step, tensor)
+    if integer:  # by way of int64: what a float beyond the type's range becomes is the machine's
+        numbers = numbers.astype(np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(NUMPY[tensor.dtype])
 
@@ -60,9 +64,8 @@ def _filled(
         return np.full(shape, values.value)
     stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{step.index}/{name}".encode()))
     uniform = stream.random_sample(shape)
-    if np.issubdtype(NUMPY[dtype], np.integer):
-        bounds = np.iinfo(NUMPY[dtype])
-        return np.floor(bounds.min + uniform * (float(bounds.max) - bounds.min + 1))
+    if dtype in INTEGER_RANGE:
+        return np.floor(values.low + uniform * (values.high - values.low + 1))
     return values.low + uniform * (values.high - values.low)
 
 

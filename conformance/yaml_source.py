@@ -17,6 +17,8 @@ MAX_BYTES: Final = 4 << 20
 MAX_DEPTH: Final = 40
 MAX_NODES: Final = 200_000
 
+_PLAIN_TAGS: Final = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
+
 Key = tuple[str | int, ...]
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -72,7 +74,8 @@ def read_yaml(file: Path) -> Source:
     """Reads ``file``; raises :class:`InputError` for anything that is not plain, small YAML."""
     source = Source(file)
     try:
-        raw = file.read_bytes()
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError([Problem(file, 0, 0, f"cannot be read: {error.strerror}")]) from None
     if len(raw) > MAX_BYTES:
@@ -89,8 +92,10 @@ def read_yaml(file: Path) -> Source:
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = " ".join(filter(None, (error.context, error.problem)))
         raise InputError([Problem(file, line, column, f"bad YAML: {what}")]) from None
-    except yaml.YAMLError as error:
-        raise InputError([Problem(file, 1, 1, f"bad YAML: {error}".splitlines()[0])]) from None
+    except yaml.reader.ReaderError as error:
+        line, column = _place(text, error)
+        sentence = f"bad YAML: the character U+{error.character:04X} is not allowed"
+        raise InputError([Problem(file, line, column, sentence)]) from None
     if root is None:
         raise InputError([Problem(file, 0, 0, "is empty")])
     walk = _Walk(source)
@@ -98,6 +103,15 @@ def read_yaml(file: Path) -> Source:
     if walk.problems:
         raise InputError(walk.problems)
     return source
+
+
+def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:
+    """Line and column of a character that may not be; libyaml counts bytes, PyYAML characters."""
+    if _LOADER is yaml.SafeLoader:
+        before = text[: error.position]
+    else:
+        before = text.encode()[: error.position].decode(errors="ignore")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
 def _check_depth(source: Source, text: str) -> None:
@@ -108,9 +122,9 @@ def _check_depth(source: Source, text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1 if event.start_mark else 1
+            line, column = event.start_mark.line + 1, event.start_mark.column + 1
             sentence = f"nested more than {MAX_DEPTH} deep"
-            raise InputError([Problem(source.file, line, 1, sentence)])
+            raise InputError([Problem(source.file, line, column, sentence)])
 
 
 class _Walk:
@@ -134,7 +148,13 @@ class _Walk:
         if id(node) in above:
             self.note(node, "an alias refers to what it is part of")
             return None
+        if len(above) > MAX_DEPTH:  # by aliases: what is written was counted before
+            self.note(node, f"nested more than {MAX_DEPTH} deep")
+            raise InputError(self.problems)
         inside = (*above, id(node))
+        if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
+            self.note(node, f"the tag '{node.tag}' is not used here; plain lists and mappings are")
+            return None
         if isinstance(node, yaml.SequenceNode):
             return [self.convert(item, (*path, i), inside) for i, item in enumerate(node.value)]
         if isinstance(node, yaml.MappingNode):

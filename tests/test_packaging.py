@@ -1,0 +1,111 @@
+"""What a wheel installs: one import name with everything inside, and it works anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from conformance.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's content, as pip lays it out."""
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout: there is nothing to build a wheel from")
+    pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    built = run(
+        *pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "dist", str(ROOT), cwd=folder
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    site = folder / "site"
+    done = run(*pip, "install", "--no-deps", "--target", str(site), str(wheel), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+def test_the_wheel_installs_one_import_name(installed: Path) -> None:
+    (wheel,) = (installed.parent / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"conformance"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cases/shared_kv.yaml",
+        "cases/schema.json",
+        "runners/onnxruntime/runner.py",
+        "runners/README.md",
+        "expectations/cpu.yaml",
+        "reports/report.html.j2",
+    ],
+)
+def test_data_lies_inside_the_package(installed: Path, name: str) -> None:
+    assert (installed / "conformance" / "data" / name).is_file()
+
+
+def test_gqa_runs_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    done = run(
+        sys.executable,
+        "-m",
+        "conformance",
+        "run",
+        "shared_kv/zero_length_kv",
+        "--html",
+        "report.html",
+        cwd=tmp_path,
+        PYTHONPATH=str(installed),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "12 results, 0 unexpected" in done.stdout
+    page = (tmp_path / "report.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    where = "import conformance.paths as p; print(p.ROOT)"
+    root = run(sys.executable, "-c", where, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert root.stdout.strip() == str(installed / "conformance" / "data")
+
+
+def test_pytest_runs_the_corpus_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    done = run(
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "conformance.pytest_plugin",
+        "--ep",
+        "cpu",
+        "-k",
+        "zero_length_kv_static",
+        "-q",
+        cwd=tmp_path,
+        PYTHONPATH=str(installed),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
