@@ -1,3 +1,3 @@
-"""Makes `pytest --ep cpu` work from the checkout, installed or not."""
-
-pytest_plugins = ["conformance.pytest_plugin"]
+def pytest_addoption(pluginmanager):
+    """Makes `pytest --ep cpu` work from the checkout, installed or not."""
+    pluginmanager.import_plugin("conformance.pytest_plugin")

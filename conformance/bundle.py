@@ -7,7 +7,7 @@
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
     oracle.f64                     the oracle's values and error units in float64, for the judge
-    manifest.json                  size and SHA-256 of each file, and where what lies
+    manifest.json                  size and SHA-256 of each file and its own, and where what lies
 
 The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
 made beside its place and renamed into it, so that any number of processes share one cache; every
@@ -16,6 +16,7 @@ use reads it whole and compares the digests, so that a damaged one is noticed an
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -100,7 +101,7 @@ class BundleError(Exception):
 def cache_root() -> Path:
     """Where bundles are kept: ``$GQA_CACHE``, or the platform's place for caches."""
     named = os.environ.get(CACHE_VARIABLE)
-    return Path(named) if named else platformdirs.user_cache_path("gqa-conformance")
+    return Path(named).absolute() if named else platformdirs.user_cache_path("gqa-conformance")
 
 
 @cache
@@ -159,6 +160,7 @@ def write_bundle(call: Call, folder: Path) -> None:
     files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
     steps = steps_of(call)
     files["model.onnx"] = build_model(call, steps[0]).SerializeToString(deterministic=True)
+    outputs: dict[str, bytes] = {}
     oracle = bytearray()
     layout: list[dict[str, Any]] = []
     plans: list[dict[str, Any]] = []
@@ -179,13 +181,14 @@ def write_bundle(call: Call, folder: Path) -> None:
             references = reference(inputs, attributes_of(call), step.connected_outputs)
         except OracleError as error:
             unjudged, not_computed = str(error), isinstance(error, NotComputed)
+            carried = {}
             continue
         units = budgets(references, carried_error)
         for position, name in enumerate(step.connected_outputs):
             expected = references[name]
             rounded = _rounded(expected)
             path = f"test_data_set_{step.index}/output_{position}.pb"
-            files[path] = _tensor_file(rounded, name)
+            outputs[path] = _tensor_file(rounded, name)
             unit = np.where(expected.defined, units[name], np.nan)
             layout.append(
                 {
@@ -205,7 +208,8 @@ def write_bundle(call: Call, folder: Path) -> None:
             defined = references["present_key"].defined
             carried_error = np.where(defined, units["present_key"], 0.0)
     if unjudged is not None:
-        oracle, layout = bytearray(), []
+        outputs, oracle, layout = {}, bytearray(), []
+    files |= outputs
     files["oracle.f64"] = bytes(oracle)
     manifest = {
         "files": {
@@ -217,7 +221,7 @@ def write_bundle(call: Call, folder: Path) -> None:
         "unjudged": unjudged,
         "not_computed": not_computed,
     }
-    files["manifest.json"] = json.dumps(manifest).encode()
+    files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -246,15 +250,32 @@ def _rounded(expected: Reference) -> Array:
 
 
 def _tensor_file(values: Array, name: str) -> bytes:
-    tensor = numpy_helper.from_array(np.ascontiguousarray(values), name)
+    tensor = numpy_helper.from_array(np.asarray(values, order="C"), name)
     return bytes(tensor.SerializeToString())
+
+
+_SEAL: Final = b', "sha256": "'
+
+
+def _sealed(manifest: dict[str, Any]) -> bytes:
+    """The manifest as JSON, with the digest of what stands before the digest."""
+    body = json.dumps(manifest).encode().removesuffix(b"}")
+    return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def _unsealed(content: bytes) -> Any:
+    """What :func:`_sealed` wrote; raises ValueError if it is not as it was written."""
+    body, _, seal = content.rpartition(_SEAL)
+    if hashlib.sha256(body).hexdigest().encode() + b'"}' != seal:
+        raise ValueError("the manifest is damaged")
+    return json.loads(body + b"}")
 
 
 def _open(place: Path) -> Bundle | None:
     """The bundle at ``place`` if it is there and whole."""
     try:
         folder = f"{place}/"
-        manifest = json.loads((place / "manifest.json").read_bytes())
+        manifest = _unsealed((place / "manifest.json").read_bytes())
         oracle = b""
         for name, (size, digest) in manifest["files"].items():
             content = _content(folder + name, size)
@@ -302,10 +323,9 @@ def _make(call: Call, place: Path) -> Bundle:
     Where somebody else's is there already, theirs is taken, or moved out of the way if damaged.
     """
     for _ in range(8):
-        place.parent.mkdir(parents=True, exist_ok=True)
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
-            aside.mkdir()
+            aside.mkdir(parents=True)
             write_bundle(call, aside)
             aside.rename(place)
         except OSError as error:
@@ -316,17 +336,18 @@ def _make(call: Call, place: Path) -> Bundle:
         found = _open(place)
         if found is not None:
             return found
-        _remove(place)
-    raise BundleError(f"The bundle cache at {place.parent} does not keep what is written to it.")
+        with contextlib.suppress(OSError):
+            _remove(place)
+    raise BundleError(
+        f"The bundle cache at {place.parent} does not keep what is written to it."
+        f" Set {CACHE_VARIABLE} to another folder."
+    )
 
 
 def _remove(place: Path) -> None:
-    """Removes a bundle; renamed first, so that nobody sees it half gone."""
+    """Removes a folder; renamed first, so that nobody sees it half gone."""
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
-    try:
-        place.rename(aside)
-    except OSError:
-        return
+    place.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -339,17 +360,25 @@ class CacheSize:
 
 
 def cache_size(root: Path | None = None) -> CacheSize:
-    """How much the cache holds."""
-    folder = (root or cache_root()) / "bundles"
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return CacheSize(
-        sum(file.name == "manifest.json" for file in files), sum(f.stat().st_size for f in files)
-    )
+    """How much the cache holds; others may be at work in it meanwhile."""
+    bundles = size = 0
+    for folder, _, files in os.walk((root or cache_root()) / "bundles"):
+        bundles += "manifest.json" in files
+        for file in files:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(folder, file)).st_size
+    return CacheSize(bundles, size)
 
 
 def clear_cache(root: Path | None = None) -> CacheSize:
-    """Removes every bundle; returns what there was."""
+    """Removes every bundle; returns what there was. Raises :class:`BundleError` if it cannot."""
     held = cache_size(root)
     folder = (root or cache_root()) / "bundles"
-    _remove(folder)
+    try:
+        _remove(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        sentence = f"The bundle cache at {folder} cannot be removed: {error.strerror}."
+        raise BundleError(sentence) from None
     return held

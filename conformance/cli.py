@@ -26,15 +26,25 @@ from conformance.corpus import Corpus, NothingMeant, find, names_of
 from conformance.harness import Limits, RunnerFailed
 from conformance.results import (
     VERDICTS,
-    CaseRecord,
+    Header,
     Infrastructure,
     ResultRecord,
     ResultsError,
+    Run,
     Verdict,
     Writer,
     read,
 )
-from conformance.run import Plan, Ready, Record, TargetRun, case_record, header, plans
+from conformance.run import (
+    Plan,
+    Ready,
+    Record,
+    TargetRun,
+    argument_for,
+    case_record,
+    header,
+    plans,
+)
 from conformance.selection import SelectionError, compile_expression
 from conformance.targets import TargetError, built_in, targets_for
 from conformance.yaml_source import InputError
@@ -68,12 +78,16 @@ _ORT_PYTHON = click.option(
 )
 
 
+class BadArgument(ValueError):
+    """What was typed means nothing or too much; the message says what."""
+
+
 def main() -> NoReturn:
     """The entry point: runs the command and exits with its status, never with a traceback."""
     # A terminal's Ctrl-C, a CI's SIGTERM and a closed pipe end a run in the same orderly way.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        status = gqa.main(standalone_mode=False)
+        status = gqa.main(prog_name="gqa", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -84,15 +98,20 @@ def main() -> NoReturn:
         for problem in error.problems:
             _say(str(problem))
         status = BAD_INPUT
-    except (NothingMeant, SelectionError, TargetError) as error:
+    except (BadArgument, NothingMeant, SelectionError, TargetError) as error:
         _say(str(error))
         status = BAD_INPUT
     except (ResultsError, BundleError) as error:
         _say(str(error))
         status = INFRASTRUCTURE
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = ALL_AS_EXPECTED
+    except SystemExit:
+        # click and rich make this of a closed pipe, with a status that would read as UNEXPECTED.
+        status = INTERRUPTED
+    except OSError as error:
+        # Standard output on a full disk. What is still in its buffer must go somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _say(f"Cannot go on: {error.strerror or error}.")
+        status = INFRASTRUCTURE
     raise SystemExit(status)
 
 
@@ -149,42 +168,58 @@ def run(
     )
     if not any(plan.cases for plan in planned):
         raise SelectionError(f"-k '{expression}' selects none of {len(named)} cases.")
-    if html is not None:
-        _check_writable(html)
+    for path, what in ((results, "results"), (html, "the report")):
+        if path is not None:
+            _check_writable(path, what)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        show = Show(Console(), Console(stderr=True))
+        show = Show(_console(), Console(stderr=True))
         carried = _carry_out(planned, jobs, kept, selection, show)
-        if results is not None and carried.writing is None:
-            show.out.print(f"Results: {results}", highlight=False, soft_wrap=True)
-        if html is not None and kept is not None and carried.writing is None:
-            _write_report([kept], html)
-            show.out.print(f"Report:  {html}", highlight=False, soft_wrap=True)
+        if results is not None and carried.kept:
+            show.line(f"Results: {results}")
+        if html is not None and kept is not None and carried.kept:
+            _write_report([read(kept)], html)
+            show.line(f"Report:  {html}")
     return carried.status()
 
 
-def _check_writable(path: Path) -> None:
-    """Says at once, not after the run, that a report cannot be written."""
+def _console() -> Console:
+    """Standard output; where nobody sees its width, lines are as long as they need to be."""
+    return Console() if sys.stdout.isatty() else Console(width=1000)
+
+
+def _check_writable(path: Path, what: str) -> None:
+    """Says at once, not after the run, that ``what`` cannot be written."""
     folder = path.parent
     if not folder.is_dir():
-        raise ResultsError(f"Cannot write the report to {path}: there is no folder {folder}.")
+        raise ResultsError(f"Cannot write {what} to {path}: there is no folder {folder}.")
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise ResultsError(f"Cannot write the report to {path}: permission denied.")
+        raise ResultsError(f"Cannot write {what} to {path}: permission denied.")
 
 
 class Carried:
-    """What came of a run so far."""
+    """What came of a run so far.
+
+    ``untried`` has a sentence for each target on which nothing was tried; ``kept`` says that the
+    results file was begun, and ``writing`` why it is not whole.
+    """
 
     def __init__(self) -> None:
         self.results: list[tuple[Case, ResultRecord]] = []
         self.troubles: list[Infrastructure] = []
         self.untried: list[str] = []
+        self.begun = False
         self.writing: ResultsError | None = None
         self.interrupted = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a results file that can be read."""
+        return self.begun and self.writing is None
 
     def status(self) -> int:
         """The exit status of ``gqa run``."""
@@ -206,18 +241,15 @@ def _carry_out(
             readies = [run.ready for run in runs]
             for ready in readies:
                 show.target(ready)
-            writer = None
+            keep = _Keeper(carried)
             if results is not None:
-                writer = stack.enter_context(Writer(results, header(planned, readies, selection)))
-            keep = _Keeper(writer, carried)
+                keep.begin(stack, results, header(planned, readies, selection))
             with show.progress(sum(len(plan.cases) for plan in planned)) as advance:
                 for run in runs:
                     _run_one_target(run, keep, carried, advance)
-            carried.writing = keep.finish(complete=True)
+            keep.finish()
         except KeyboardInterrupt:
             carried.interrupted = True
-        except ResultsError as error:
-            carried.writing = error
     show.summary(carried)
     return carried
 
@@ -225,55 +257,63 @@ def _carry_out(
 def _run_one_target(
     run: TargetRun, keep: _Keeper, carried: Carried, advance: Callable[[Case, Record], None]
 ) -> None:
-    ready = run.ready
     tried = 0
-    if ready.broken:
-        reason = ready.unavailable or "it did not start"
-        keep.trouble(Infrastructure(target=ready.name, message=reason, fix=ready.fix))
-        for case in run.plan.cases:
-            keep.case(case_record(case))
-        return
+    skipped = ""
     try:
         for case, record in run.run():
-            keep.case(case_record(case))
-            if isinstance(record, ResultRecord):
-                carried.results.append((case, record))
-                keep.result(record)
-                tried += record.outcome in ("ran", "rejected", "crashed", "timed_out")
-            else:
+            keep.case(case)
+            if isinstance(record, Infrastructure):
                 keep.trouble(record)
+            else:
+                keep.result(case, record)
+            if isinstance(record, ResultRecord) and record.outcome == "unavailable":
+                skipped = skipped or record.reason
+            else:
+                tried += 1
             advance(case, record)
-    except RunnerFailed as error:
-        keep.trouble(Infrastructure(target=ready.name, message=error.sentence, fix=error.fix))
-    except BundleError as error:
-        keep.trouble(Infrastructure(target=ready.name, message=str(error)))
-    if not tried and run.plan.cases:
-        carried.untried.append(ready.name)
+    except (RunnerFailed, BundleError) as error:
+        keep.trouble(run.trouble(error))
+        for case in run.plan.cases:
+            keep.case(case)
+        return
+    if skipped and not tried:
+        ready = run.ready
+        mend = f"\n  mend it with: {ready.fix}" if ready.fix else ""
+        carried.untried.append(
+            f"{ready.name}: nothing was tried; every case was skipped: {skipped}{mend}"
+        )
 
 
 class _Keeper:
     """Writes to the results file, if there is one, and goes on when that fails."""
 
-    def __init__(self, writer: Writer | None, carried: Carried) -> None:
-        self._writer = writer
+    def __init__(self, carried: Carried) -> None:
+        self._writer: Writer | None = None
         self._carried = carried
         self._seen: set[str] = set()
 
-    def case(self, record: CaseRecord) -> None:
-        if record.id not in self._seen:
-            self._seen.add(record.id)
-            self._try(lambda writer: writer.case(record))
+    def begin(self, stack: contextlib.ExitStack, path: Path, first: Header) -> None:
+        try:
+            self._writer = stack.enter_context(Writer(path, first))
+            self._carried.begun = True
+        except ResultsError as error:
+            self._carried.writing = error
 
-    def result(self, record: ResultRecord) -> None:
+    def case(self, case: Case) -> None:
+        if case.id not in self._seen:
+            self._seen.add(case.id)
+            self._try(lambda writer: writer.case(case_record(case)))
+
+    def result(self, case: Case, record: ResultRecord) -> None:
+        self._carried.results.append((case, record))
         self._try(lambda writer: writer.result(record))
 
     def trouble(self, record: Infrastructure) -> None:
         self._carried.troubles.append(record)
         self._try(lambda writer: writer.infrastructure(record))
 
-    def finish(self, *, complete: bool) -> ResultsError | None:
-        self._try(lambda writer: writer.finish(complete))
-        return self._carried.writing
+    def finish(self) -> None:
+        self._try(lambda writer: writer.finish(complete=True))
 
     def _try(self, write: Callable[[Writer], None]) -> None:
         if self._writer is None or self._carried.writing is not None:
@@ -291,16 +331,19 @@ class Show:
         self.out = out
         self.err = err
 
+    def line(self, text: str) -> None:
+        """Text that may hold anything, however long."""
+        from conformance.report.text import clean
+
+        self.out.print(clean(text), markup=False, highlight=False, soft_wrap=True)
+
     def target(self, ready: Ready) -> None:
-        """One line on what a target is."""
-        if ready.described is None:
-            text = f"{ready.name}: {ready.unavailable}"
-            if ready.fix:
-                text += f"\n  mend it with: {ready.fix}"
+        """One line on what a target is; the summary has the reason where it is not there."""
+        if ready.described is not None:
+            about = f"{ready.described.runtime} {ready.described.version}"
+            self.line(f"{ready.name}: {about} on {ready.described.device}")
         else:
-            text = f"{ready.name}: {ready.described.runtime} {ready.described.version}"
-            text += f" on {ready.described.device}"
-        self.out.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.line(f"{ready.name}: {'did not start' if ready.broken else 'is not available'}")
 
     @contextlib.contextmanager
     def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
@@ -308,7 +351,11 @@ class Show:
         counts: Counter[str] = Counter()
 
         def summary() -> str:
-            return ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v]) or "starting"
+            words = (*VERDICTS, "infrastructure")
+            return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+
+        def count(record: Record) -> None:
+            counts[record.verdict if isinstance(record, ResultRecord) else "infrastructure"] += 1
 
         if not self.err.is_terminal:
             done = 0
@@ -316,7 +363,7 @@ class Show:
             def line(case: Case, record: Record) -> None:
                 nonlocal done
                 done += 1
-                counts[record.verdict if isinstance(record, ResultRecord) else "trouble"] += 1
+                count(record)
                 if done == total or done * 10 // total != (done - 1) * 10 // total:
                     text = f"{done}/{total}  {summary()}"
                     self.err.print(text, markup=False, highlight=False)
@@ -333,35 +380,24 @@ class Show:
             task = bar.add_task("starting", total=total)
 
             def step(case: Case, record: Record) -> None:
-                counts[record.verdict if isinstance(record, ResultRecord) else "trouble"] += 1
+                count(record)
                 bar.update(task, advance=1, description=summary())
 
             yield step
 
     def summary(self, carried: Carried) -> None:
         """Verdicts by theme, then what is unexpected, then what did not work."""
-        from conformance.report.terminal import tell
+        from conformance.report.terminal import tell, tell_trouble
 
         if carried.results:
             self.out.print(_table(carried.results))
         for case, result in carried.results:
             if result.unexpected:
-                self.out.print()
-                for line in tell(case_record(case), result):
-                    self.out.print(line, markup=False, highlight=False, soft_wrap=True)
+                self.line("\n" + "\n".join(tell(case_record(case), result)))
         for trouble in carried.troubles:
-            about = f" ({trouble.case})" if trouble.case else ""
-            self.out.print(
-                f"\nInfrastructure, {trouble.target}{about}: {trouble.message}"
-                + (f"\n  mend it with: {trouble.fix}" if trouble.fix else ""),
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
-        for name in carried.untried:
-            self.out.print(f"\n{name}: nothing was tried; every case was skipped.", highlight=False)
-        if carried.writing is not None:
-            self.out.print(f"\n{carried.writing}", markup=False, highlight=False, soft_wrap=True)
+            self.line("\n" + tell_trouble(trouble))
+        for text in (*carried.untried, *([str(carried.writing)] if carried.writing else [])):
+            self.line("\n" + text)
         self.out.print(_closing(carried), highlight=False, soft_wrap=True)
 
 
@@ -369,30 +405,34 @@ def _closing(carried: Carried) -> str:
     results = [result for _, result in carried.results]
     unexpected = sum(result.unexpected for result in results)
     known = sum(r.expectation is not None and not r.unexpected for r in results)
-    parts = [f"{len(results)} results", f"{unexpected} unexpected"]
+    parts = [_number(len(results), "result"), f"{unexpected} unexpected"]
     if known:
-        parts.append(f"{known} known defects")
+        parts.append(_number(known, "known defect"))
     if vague := sum(result.vague for result in results):
-        parts.append(f"{vague} vague refusals")
+        parts.append(_number(vague, "vague refusal"))
     if carried.troubles:
-        parts.append(f"{len(carried.troubles)} infrastructure problems")
+        parts.append(_number(len(carried.troubles), "infrastructure problem"))
     if carried.interrupted:
         parts.append("interrupted")
-    style = "red" if unexpected or carried.troubles or carried.interrupted else "green"
+    style = "red" if carried.status() else "green"
     return f"\n[{style}]{escape(', '.join(parts))}[/]"
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
     targets = list(dict.fromkeys(result.target for _, result in results))
     present = [v for v in VERDICTS if any(result.verdict == v for _, result in results)]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("theme")
+    table.add_column("theme", no_wrap=True)
     if len(targets) > 1:
-        table.add_column("target")
+        table.add_column("target", overflow="fold")
     for verdict in present:
         style, sign = STYLES[verdict]
-        table.add_column(f"{sign} {verdict}", justify="right", header_style=style)
-    table.add_column("unexpected", justify="right")
+        table.add_column(f"{sign} {verdict}", justify="right", header_style=style, no_wrap=True)
+    table.add_column("unexpected", justify="right", no_wrap=True)
     counts: dict[tuple[str, str], Counter[str]] = {}
     for case, result in results:
         count = counts.setdefault((case.theme, result.target), Counter())
@@ -418,10 +458,10 @@ def _row(
     return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]
 
 
-def _write_report(files: Sequence[Path], html: Path) -> None:
+def _write_report(runs: Sequence[Run], html: Path) -> None:
     from conformance.report.html import render
 
-    page = render([read(file) for file in files])
+    page = render(runs)
     try:
         html.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -456,11 +496,10 @@ def show(case_id: str) -> int:
     from conformance.report.call import draw
 
     _, cases = _selected([case_id], "")
-    console = Console()
     if len(cases) > 1:
-        listed = "\n".join(f"  {case.id}" for case in cases)
-        raise NothingMeant(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
-    draw(console, cases[0])
+        listed = "\n".join(f"  {argument_for(case)}" for case in cases)
+        raise BadArgument(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
+    draw(_console(), cases[0])
     return ALL_AS_EXPECTED
 
 
@@ -469,8 +508,12 @@ def show(case_id: str) -> int:
 @click.option("--html", required=True, type=click.Path(path_type=Path, dir_okay=False))
 def report(results: Sequence[Path], html: Path) -> int:
     """Make an HTML report of one or more results files, a column for each target of each."""
-    _check_writable(html)
-    _write_report(results, html)
+    try:
+        runs = [read(file) for file in results]
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+    _check_writable(html, "the report")
+    _write_report(runs, html)
     click.echo(f"Report:  {html}")
     return ALL_AS_EXPECTED
 
@@ -479,7 +522,7 @@ def report(results: Sequence[Path], html: Path) -> int:
 @_ORT_PYTHON
 def doctor(ort_python: str | None) -> int:
     """Say of each target what it needs, what is there, and what mends what is not."""
-    console = Console()
+    console = _console()
     available = 0
     for target in built_in(ort_python):
         with TargetRun(Plan(target, (), ())) as run:

@@ -6,10 +6,13 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from conformance.case import Case
 from conformance.load import load
 from conformance.paths import data_path, shown
+
+_NO_CASE: Final = (".yaml", ".yml", "/")
 
 
 class NothingMeant(ValueError):
@@ -69,8 +72,8 @@ def find(arguments: Sequence[str]) -> Corpus:
 
 
 def _is_id(argument: str) -> bool:
-    theme, slash, name = argument.partition("/")
-    return bool(slash and name) and not argument.endswith((".yaml", ".yml", "/")) and bool(theme)
+    theme, _, name = argument.partition("/")
+    return bool(theme and name) and not argument.startswith(".") and not name.endswith(_NO_CASE)
 
 
 def _means(text: str, path: Path | None, case: Case) -> bool:

@@ -15,8 +15,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from conformance.call import Model
 from conformance.case import Case
-from conformance.judge import Verdict
 from conformance.load import explain
+from conformance.results import Verdict
 from conformance.yaml_source import InputError, Problem, read_yaml
 
 
@@ -99,6 +99,9 @@ def load_expectations(file: Path) -> list[Expectation]:
         raise InputError(
             [explain(source, d, fields=list(known[len(d["loc"]) > 2])) for d in error.errors()]
         ) from None
+    if parsed.target != file.stem:
+        sentence = f"the target is '{parsed.target}', but the file is that of '{file.stem}'"
+        raise InputError([source.problem(("target",), sentence)])
     return [
         Expectation(known, file, source.values[("expectations", i)][0])
         for i, known in enumerate(parsed.expectations)

@@ -36,6 +36,7 @@ import shutil
 import signal
 import tempfile
 import time
+import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -255,6 +256,7 @@ class Pool:
         self._last_id = 0
         self._folder: str | None = None
         self._empty_folders: list[str] = []
+        self._source: Iterator[Job] | None = None
         self._ready: deque[_Task] = deque()
         self._done: deque[tuple[_Task, Outcome]] = deque()
         self._single: Generator[tuple[Job, Outcome], None, None] | None = None
@@ -337,24 +339,18 @@ class Pool:
                 yield job, Unavailable(reason=answer.reason)
             return
         self._running = True
-        source = iter(jobs)
-        more = True
+        self._source = iter(jobs)
         try:
             while True:
-                if more and self._wants_jobs():
-                    # One at a time: an answer that arrives meanwhile must not wait for long.
-                    following = next(source, None)
-                    more = following is not None
-                    task = self._task(following) if following is not None else None
-                    if task is not None:
-                        self._ready.append(task)
-                self._feed()
+                self._draw()
                 working = any(slot.task for slot in self._slots)
-                if not (self._done or working or (not self._failed and (more or self._ready))):
+                waiting = bool(self._ready) and self._failed is None
+                if not (self._done or working or waiting or self._wants_job()):
                     break
-                at_once = bool(self._done) or (more and self._wants_jobs())
+                at_once = bool(self._done) or self._wants_job()
                 self._turn(0.0 if at_once else self._patience())
                 if self._done:
+                    self._draw()  # so that no process waits while the caller takes its time
                     ended, outcome = self._done.popleft()
                     try:
                         yield cast("J", ended.job), outcome
@@ -365,8 +361,20 @@ class Pool:
             self._abandon()
             self._running = False
 
-    def _wants_jobs(self) -> bool:
-        return self._failed is None and len(self._ready) < len(self._slots)
+    def _draw(self) -> None:
+        """Draw a job if there is room for one, only one as processes may be waiting, and feed."""
+        if self._source is not None and self._wants_job():
+            job = next(self._source, None)
+            task = self._task(job) if job is not None else None
+            if job is None:
+                self._source = None
+            elif task is not None:
+                self._ready.append(task)
+        self._feed()
+
+    def _wants_job(self) -> bool:
+        room = len(self._ready) < len(self._slots)
+        return self._source is not None and self._failed is None and room
 
     def _turn(self, seconds: float) -> None:
         """Wait for a pipe, at most ``seconds``, and deal with all that happened."""
@@ -581,7 +589,9 @@ class Pool:
         number = self._next_id()
         try:
             if self._folder is None:
-                self._folder = tempfile.mkdtemp(prefix="gqa-outputs-", dir=_place_for_outputs())
+                # Known before it is made, so that it is removed whenever a Ctrl-C comes.
+                self._folder = f"{_place_for_outputs()}/gqa-outputs-{uuid.uuid4().hex}"
+                os.mkdir(self._folder, 0o700)
             if self._empty_folders:
                 out = self._empty_folders.pop()
             else:
@@ -624,6 +634,7 @@ class Pool:
 
     def _abandon(self) -> None:
         """Forget all that is under way, after an error or when the caller wants no more."""
+        self._source = None
         tasks = [*self._ready, *(task for task, _ in self._done)]
         self._ready.clear()
         self._done.clear()

@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from conformance.bundle import Bundle, Expected
 from conformance.case import Case
 from conformance.dtypes import WORD_OF_ONNX
 from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.results import Verdict
 from conformance.tolerance import CONSTANTS, TargetClass, shares
-
-Verdict = Literal[
-    "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass", "skip"
-]
 
 Array = np.ndarray
 
@@ -83,8 +78,8 @@ def judge(
     """The verdict on ``outcome``.
 
     ``execution_provider`` is the one that was asked for, None for a runtime without such a notion.
-    Raises :class:`Unjudgeable` for output files that are no tensors and for a call that must
-    compute though the oracle finds no meaning in it.
+    Raises :class:`Unjudgeable` for output files that are no tensors, for outputs that are not
+    those of the model, and for a call that must compute though the oracle finds no meaning in it.
     """
     demands = case.contract.demands
     if isinstance(outcome, Crashed):
@@ -98,28 +93,28 @@ def judge(
     if isinstance(outcome, Rejected):
         return _judge_rejection(case, outcome)
     if not isinstance(outcome, Ran):
-        raise Unjudgeable(f"no verdict for {outcome!r}")
+        raise Unjudgeable(f"There is no verdict for {outcome!r}.")
     if execution_provider is not None and outcome.placement != execution_provider:
         return Judgement(
             "fallback",
             f"It ran, but on {outcome.placement}; {execution_provider} was asked for.",
         )
     if bundle.unjudged is not None:
-        if bundle.not_computed:
-            return Judgement("skip", f"The oracle does not compute this yet: {bundle.unjudged}")
         if demands == "rejects":
             return Judgement(
                 "accepted",
-                "It must be rejected and it ran; the specification gives it no values to compare"
-                f" with ({bundle.unjudged}).",
+                f"It must be rejected, and it ran; there are no values to compare with"
+                f" ({bundle.unjudged}).",
             )
-        raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}")
+        if bundle.not_computed:
+            return Judgement("skip", f"The oracle does not compute this yet: {bundle.unjudged}.")
+        raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}.")
     errors, fault = _compare(bundle, outcome, target_class)
     if demands == "rejects":
         right = fault is None
-        how = "its values were right all the same" if right else f"without a word, but {fault}"
+        how = "; its values are right all the same" if right else f" without a word: {fault}"
         return Judgement(
-            "accepted", f"It must be rejected and it ran; {how}.", errors, values_right=right
+            "accepted", f"It must be rejected, and it ran{how}.", errors, values_right=right
         )
     if fault is not None:
         return Judgement("wrong", f"It ran, but {fault}.", errors)
@@ -129,20 +124,21 @@ def judge(
 
 def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
     contract = case.contract
-    where = f"at {outcome.stage}"
+    message = outcome.message.lower().strip()
     if contract.demands == "computes":
+        how = "with a message" if message else "without a message"
         asked = "is specified" if contract.basis == "specified" else "is asked for, not promised"
-        return Judgement("unsupported", f"Refused {where} with a message; the call {asked}.")
-    message = outcome.message.lower()
+        return Judgement(
+            "unsupported", f"Refused at {outcome.stage} {how}; the call {asked}.", vague=not message
+        )
+    may = "must" if contract.demands == "rejects" else "may"
+    reason = f"Rejected at {outcome.stage}, as it {may} be"
     names_one = any(word.lower() in message for word in contract.mentions)
-    vague = not message.strip() or (bool(contract.mentions) and not names_one)
-    reason = (
-        f"Rejected {where}, as it may be"
-        if contract.demands == "either"
-        else (f"Rejected {where}, as it must be")
-    )
-    if vague:
-        reason += f", but the message names none of: {', '.join(contract.mentions) or 'anything'}"
+    vague = not message or (bool(contract.mentions) and not names_one)
+    if not message:
+        reason += ", but without a message"
+    elif vague:
+        reason += f", but the message names none of: {', '.join(contract.mentions)}"
     return Judgement("pass", reason + ".", vague=vague)
 
 
@@ -152,19 +148,20 @@ def _compare(
     """Figures of every output of every step, and what is wrong with the worst one, if anything."""
     found: list[Errors] = []
     faults: list[str] = []
-    first, *others = outcome.runs
-    for step, (expected, files) in enumerate(zip(bundle.expected, first, strict=True)):
+    for step, expected in enumerate(bundle.expected):
         at = f" in call {step}" if len(bundle.expected) > 1 else ""
-        if set(files) != set(expected):
-            raise Unjudgeable(
-                f"the runner returned {', '.join(sorted(files)) or 'nothing'},"
-                f" the model has {', '.join(sorted(expected))}"
-            )
+        first, *others = (run[step] for run in outcome.runs)
+        for files in (first, *others):
+            if set(files) != set(expected):
+                raise Unjudgeable(
+                    f"The runner returned {', '.join(sorted(files))},"
+                    f" the model has {', '.join(sorted(expected))}."
+                )
         for name, want in expected.items():
-            raw = _read(files[name])
+            raw = _read(first[name])
             dtype, got = _tensor(raw, name)
             for other in others:
-                again = _read(other[step][name])
+                again = _read(other[name])
                 if again != raw and _differ(got, _tensor(again, name)[1], want):
                     faults.append(f"two runs on the same input differ in {name}{at}")
             if dtype != want.dtype:
@@ -179,9 +176,10 @@ def _compare(
     worst = max(found, key=lambda e: e.share, default=None)
     if worst is not None and not worst.share <= 1:
         at = f" in call {worst.step}" if len(bundle.expected) > 1 else ""
+        how = "it must be exact" if worst.budget == 0 else f"{worst.share:.3g} of the error budget"
         faults.append(
-            f"{worst.output}{at} is {worst.got:.6g} at {list(worst.index)}, not {worst.want:.6g}"
-            f" ({worst.share:.3g} of the error budget)"
+            f"{worst.output}{at} is {worst.got:.9g} at {list(worst.index)}, not {worst.want:.9g}"
+            f" ({how})"
         )
     return tuple(found), "; ".join(faults) or None
 
@@ -207,12 +205,15 @@ def compare(
         return None
     values = got.astype(np.float64)
     share = shares(values, want.value, want.unit, target_class)
-    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    # Where all is exact, no share is largest; the element told of is a defined one all the same.
+    ranked = share if compared == defined.size else np.where(defined, share, -1.0)
+    worst = np.unravel_index(int(np.argmax(ranked)), share.shape)
     with np.errstate(all="ignore"):
         absolute = np.abs(values - want.value)
         absolute[np.isnan(absolute)] = math.inf
         absolute[share == 0.0] = 0.0
         relative = absolute / np.abs(want.value)
+        relative[np.isnan(relative)] = math.inf
         relative[absolute == 0.0] = 0.0
     worst_share = float(share[worst])
     return Errors(
@@ -237,7 +238,7 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise Unjudgeable(
-            f"the output file {os.path.basename(path)} cannot be read: {error.strerror}"
+            f"The output file {os.path.basename(path)} cannot be read: {error.strerror}."
         ) from None
 
 
@@ -246,8 +247,10 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
     tensor = onnx.TensorProto()
     try:
         tensor.ParseFromString(raw)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise ValueError("its values lie in another file")
         values = numpy_helper.to_array(tensor)
-    except (DecodeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise Unjudgeable(f"the file of {name} is not a whole tensor: {what}") from None
+    except Exception as error:  # a stranger's bytes fail in any way they like
+        what = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise Unjudgeable(f"The file of {name} is not a whole tensor: {what}.") from None
     return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
+from pydantic_core.core_schema import TaggedUnionSchema
 
 from conformance.call import Call, InputOverride, Model, OutputOverride, Values, alternative
 from conformance.case import Case, Contract, Fields, misfits
 from conformance.case import Tag as CaseTag
-from conformance.paths import shown
+from conformance.paths import data_path, shown
 from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.tensors import ShapeError, attributes_of, steps_of
 from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
@@ -110,7 +113,10 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
             problems.append(Problem(path, 0, 0, "no such file or folder"))
     if problems:
         raise InputError(problems)
-    return list({file.resolve(): file for file in reversed(found)}.values())[::-1]
+    unique: dict[Path, Path] = {}
+    for file in found:
+        unique.setdefault(file.parent.resolve() / file.name, file)
+    return list(unique.values())
 
 
 def load(paths: Sequence[Path]) -> list[Case]:
@@ -154,9 +160,21 @@ def load_file(file: Path) -> list[Case]:
     return cases
 
 
+class _AnyOf(GenerateJsonSchema):
+    """JSON Schema in which 1 may be an integer and a number as well, where either will do."""
+
+    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
+        made = super().tagged_union_schema(schema)
+        made["anyOf"] = made.pop("oneOf")
+        return made
+
+
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a case file, for editors (``cases/schema.json``)."""
-    made = CaseFile.model_json_schema()
+    """The JSON Schema of a case file, for editors.
+
+    ``cases/schema.json``, made by ``python -m conformance.load``.
+    """
+    made = CaseFile.model_json_schema(schema_generator=_AnyOf)
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     made["title"] = "GQA conformance cases"
     fields = made["$defs"]["Fields"]["properties"]
@@ -233,9 +251,8 @@ class _Expander:
         for combination in itertools.product(*axes.values()):
             labels = dict(zip(axes, (layer.label for layer in combination), strict=True))
             hit = [i for i, e in enumerate(excludes) if all(labels[a] == v for a, v in e.items())]
-            for i in hit:
-                used[i] = True
             if hit:
+                used[hit[0]] = True
                 continue
             layers = [self.defaults, _Layer("", own, path), *combination]
             case = self.concrete(path, entry, labels, layers)
@@ -243,7 +260,7 @@ class _Expander:
                 made.append(case)
         for i, was_used in enumerate(used):
             if not was_used:
-                self.note((*path, "exclude", i), "excludes nothing")
+                self.note((*path, "exclude", i), "excludes nothing that those before it do not")
         if axes and not made and len(self.problems) == before:
             self.note((*path, "matrix"), "the matrix comes out empty: all of it is excluded")
         self.check_axes(path, made)
@@ -268,8 +285,8 @@ class _Expander:
             elif axis not in _FIELDS:
                 self.note(
                     here,
-                    f"'{axis}' is no field of a call{_nearest(axis, _FIELDS)}; an axis of your own maps each value's"
-                    " label to the fields it sets",
+                    f"'{axis}' is no field of a call{_nearest(axis, _FIELDS)}; an axis of your own"
+                    " maps each value's label to the fields it sets",
                     at_key=True,
                 )
             else:
@@ -422,6 +439,22 @@ def _label(value: object) -> str:
     return str(value)
 
 
+#: pydantic's sentences that speak of Python, in the words of YAML.
+_WORDED: Final = {
+    "dict_type": "wanted a mapping",
+    "model_type": "wanted a mapping",
+    "list_type": "wanted a list",
+    "tuple_type": "wanted a list",
+    "too_short": "wanted {min_length} or more in it",
+    "string_too_short": "wanted something in it",
+    "string_type": "wanted a text",
+    "string_pattern_mismatch": "wanted lower-case letters, digits and '_', a letter first",
+    "int_type": "wanted an integer",
+    "float_type": "wanted a number",
+    "bool_type": "wanted true or false",
+}
+
+
 def _nearest(word: str, known: Any) -> str:
     near = difflib.get_close_matches(word, [str(k) for k in known], n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
@@ -441,7 +474,7 @@ def explain(
     said = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
     location = path if path is not None else said
     kind, found = detail["type"], detail["input"]
-    word = said[-1]
+    word = said[-1] if said else ""
     name = next((part for part in reversed(said) if isinstance(part, str)), "")
     context = detail.get("ctx", {})
     if kind == "extra_forbidden":
@@ -455,15 +488,26 @@ def explain(
         allowed = re.findall(r"'([^']*)'", context["expected"])
         if word == "[key]":
             name = str(found)
-        what = f"'{found}'" if word == "[key]" else f"{name}: found '{found}'"
+        what = f"'{found}'" if word == "[key]" else f"{name}: found {_found(found)}"
         listed = (
             f", allowed: {', '.join(allowed)}" if allowed else f", allowed: {context['expected']}"
         )
         return source.problem(location, f"{what}{listed}{_nearest(str(found), allowed)}")
-    shown_value = repr(found) if not isinstance(found, dict | list) else f"a {type(found).__name__}"
     message = detail["msg"][:1].lower() + detail["msg"][1:]
-    message = re.sub(r"^input should be ", "wanted ", message)
-    return source.problem(location, f"{name}: {message}, found {shown_value[:80]}")
+    message = re.sub(r"^input should be ", "wanted ", message.removeprefix("value error, "))
+    message = _WORDED.get(kind, message).format_map(context)
+    return source.problem(location, f"{name or 'the file'}: {message}, found {_found(found)}")
+
+
+def _found(value: object) -> str:
+    """A value as a sentence names it: short, and in the words of YAML."""
+    if isinstance(value, dict | list):
+        word = "mapping" if isinstance(value, dict) else "list"
+        return f"a {word}" if value else f"an empty {word}"
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
@@ -472,8 +516,8 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     by_part: list[tuple[str, type[Model]]] = [
         ("contract", Contract),
         ("values", Values),
-        ("InputOverride", InputOverride),
-        ("OutputOverride", OutputOverride),
+        ("inputs", InputOverride),
+        ("outputs", OutputOverride),
         ("defaults", Fields),
         ("matrix", Fields),
         ("cases", Entry),
@@ -482,3 +526,12 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
         if part in above:
             return list(model.model_fields)
     return list(CaseFile.model_fields)
+
+
+def _write_schema() -> None:
+    text = json.dumps(schema(), indent=1) + "\n"
+    (data_path("cases") / "schema.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _write_schema()

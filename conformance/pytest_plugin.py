@@ -6,6 +6,7 @@ collected; everybody else's YAML is left alone.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from conformance.expectations import load_expectations
 from conformance.harness import RunnerFailed
 from conformance.load import is_case_file, load_file
 from conformance.paths import data_path
-from conformance.report.terminal import tell
+from conformance.report.terminal import tell, tell_trouble
 from conformance.results import Infrastructure, ResultRecord
 from conformance.run import Plan, Record, TargetRun, case_record, plans
 from conformance.targets import KNOWN, Target, TargetError, targets_for
@@ -37,12 +38,15 @@ class Bench:
         self._runs: dict[str, TargetRun] = {}
 
     def run(self, case: Case, target: Target) -> Record:
-        """What came of ``case``; raises as :meth:`conformance.run.TargetRun.run_one` does."""
+        """What came of ``case``."""
         run = self._runs.get(target.ep)
         if run is None:
             lines = load_expectations(target.expectations) if target.expectations else []
             run = self._runs[target.ep] = TargetRun(Plan(target, (), tuple(lines)))
-        return run.run_one(case)
+        try:
+            return run.run_one(case)
+        except (RunnerFailed, BundleError) as error:
+            return run.trouble(error)
 
     def close(self) -> None:
         """Ends every runner."""
@@ -81,7 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Trials(bool(config.getoption("ep"))), "gqa-trials")
     if config.getoption("markers", default=False):
         for file in sorted(data_path("cases").glob("*.yaml")):
-            _declare(config, [tag for case in load_file(file) for tag in case.tags])
+            with contextlib.suppress(InputError):  # collecting the file says what is wrong with it
+                _declare(config, [tag for case in load_file(file) for tag in case.tags])
     if config.getoption("ep") and config.args_source is not pytest.Config.ArgsSource.ARGS:
         _cases_alone(config)
 
@@ -150,16 +155,9 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Passes, skips with the reason, is an expected failure, or raises CaseFailed."""
-        try:
-            record = self.config.stash[_BENCH].run(self.case, self.target)
-        except RunnerFailed as error:
-            mend = f"\n  mend it with: {error.fix}" if error.fix else ""
-            raise CaseFailed(f"Infrastructure, {self.target.ep}: {error.sentence}{mend}") from None
-        except BundleError as error:
-            raise CaseFailed(f"Infrastructure: {error}") from None
+        record = self.config.stash[_BENCH].run(self.case, self.target)
         if isinstance(record, Infrastructure):
-            mend = f"\n  mend it with: {record.fix}" if record.fix else ""
-            raise CaseFailed(f"Infrastructure, {record.target}: {record.message}{mend}")
+            raise CaseFailed(tell_trouble(record))
         self._keep(record)
         if record.verdict == "skip":
             pytest.skip(record.reason)

@@ -9,12 +9,12 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Self
 
 from conformance import __version__
-from conformance.bundle import Bundle, bundle_for, intact
+from conformance.bundle import Bundle, BundleError, bundle_for, intact
 from conformance.case import Case
 from conformance.dtypes import NUMPY
 from conformance.expectations import Expectation, check_stale, expectation_for, load_expectations
@@ -74,7 +74,8 @@ def plans(
     made = []
     for target in targets:
         lines = load_expectations(target.expectations) if target.expectations else []
-        check_stale(lines, cases, whole=whole_corpus)
+        # A user's own file may be called as one of ours: it makes no line of ours stale.
+        check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
         chosen = tuple(case for case in cases if selected(case, target))
         made.append(Plan(target, chosen, tuple(lines)))
     return made
@@ -188,7 +189,7 @@ class TargetRun:
         try:
             answer = self._pool.start()
         except RunnerFailed as error:
-            return Ready(target, None, error.sentence, error.fix, broken=True)
+            return Ready(target, None, _sentence(error, target), error.fix, broken=True)
         if isinstance(answer, UnavailableAnswer):
             return Ready(target, None, answer.reason, answer.fix)
         return Ready(target, answer, None, None)
@@ -200,6 +201,7 @@ class TargetRun:
         more. Raises :class:`RunnerFailed` when the runner has to be given up, and
         :class:`conformance.bundle.BundleError` when the cache cannot be used.
         """
+        self._raise_if_broken()
         possible = []
         for case in self.plan.cases:
             why = self.ready.cannot_take(case)
@@ -218,6 +220,7 @@ class TargetRun:
 
     def run_one(self, case: Case) -> Record:
         """What came of one case; raises as :meth:`run` does."""
+        self._raise_if_broken()
         why = self.ready.cannot_take(case)
         if why is not None:
             return _skipped(case, self.ready, why)
@@ -228,8 +231,25 @@ class TargetRun:
             outcome = self._pool.run_one(job)
         return self._assess(job, outcome)
 
+    def trouble(self, error: RunnerFailed | BundleError) -> InfrastructureRecord:
+        """The record of an error that :meth:`run` has raised."""
+        if isinstance(error, BundleError):
+            return InfrastructureRecord(target=self.ready.name, message=str(error))
+        message = _sentence(error, self.plan.target)
+        return InfrastructureRecord(target=self.ready.name, message=message, fix=error.fix)
+
+    def _raise_if_broken(self) -> None:
+        if self.ready.broken:
+            self._pool.start()  # which says again why it did not start
+
     def _assess(self, job: CaseJob, outcome: Outcome) -> Record:
         return assess(job, outcome, self.ready, self.plan.expectations)
+
+
+def _sentence(error: RunnerFailed, target: Target) -> str:
+    """What is wrong with a target's runner, without the target's name before it."""
+    text = error.sentence.removeprefix(f"{target.ep}: ")
+    return text[:1].upper() + text[1:]
 
 
 def assess(
@@ -337,10 +357,14 @@ def is_shipped(case: Case) -> bool:
     return _is_shipped(case.file)
 
 
+def argument_for(case: Case) -> str:
+    """What names the case on the command line: its id, or its place in a file of the user's own."""
+    return case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
+
+
 def reproduce(case: Case, arguments: Sequence[str]) -> str:
     """The command that runs this case alone, on the target that ``arguments`` mean."""
-    name = case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
-    return shlex.join(["gqa", "run", name, *arguments])
+    return shlex.join(["gqa", "run", argument_for(case), *arguments])
 
 
 def case_record(case: Case) -> CaseRecord:
@@ -401,7 +425,7 @@ def header(plans: Sequence[Plan], targets: Sequence[Ready], selection: str) -> H
     cases = {case.id for plan in plans for case in plan.cases}
     return Header(
         suite=__version__,
-        corpus=corpus_digest(),
+        corpus=corpus_digest(plans),
         selection=Selection(text=selection, cases=len(cases), results=size),
         targets=tuple(ready.record() for ready in targets),
         machine=machine(),
@@ -409,13 +433,13 @@ def header(plans: Sequence[Plan], targets: Sequence[Ready], selection: str) -> H
     )
 
 
-@cache
-def corpus_digest() -> str:
-    """Digest of the shipped case files and expectations."""
+def corpus_digest(plans: Sequence[Plan]) -> str:
+    """Digest of the files that a run depends on: its cases' and its targets' expectations."""
+    files = {case.file for plan in plans for case in plan.cases}
+    files |= {line.file for plan in plans for line in plan.expectations}
     digest = hashlib.sha256()
-    for folder in ("cases", "expectations"):
-        for file in sorted(data_path(folder).glob("*.yaml")):
-            digest.update(f"{folder}/{file.name}\n".encode() + file.read_bytes())
+    for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
+        digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
 

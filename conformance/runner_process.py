@@ -33,6 +33,9 @@ from conformance.protocol import excerpt
 GRACE_SECONDS: Final = 1.0
 #: One read; on Linux a pipe holds no more.
 CHUNK_BYTES: Final = 64 << 10
+#: So much in one read: the pipe may have been full, and this side late with reading it. So the
+#: runner is given a moment for the rest of its answer, even if its time is over.
+FULL_BYTES: Final = 4096
 #: At most so many reads to empty a pipe, lest one that is always full holds up the rest.
 MOST_READS: Final = 64
 
@@ -140,7 +143,6 @@ class RunnerProcess:
         self._stderr = _Tail(limits.stderr_bytes)
         self._unsent = memoryview(b"")
         self._asked = self.deadline = time.monotonic()
-        self._heard = False
         self._ended = False
         self._ended_early = False
         self._hung_up = ""
@@ -167,10 +169,9 @@ class RunnerProcess:
 
     def news(self) -> News | None:
         """What came of the request, or None: nothing yet. A whole answer comes before all else."""
-        heard, self._heard = self._heard, False
         end = self._written.find(b"\n")
         if end < 0 and len(self._written) <= self._limits.answer_bytes:
-            return self._no_line(heard)
+            return self._no_line()
         if end < 0 or end > self._limits.answer_bytes:
             most, start = self._limits.answer_bytes, excerpt(bytes(self._written[:1000]))
             return Broken(f"wrote more than {most} bytes in one line, which starts: {start}")
@@ -181,13 +182,12 @@ class RunnerProcess:
         self._empty_stderr()
         return line
 
-    def _no_line(self, heard: bool) -> News | None:
+    def _no_line(self) -> News | None:
         """What it means that there is no whole line: death, lateness, or nothing yet."""
         if self._ended:
             half = excerpt(bytes(self._written))
             return Died(self._popen.returncode, half, self._ended_early)
-        # While an answer comes in piece by piece, it is this side that is late.
-        if heard or time.monotonic() < self.deadline:
+        if time.monotonic() < self.deadline:
             return None
         if self._hung_up:
             return Broken(f"{self._hung_up} and did not end")
@@ -244,8 +244,9 @@ class RunnerProcess:
             self._forget(self._out)
             self._hang_up("closed its standard output")
             return
-        self._heard = True
         self._written += data
+        if len(data) >= FULL_BYTES:
+            self.deadline = max(self.deadline, time.monotonic() + GRACE_SECONDS)
         if len(self._written) > self._limits.answer_bytes:
             self._forget(self._out)  # enough to judge it; the rest stays in the pipe
 
@@ -263,10 +264,10 @@ class RunnerProcess:
         _kill_group(self._popen.pid)  # best before it is reaped: then the number is surely its own
         self._popen.wait()
         for _ in range(MOST_READS):
-            self._heard = False
+            before = len(self._written)
             if self._out in self._watched:
                 self._on_stdout()
-            if not self._heard:
+            if len(self._written) == before:
                 break
         self._empty_stderr()
         self._ended = True

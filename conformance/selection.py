@@ -28,7 +28,10 @@ def compile_expression(text: str) -> Matcher:
     if not tokens:
         return lambda names: True
     parser = _Parser(text, tokens)
-    matcher = parser.alternatives()
+    try:
+        matcher = parser.alternatives()
+    except RecursionError:
+        raise SelectionError(f"-k '{text[:40]}…': nested too deep") from None
     parser.expect_end()
     return matcher
 

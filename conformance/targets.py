@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.harness import Command
 from conformance.paths import data_path
+from conformance.runner_process import Command
 from conformance.tolerance import TargetClass
 
 

@@ -304,7 +304,7 @@ def _input(
             raise ShapeError(field, f"data has the shape {given}, shape says {shape}")
         if given != shape:
             shape, dims = given, tuple(f"{name}_{axis}" for axis in range(len(given)))
-    if math.prod(shape) > MAX_ELEMENTS:
+    if math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:  # NumPy counts so as well
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
         )

@@ -122,7 +122,8 @@ def _check_depth(source: Source, text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_DEPTH:
-            line, column = event.start_mark.line + 1, event.start_mark.column + 1
+            mark = event.start_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             sentence = f"nested more than {MAX_DEPTH} deep"
             raise InputError([Problem(source.file, line, column, sentence)])
 
@@ -161,9 +162,12 @@ class _Walk:
             return self.mapping(node, path, inside)
         try:
             return self.scalars.construct_object(node)
-        except (yaml.YAMLError, ValueError, OverflowError) as error:
-            self.note(node, f"bad YAML: {getattr(error, 'problem', None) or error}")
-            return None
+        except yaml.MarkedYAMLError as error:
+            self.note(node, f"bad YAML: {error.problem}")
+        except (ValueError, LookupError, AttributeError, OverflowError):
+            kind = node.tag.rpartition(":")[2]
+            self.note(node, f"bad YAML: '{node.value[:40]}' is no {kind}")
+        return None
 
     def mapping(self, node: yaml.MappingNode, path: Key, inside: tuple[int, ...]) -> dict[str, Any]:
         made: dict[str, Any] = {}

@@ -457,7 +457,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const press = (control, on) => control.setAttribute("aria-pressed", String(on));
 
   function unfold(group) {
-    if (group.open && !group.tr?.hidden) return;
+    if (group.open) return;
     group.open = true;
     apply();
   }
@@ -515,11 +515,8 @@ document.addEventListener("DOMContentLoaded", () => {
   /** Bring a row into view, whatever hides it. */
   function aim(tr) {
     const line = lines[tr.dataset.r];
-    if (line) {
-      if (tr.hidden || line.group.tr?.hidden) reset();
-      unfold(line.group);
-      if (!tr.offsetParent) reset();
-    }
+    if (line) unfold(line.group);
+    if (!tr.checkVisibility()) reset();
     $("#matrix .aimed")?.classList.remove("aimed");
     tr.classList.add("aimed");
     tr.scrollIntoView({ block: "center" });

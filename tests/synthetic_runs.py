@@ -97,9 +97,8 @@ def case(
             attributes={"num_heads": 8, "kv_num_heads": 4, "scale": 0.125},
         ),
     }
-    return CaseRecord(
-        id=id, theme=theme, question=question, name=name, axes=labels, **defaults | fields
-    )
+    told = {"id": id, "theme": theme, "question": question, "name": name, "axes": labels}
+    return CaseRecord(**defaults | told | fields)
 
 
 def result(

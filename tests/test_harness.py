@@ -225,7 +225,7 @@ def test_a_run_may_be_left(bundles: Path) -> None:
     with pool("waits", jobs=2) as runner:
         for _ in runner.run([job(bundles, f"faulty-{number}") for number in range(9)]):
             break
-        assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
+        assert [case.key for case, _ in runner.run([job(bundles, "fine")])] == ["fine"]
 
 
 def test_a_pool_runs_one_thing_at_a_time(bundles: Path) -> None:
@@ -380,6 +380,15 @@ def test_an_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> Non
             time.sleep(0.3)
 
 
+def test_a_long_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) -> None:
+    with pool("long_message") as runner:
+        for case, outcome in runner.run([job(bundles, "good"), job(bundles, "faulty", 0.2)]):
+            time.sleep(0.4)
+            if case.key == "faulty":
+                assert isinstance(outcome, Rejected)
+                assert len(outcome.message) == 300_000
+
+
 def test_half_an_answer_and_then_silence_is_the_runners_fault(bundles: Path) -> None:
     found = outcomes(pool("half_line"), trio(bundles, seconds=0.3))
     assert isinstance(found["faulty"], Infrastructure)
@@ -411,6 +420,8 @@ def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
     assert len(text) < 1100
     assert found["fine"].stderr == ""
     assert isinstance(outcomes(pool("floods_stdout"), trio(bundles))["faulty"], Infrastructure)
+    # The flood may come with the answer or after it, while the other process is at work.
+    assert isinstance(outcomes(pool("floods_when_idle", jobs=2), trio(bundles)[:2])["good"], Ran)
     assert peak() - before < 30 << 10
 
 
@@ -423,9 +434,12 @@ def test_a_child_that_holds_the_pipes_open(bundles: Path) -> None:
 
 
 def test_litter_is_removed(bundles: Path) -> None:
+    linked = bundles / "faulty"
+    before = linked.stat()
     found = outcomes(pool("leaves_litter"), trio(bundles))
     assert isinstance(found["faulty"], Crashed)
-    assert (bundles / "faulty" / "test_data_set_0" / "output_0.pb").exists()
+    assert (linked / "test_data_set_0" / "output_0.pb").exists()
+    assert linked.stat().st_mode == before.st_mode
 
 
 def test_wrong_files_are_for_the_judge(bundles: Path) -> None:
@@ -467,8 +481,10 @@ def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> N
         assert str(caught.value).startswith(f"{name}: the runner ")
         assert words in caught.value.sentence
         assert caught.value.fix == "mend it"
-        with pytest.raises(RunnerFailed):
+        with pytest.raises(RunnerFailed) as again:
             list(runner.run(trio(bundles)))
+        assert again.value is not caught.value  # which would collect traces
+        assert again.value.args == caught.value.args
         with pytest.raises(RunnerFailed):
             runner.run_one(job(bundles, "good"))
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.bundle import CARRY, bundle_for
 from conformance.case import Case
 from conformance.dtypes import NUMPY
 from conformance.run import case_record, reproduce
@@ -18,8 +18,13 @@ from conformance.values import draw_inputs
 
 
 def draw(console: Console, case: Case) -> None:
-    """Prints the case: what it asks, each tensor, attributes, contract, links, how to run it."""
+    """Prints the case: what it asks, each tensor, attributes, contract, links, how to run it.
+
+    The shapes of the outputs are the oracle's, where it has any. Raises BundleError when the cache
+    cannot be used.
+    """
     record = case_record(case)
+    oracle = bundle_for(case.call).expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
     for line in (case.question, case.why):
         if line:
@@ -28,7 +33,13 @@ def draw(console: Console, case: Case) -> None:
         console.print()
         if len(case.steps) > 1:
             console.print(Text(f"call {step.index}", style="bold"))
-        console.print(_tensors(case, step))
+        shapes = {name: want.value.shape for name, want in oracle[step.index].items()}
+        console.print(_tensors(case, step, shapes))
+    for kind, tensors in (("inputs", case.steps[0].inputs), ("outputs", case.steps[0].outputs)):
+        trailing = [tensor.name for tensor in tensors if tensor.state == "trailing"]
+        if trailing:
+            words = f"not given: the list of {kind} ends before {', '.join(trailing)}"
+            console.print(Text(words, style="dim"), soft_wrap=True)
     if record.call.attributes:
         console.print()
         words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
@@ -54,10 +65,10 @@ def _about(case: Case) -> Iterator[tuple[str, str]]:
     yield "run", reproduce(case, ("--ep", "cpu"))
 
 
-def _tensors(case: Case, step: Step) -> Table:
+def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column in ("", "name", "dtype", "shape", "values"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column != "values")
     values = draw_inputs(case.call, step)
     for kind, tensors in (("input", step.inputs), ("output", step.outputs)):
         for tensor in tensors:
@@ -67,24 +78,28 @@ def _tensors(case: Case, step: Step) -> Table:
                 struck = Text(tensor.name, style="dim strike")
                 table.add_row(kind, struck, "", "", Text("omitted", style="dim"))
                 continue
-            shape = "" if tensor.shape is None else str(list(tensor.shape))
+            shape = _shape(oracle.get(tensor.name) if kind == "output" else tensor.shape)
             table.add_row(kind, tensor.name, tensor.dtype, shape, _range(tensor, values, step))
     return table
+
+
+def _shape(dims: Sequence[int] | None) -> str:
+    return "" if dims is None else str(list(dims))
 
 
 def _range(tensor: Tensor, values: dict[str, np.ndarray], step: Step) -> str:
     drawn = values.get(tensor.name)
     if drawn is None:
-        carried = step.carried and tensor.name.startswith("past_")
-        return f"{tensor.name.replace('past', 'present')} of the call before" if carried else ""
+        carried = step.carried and tensor.name in CARRY
+        return f"{CARRY[tensor.name]} before" if carried else ""
     if drawn.size == 0:
         return "no elements"
     numbers = drawn.astype(np.float64)
     if drawn.size <= 4:
         return ", ".join(f"{x:g}" for x in numbers.ravel())
     finite = numbers[np.isfinite(numbers)]
+    if not finite.size:
+        return "none of them finite"
     special = "" if finite.size == numbers.size else ", some not finite"
-    if np.issubdtype(NUMPY[tensor.dtype], np.integer) or not finite.size:
-        return f"{numbers.min():g} … {numbers.max():g}"
-    assert math.isfinite(float(finite.min()))
-    return f"{finite.min():.4g} … {finite.max():.4g}{special}"
+    digits = "" if np.issubdtype(NUMPY[tensor.dtype], np.integer) else ".4"
+    return f"{finite.min():{digits}g} … {finite.max():{digits}g}{special}"

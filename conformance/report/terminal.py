@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from conformance.report.text import clean
-from conformance.results import CaseRecord, Error, ResultRecord
+from conformance.results import CaseRecord, Error, Infrastructure, ResultRecord
 
 #: A message or stderr tail in the terminal is cut to so many lines; the results file has it all.
 _MOST_LINES = 12
@@ -41,14 +41,26 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     yield f"  again     {result.reproduce}"
 
 
+def tell_trouble(trouble: Infrastructure) -> str:
+    """What did not work, with the command that mends it on a line of its own."""
+    about = f" ({trouble.case})" if trouble.case else ""
+    mend = f"\n  mend it with: {clean(trouble.fix)}" if trouble.fix else ""
+    return f"Infrastructure, {trouble.target}{about}: {clean(trouble.message)}{mend}"
+
+
 def worst_element(error: Error, steps: int) -> str:
-    """The worst element of an output: where, what is there, what should be, how bad that is."""
+    """The worst element of an output: where, what is there, what should be, how bad that is.
+
+    Nine digits tell any two float32 apart.
+    """
     call = f" of call {error.step}" if steps > 1 else ""
     where = ", ".join(map(str, error.index or ()))
     got, want = error.got or 0.0, error.want or 0.0
-    text = f"{error.output}[{where}]{call}: got {got:.7g}, want {want:.7g}"
+    text = f"{error.output}[{where}]{call}: got {got:.9g}, want {want:.9g}"
     if not math.isfinite(got):
         return f"{text}, which no budget allows"
+    if not error.budget:
+        return f"{text}; off by {abs(got - want):.3g}, and it must be exact"
     allowed = f"allowed {error.budget:.3g} ({error.share:.3g} of the budget)"
     return f"{text}; off by {abs(got - want):.3g}, {allowed}"
 

@@ -116,11 +116,12 @@ class Head:
     counts: Mapping[Verdict, int]
     total: int
     unexpected: int
+    known: int
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Unexpected results of one verdict, of one group on one target; ``row`` is the first."""
+    """Marked results of one verdict, of one group on one target; ``row`` is the first."""
 
     row: int
     column: int
@@ -131,7 +132,9 @@ class Finding:
     number: int
     label: str
     verdict: Verdict
+    mark: Mark
     reason: str
+    """Why it is so; of a known defect, what its expectation says."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +152,12 @@ class Page:
 
     heads: tuple[Head, ...]
     themes: tuple[Theme, ...]
-    findings: tuple[Finding, ...]
+    unexpected: tuple[Finding, ...]
+    known: tuple[Finding, ...]
     troubles: tuple[Trouble, ...]
     runs: tuple[Mapping[str, Any], ...]
     cases: int
     results: int
-    unexpected: int
 
 
 def page(joined: Joined) -> tuple[Page, dict[str, Any]]:
@@ -176,12 +179,12 @@ def page(joined: Joined) -> tuple[Page, dict[str, Any]]:
     shown = Page(
         heads=heads,
         themes=themes,
-        findings=tuple(_findings(themes, cases, grid, [head.label for head in heads])),
+        unexpected=tuple(_findings("unexpected", themes, cases, grid, heads)),
+        known=tuple(_findings("known", themes, cases, grid, heads)),
         troubles=tuple(_troubles(joined)),
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
         results=sum(head.total for head in heads),
-        unexpected=sum(head.unexpected for head in heads),
     )
     return shown, _details(joined, cases, grid)
 
@@ -286,10 +289,11 @@ def _tally(results: Iterable[ResultRecord | None], numbers: Sequence[int]) -> Ta
 
 
 def _findings(
+    mark: Mark,
     themes: Iterable[Theme],
     cases: Iterable[str],
     grid: Mapping[str, Sequence[ResultRecord | None]],
-    labels: Sequence[str],
+    heads: Sequence[Head],
 ) -> list[Finding]:
     ids = list(cases)
     findings = []
@@ -297,10 +301,12 @@ def _findings(
         alike: dict[tuple[Verdict, int], list[Row]] = {}
         for row in group.rows:
             for column, cell in enumerate(row.cells):
-                if cell and cell.mark == "unexpected":
+                if cell and cell.mark == mark:
                     alike.setdefault((cell.verdict, column), []).append(row)
         for (verdict, column), rows in alike.items():
             first = grid[ids[rows[0].number]][column]
+            assert first is not None  # it has a cell
+            expected = first.expectation if mark == "known" else None
             findings.append(
                 Finding(
                     row=rows[0].number,
@@ -308,9 +314,10 @@ def _findings(
                     id=rows[0].id if len(rows) == 1 else group.id,
                     first=rows[0].id,
                     number=len(rows),
-                    label=labels[column],
+                    label=heads[column].label,
                     verdict=verdict,
-                    reason=clean(first.reason, 400) if first else "",
+                    mark=mark,
+                    reason=clean(expected.why if expected else first.reason, 400),
                 )
             )
     return sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict))
@@ -328,7 +335,8 @@ def _head(label: str, target: Target, results: Sequence[ResultRecord | None]) ->
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         total=len(there),
-        unexpected=sum(result.unexpected for result in there),
+        unexpected=sum(_mark(result) == "unexpected" for result in there),
+        known=sum(_mark(result) == "known" for result in there),
     )
 
 

@@ -1,0 +1,51 @@
+"""Case files written for a test: the least that a file needs, and what the loader says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+from conformance.case import Case
+from conformance.load import load_file
+from conformance.yaml_source import InputError
+
+#: Five lines, so that the first entry begins on line 6.
+HEAD = """\
+format: gqa-cases/1
+question: What is asked?
+defaults:
+  contract: {source: a document}
+cases:
+"""
+
+
+def entries(body: str) -> str:
+    """A case file of the entries in ``body``, which is indented by two."""
+    return HEAD + indent(dedent(body).strip("\n"), "  ") + "\n"
+
+
+def write(folder: Path, text: str | bytes, name: str = "theme.yaml") -> Path:
+    """``text`` as the file ``name`` in ``folder``."""
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def cases_of(folder: Path, body: str) -> list[Case]:
+    """The cases of the entries in ``body``."""
+    return load_file(write(folder, entries(body)))
+
+
+def complaints(folder: Path, text: str | bytes) -> list[str]:
+    """What the loader says of a file, each as ``line:column: sentence``."""
+    file = write(folder, text)
+    with pytest.raises(InputError) as caught:
+        load_file(file)
+    said = str(caught.value)
+    assert said == "\n".join(map(str, caught.value.problems))
+    return [
+        line.removeprefix(file.as_posix()).removeprefix(":").strip() for line in said.split("\n")
+    ]

@@ -1,0 +1,25 @@
+"""Shared by all tests: a cache of bundles of their own; hypothesis draws the same each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from conformance.bundle import CACHE_VARIABLE
+
+settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the whole session, so that a bundle is made once."""
+    return tmp_path_factory.mktemp("bundle_cache")
+
+
+@pytest.fixture(autouse=True)
+def _no_user_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own cache is never touched; processes that a test starts inherit this."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(shared_cache))

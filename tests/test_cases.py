@@ -1,0 +1,165 @@
+"""The shipped corpus: that it loads, says what it asks and why, and can be judged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+
+from conformance.bundle import bundle_for
+from conformance.case import Case
+from conformance.load import load, schema
+from conformance.paths import data_path
+from conformance.signature import ATTRIBUTE_BY_NAME
+from conformance.tensors import attributes_of
+
+FOLDER = data_path("cases")
+FILES = sorted(FOLDER.glob("*.yaml"))
+
+each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Case]:
+    return load([FOLDER])
+
+
+def by_theme(corpus: list[Case]) -> dict[str, list[Case]]:
+    themes = defaultdict(list)
+    for case in corpus:
+        themes[case.theme].append(case)
+    return dict(themes)
+
+
+def test_every_file_of_the_folder_is_loaded(corpus: list[Case]) -> None:
+    assert set(by_theme(corpus)) == {file.stem for file in FILES}
+    assert {path.name for path in FOLDER.iterdir()} == {f.name for f in FILES} | {"schema.json"}
+
+
+def test_there_are_150_cases_or_more(corpus: list[Case]) -> None:
+    assert len(corpus) >= 150
+
+
+def test_the_themes_of_the_mission_and_their_ground_are_there(corpus: list[Case]) -> None:
+    mission = {"omitted_kv", "shared_kv", "zero_valued_kv", "decode_shapes", "omitted_present"}
+    ground = {"prefill", "packed_qkv", "rotary", "window", "softcap", "attention_bias", "sink"}
+    assert mission | ground | {"ragged", "static_cache", "loop"} <= set(by_theme(corpus))
+
+
+@each_file
+def test_a_file_names_its_schema_and_opens_with_its_question(file: Path) -> None:
+    first, second, third = file.read_text().split("\n")[:3]
+    assert first == "# yaml-language-server: $schema=schema.json"
+    assert second == "format: gqa-cases/1"
+    assert re.fullmatch(r"question: [A-Z].*\?", third)
+
+
+def test_the_committed_schema_is_the_models_own() -> None:
+    """Made by `python -m conformance.load`."""
+    assert json.loads((FOLDER / "schema.json").read_text()) == schema()
+
+
+@each_file
+def test_a_file_is_right_by_the_schema(file: Path) -> None:
+    jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(file.read_text()))
+
+
+def test_ids_are_unique_and_of_one_form(corpus: list[Case]) -> None:
+    ids = [case.id for case in corpus]
+    assert len(set(ids)) == len(ids)
+    for case in corpus:
+        axes = ",".join(f"{axis}={label}" for axis, label in case.axes.items())
+        assert case.id == f"{case.theme}/{case.name}" + (f"[{axes}]" if axes else "")
+        assert case.id == f"{case.theme}/{case.label}"
+        assert re.fullmatch(r"[\w.+\-/=,\[\]]+", case.id)
+
+
+def test_no_two_cases_are_the_same_call(corpus: list[Case]) -> None:
+    seen: dict[str, str] = {}
+    for case in corpus:
+        call = repr((case.steps, attributes_of(case.call), case.call.shared_buffer))
+        assert seen.setdefault(call, case.id) == case.id
+
+
+def test_every_theme_is_asked_in_float32_and_float16(corpus: list[Case]) -> None:
+    for theme, cases in by_theme(corpus).items():
+        entries = defaultdict(set)
+        for case in cases:
+            entries[case.name].add(case.call.dtype)
+        for name, dtypes in entries.items():
+            assert dtypes >= {"float32", "float16"}, f"{theme}/{name}"
+
+
+def test_batches_heads_and_lengths_vary(corpus: list[Case]) -> None:
+    calls = [case.call for case in corpus]
+    assert {call.batch_size for call in calls} >= {1, 2}
+    assert len({(call.num_heads, call.kv_num_heads) for call in calls}) >= 6
+    assert len({call.sequence_length for call in calls}) >= 8
+    assert len({call.past_sequence_length for call in calls}) >= 8
+    assert any(call.loop is not None and len(call.loop) == 5 for call in calls)
+
+
+def test_every_attribute_whose_values_are_computed_is_set_somewhere(corpus: list[Case]) -> None:
+    later = {
+        "qk_output",
+        "k_quant_type",
+        "v_quant_type",
+        "kv_cache_bit_width",
+        "qk_norm_epsilon",
+        "sliding_window_cache",
+    }
+    used = {name for case in corpus for name in attributes_of(case.call)}
+    assert used >= set(ATTRIBUTE_BY_NAME) - later
+
+
+def test_links_are_links(corpus: list[Case]) -> None:
+    for case in corpus:
+        for link in (*case.links, case.contract.source):
+            assert re.fullmatch(r"https?://[^\s/]+\.[^\s/]+/\S+", link), f"{case.id}: {link}"
+
+
+def test_a_refusal_says_which_words_make_it_clear(corpus: list[Case]) -> None:
+    for case in corpus:
+        if case.contract.demands == "rejects":
+            assert case.contract.mentions, case.id
+
+
+def test_sentences_end(corpus: list[Case]) -> None:
+    for case in corpus:
+        for text in (case.question, case.why, case.contract.why):
+            assert not text or text[-1] in ".?", f"{case.id}: {text}"
+            assert "\n" not in text
+
+
+@pytest.fixture(scope="module")
+def themes(corpus: list[Case]) -> dict[str, list[Case]]:
+    return by_theme(corpus)
+
+
+@pytest.mark.parametrize("theme", [file.stem for file in FILES])
+def test_what_is_promised_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
+    """A contract that is specified and demands values has them from the oracle, and not none."""
+    for case in themes[theme]:
+        if (case.contract.demands, case.contract.basis) != ("computes", "specified"):
+            continue
+        bundle = bundle_for(case.call)
+        assert bundle.unjudged is None, f"{case.id}: {bundle.unjudged}"
+        assert len(bundle.expected) == len(case.steps)
+        for step, expected in zip(case.steps, bundle.expected, strict=True):
+            assert tuple(expected) == step.connected_outputs
+            for name, wanted in expected.items():
+                assert np.isfinite(wanted.unit).any(), f"{case.id}: nothing of {name} is defined"
+                assert np.isfinite(wanted.value).all(), f"{case.id}: {name}"
+
+
+@pytest.mark.parametrize("theme", [file.stem for file in FILES])
+def test_nothing_here_waits_for_the_oracle(theme: str, themes: dict[str, list[Case]]) -> None:
+    """Where there are no values, that is because the call means nothing, not for want of code."""
+    for case in themes[theme]:
+        assert not bundle_for(case.call).not_computed, case.id

@@ -1,0 +1,393 @@
+"""Known verdicts: which line speaks of a case, what it forgives, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from case_files import cases_of, entries, write
+
+from conformance.bundle import BundleError
+from conformance.case import Case
+from conformance.expectations import (
+    Expectation,
+    Known,
+    check_stale,
+    expectation_for,
+    expectations_schema,
+    load_expectations,
+)
+from conformance.harness import Crashed, Outcome, Rejected, RunnerFailed, TimedOut, Unavailable
+from conformance.load import load
+from conformance.paths import ROOT, data_path
+from conformance.protocol import DescribedAnswer
+from conformance.results import Infrastructure, ResultRecord
+from conformance.run import Plan, Ready, TargetRun, assess, job_for, plans
+from conformance.targets import target_for
+from conformance.yaml_source import InputError, read_yaml
+
+HEAD = "target: cpu\nexpectations:\n"
+LINE = """\
+  - cases: theme/a[*
+    versions: ">=1.27"
+    verdict: unsupported
+    link: https://example.org/1
+    why: It is not done yet.
+"""
+
+
+def expectation(**fields: Any) -> Expectation:
+    """A line of ``cpu.yaml``, the seventh."""
+    known = {
+        "cases": "theme/a",
+        "versions": ">=1.27",
+        "verdict": "unsupported",
+        "link": "https://example.org/1",
+        "why": "It is not done yet.",
+    }
+    return Expectation(Known.model_validate({**known, **fields}), Path("cpu.yaml"), 7)
+
+
+def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
+    """What is said of a file, each as ``name:line:column: sentence``."""
+    file = write(folder, text, name)
+    with pytest.raises(InputError) as caught:
+        load_expectations(file)
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
+
+
+# Which line speaks of a case
+
+
+@pytest.mark.parametrize(
+    ("pattern", "case", "covered"),
+    [
+        ("theme/a", "theme/a", True),
+        ("theme/a", "theme/a[x=1]", False),
+        ("theme/a", "theme/ab", False),
+        ("theme/a[*", "theme/a[x=1,y=2]", True),
+        ("theme/a[*", "theme/ax=1]", False),
+        ("theme/a[x=1]", "theme/a[x=1]", True),
+        ("theme/a[x=1]", "theme/ax", False),
+        ("theme/a[x=1]", "theme/a1", False),
+        ("theme/*[x=?]", "theme/a[x=1]", False),
+        ("theme/*[x=1.5]", "theme/a[x=1.5]", True),
+        ("theme/*[x=1.5]", "theme/a[x=145]", False),
+        ("*", "theme/a[x=1]", True),
+        ("*dtype=float16*", "theme/a[dtype=float16,b=2]", True),
+        ("*dtype=float16*", "theme/a[dtype=float32]", False),
+        ("theme/*/b", "theme/a", False),
+        ("THEME/a", "theme/a", False),
+    ],
+)
+def test_only_the_star_stands_for_anything(pattern: str, case: str, covered: bool) -> None:
+    assert expectation(cases=pattern).covers(case) is covered
+
+
+@pytest.mark.parametrize(
+    ("versions", "version", "holds"),
+    [
+        (">=1.27", "1.27.0", True),
+        (">=1.27", "1.26.9", False),
+        (">=1.27,<1.32", "1.31.1", True),
+        (">=1.27,<1.32", "1.32.0", False),
+        ("==1.31.1", "1.31.1", True),
+        ("", "0.1", True),
+        (">=1.27", "1.31.0.dev20261101", True),
+        (">=1.27", "1.31.1+cu13", True),
+        (">=1.27", "my build", False),
+        (">=1.27", "", False),
+    ],
+)
+def test_a_line_holds_for_versions(versions: str, version: str, holds: bool) -> None:
+    assert expectation(versions=versions).holds_for(version) is holds
+
+
+def test_the_first_line_that_covers_case_and_version_speaks() -> None:
+    old, exact, wide = (
+        expectation(versions="<1.27"),
+        expectation(cases="theme/a*", why="first"),
+        expectation(cases="*", why="second"),
+    )
+    lines = [old, exact, wide]
+    assert expectation_for("theme/a[x=1]", "1.31.1", lines) is exact
+    assert expectation_for("theme/b", "1.31.1", lines) is wide
+    assert expectation_for("theme/a", "1.20.0", lines) is old
+    assert expectation_for("theme/b", "1.20.0", lines) is None
+    assert expectation_for("theme/a", "1.31.1", []) is None
+
+
+# What a line forgives
+
+
+def described(version: str = "1.31.1") -> DescribedAnswer:
+    return DescribedAnswer(
+        id=1,
+        outcome="described",
+        runtime="onnxruntime",
+        version=version,
+        execution_provider="CPUExecutionProvider",
+        device="a CPU",
+        dtypes=("float32", "int32"),
+    )
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    """``theme/a``, which must compute."""
+    return cases_of(tmp_path, "- name: a")[0]
+
+
+def result(
+    case: Case, outcome: Outcome, *lines: Expectation, version: str = "1.31.1"
+) -> ResultRecord:
+    """The record of ``outcome`` on cpu, held against ``lines``."""
+    ready = Ready(target_for("cpu"), described(version), None, None)
+    record = assess(job_for(case), outcome, ready, lines)
+    assert isinstance(record, ResultRecord)
+    return record
+
+
+def rejected(message: str = "present_key is missing", stage: Any = "run") -> Rejected:
+    return Rejected(stage=stage, step=0, code="FAIL", message=message)
+
+
+def test_without_a_line_a_refusal_is_unexpected(case: Case) -> None:
+    record = result(case, rejected())
+    assert (record.verdict, record.unexpected, record.expectation) == ("unsupported", True, None)
+
+
+def test_as_expected_is_not_unexpected(case: Case) -> None:
+    record = result(case, rejected(), expectation(stage="run", message="present_key"))
+    assert (record.verdict, record.unexpected) == ("unsupported", False)
+    known = record.expectation
+    assert known is not None
+    assert (known.file, known.line, known.verdict) == ("cpu.yaml", 7, "unsupported")
+    assert (known.link, known.why) == ("https://example.org/1", "It is not done yet.")
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome", "says"),
+    [
+        ({"verdict": "crash"}, rejected(), "the verdict is unsupported, not crash"),
+        ({"stage": "load"}, rejected(), "the stage is run, not load"),
+        ({"message": "rank"}, rejected(), "the message does not contain 'rank'"),
+        (
+            {"verdict": "wrong"},
+            Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV."),
+            "the verdict is crash, not wrong",
+        ),
+    ],
+)
+def test_a_different_verdict_is_unexpected_and_names_the_line(
+    case: Case, line: dict[str, Any], outcome: Outcome, says: str
+) -> None:
+    record = result(case, outcome, expectation(**line))
+    assert record.unexpected
+    assert f"cpu.yaml:7 expects otherwise: {says}" in record.reason
+    assert record.reason.endswith("remove or change that line.")
+
+
+def test_a_better_verdict_is_unexpected_and_names_the_line(tmp_path: Path) -> None:
+    body = "- name: a\n  contract: {demands: rejects, source: a document}"
+    (case,) = cases_of(tmp_path, body)
+    record = result(case, rejected(), expectation(verdict="accepted"))
+    assert (record.verdict, record.unexpected) == ("pass", True)
+    assert "cpu.yaml:7 expects otherwise: the verdict is pass, not accepted" in record.reason
+
+
+def test_a_crash_is_expected_by_its_signal(case: Case) -> None:
+    died = Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")
+    line = expectation(verdict="crash", message="SIGSEGV")
+    assert not result(case, died, line).unexpected
+    assert result(case, died, expectation(verdict="crash", message="SIGABRT")).unexpected
+    late = TimedOut(seconds=3.0)
+    assert not result(case, late, expectation(verdict="timeout")).unexpected
+
+
+def test_a_line_for_other_versions_or_cases_forgives_nothing(case: Case) -> None:
+    for line in (expectation(versions="<1.31"), expectation(cases="theme/b")):
+        record = result(case, rejected(), line)
+        assert record.unexpected
+        assert record.expectation is None
+    assert not result(case, rejected(), expectation(versions="<1.31"), version="1.30.2").unexpected
+
+
+def test_a_skip_is_held_against_nothing(case: Case) -> None:
+    record = result(case, Unavailable(reason="There is no device."), expectation())
+    assert (record.verdict, record.unexpected, record.expectation) == ("skip", False, None)
+
+
+def test_a_clean_refusal_of_what_is_only_requested_is_never_red(tmp_path: Path) -> None:
+    body = "- name: a\n  contract: {basis: requested, source: an issue}"
+    (case,) = cases_of(tmp_path, body)
+    assert not result(case, rejected()).unexpected
+    assert result(case, Crashed(signal="SIGSEGV", message="It died.")).unexpected
+
+
+def test_an_exec_target_has_no_expectations() -> None:
+    assert target_for("exec:./mine").expectations is None
+
+
+# Lines that match nothing
+
+
+def test_a_stale_line_is_an_error_where_its_theme_is_loaded(tmp_path: Path) -> None:
+    cases = cases_of(tmp_path, "- name: a\n- name: b")
+    lines = [expectation(cases="theme/a"), expectation(cases="theme/c*")]
+    with pytest.raises(InputError) as caught:
+        check_stale(lines, cases, whole=False)
+    assert str(caught.value) == (
+        "cpu.yaml:7:1: no case matches 'theme/c*'; remove or mend this line"
+    )
+
+
+def test_a_line_of_a_theme_that_is_not_loaded_is_no_error(tmp_path: Path) -> None:
+    cases = cases_of(tmp_path, "- name: a")
+    lines = [expectation(cases="other/x"), expectation(cases="*nothing*")]
+    check_stale(lines, cases, whole=False)
+    with pytest.raises(InputError) as caught:
+        check_stale(lines, cases, whole=True)
+    assert "'other/x'" in str(caught.value)
+    check_stale(lines, [], whole=False)
+
+
+def test_a_users_file_that_is_called_as_one_of_ours_makes_no_line_stale(tmp_path: Path) -> None:
+    (theme,) = {line.known.cases.partition("/")[0] for line in shipped()[:1]}
+    cases = load([write(tmp_path, entries("- name: mine"), f"{theme}.yaml")])
+    (plan,) = plans(cases, [target_for("cpu")], whole_corpus=False)
+    assert plan.cases == tuple(cases)
+    assert plan.expectations
+
+
+# Files that are wrong
+
+
+def test_a_file_is_read_with_the_line_of_each_entry(tmp_path: Path) -> None:
+    second = LINE.replace("theme/a[*", "theme/b")
+    lines = load_expectations(write(tmp_path, f"{HEAD}{LINE}\n{second}", "cpu.yaml"))
+    assert [(line.known.cases, line.line) for line in lines] == [("theme/a[*", 3), ("theme/b", 9)]
+
+
+def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
+    assert load_expectations(tmp_path / "cpu.yaml") == []
+    assert load_expectations(write(tmp_path, "target: cpu\n", "cpu.yaml")) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("verdict:", "verdct:", "cpu.yaml:5:5: unknown field 'verdct'; did you mean 'verdict'?"),
+        ("unsupported", "unsuported", "cpu.yaml:5:14: verdict: found 'unsuported', allowed: "),
+        ("unsupported", "pass", "cpu.yaml:5:14: verdict: found 'pass', allowed: crash, timeout"),
+        ("unsupported", "skip", "cpu.yaml:5:14: verdict: found 'skip', allowed: crash, timeout"),
+        ('">=1.27"', "1.27", "cpu.yaml:4:15: versions: "),
+        ('">=1.27"', '"since 1.27"', "cpu.yaml:4:15: versions: is no range of versions"),
+        ("theme/a[*", '""', "cpu.yaml:3:12: cases: "),
+        ("https://example.org/1", '""', "cpu.yaml:6:11: link: "),
+        ("    why: It is not done yet.\n", "", "cpu.yaml:3:5: the field 'why' is missing"),
+        (
+            "    why: It is",
+            "    stage: compile\n    why: It is",
+            "cpu.yaml:7:12: stage: found 'compile', allowed: load, run",
+        ),
+        ("verdict: unsupported", "verdict: [", "cpu.yaml:6:"),
+        ("target: cpu\n", "", "cpu.yaml:1:1: the field 'target' is missing"),
+        ("target: cpu", "target: cuda", "cpu.yaml:1:9: the target is 'cuda', but the file is"),
+        ("expectations:", "expectation:", "cpu.yaml:2:1: unknown field 'expectation'"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_line(tmp_path: Path, old: str, new: str, says: str) -> None:
+    text = HEAD + LINE
+    assert old in text
+    said = complaints(tmp_path, text.replace(old, new, 1))
+    assert any(line.startswith(says) for line in said), said
+
+
+@pytest.mark.parametrize("text", ["- a\n", "just words\n", "", "target: cpu\nexpectations: {}\n"])
+def test_a_file_that_is_something_else(tmp_path: Path, text: str) -> None:
+    assert complaints(tmp_path, text)
+
+
+def test_all_errors_of_a_file_come_at_once(tmp_path: Path) -> None:
+    broken = LINE.replace("verdict: unsupported", "verdict: bad").replace("why:", "wy:")
+    said = complaints(tmp_path, HEAD + broken + broken)
+    assert [line.split(":")[1] for line in said] == ["3", "5", "7", "8", "10", "12"]
+
+
+def test_a_bad_file_stops_the_run_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, HEAD + LINE.replace("why:", "wy:"), "expectations/cpu.yaml")
+    monkeypatch.setattr("conformance.targets.data_path", lambda name: tmp_path / name)
+    with pytest.raises(InputError, match=r"cpu\.yaml:7:5: unknown field 'wy'"):
+        plans([], [target_for("cpu")], whole_corpus=False)
+
+
+# What is shipped
+
+
+def shipped() -> list[Expectation]:
+    return load_expectations(data_path("expectations") / "cpu.yaml")
+
+
+def test_the_schema_is_that_of_the_model() -> None:
+    written = (data_path("expectations") / "schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == expectations_schema()
+
+
+def test_the_schema_takes_and_refuses_what_the_loader_does() -> None:
+    schema = expectations_schema()
+    data = read_yaml(data_path("expectations") / "cpu.yaml").data
+    jsonschema.validate(data, schema)
+    data["expectations"][0]["verdict"] = "pass"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)
+
+
+@pytest.mark.parametrize(
+    "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
+)
+def test_shipped_lines_match_the_corpus_and_say_why(file: Path) -> None:
+    lines = load_expectations(file)
+    check_stale(lines, load([data_path("cases")]), whole=True)
+    assert lines
+    for line in lines:
+        link = line.known.link
+        page = ROOT / link
+        assert link.startswith("https://") or not ROOT.joinpath("docs").is_dir() or page.is_file()
+        assert line.known.why.endswith(".")
+        assert line.known.versions
+
+
+def test_no_shipped_line_hides_another() -> None:
+    lines = shipped()
+    for case in load([data_path("cases")]):
+        covering = [line for line in lines if line.covers(case.id) and line.holds_for("1.31.1")]
+        assert len(covering) <= 1, case.id
+
+
+# A target that is given up
+
+
+def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:
+    with TargetRun(Plan(target_for("exec:/no/such"), (), ())) as run:
+        assert run.ready.broken
+        with pytest.raises(RunnerFailed) as caught:
+            list(run.run())
+        record = run.trouble(caught.value)
+    sentence = "The runner /no/such does not exist."
+    assert record == Infrastructure(target="exec:/no/such", message=sentence)
+    assert run.ready.unavailable == sentence
+    assert run.trouble(BundleError("No room.")).message == "No room."
+
+
+def test_a_case_of_a_runner_that_did_not_start_is_no_skip(case: Case) -> None:
+    with (
+        TargetRun(Plan(target_for("exec:/no/such"), (case,), ())) as run,
+        pytest.raises(RunnerFailed),
+    ):
+        run.run_one(case)

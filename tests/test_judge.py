@@ -1,0 +1,693 @@
+"""The judge, judged: outcomes made by hand, on real bundles, each with one thing wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from conformance.bundle import Bundle, Expected, bundle_for
+from conformance.call import Call
+from conformance.case import Case, Contract
+from conformance.dtypes import NUMPY
+from conformance.harness import (
+    Crashed,
+    Infrastructure,
+    Outcome,
+    Ran,
+    Rejected,
+    TimedOut,
+    Unavailable,
+)
+from conformance.judge import Errors, Judgement, Unjudgeable, compare, judge
+from conformance.results import VERDICTS
+from conformance.tensors import steps_of
+from conformance.tolerance import CONSTANTS
+
+#: For each call of a case, each output's values.
+Values = list[dict[str, np.ndarray]]
+
+PROMPT = Call(sequence_length=5)
+ROTATED = Call(sequence_length=5, rotary="half_split")
+#: The first sequence of the batch has 2 tokens of 4: the other rows are undefined.
+RAGGED = Call(batch_size=2, sequence_length=4, total_sequence_lengths=(2, 4))
+#: 7 of 12 rows of the buffer are undefined.
+STATIC = Call(past_sequence_length=4, max_sequence_length=12)
+LOOP = Call(loop=(3, 1, 2), rotary="half_split")
+#: Must be refused; the oracle has values for it all the same.
+NO_PLACE = Call(past_sequence_length=4, presents="none")
+COMPUTES = Contract(source="a document")
+REJECTS = Contract(demands="rejects", source="a document", mentions=("Present", "past_key"))
+EITHER = Contract(demands="either", source="a document", mentions=("present",))
+REQUESTED = Contract(basis="requested", source="an issue")
+
+
+def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
+    """A case of ``call``."""
+    return Case(
+        id="theme/name",
+        theme="theme",
+        name="name",
+        axes={},
+        file=Path("theme.yaml"),
+        line=1,
+        question="?",
+        call=call,
+        steps=steps_of(call),
+        contract=contract,
+        why="",
+        tags=(),
+        links=(),
+        time_limit_seconds=30.0,
+    )
+
+
+def right(call: Call) -> Values:
+    """What a faultless runtime returns; zeros where nothing is defined."""
+    return [
+        {name: np.nan_to_num(want.value).astype(NUMPY[want.dtype]) for name, want in step.items()}
+        for step in bundle_for(call).expected
+    ]
+
+
+def ran(folder: Path, *runs: Values, placement: str | None = None) -> Ran:
+    """The outcome of a runner that wrote ``runs`` into ``folder``."""
+    named = tuple(
+        tuple(
+            {
+                name: write(folder / f"{repeat}_{step}_{name}.pb", values, name)
+                for name, values in outputs.items()
+            }
+            for step, outputs in enumerate(run)
+        )
+        for repeat, run in enumerate(runs)
+    )
+    return Ran(runs=named, out=str(folder), placement=placement, load_ms=0.1, run_ms=0.1)
+
+
+def write(file: Path, values: np.ndarray, name: str) -> str:
+    file.write_bytes(numpy_helper.from_array(values, name).SerializeToString())
+    return str(file)
+
+
+def verdict_on(
+    outcome: Outcome,
+    call: Call = PROMPT,
+    contract: Contract = COMPUTES,
+    provider: str | None = None,
+    bundle: Bundle | None = None,
+) -> Judgement:
+    """The judgement, of a target of the class cpu."""
+    made = judge(
+        case_of(call, contract),
+        bundle or bundle_for(call),
+        outcome,
+        execution_provider=provider,
+        target_class="cpu",
+    )
+    assert made.reason.endswith(".")
+    assert "\n" not in made.reason
+    return made
+
+
+def judged(folder: Path, call: Call, first: Values, second: Values | None = None) -> Judgement:
+    """The judgement on a case that must compute and ran twice, the same both times by default."""
+    return verdict_on(ran(folder, first, first if second is None else second), call)
+
+
+def rejected(message: str, stage: Any = "run") -> Rejected:
+    return Rejected(stage=stage, step=0, code="FAIL", message=message)
+
+
+# The verdicts
+
+
+def test_every_verdict_can_be_produced(tmp_path: Path) -> None:
+    good = ran(tmp_path, right(PROMPT), right(PROMPT), placement="CPU")
+    values = right(PROMPT)
+    values[0]["output"][0, 0, 0] += 1
+    (tmp_path / "wrong").mkdir()
+    wrong = ran(tmp_path / "wrong", values, values)
+    seen = [
+        verdict_on(Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")),
+        verdict_on(TimedOut(seconds=30.0)),
+        verdict_on(wrong),
+        verdict_on(good, contract=REJECTS),
+        verdict_on(good, provider="CUDA"),
+        verdict_on(rejected("no such kernel")),
+        verdict_on(good, provider="CPU"),
+        verdict_on(Unavailable(reason="There is no fp16 on this adapter.")),
+    ]
+    assert tuple(one.verdict for one in seen) == VERDICTS
+
+
+def test_a_crash_and_a_timeout_say_what_happened() -> None:
+    crash = verdict_on(Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV."))
+    assert crash.reason == "The runner died of SIGSEGV."
+    assert "2.5 s" in verdict_on(TimedOut(seconds=2.5)).reason
+
+
+def test_a_crash_is_a_crash_where_a_rejection_is_due() -> None:
+    died = Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")
+    assert verdict_on(died, NO_PLACE, REJECTS).verdict == "crash"
+    assert verdict_on(TimedOut(seconds=1.0), NO_PLACE, EITHER).verdict == "timeout"
+
+
+def test_a_skip_gives_the_reason() -> None:
+    assert verdict_on(Unavailable(reason="There is no device.")).reason == "There is no device."
+
+
+def test_a_node_that_ran_elsewhere_is_a_fallback_whatever_its_values(tmp_path: Path) -> None:
+    elsewhere = ran(tmp_path, right(PROMPT), right(PROMPT), placement="CPUExecutionProvider")
+    made = verdict_on(elsewhere, provider="CUDAExecutionProvider")
+    assert made.verdict == "fallback"
+    assert "CPUExecutionProvider" in made.reason
+    assert "CUDAExecutionProvider" in made.reason
+    assert verdict_on(elsewhere, provider="CPUExecutionProvider").verdict == "pass"
+
+
+def test_a_runtime_without_providers_falls_back_nowhere(tmp_path: Path) -> None:
+    assert verdict_on(ran(tmp_path, right(PROMPT), right(PROMPT))).verdict == "pass"
+
+
+def test_what_the_runner_did_wrong_is_no_verdict() -> None:
+    with pytest.raises(Unjudgeable):
+        verdict_on(Infrastructure(message="The runner spoke French."))
+
+
+# The budget
+
+
+def edges(want: float, budget: float, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The last number of ``dtype`` within ``budget`` above ``want``, and the one after it."""
+    inside = np.array([want + budget]).astype(dtype)
+    up, down = (np.array([sign * np.inf]).astype(dtype) for sign in (1, -1))
+    if float(inside[0]) - want > budget:
+        inside = np.nextafter(inside, down)
+    return inside, np.nextafter(inside, up)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("output", ["output", "present_key"])
+@pytest.mark.parametrize("place", ["first", "middle", "last", "largest", "smallest"])
+def test_one_step_beyond_the_budget_fails_and_the_step_before_passes(
+    tmp_path: Path, dtype: Any, output: str, place: str
+) -> None:
+    call = Call(sequence_length=5, rotary="half_split", dtype=dtype)
+    want = bundle_for(call).expected[0][output]
+    sizes = np.abs(want.value.ravel())
+    flat = {
+        "first": 0,
+        "middle": sizes.size // 2,
+        "last": sizes.size - 1,
+        "largest": int(sizes.argmax()),
+        "smallest": int(sizes.argmin()),
+    }[place]
+    index = np.unravel_index(flat, want.value.shape)
+    budget = CONSTANTS["cpu"] * want.unit[index]
+    assert budget > 0
+    inside, outside = edges(float(want.value[index]), float(budget), NUMPY[dtype])
+    values = right(call)
+    values[0][output][index] = inside[0]
+    assert judged(tmp_path, call, values).verdict == "pass"
+    values[0][output][index] = outside[0]
+    beyond = judged(tmp_path, call, values)
+    assert beyond.verdict == "wrong"
+    assert beyond.share is not None
+    assert beyond.share > 1
+    assert str(list(map(int, index))) in beyond.reason
+
+
+def test_the_figures_of_the_worst_element(tmp_path: Path) -> None:
+    want = bundle_for(PROMPT).expected[0]["output"]
+    index = (0, 3, 17)
+    values = right(PROMPT)
+    values[0]["output"][index] += np.float32(0.25)
+    made = judged(tmp_path, PROMPT, values)
+    figures = {error.output: error for error in made.errors}
+    worst = figures["output"]
+    assert worst.index == index
+    assert worst.got == float(values[0]["output"][index])
+    assert worst.want == want.value[index]
+    assert worst.absolute == pytest.approx(0.25, rel=1e-5)
+    assert worst.relative == pytest.approx(0.25 / abs(want.value[index]), rel=1e-5)
+    assert worst.budget == CONSTANTS["cpu"] * want.unit[index]
+    assert worst.share == pytest.approx(worst.absolute / worst.budget)
+    assert worst.needed * want.unit[index] == pytest.approx(worst.absolute)
+    assert (worst.compared, worst.undefined) == (want.value.size, 0)
+    assert made.share == worst.share
+    assert figures["present_key"].share == 0.0
+    assert f"{worst.got:.9g}" in made.reason
+    assert f"{worst.want:.9g}" in made.reason
+
+
+def test_figures_of_a_pass_are_kept(tmp_path: Path) -> None:
+    made = judged(tmp_path, PROMPT, right(PROMPT))
+    assert [error.output for error in made.errors] == ["output", "present_key", "present_value"]
+    assert made.share is not None
+    assert made.share < 1
+
+
+# Things that are wrong
+
+
+def swap_heads(values: Values) -> None:
+    """Heads 0 and 1 (of 16 elements) change places."""
+    output = values[0]["output"]
+    output[..., :32] = np.concatenate([output[..., 16:32], output[..., :16]], axis=-1)
+
+
+def transpose_heads(values: Values) -> None:
+    """[B, S, N, D] laid out as [B, N, S, D], in the same shape."""
+    batch_size, sequence_length, hidden_size = values[0]["output"].shape
+    heads = values[0]["output"].reshape(batch_size, sequence_length, 4, 16)
+    values[0]["output"] = heads.transpose(0, 2, 1, 3).reshape(1, sequence_length, hidden_size)
+
+
+def swap_presents(values: Values) -> None:
+    one = values[0]
+    one["present_key"], one["present_value"] = one["present_value"], one["present_key"]
+
+
+def put(number: float, output: str = "output") -> Callable[[Values], None]:
+    def breaks(values: Values) -> None:
+        values[0][output].flat[7] = number
+
+    return breaks
+
+
+def reshape(*shape: int) -> Callable[[Values], None]:
+    def breaks(values: Values) -> None:
+        values[0]["present_key"] = values[0]["present_key"].reshape(shape)
+
+    return breaks
+
+
+def retype(dtype: Any, output: str = "output") -> Callable[[Values], None]:
+    def breaks(values: Values) -> None:
+        values[0][output] = values[0][output].astype(dtype)
+
+    return breaks
+
+
+def one_step_off(values: Values) -> None:
+    """One float32 further: a copy may not even be that."""
+    values[0]["present_value"].flat[5] = np.nextafter(
+        values[0]["present_value"].flat[5], np.float32(2)
+    )
+
+
+def drop_row(values: Values) -> None:
+    values[0]["output"] = values[0]["output"][:, :-1]
+
+
+def zero(values: Values) -> None:
+    values[0]["output"][:] = 0
+
+
+@pytest.mark.parametrize(
+    ("breaks", "says"),
+    [
+        (put(math.nan), "output is nan at [0, 0, 7]"),
+        (put(math.inf), "output is inf at [0, 0, 7]"),
+        (put(-math.inf), "output is -inf at [0, 0, 7]"),
+        (put(math.nan, "present_value"), "present_value is nan"),
+        (put(1024.0), "output is 1024 at [0, 0, 7]"),
+        (swap_heads, "output is "),
+        (transpose_heads, "output is "),
+        (swap_presents, "present_key is "),
+        (one_step_off, "it must be exact"),
+        (reshape(1, 5, 2, 16), "present_key has shape (1, 5, 2, 16), not (1, 2, 5, 16)"),
+        (reshape(2, 5, 16), "present_key has shape (2, 5, 16), not (1, 2, 5, 16)"),
+        (drop_row, "output has shape (1, 4, 64), not (1, 5, 64)"),
+        (retype(np.float16), "output has dtype float16, not float32"),
+        (retype(np.float64), "output has dtype ONNX type 11, not float32"),
+        (retype(np.int32, "present_key"), "present_key has dtype int32, not float32"),
+        (zero, "output is 0 at"),
+    ],
+)
+def test_a_fault_is_wrong_and_named(
+    tmp_path: Path, breaks: Callable[[Values], None], says: str
+) -> None:
+    values = right(PROMPT)
+    assert judged(tmp_path, PROMPT, values).verdict == "pass"
+    breaks(values)
+    made = judged(tmp_path, PROMPT, values)
+    assert made.verdict == "wrong"
+    assert says in made.reason
+
+
+def test_a_swapped_dtype_of_the_same_width_is_wrong(tmp_path: Path) -> None:
+    call = Call(sequence_length=5, dtype="float16")
+    values = right(call)
+    values[0]["output"] = values[0]["output"].astype(NUMPY["bfloat16"])
+    made = judged(tmp_path, call, values)
+    assert made.verdict == "wrong"
+    assert "output has dtype bfloat16, not float16" in made.reason
+
+
+def test_every_fault_is_named(tmp_path: Path) -> None:
+    values = right(PROMPT)
+    values[0]["present_key"] = values[0]["present_key"].astype(np.float16)
+    values[0]["present_value"] = values[0]["present_value"][:, :1]
+    values[0]["output"][0, 0, 0] = np.nan
+    reason = judged(tmp_path, PROMPT, values).reason
+    for part in ("present_key has dtype", "present_value has shape", "output is nan"):
+        assert part in reason
+
+
+def test_one_wrong_element_of_a_large_tensor_is_found(tmp_path: Path) -> None:
+    call = Call(sequence_length=128, num_heads=16, kv_num_heads=4, head_size=64)
+    values = right(call)
+    assert values[0]["output"].size == 128 * 1024
+    index = (0, 101, 777)
+    values[0]["output"][index] += np.float32(1e-4)
+    made = judged(tmp_path, call, values)
+    assert made.verdict == "wrong"
+    assert made.errors[0].index == index
+
+
+def test_minus_zero_is_zero(tmp_path: Path) -> None:
+    call = Call(sequence_length=5, key_value="zero_valued")
+    values = right(call)
+    for output in values[0].values():
+        output[...] = np.float32(-0.0)
+    made = judged(tmp_path, call, values)
+    assert made.verdict == "pass"
+    assert made.share == 0.0
+
+
+# Two runs
+
+
+def test_two_runs_that_differ_are_wrong_though_each_is_within_the_budget(tmp_path: Path) -> None:
+    other = right(PROMPT)
+    other[0]["output"][0, 2, 9] = np.nextafter(other[0]["output"][0, 2, 9], np.float32(9))
+    assert judged(tmp_path, PROMPT, other).verdict == "pass"
+    made = judged(tmp_path, PROMPT, right(PROMPT), other)
+    assert made.verdict == "wrong"
+    assert "two runs on the same input differ in output" in made.reason
+
+
+def test_two_runs_are_compared_bit_by_bit(tmp_path: Path) -> None:
+    call = Call(sequence_length=5, key_value="zero_valued")
+    other = right(call)
+    other[0]["present_key"][0, 0, 0, 0] = -0.0
+    assert judged(tmp_path, call, right(call), other).verdict == "wrong"
+
+
+@pytest.mark.parametrize("breaks", [retype(np.float16), drop_row], ids=["dtype", "shape"])
+def test_two_runs_of_another_form_are_wrong(
+    tmp_path: Path, breaks: Callable[[Values], None]
+) -> None:
+    other = right(PROMPT)
+    breaks(other)
+    assert "two runs" in judged(tmp_path, PROMPT, right(PROMPT), other).reason
+
+
+def test_the_same_values_in_another_encoding_are_the_same(tmp_path: Path) -> None:
+    """raw_data and float_data are two ways to write one tensor."""
+    outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
+    values = right(PROMPT)[0]["output"]
+    spelled = onnx.helper.make_tensor("output", TensorProto.FLOAT, values.shape, values.ravel())
+    Path(outcome.runs[1][0]["output"]).write_bytes(spelled.SerializeToString())
+    assert verdict_on(outcome).verdict == "pass"
+
+
+# What is undefined
+
+
+@pytest.mark.parametrize("call", [RAGGED, STATIC], ids=["ragged", "static"])
+def test_undefined_elements_are_never_looked_at(tmp_path: Path, call: Call) -> None:
+    first, second = right(call), right(call)
+    undefined = 0
+    for name, want in bundle_for(call).expected[0].items():
+        hole = np.isnan(want.unit)
+        undefined += int(hole.sum())
+        first[0][name][hole] = np.nan
+        second[0][name][hole] = 1e30
+    assert undefined
+    made = judged(tmp_path, call, first, second)
+    assert made.verdict == "pass"
+    assert sum(error.undefined for error in made.errors) == undefined
+    sizes = [values.size for values in first[0].values()]
+    assert [error.compared + error.undefined for error in made.errors] == sizes
+
+
+def test_a_defined_element_beside_undefined_ones_counts(tmp_path: Path) -> None:
+    values = right(RAGGED)
+    values[0]["output"][0, 1, 0] = 3.0
+    made = judged(tmp_path, RAGGED, values)
+    assert made.verdict == "wrong"
+    assert made.errors[0].index == (0, 1, 0)
+    other = right(RAGGED)
+    other[0]["output"][1, 3, 63] = np.nextafter(other[0]["output"][1, 3, 63], np.float32(9))
+    assert judged(tmp_path, RAGGED, right(RAGGED), other).verdict == "wrong"
+
+
+def expected(value: list[float], unit: list[float]) -> Expected:
+    return Expected(np.array(value), np.array(unit), "float32")
+
+
+def figures(got: list[float], want: Expected) -> Errors:
+    made = compare("output", 0, np.array(got, np.float32), want, "cpu")
+    assert made is not None
+    return made
+
+
+def test_the_element_that_is_told_of_is_a_defined_one() -> None:
+    exact = figures([math.nan, 2.0], expected([0.0, 2.0], [math.nan, 0.5]))
+    assert (exact.index, exact.got, exact.want) == ((1,), 2.0, 2.0)
+    assert (exact.share, exact.absolute, exact.relative) == (0.0, 0.0, 0.0)
+
+
+def test_an_output_without_defined_elements_has_no_figures() -> None:
+    want = expected([0.0, 0.0], [math.nan, math.nan])
+    assert compare("output", 0, np.zeros(2, np.float32), want, "cpu") is None
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_infinity_is_right_only_where_the_oracle_has_it(sign: int) -> None:
+    want = expected([sign * math.inf, 1.0], [math.inf, 0.5])
+    assert figures([sign * math.inf, 1.0], want).share == 0.0
+    for other in (-sign * math.inf, sign * 3e38, 0.0, math.nan):
+        made = figures([other, 1.0], want)
+        assert (made.share, made.index) == (math.inf, (0,))
+        assert made.relative == math.inf
+    assert figures([sign * math.inf, math.inf], want).index == (1,)
+
+
+def test_nan_is_equal_to_nothing_not_even_to_nan() -> None:
+    for want in (expected([math.nan], [0.0]), expected([1.0], [1e30])):
+        made = figures([math.nan], want)
+        assert (made.share, made.absolute, made.relative) == (math.inf, math.inf, math.inf)
+
+
+def test_a_copy_has_no_budget() -> None:
+    step = float(np.nextafter(np.float32(1), np.float32(2)))
+    assert figures([1.0], expected([1.0], [0.0])).share == 0.0
+    assert figures([step], expected([1.0], [0.0])).share == math.inf
+
+
+# Loops
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("output", ["output", "present_key", "present_value"])
+def test_a_loop_names_the_call(tmp_path: Path, step: int, output: str) -> None:
+    values = right(LOOP)
+    assert judged(tmp_path, LOOP, values).verdict == "pass"
+    values[step][output].flat[3] += 1
+    made = judged(tmp_path, LOOP, values)
+    assert made.verdict == "wrong"
+    assert f"{output} in call {step} is " in made.reason
+    assert [error.step for error in made.errors if not error.share <= 1] == [step]
+
+
+def test_a_loop_names_the_call_whose_runs_or_shapes_differ(tmp_path: Path) -> None:
+    other = right(LOOP)
+    other[1]["output"].flat[0] += np.float32(1e-7)
+    reason = judged(tmp_path, LOOP, right(LOOP), other).reason
+    assert "differ in output in call 1" in reason
+    other = right(LOOP)
+    other[2]["present_key"] = other[2]["present_key"][:, :, :-1]
+    assert "present_key in call 2 has shape" in judged(tmp_path, LOOP, other).reason
+
+
+def test_a_single_call_has_no_number(tmp_path: Path) -> None:
+    values = right(PROMPT)
+    values[0]["output"].flat[0] += 1
+    assert "in call" not in judged(tmp_path, PROMPT, values).reason
+
+
+# Rejections
+
+
+@pytest.mark.parametrize("stage", ["load", "run"])
+@pytest.mark.parametrize(
+    ("contract", "message", "verdict", "vague"),
+    [
+        (COMPUTES, "not implemented", "unsupported", False),
+        (COMPUTES, " \n", "unsupported", True),
+        (REQUESTED, "not implemented", "unsupported", False),
+        (REJECTS, "Input 3 needs PRESENT_KEY", "pass", False),
+        (REJECTS, "the PAST_KEY is bad", "pass", False),
+        (REJECTS, "Invalid argument", "pass", True),
+        (REJECTS, "", "pass", True),
+        (EITHER, "present is missing", "pass", False),
+        (EITHER, "Invalid argument", "pass", True),
+        (Contract(demands="rejects", source="s"), "whatever", "pass", False),
+        (Contract(demands="rejects", source="s"), "  ", "pass", True),
+    ],
+)
+def test_a_rejection(
+    stage: str, contract: Contract, message: str, verdict: str, vague: bool
+) -> None:
+    made = verdict_on(rejected(message, stage), NO_PLACE, contract)
+    assert (made.verdict, made.vague) == (verdict, vague)
+    assert f"at {stage}" in made.reason
+    assert ("without a message" in made.reason) == (not message.strip())
+    if vague and message.strip():
+        assert ", ".join(contract.mentions) in made.reason
+
+
+def test_a_refusal_of_what_is_only_requested_says_so() -> None:
+    assert "not promised" in verdict_on(rejected("no"), contract=REQUESTED).reason
+    assert "not promised" not in verdict_on(rejected("no")).reason
+
+
+def test_an_outcome_may_be_had_either_way(tmp_path: Path) -> None:
+    good, bad = right(NO_PLACE), right(NO_PLACE)
+    bad[0]["output"][0, 0, 0] += 1
+    assert verdict_on(ran(tmp_path, good, good), NO_PLACE, EITHER).verdict == "pass"
+    assert verdict_on(ran(tmp_path, bad, bad), NO_PLACE, EITHER).verdict == "wrong"
+
+
+def test_wrong_numbers_are_wrong_where_the_behaviour_is_only_requested(tmp_path: Path) -> None:
+    bad = right(PROMPT)
+    bad[0]["output"][0, 0, 0] += 1
+    assert verdict_on(ran(tmp_path, bad, bad), PROMPT, REQUESTED).verdict == "wrong"
+
+
+def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
+    good, bad = right(NO_PLACE), right(NO_PLACE)
+    bad[0]["output"][0, 0, 0] += 1
+    harmless = verdict_on(ran(tmp_path, good, good), NO_PLACE, REJECTS)
+    assert (harmless.verdict, harmless.values_right) == ("accepted", True)
+    assert "right all the same" in harmless.reason
+    silent = verdict_on(ran(tmp_path, bad, bad), NO_PLACE, REJECTS)
+    assert (silent.verdict, silent.values_right) == ("accepted", False)
+    assert "output is " in silent.reason
+    assert silent.errors
+    unstable = verdict_on(ran(tmp_path, good, bad), NO_PLACE, REJECTS)
+    assert (unstable.verdict, unstable.values_right) == ("accepted", False)
+
+
+# Where the oracle says nothing
+
+
+@pytest.mark.parametrize(
+    ("contract", "not_computed", "verdict"),
+    [
+        (COMPUTES, True, "skip"),
+        (EITHER, True, "skip"),
+        (REJECTS, True, "accepted"),
+        (REJECTS, False, "accepted"),
+        (COMPUTES, False, None),
+        (EITHER, False, None),
+    ],
+)
+def test_a_bundle_without_values(
+    tmp_path: Path, contract: Contract, not_computed: bool, verdict: str | None
+) -> None:
+    bundle = replace(
+        bundle_for(PROMPT), expected=({},), unjudged="quantised caches", not_computed=not_computed
+    )
+    outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
+    if verdict is None:
+        with pytest.raises(Unjudgeable, match="quantised caches"):
+            verdict_on(outcome, contract=contract, bundle=bundle)
+        return
+    made = verdict_on(outcome, contract=contract, bundle=bundle)
+    assert (made.verdict, made.values_right, made.errors) == (verdict, None, ())
+    assert "quantised caches" in made.reason
+
+
+def test_a_crash_needs_no_oracle() -> None:
+    bundle = replace(bundle_for(PROMPT), expected=({},), unjudged="no", not_computed=True)
+    assert verdict_on(TimedOut(seconds=1.0), bundle=bundle).verdict == "timeout"
+    assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
+
+
+# What no runner may return
+
+
+def without(values: Values, name: str) -> Values:
+    return [{key: array for key, array in step.items() if key != name} for step in values]
+
+
+@pytest.mark.parametrize("run", [0, 1])
+def test_missing_and_extra_outputs_are_the_runners_fault(tmp_path: Path, run: int) -> None:
+    good = right(PROMPT)
+    for odd in (without(good, "present_key"), [{**good[0], "extra": good[0]["output"]}]):
+        runs = [good, good]
+        runs[run] = odd
+        with pytest.raises(
+            Unjudgeable, match=r"The runner returned .*, the model has output, present_key"
+        ):
+            verdict_on(ran(tmp_path, *runs))
+
+
+BROKEN = {
+    "empty": b"",
+    "no protobuf": b"\xff" * 64,
+    "cut short": numpy_helper.from_array(np.ones((1, 5, 64), np.float32)).SerializeToString()[:99],
+    "too few values": TensorProto(
+        dims=[1, 5, 64], data_type=1, raw_data=b"abcd"
+    ).SerializeToString(),
+    "half a value": TensorProto(dims=[1], data_type=1, raw_data=b"abc").SerializeToString(),
+    "a huge shape": TensorProto(dims=[2**40, 2**40], data_type=1).SerializeToString(),
+    "an unknown type": TensorProto(dims=[1], data_type=99, raw_data=b"a").SerializeToString(),
+}
+
+
+@pytest.mark.parametrize("run", [0, 1])
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_file_that_is_no_tensor_is_the_runners_fault(tmp_path: Path, what: str, run: int) -> None:
+    outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
+    Path(outcome.runs[run][0]["output"]).write_bytes(BROKEN[what])
+    with pytest.raises(Unjudgeable) as caught:
+        verdict_on(outcome)
+    assert str(caught.value).startswith("The file of output is not a whole tensor: ")
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_values_in_another_file_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even right ones: what a stranger's tensor points to may be any file of this machine."""
+    outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
+    values = right(PROMPT)[0]["output"]
+    (tmp_path / "weights").write_bytes(values.tobytes())
+    monkeypatch.chdir(tmp_path)
+    tensor = TensorProto(dims=values.shape, data_type=1, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="weights")
+    Path(outcome.runs[0][0]["output"]).write_bytes(tensor.SerializeToString())
+    with pytest.raises(Unjudgeable, match="its values lie in another file"):
+        verdict_on(outcome)
+
+
+@pytest.mark.parametrize("run", [0, 1])
+def test_a_file_that_is_gone_is_the_runners_fault(tmp_path: Path, run: int) -> None:
+    outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
+    Path(outcome.runs[run][0]["output"]).unlink()
+    with pytest.raises(Unjudgeable, match=f"{run}_0_output.pb cannot be read: No such file"):
+        verdict_on(outcome)

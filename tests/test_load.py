@@ -1,0 +1,1157 @@
+"""From YAML to cases: what a file may say, and each mistake with its place and its sentence."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from case_files import HEAD, cases_of, complaints, entries, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance import yaml_source
+from conformance.load import (
+    MAX_COMBINATIONS,
+    case_files,
+    is_case_file,
+    load,
+    load_file,
+    schema,
+)
+from conformance.tensors import steps_of
+from conformance.yaml_source import MAX_BYTES, InputError, Problem, read_yaml
+
+# What a file may say
+
+
+def test_a_case_has_all_that_its_entry_says(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        """\
+format: gqa-cases/1
+question: "  Does it?  "
+tags: [one, two]
+links: ["https://example.org/a"]
+defaults:
+  head_size: 32
+  contract: {source: the documentation, why: because}
+cases:
+  - name: first
+  - name: second
+    why: " spaces go "
+    head_size: 8
+    tags: [two, three]
+    links: ["https://example.org/b", "https://example.org/a"]
+    time_limit_seconds: 90
+    contract: {demands: rejects, basis: requested, source: elsewhere, mentions: [word]}
+""",
+    )
+    first, second = load_file(file)
+    assert first.id == "theme/first"
+    assert (first.theme, first.name, first.label, first.axes) == ("theme", "first", "first", {})
+    assert (first.file, first.line, first.question) == (file, 9, "Does it?")
+    assert first.call.head_size == 32
+    assert (first.tags, first.links) == (("one", "two"), ("https://example.org/a",))
+    assert first.contract.model_dump() == {
+        "demands": "computes",
+        "basis": "specified",
+        "source": "the documentation",
+        "why": "because",
+        "mentions": (),
+    }
+    assert first.time_limit_seconds == 30.0
+    assert first.steps == steps_of(first.call)
+    assert (second.why, second.line, second.call.head_size) == ("spaces go", 10, 8)
+    assert second.tags == ("one", "two", "three")
+    assert second.links == ("https://example.org/a", "https://example.org/b")
+    assert second.time_limit_seconds == 90
+    assert second.contract.demands == "rejects"
+    assert second.contract.why == ""  # a contract is replaced, not mixed
+
+
+def test_comments_anchors_and_any_quotes_are_allowed(tmp_path: Path) -> None:
+    made = cases_of(
+        tmp_path,
+        """
+        # above
+        - name: 'a' # beside
+          head_size: &size 8
+          # between
+          rotary_dim: *size
+          rotary: "half_split"
+        """,
+    )
+    assert (made[0].call.head_size, made[0].call.rotary_dim) == (8, 8)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, b"\xef\xbb\xbf" + entries("- name: a").encode())
+    assert is_case_file(file)
+    assert [case.id for case in load_file(file)] == ["theme/a"]
+
+
+def test_a_matrix_multiplies_out_in_order(tmp_path: Path) -> None:
+    made = cases_of(
+        tmp_path,
+        """
+        - name: a
+          matrix:
+            dtype: [float32, float16]
+            heads:
+              few: {num_heads: 2, kv_num_heads: 1}
+              many: {num_heads: 8}
+            inputs.position_ids: [connected, trailing]
+          exclude:
+            - {dtype: float16, heads: many}
+        """,
+    )
+    assert [case.id for case in made] == [
+        "theme/a[dtype=float32,heads=few,inputs.position_ids=connected]",
+        "theme/a[dtype=float32,heads=few,inputs.position_ids=trailing]",
+        "theme/a[dtype=float32,heads=many,inputs.position_ids=connected]",
+        "theme/a[dtype=float32,heads=many,inputs.position_ids=trailing]",
+        "theme/a[dtype=float16,heads=few,inputs.position_ids=connected]",
+        "theme/a[dtype=float16,heads=few,inputs.position_ids=trailing]",
+    ]
+    assert made[0].axes == {
+        "dtype": "float32",
+        "heads": "few",
+        "inputs.position_ids": "connected",
+    }
+    assert [case.call.num_heads for case in made] == [2, 2, 8, 8, 2, 2]
+    assert {case.line for case in made} == {6}
+
+
+@pytest.mark.parametrize(
+    ("axis", "labels"),
+    [
+        ("softcap: [null, 0.5, 2.0, 1.0e-05]", ["none", "0.5", "2.0", "1e-05"]),
+        ("head_sink: [false, true]", ["false", "true"]),
+        ("total_sequence_lengths: [[1, 2], [2, 1]]", ["1+2", "2+1"]),
+        ("causal: [null, 1]", ["none", "1"]),
+        ("attributes.scale: [null, .inf, 1]", ["none", "inf", "1"]),
+    ],
+)
+def test_how_values_stand_in_an_id(tmp_path: Path, axis: str, labels: list[str]) -> None:
+    made = cases_of(
+        tmp_path, f"- {{name: a, sequence_length: 2, batch_size: 2, matrix: {{{axis}}}}}"
+    )
+    assert [label for case in made for label in case.axes.values()] == labels
+
+
+def test_what_an_entry_says_replaces_the_defaults_one_input_at_a_time(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        """\
+format: gqa-cases/1
+question: Q?
+defaults:
+  contract: {source: x}
+  inputs: {position_ids: omitted, head_sink: {values: {low: 0.0}}}
+  attributes: {scale: 0.5, softcap: 1.0}
+cases:
+  - name: a
+    inputs: {head_sink: trailing}
+    attributes: {softcap: null}
+    matrix:
+      sink:
+        with: {inputs: {attention_bias: connected}, attributes: {causal: 0}}
+        without: {}
+""",
+    )
+    both, plain = load_file(file)
+    assert set(both.call.inputs) == {"position_ids", "head_sink", "attention_bias"}
+    assert both.call.inputs["head_sink"] == "trailing"
+    assert both.call.attributes == {"scale": 0.5, "softcap": None, "causal": 0}
+    assert set(plain.call.inputs) == {"position_ids", "head_sink"}
+
+
+@settings(max_examples=40)
+@given(
+    axes=st.dictionaries(
+        st.sampled_from(["dtype", "batch_size", "head_size", "softcap", "seed", "of_my_own"]),
+        st.integers(1, 4),
+        min_size=1,
+        max_size=4,
+    ),
+    data=st.data(),
+)
+def test_a_matrix_is_the_product_minus_what_is_excluded(
+    axes: dict[str, int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    values: dict[str, list[Any]] = {
+        "dtype": ["float32", "float16", "bfloat16"],
+        "batch_size": [1, 2, 3, 4],
+        "head_size": [8, 16, 24, 32],
+        "softcap": [None, 0.5, 1.0, 50.0],
+        "seed": [0, 1, 2, 3],
+        "of_my_own": ["w", "x", "y", "z"],
+    }
+    labels = {axis: values[axis][:count] for axis, count in axes.items()}
+    matrix: dict[str, Any] = {
+        axis: {label: {"sequence_length": 5 + ord(label)} for label in chosen}
+        if axis == "of_my_own"
+        else chosen
+        for axis, chosen in labels.items()
+    }
+    product = [dict(zip(labels, each, strict=True)) for each in itertools.product(*labels.values())]
+    exclude = data.draw(
+        st.lists(
+            st.fixed_dictionaries({}, optional={a: st.sampled_from(v) for a, v in labels.items()})
+            .filter(bool),
+            max_size=2,
+        )
+    )  # fmt: skip
+    left = product
+    futile = False
+    for one in exclude:
+        kept = [each for each in left if not set(one.items()) <= set(each.items())]
+        futile |= len(kept) == len(left)
+        left = kept
+    folder = tmp_path_factory.mktemp("matrix")
+    entry = {"name": "a", "matrix": matrix, "exclude": exclude}
+    file = write(folder, HEAD + yaml.safe_dump([entry], sort_keys=False))
+    if futile or not left:
+        with pytest.raises(InputError, match="excludes nothing" if futile else "comes out empty"):
+            load_file(file)
+        return
+    made = load_file(file)
+    shown = [{a: {None: "none"}.get(v, str(v)) for a, v in each.items()} for each in left]
+    assert [case.axes for case in made] == shown
+    assert len({case.id for case in made}) == len(made)
+
+
+# Mistakes: place and sentence
+
+HEADS = "num_heads 3 is not a multiple of kv_num_heads 2"
+ON_PURPOSE = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"
+OWN_AXIS = "an axis of your own maps each value's label to the fields it sets"
+STATES = "allowed: connected, omitted, trailing"
+
+MISTAKES = {
+    # what YAML itself refuses
+    "list left open": ("- {name: a, tags: [", "7:1: bad YAML: while parsing a flow node did not"),
+    "undefined alias": ("- {name: a, tags: *no}", "6:21: bad YAML: found undefined alias"),
+    "duplicate key": (
+        "- name: a\n  seed: 1\n  seed: 2",
+        "8:5: 'seed' stands here twice; the first is on line 7",
+    ),
+    "duplicate axis": (
+        "- name: a\n  matrix:\n    seed: [1]\n    seed: [2]",
+        "9:7: 'seed' stands here twice; the first is on line 8",
+    ),
+    "duplicate label": (
+        "- name: a\n  matrix:\n    own:\n      x: {seed: 1}\n      x: {seed: 2}",
+        "10:9: 'x' stands here twice; the first is on line 9",
+    ),
+    "merge key": (
+        "- name: a\n  <<: {seed: 1}",
+        "7:5: merge keys (<<) are not used here; write the fields out",
+    ),
+    "key that is a list": (
+        "- name: a\n  [1, 2]: 3",
+        "7:5: a key is a word, not a list or mapping",
+    ),
+    "python tag": (
+        "- {name: a, tags: !!python/object/apply:os.system [ls]}",
+        "6:21: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not used here; plain"
+        " lists and mappings are",
+    ),
+    "python tag on a mapping": (
+        "- !!python/object:os.Any {name: a}",
+        "6:5: the tag 'tag:yaml.org,2002:python/object:os.Any' is not used here; plain lists and"
+        " mappings are",
+    ),
+    "python tag on a word": (
+        "- {name: a, why: !!python/name:os.system ''}",
+        "6:20: bad YAML: could not determine a constructor for the tag"
+        " 'tag:yaml.org,2002:python/name:os.system'",
+    ),
+    "a set": (
+        "- {name: a, tags: !!set {x}}",
+        "6:21: the tag 'tag:yaml.org,2002:set' is not used here; plain lists and mappings are",
+    ),
+    "alias of itself": (
+        "- {name: a, tags: &t [*t]}",
+        "6:21: an alias refers to what it is part of",
+    ),
+    "no such date": (
+        "- {name: a, why: 2001-99-01}",
+        "6:20: bad YAML: '2001-99-01' is no timestamp",
+    ),
+    "no such truth": ("- {name: a, head_sink: !!bool sure}", "6:26: bad YAML: 'sure' is no bool"),
+    "empty integer": ("- {name: a, seed: !!int ''}", "6:21: bad YAML: '' is no int"),
+    "integer without end": (
+        "- {name: a, seed: " + "9" * 5000 + "}",
+        f"6:21: bad YAML: '{'9' * 40}' is no int",
+    ),
+    # fields
+    "unknown field": (
+        "- {name: a, batchsize: 2}",
+        "6:15: unknown field 'batchsize'; did you mean 'batch_size'?",
+    ),
+    "unknown field, nothing near": ("- {name: a, zzz: 2}", "6:15: unknown field 'zzz'"),
+    "unknown field of a contract": (
+        "- {name: a, contract: {demand: x, source: y}}",
+        "6:26: unknown field 'demand'; did you mean 'demands'?",
+    ),
+    "unknown field of a contract, nothing near": (
+        "- {name: a, contract: {zzz: x, source: y}}",
+        "6:26: unknown field 'zzz'; known: demands, basis, source, why, mentions",
+    ),
+    "unknown field of an input": (
+        "- {name: a, inputs: {key: {shap: [1]}}}",
+        "6:30: unknown field 'shap'; did you mean 'shape'?",
+    ),
+    "unknown field of an output": (
+        "- {name: a, outputs: {output: {shap: [1]}}}",
+        "6:34: unknown field 'shap'; did you mean 'shape'?",
+    ),
+    "unknown field of values": (
+        "- {name: a, inputs: {key: {values: {hihg: 1.0}}}}",
+        "6:39: unknown field 'hihg'; did you mean 'high'?",
+    ),
+    "unknown field of an axis's value": (
+        "- {name: a, matrix: {own: {x: {num_heds: 4}}}}",
+        "6:34: unknown field 'num_heds'; did you mean 'num_heads'?",
+    ),
+    "no name": ("- seed: 1", "6:5: the field 'name' is missing"),
+    "no source": (
+        "- {name: a, contract: {demands: rejects}}",
+        "6:25: the field 'source' is missing",
+    ),
+    "unfit name": (
+        "- name: A case",
+        "6:11: name: wanted lower-case letters, digits and '_', a letter first, found 'A case'",
+    ),
+    "name that is taken": (
+        "- name: a\n- name: b\n- name: a",
+        "8:11: the name 'a' is taken on line 6",
+    ),
+    "unfit tag": (
+        "- {name: a, tags: [good, not good]}",
+        "6:28: tags: wanted lower-case letters, digits and '_', a letter first, found 'not good'",
+    ),
+    # types
+    "word for an integer": (
+        "- {name: a, batch_size: two}",
+        "6:27: batch_size: wanted an integer, found 'two'",
+    ),
+    "truth for an integer": (
+        "- {name: a, batch_size: true}",
+        "6:27: batch_size: wanted an integer, found true",
+    ),
+    "fraction for an integer": (
+        "- {name: a, batch_size: 2.0}",
+        "6:27: batch_size: wanted an integer, found 2.0",
+    ),
+    "nothing for an integer": (
+        "- name: a\n  batch_size:",
+        "7:16: batch_size: wanted an integer, found nothing",
+    ),
+    "text for a number": (
+        "- {name: a, softcap: '1.0'}",
+        "6:24: softcap: wanted a number, found '1.0'",
+    ),
+    "number for a flag": (
+        "- {name: a, head_sink: 1}",
+        "6:26: head_sink: wanted true or false, found 1",
+    ),
+    "word for a list": ("- {name: a, tags: x}", "6:21: tags: wanted a list, found 'x'"),
+    "number in a list of words": (
+        "- {name: a, links: [x, 5]}",
+        "6:26: links: wanted a text, found 5",
+    ),
+    "list for a mapping": (
+        "- {name: a, matrix: [x]}",
+        "6:23: matrix: wanted a mapping, found a list",
+    ),
+    "case that is a word": ("- word", "6:5: cases: wanted a mapping, found 'word'"),
+    "too small": (
+        "- {name: a, batch_size: 0}",
+        "6:27: batch_size: wanted greater than or equal to 1, found 0",
+    ),
+    "more than int32": (
+        "- {name: a, past_sequence_length: 2147483648}",
+        "6:37: past_sequence_length: wanted less than or equal to 2147483647, found 2147483648",
+    ),
+    "more than int64": (
+        "- {name: a, local_window_size: 9223372036854775808}",
+        "6:34: local_window_size: wanted less than or equal to 9223372036854775807, found"
+        " 9223372036854775808",
+    ),
+    "unending time": (
+        "- {name: a, time_limit_seconds: .inf}",
+        "6:35: time_limit_seconds: wanted less than or equal to 3600, found inf",
+    ),
+    "long text is cut": (
+        f"- {{name: a, batch_size: {'x' * 500}}}",
+        f"6:27: batch_size: wanted an integer, found '{'x' * 78}…",
+    ),
+    # words of a list
+    "literal": (
+        "- {name: a, dtype: flaot16}",
+        "6:22: dtype: found 'flaot16', allowed: float32, float16, bfloat16; did you mean"
+        " 'float16'?",
+    ),
+    "literal, nothing near": (
+        "- {name: a, presents: 7}",
+        "6:25: presents: found 7, allowed: both, none, key_only, value_only",
+    ),
+    "input's state": (
+        "- {name: a, inputs: {key: ommitted}}",
+        f"6:29: key: found 'ommitted', {STATES}; did you mean 'omitted'?",
+    ),
+    "output's state": (
+        "- {name: a, outputs: {present_key: trialing}}",
+        f"6:38: present_key: found 'trialing', {STATES}; did you mean 'trailing'?",
+    ),
+    "input's state is a list": (
+        "- {name: a, inputs: {key: [1]}}",
+        "6:29: key: wanted connected, omitted, trailing or a mapping of what differs, found a list",
+    ),
+    "attribute's value is a list": (
+        "- {name: a, attributes: {causal: [1]}}",
+        "6:36: causal: wanted a number or a word, found a list",
+    ),
+    "dim is a fraction": (
+        "- {name: a, inputs: {key: {shape: [1, 1.5]}}}",
+        "6:41: shape: wanted a number or a field's name, found 1.5",
+    ),
+    "data is a word": (
+        "- {name: a, inputs: {key: {data: x}}}",
+        "6:36: data: wanted numbers, nested as the shape is, found 'x'",
+    ),
+    # impossible cases
+    "heads": ("- {name: a, num_heads: 3}", f"6:26: {HEADS}{ON_PURPOSE}"),
+    "heads of an axis": (
+        "- {name: a, matrix: {num_heads: [2, 3]}}",
+        f"6:39: {HEADS}{ON_PURPOSE}",
+    ),
+    "heads of an axis's value": (
+        "- {name: a, matrix: {own: {x: {num_heads: 3}, y: {}}}}",
+        f"6:45: {HEADS}{ON_PURPOSE}",
+    ),
+    "static without capacity": (
+        "- {name: a, cache: static}",
+        "6:22: a static cache needs max_sequence_length",
+    ),
+    "capacity of what grows": (
+        "- {name: a, cache: concatenated, max_sequence_length: 8}",
+        "6:57: only a static cache has a capacity; cache is concatenated",
+    ),
+    "past without a cache": (
+        "- {name: a, cache: none, past_sequence_length: 8}",
+        "6:50: cache is none, so there are no past tokens",
+    ),
+    "shared buffer of what grows": (
+        "- {name: a, past_sequence_length: 8, shared_buffer: true}",
+        "6:55: only a static cache can share its buffer",
+    ),
+    "loop without presents": (
+        "- {name: a, loop: [1, 1], presents: none}",
+        "6:39: a shared buffer and a loop need both presents",
+    ),
+    "loop without one present": (
+        "- {name: a, loop: [1, 1], outputs: {present_key: omitted}}",
+        "6:52: a loop and a shared buffer need present_key connected",
+    ),
+    "loop without a past": (
+        "- {name: a, loop: [1, 1], inputs: {past_value: omitted}}",
+        "6:50: a loop and a shared buffer need past_value connected",
+    ),
+    "loop of one": (
+        "- {name: a, loop: [1]}",
+        "6:21: loop: wanted 2 or more in it, found a list",
+    ),
+    "loop and length": (
+        "- {name: a, loop: [1, 1], sequence_length: 2}",
+        "6:46: a loop gives the sequence_length of each call itself",
+    ),
+    "loop without a cache": (
+        "- {name: a, loop: [1, 1], cache: none}",
+        "6:36: a loop needs a cache",
+    ),
+    "loop of omitted keys": (
+        "- {name: a, loop: [1, 1], key_value: omitted}",
+        "6:21: a loop appends as many key/value tokens as it has query tokens, or none",
+    ),
+    "static dims that grow": (
+        "- {name: a, loop: [1, 1], dims: static}",
+        "6:35: static dims need calls of one shape: a static cache and equal lengths",
+    ),
+    "static dims of a bias that grows": (
+        "- {name: a, loop: [1, 1], dims: static, max_sequence_length: 4, attention_bias: full}",
+        "6:35: static dims need calls of one shape: a static cache and equal lengths",
+    ),
+    "length of packed keys": (
+        "- {name: a, key_value: packed, kv_sequence_length: 3}",
+        "6:54: key_value packed decides the length of key and value",
+    ),
+    "lengths of another batch": (
+        "- {name: a, total_sequence_lengths: [1, 1]}",
+        "6:39: 2 lengths for a batch of 1",
+    ),
+    "positions of no rotary": (
+        "- {name: a, position_ids: true}",
+        "6:29: positions matter to rotary only; rotary is none",
+    ),
+    "rotary_dim of no rotary": ("- {name: a, rotary_dim: 8}", "6:27: rotary is none"),
+    "table of no rotary": ("- {name: a, rotary_cache_length: 8}", "6:36: rotary is none"),
+    "odd rotary_dim": (
+        "- {name: a, rotary: half_split, rotary_dim: 3}",
+        f"6:47: rotary turns pairs of elements: an even number of them{ON_PURPOSE}",
+    ),
+    "rotary_dim beyond the head": (
+        "- {name: a, rotary: half_split, rotary_dim: 18}",
+        f"6:47: rotary_dim 18 is more than head_size 16{ON_PURPOSE}",
+    ),
+    "window in both directions": (
+        "- {name: a, causal: 0, local_window_size: 3}",
+        f"6:45: must be -1 when causal is 0{ON_PURPOSE}",
+    ),
+    "empty window": (
+        "- {name: a, local_window_size: 0}",
+        f"6:34: a window has 1 token at least, or is -1{ON_PURPOSE}",
+    ),
+    "too many tokens": (
+        "- {name: a, past_sequence_length: 2147483647,"
+        " inputs: {past_key: omitted, past_value: omitted}}",
+        "6:37: 2147483648 tokens are more than int32 can say",
+    ),
+    "too large": (
+        "- {name: a, inputs: {key: {shape: [1, 1, 99999999]}}}",
+        "6:29: key of shape (1, 1, 99999999) is too large: at most 67108864 elements",
+    ),
+    "unknown dim": (
+        "- {name: a, inputs: {key: {shape: [batch]}}}",
+        "6:29: dim 'batch' is not NAME, NAME+N, NAME-N or NAME*N of batch_size, sequence_length,"
+        " kv_sequence_length, past_sequence_length, max_sequence_length, total_sequence_length,"
+        " num_heads, kv_num_heads, head_size, hidden_size, kv_hidden_size",
+    ),
+    "negative dim": (
+        "- {name: a, inputs: {key: {shape: [sequence_length-2]}}}",
+        "6:29: a dim cannot be negative, found -1",
+    ),
+    "uneven data": (
+        "- {name: a, inputs: {key: {data: [[1], [1, 2]]}}}",
+        "6:29: data is uneven: its rows have different shapes",
+    ),
+    "word in data": (
+        "- {name: a, inputs: {key: {data: [x]}}}",
+        "6:29: data holds numbers, found 'x'",
+    ),
+    "data of another shape": (
+        "- {name: a, inputs: {key: {shape: [2], data: [1]}}}",
+        "6:29: data has the shape (1,), shape says (2,)",
+    ),
+    "fraction in int32": (
+        "- {name: a, inputs: {seqlens_k: {data: [0.5]}}}",
+        "6:35: 0.5 is no int32",
+    ),
+    "more than int8": (
+        "- {name: a, inputs: {seqlens_k: {dtype: int8, data: [128]}}}",
+        "6:35: 128 is no int8",
+    ),
+    "infinity in int32": (
+        "- {name: a, inputs: {seqlens_k: {values: {kind: constant, value: .inf}}}}",
+        "6:35: inf is no int32",
+    ),
+    "more than float64": (
+        f"- {{name: a, inputs: {{key: {{data: [1{'0' * 400}]}}}}}}",
+        "6:29: data holds a number beyond float64",
+    ),
+    "no range": (
+        "- {name: a, inputs: {key: {values: {low: 1.0, high: 0.0}}}}",
+        "6:29: low 1.0 and high 0.0 are no range of finite numbers",
+    ),
+    "unending range": (
+        "- {name: a, inputs: {key: {values: {high: .inf}}}}",
+        "6:29: low -1.0 and high inf are no range of finite numbers",
+    ),
+    "value of a range": (
+        "- {name: a, inputs: {key: {values: {value: 1.0}}}}",
+        "6:29: value belongs to the kind constant, not to uniform",
+    ),
+    "range of a value": (
+        "- {name: a, inputs: {key: {values: {kind: constant, high: 2.0}}}}",
+        "6:29: low and high belong to the kind uniform, not to constant",
+    ),
+    "values and data": (
+        "- {name: a, inputs: {seqlens_k: {data: [0], values: {kind: constant}}}}",
+        "6:35: data are the numbers themselves; values beside it say nothing",
+    ),
+    "shape of what is not there": (
+        "- {name: a, inputs: {key: {state: omitted, shape: [1]}}}",
+        "6:29: key is omitted, so it has no shape and no numbers",
+    ),
+    "trailing before others": (
+        "- {name: a, inputs: {key: trailing}}",
+        "6:29: key cannot be trailing: total_sequence_length comes after it",
+    ),
+    "trailing output before others": (
+        "- {name: a, outputs: {output: trailing}}",
+        "6:33: output cannot be trailing: present_value comes after it",
+    ),
+    # axes
+    "axis that is no field": (
+        "- {name: a, matrix: {dtpe: [float32]}}",
+        f"6:24: 'dtpe' is no field of a call; did you mean 'dtype'?; {OWN_AXIS}",
+    ),
+    "axis of all inputs": (
+        "- {name: a, matrix: {inputs: [x]}}",
+        f"6:24: 'inputs' is no field of a call; did you mean 'inputs.key'?; {OWN_AXIS}",
+    ),
+    "axis of an unknown input": (
+        "- {name: a, matrix: {inputs.kye: [omitted]}}",
+        f"6:24: 'inputs.kye' is no field of a call; did you mean 'inputs.key'?; {OWN_AXIS}",
+    ),
+    "axis of what is no call": (
+        "- {name: a, matrix: {why: [x]}}",
+        f"6:24: 'why' is no field of a call; {OWN_AXIS}",
+    ),
+    "field as an axis of its own": (
+        "- {name: a, matrix: {seed: {x: {seed: 1}}}}",
+        "6:24: 'seed' is a field: its values are a list",
+    ),
+    "axis that is a number": (
+        "- {name: a, matrix: {own: 5}}",
+        "6:29: own: wanted a list of values, or labels and the fields each sets, found 5",
+    ),
+    "value of an axis": (
+        "- {name: a, matrix: {dtype: [float32, flaot16]}}",
+        "6:41: dtype: found 'flaot16', allowed: float32, float16, bfloat16; did you mean"
+        " 'float16'?",
+    ),
+    "value of a part's axis": (
+        "- {name: a, matrix: {inputs.key: [connected, omited]}}",
+        f"6:48: key: found 'omited', {STATES}; did you mean 'omitted'?",
+    ),
+    "value that stands twice": (
+        "- {name: a, matrix: {seed: [1, 2, 1]}}",
+        "6:37: the value 1 stands twice in this axis; ids would collide",
+    ),
+    "label that breaks ids": (
+        "- {name: a, matrix: {own: {'x,y': {seed: 1}}}}",
+        "6:37: 'x,y' cannot stand in an id: give the axis a name of its own and map short labels"
+        " to this value",
+    ),
+    "value that breaks ids": (
+        "- {name: a, matrix: {inputs.key: [{shape: [1]}]}}",
+        "6:37: '{'shape': [1]}' cannot stand in an id: give the axis a name of its own and map"
+        " short labels to this value",
+    ),
+    "axis that breaks ids": (
+        "- {name: a, matrix: {'my own]': {x: {seed: 1}}}}",
+        "6:24: 'my own]' cannot stand in an id",
+    ),
+    "axis without effect": (
+        "- {name: a, matrix: {seed: [1, 2], own: {x: {why: one}, y: {why: another}}}}",
+        "6:38: the axis 'own' has no effect on the call: a[seed=1,own=x] and a[seed=1,own=y] are"
+        " the same",
+    ),
+    "default said aloud": (
+        "- {name: a, matrix: {cache: [null, none]}}",
+        "6:38: the value none stands twice in this axis; ids would collide",
+    ),
+    "field without effect": (
+        "- {name: a, past_sequence_length: 2, matrix: {cache: [null, concatenated]}}",
+        "6:49: the axis 'cache' has no effect on the call: a[cache=none] and"
+        " a[cache=concatenated] are the same",
+    ),
+    "matrix of nothing": (
+        "- {name: a, matrix: {}}",
+        "6:23: matrix: wanted 1 or more in it, found an empty mapping",
+    ),
+    "axis of nothing": ("- {name: a, matrix: {seed: []}}", "6:30: the axis has no values"),
+    "axis of no labels": ("- {name: a, matrix: {own: {}}}", "6:29: the axis has no values"),
+    "all of it excluded": (
+        "- {name: a, matrix: {seed: [1]}, exclude: [{seed: 1}]}",
+        "6:23: the matrix comes out empty: all of it is excluded",
+    ),
+    "matrix without end": (
+        "- {name: a, matrix: {"
+        + ", ".join(
+            f"{axis}: [{', '.join(map(str, range(1, 30)))}]"
+            for axis in ("seed", "batch_size", "head_size", "sequence_length", "causal")
+        )
+        + "}}",
+        f"6:15: multiplies out to {29**5} cases; at most {MAX_COMBINATIONS}",
+    ),
+    "exclude that excludes nothing": (
+        "- {name: a, matrix: {seed: [1, 2], own: {x: {batch_size: 1}, y: {batch_size: 2}}},\n"
+        "   exclude: [{seed: 1}, {seed: 1, own: x}, {seed: 2, own: x}]}",
+        "7:27: excludes nothing that those before it do not",
+    ),
+    "exclude of no axis": (
+        "- {name: a, matrix: {seed: [1, 2]}, exclude: [{sed: 1}]}",
+        "6:55: no axis 'sed' in this matrix; did you mean 'seed'?",
+    ),
+    "exclude of no value": (
+        "- {name: a, matrix: {seed: [1, 2]}, exclude: [{seed: 3}]}",
+        "6:56: 'seed' has no value 3: 1, 2",
+    ),
+    "exclude of nothing at all": (
+        "- {name: a, matrix: {seed: [1, 2]}, exclude: [{}]}",
+        "6:49: names no axis",
+    ),
+    "exclude without a matrix": ("- {name: a, exclude: [{}]}", "6:25: names no axis"),
+}
+
+
+@pytest.mark.parametrize(("body", "complaint"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_told_with_its_place(tmp_path: Path, body: str, complaint: str) -> None:
+    """One mistake, one sentence; those of YAML's own parser are compared as far as written."""
+    said = complaints(tmp_path, entries(body))
+    assert len(said) == 1, said
+    assert said[0].startswith(complaint) if "bad YAML" in complaint else said[0] == complaint
+
+
+def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:
+    for name in ("my theme.yaml", "a[1].yaml", "a::b.yaml", "é.yaml"):
+        file = write(tmp_path, entries("- name: a"), name)
+        with pytest.raises(InputError) as caught:
+            load_file(file)
+        assert str(caught.value) == (
+            f"{file}: the file's name stands in every case id: letters, digits, '_', '.', '+'"
+            " and '-'"
+        )
+    assert (
+        load_file(write(tmp_path, entries("- name: a"), "a.b-c_1+2.yaml"))[0].theme == "a.b-c_1+2"
+    )
+
+
+WHOLE_FILES = {
+    "empty": ("", ["is empty"]),
+    "comments only": ("# nothing\n", ["is empty"]),
+    "number": ("5\n", ["1:1: a case file is a mapping of fields"]),
+    "list": ("# x\n- 1\n", ["2:1: a case file is a mapping of fields"]),
+    "two documents": (
+        "a: 1\n---\nb: 2\n",
+        ["2:1: bad YAML: expected a single document in the stream but found another document"],
+    ),
+    "not UTF-8": (b"format: gqa-cases/1\nquestion: \xff?\n", ["2:1: is not UTF-8 text"]),
+    "UTF-16": ("format: gqa-cases/1".encode("utf-16"), ["1:1: is not UTF-8 text"]),
+    "control character": (
+        "é: 1\nquestion: é \a?\n",
+        ["2:13: bad YAML: the character U+0007 is not allowed"],
+    ),
+    "NUL": ("a: \0", ["1:4: bad YAML: the character U+0000 is not allowed"]),
+    "another format": (
+        "format: gqa-cases/2\nquestion: Q?\ncases: [{name: a, contract: {source: x}}]\n",
+        ["1:9: format: found 'gqa-cases/2', allowed: gqa-cases/1; did you mean 'gqa-cases/1'?"],
+    ),
+    "nothing that should be there": (
+        "fromat: gqa-cases/1\n",
+        [
+            "1:1: the field 'cases' is missing",
+            "1:1: the field 'format' is missing",
+            "1:1: the field 'question' is missing",
+            "1:1: unknown field 'fromat'; did you mean 'format'?",
+        ],
+    ),
+    "no question": (
+        "format: gqa-cases/1\nquestion: ''\ncases: [{name: a, contract: {source: x}}]\n",
+        ["2:11: question: wanted something in it, found ''"],
+    ),
+    "no case": (
+        "format: gqa-cases/1\nquestion: Q?\ncases: []\n",
+        ["3:8: cases: wanted 1 or more in it, found an empty list"],
+    ),
+    "cases that are a mapping": (
+        "format: gqa-cases/1\nquestion: Q?\ncases: {name: a}\n",
+        ["3:8: cases: wanted a list, found a mapping"],
+    ),
+    "no contract": (
+        "format: gqa-cases/1\nquestion: Q?\ncases:\n  - name: a\n  - name: b\n",
+        [
+            "4:5: no contract: say what is demanded, here or in defaults",
+            "5:5: no contract: say what is demanded, here or in defaults",
+        ],
+    ),
+    "mistake in defaults": (
+        "format: gqa-cases/1\nquestion: Q?\n"
+        "defaults: {num_heads: 3, contract: {source: x}}\n"
+        "cases: [{name: a}, {name: b}, {name: c, num_heads: 4}]\n",
+        [f"3:23: {HEADS}{ON_PURPOSE}"],
+    ),
+    "too deep": (f"a: {'[' * 60}{']' * 60}\n", ["1:43: nested more than 40 deep"]),
+    "never closed": (f"a: {'[' * 100_000}", ["1:43: nested more than 40 deep"]),
+    "deep mappings": (f"{'{a: ' * 60}", ["1:161: nested more than 40 deep"]),
+    "too large": (b"# " + b"x" * MAX_BYTES, ["larger than 4 MiB"]),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), WHOLE_FILES.values(), ids=WHOLE_FILES)
+def test_a_whole_file_is_wrong(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
+    assert complaints(tmp_path, text) == said
+
+
+def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
+    file = tmp_path / "gone.yaml"
+    with pytest.raises(InputError, match=f"^{file}: cannot be read: No such file or directory$"):
+        load_file(file)
+    with pytest.raises(InputError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
+        read_yaml(tmp_path)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:
+    assert complaints(
+        tmp_path,
+        entries(
+            """
+            - {name: a, num_heads: 3}
+            - {name: a}
+            - name: b
+              matrix: {seed: [1, 1], dtpe: [x]}
+            - name: c
+              matrix: {seed: [1, 2]}
+              exclude: [{seed: 3}]
+            - {name: d, cache: static}
+            """
+        ),
+    ) == [
+        f"6:26: {HEADS}{ON_PURPOSE}",
+        "7:12: the name 'a' is taken on line 6",
+        "9:24: the value 1 stands twice in this axis; ids would collide",
+        f"9:28: 'dtpe' is no field of a call; did you mean 'dtype'?; {OWN_AXIS}",
+        "12:22: 'seed' has no value 3: 1, 2",
+        "13:22: a static cache needs max_sequence_length",
+    ]
+
+
+def test_a_mistake_that_many_combinations_share_is_told_once(tmp_path: Path) -> None:
+    body = "- {name: a, num_heads: 3, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}"
+    assert complaints(tmp_path, entries(body)) == [f"6:26: {HEADS}{ON_PURPOSE}"]
+
+
+def test_what_is_excluded_need_not_be_possible(tmp_path: Path) -> None:
+    made = cases_of(
+        tmp_path,
+        """
+        - name: a
+          matrix: {num_heads: [3, 4], kv_num_heads: [2, 3]}
+          exclude: [{num_heads: 3, kv_num_heads: 2}, {num_heads: 4, kv_num_heads: 3}]
+        """,
+    )
+    assert [case.label for case in made] == [
+        "a[num_heads=3,kv_num_heads=3]",
+        "a[num_heads=4,kv_num_heads=2]",
+    ]
+
+
+@pytest.mark.parametrize("demands", ["rejects", "either"])
+def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
+    wrong = (
+        "num_heads: 3",
+        "{rotary: half_split, rotary_dim: 3}",
+        "{rotary: half_split, rotary_dim: 99}",
+        "{causal: 0, local_window_size: 3}",
+        "local_window_size: -7",
+    )
+    for number, fields in enumerate(wrong):
+        contract = f"contract: {{demands: {demands}, source: x}}"
+        (case,) = cases_of(tmp_path, f"- {{name: a{number}, {fields.strip('{}')}, {contract}}}")
+        assert case.contract.demands == demands
+
+
+# Several files
+
+
+def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    one = write(tmp_path, entries("- {name: a, sed: 1}"), "one.yaml")
+    write(tmp_path, entries("- name: a"), "right.yaml")
+    two = write(tmp_path, "format: gqa-cases/1\na: *b\n", "two.yml")
+    with pytest.raises(InputError) as caught:
+        load([tmp_path])
+    assert str(caught.value).split("\n") == [
+        f"{one}:6:15: unknown field 'sed'; did you mean 'seed'?",
+        f"{two}:2:4: bad YAML: found undefined alias",
+    ]
+
+
+def test_two_files_of_one_stem_collide(tmp_path: Path) -> None:
+    one = write(tmp_path, entries("- name: a"), "x/same.yaml")
+    two = write(tmp_path, entries("- name: b"), "y/same.yml")
+    with pytest.raises(InputError) as caught:
+        load([tmp_path])
+    assert str(caught.value) == (
+        f"{two}: the theme 'same' is also that of {one}; ids would collide"
+    )
+
+
+def test_a_file_is_loaded_once_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, entries("- name: a"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    spellings = [Path("theme.yaml"), file, tmp_path, tmp_path / "link" / "theme.yaml"]
+    assert case_files(spellings) == [Path("theme.yaml")]
+    assert [case.id for case in load(spellings)] == ["theme/a"]
+
+
+def test_folders_are_searched_for_case_files_only(tmp_path: Path) -> None:
+    own = write(tmp_path, entries("- name: a"), "b/own.yml")
+    flow = write(tmp_path, "# note\n\nformat:   'gqa-cases/9'\n", "a/later.yaml")
+    write(tmp_path, "version: 2\nservices: {}\n", "docker-compose.yaml")
+    write(tmp_path, entries("- name: a"), "notes.txt")
+    write(tmp_path, entries("- name: a"), ".venv/lib/own.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "broken.yaml").symlink_to(tmp_path / "nowhere")
+    assert case_files([tmp_path]) == [flow, own]
+    hidden = tmp_path / ".venv" / "lib"
+    assert case_files([hidden]) == [hidden / "own.yaml"]
+
+
+def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "a: 1", "x/other.yaml")
+    with pytest.raises(InputError) as caught:
+        case_files([tmp_path / "no.yaml", tmp_path / "x"])
+    assert str(caught.value).split("\n") == [
+        f"{tmp_path}/no.yaml: no such file or folder",
+        f"{tmp_path}/x: no case file (format: gqa-cases/1) in this folder",
+    ]
+
+
+def test_a_file_named_alone_need_not_say_that_it_is_one(tmp_path: Path) -> None:
+    file = write(tmp_path, "a: 1\n")
+    assert case_files([file]) == [file]
+    assert not is_case_file(file)
+    assert not is_case_file(tmp_path / "no.yaml")
+
+
+def test_paths_below_the_current_folder_are_shown_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, "a: *b", "x/theme.yaml")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^x/theme\.yaml:1:4: bad YAML"):
+        load([file])
+
+
+def test_problems_are_sorted_and_each_told_once() -> None:
+    late, early = Problem(Path("a"), 12, 1, "x"), Problem(Path("a"), 3, 20, "y")
+    assert InputError([late, early, late]).problems == [early, late]
+    assert str(Problem(Path("/a"), 0, 0, "of the file")) == "/a: of the file"
+
+
+# Hostile files
+
+
+def bomb(levels: int, width: int) -> str:
+    """Aliases of aliases: ``width ** levels`` values when written out."""
+    lines = [f"a0: &a0 [{', '.join(['x'] * width)}]"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * width)}]")
+    return "\n".join(lines) + "\n"
+
+
+def test_an_alias_bomb_is_refused_in_little_time_and_memory(tmp_path: Path) -> None:
+    """10^15 values; measured in a process of its own, whose memory is limited."""
+    file = write(tmp_path, entries("- name: a") + bomb(15, 10))
+    code = (
+        "import resource, sys, time; from pathlib import Path; import conformance.load as l\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; start = time.monotonic()\n"
+        "try: l.load([Path(sys.argv[1])])\n"
+        "except l.InputError as error: print(error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+        "print(time.monotonic() - start)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, file], capture_output=True, text=True, check=True, timeout=60
+    )
+    sentence, kilobytes, seconds = done.stdout.splitlines()
+    assert sentence.endswith(": expands to more than 200000 values")
+    assert int(kilobytes) < 200_000
+    assert float(seconds) < 10
+
+
+def test_aliases_nest_no_deeper_than_lists(tmp_path: Path) -> None:
+    chain = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))]
+    (said,) = complaints(tmp_path, "\n".join(chain))
+    assert said.endswith("nested more than 40 deep")
+
+
+def test_modest_aliases_are_welcome(tmp_path: Path) -> None:
+    made = cases_of(
+        tmp_path,
+        """
+        - name: a
+          contract: &contract {source: x, mentions: &words [one, two]}
+        - name: b
+          contract: *contract
+          tags: *words
+        """,
+    )
+    assert made[1].contract.mentions == ("one", "two")
+    assert made[1].tags == ("one", "two")
+
+
+def test_both_of_yamls_parsers_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PyYAML without libyaml gives the same cases, places and, where they are ours, sentences."""
+    monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
+    assert cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2]}}")
+    for text in (entries("- name: a\n  seed: 1\n  seed: 2"), "é: 1\nq: é \a?\n", "a: " + "[" * 99):
+        slow = complaints(tmp_path, text)
+        monkeypatch.setattr(yaml_source, "_LOADER", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        assert complaints(tmp_path, text) == slow
+        monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *"[]{}:,-&*!|>?#%@`'\"~\n\t\\ ",
+        "\n  ",
+        "\n- ",
+        "- name: a",
+        ": ",
+        "<<",
+        "&a ",
+        "*a",
+        "!!python/object:os.X ",
+        "!!binary ",
+        "!!timestamp ",
+        "---\n",
+        "...",
+        "format: gqa-cases/1\n",
+        "question: Q?\n",
+        "defaults:\n",
+        "cases:\n",
+        "matrix: ",
+        "exclude: ",
+        "contract: {source: x}",
+        "inputs: ",
+        "key",
+        "null",
+        "true",
+        "0x1F",
+        "1_000",
+        "1e999",
+        ".nan",
+        "-.inf",
+        "2001-01-01",
+        "12:30:45",
+        "\ufeff",
+        "\u2028",
+        "é",
+        "𝄞",
+    ]
+)
+
+
+@settings(max_examples=200)
+@given(text=st.one_of(st.text(), st.lists(FRAGMENTS, max_size=40).map("".join)))
+def test_no_text_breaks_the_loader(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    survive(tmp_path_factory, text.encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=100)
+@given(content=st.binary(max_size=200))
+def test_no_bytes_break_the_loader(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    survive(tmp_path_factory, content)
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(0, 9)
+    | st.floats()
+    | st.sampled_from(["a", "float16", "key", "omitted", "sequence_length-9", "", "é"])
+    | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "key", "shape", "data", "values", "x"]), inner)
+    ),
+    max_leaves=6,
+)
+SCHEMA = jsonschema.Draft202012Validator(schema())
+FIELDS = st.sampled_from(sorted(SCHEMA.schema["$defs"]["Entry"]["properties"]))
+
+
+@settings(max_examples=100)
+@given(
+    defaults=st.dictionaries(FIELDS, JUNK, max_size=2),
+    entry=st.dictionaries(FIELDS, JUNK, max_size=4),
+    matrix=st.dictionaries(FIELDS | st.sampled_from(["inputs.key", "own"]), JUNK, max_size=2),
+)
+def test_no_values_break_the_loader(
+    defaults: dict[str, Any],
+    entry: dict[str, Any],
+    matrix: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Every field with every kind of value: cases, or sentences with a place."""
+    data = {
+        "format": "gqa-cases/1",
+        "question": "Q?",
+        "defaults": {"contract": {"source": "x"}, **defaults},
+        "cases": [{"name": "a", **entry, **({"matrix": matrix} if matrix else {})}],
+    }
+    survive(tmp_path_factory, yaml.safe_dump(data, allow_unicode=True).encode())
+
+
+def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
+    """Loads ``content``; whatever is wrong with it is an InputError of one-line sentences."""
+    file = factory.getbasetemp() / "any.yaml"
+    file.write_bytes(content)
+    try:
+        load_file(file)
+        return
+    except InputError as error:
+        said = [str(problem).removeprefix(f"{file.parent}/") for problem in error.problems]
+    assert said
+    assert all(re.fullmatch(r"any\.yaml(:\d+:\d+)?: .+", sentence) for sentence in said)
+
+
+# The schema for editors
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "- {name: a}",
+        "- {name: a, matrix: {inputs.key: [connected, omitted], attributes.scale: [1, 2.5, x]}}",
+        "- {name: a, matrix: {own: {x: {seed: 1}, y: {}}, softcap: [null, 1]}}",
+        "- {name: a, inputs: {key: omitted, value: {shape: [1, num_heads], dtype: int8}}}",
+        "- {name: a, attributes: {scale: null, causal: 1, k_quant_type: NONE, softcap: 0.5}}",
+        "- {name: a, inputs: {query: {data: [[1, 2.5], [.inf, 0]]}, key: {data: 1}}}",
+        "- {name: a, outputs: {present_key: {shape: [1, 2]}, output_qk: connected}}",
+    ],
+)
+def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> None:
+    assert cases_of(tmp_path, body)
+    SCHEMA.validate(yaml.safe_load(entries(body)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "- {seed: 1}",
+        "- {name: a b}",
+        "- {name: a, sed: 1}",
+        "- {name: a, dtype: flaot16}",
+        "- {name: a, inputs: {kye: omitted}}",
+        "- {name: a, inputs: {key: ommitted}}",
+        "- {name: a, contract: {demands: computes}}",
+        "- {name: a, matrix: {}}",
+        "- {name: a, matrix: {seed: []}}",
+        "- {name: a, matrix: {dtype: [x]}}",
+        "- {name: a, matrix: {dtype: {x: {seed: 1}}}}",
+        "- {name: a, matrix: {own: [1]}}",
+        "- {name: a, matrix: {own: {x: {sed: 1}}}}",
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path, body: str) -> None:
+    assert complaints(tmp_path, entries(body))
+    assert not SCHEMA.is_valid(yaml.safe_load(entries(body)))

@@ -1,0 +1,137 @@
+"""The table of the operator's signature, held against the installed ONNX Runtime and the models."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import onnx
+import pytest
+from packaging.version import Version
+
+from conformance.call import AttributeName, Call, InputName, OutputName
+from conformance.dtypes import NUMPY, ONNX, WORD_OF_ONNX
+from conformance.signature import (
+    ATTRIBUTE_BY_NAME,
+    ATTRIBUTES,
+    DOMAIN,
+    INPUT_NAMES,
+    INPUTS,
+    OP_TYPE,
+    OPSET_VERSION,
+    OUTPUT_NAMES,
+    OUTPUTS,
+    TYPES,
+    Parameter,
+)
+
+TENSORS = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(bfloat16)": "bfloat16",
+    "tensor(uint8)": "uint8",
+    "tensor(int8)": "int8",
+    "tensor(float8e4m3fn)": "float8e4m3fn",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+}
+
+
+@pytest.fixture(scope="module")
+def installed() -> Version:
+    """The version of the installed ONNX Runtime, without what follows the numbers."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    return Version(Version(onnxruntime.__version__).base_version)
+
+
+@pytest.fixture(scope="module")
+def schema(installed: Version) -> Any:
+    """The operator's schema in the installed ONNX Runtime."""
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
+    found = [s for s in state.get_all_operator_schema() if (s.domain, s.name) == (DOMAIN, OP_TYPE)]
+    assert len(found) == 1
+    return found[0]
+
+
+def had(entries: Any, installed: Version) -> list[Any]:
+    return [entry for entry in entries if Version(entry.since) <= installed]
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_parameters_are_those_of_the_installed_onnxruntime(
+    side: str, schema: Any, installed: Version
+) -> None:
+    """Fails as well when a newer ONNX Runtime has one that the table lacks."""
+    table = had({"inputs": INPUTS, "outputs": OUTPUTS}[side], installed)
+    theirs = getattr(schema, side)
+    assert [p.name for p in table] == [p.name for p in theirs]
+    cache_type = "T_CACHE" in {constraint.type_param_str for constraint in schema.type_constraints}
+    for ours, its in zip(table, theirs, strict=True):
+        wanted = TYPES[ours.type] if cache_type or ours.type != "T_CACHE" else TYPES["T"]
+        assert {TENSORS[name] for name in its.types} == set(wanted), ours.name
+
+
+def test_optional_parameters_are_optional(schema: Any, installed: Version) -> None:
+    if installed < Version("1.27"):
+        pytest.skip("the presents are required by schemas before 1.27")
+    for ours, its in zip(
+        [*had(INPUTS, installed), *had(OUTPUTS, installed)],
+        [*schema.inputs, *schema.outputs],
+        strict=True,
+    ):
+        assert ours.required == (its.option.name == "Single"), ours.name
+
+
+def test_attributes_are_those_of_the_installed_onnxruntime(schema: Any, installed: Version) -> None:
+    table = had(ATTRIBUTES, installed)
+    assert {a.name for a in table} == set(schema.attributes)
+    for ours in table:
+        its = schema.attributes[ours.name]
+        assert (ours.kind.upper(), ours.required) == (its.type.name, its.required), ours.name
+        assert ours.default == pytest.approx(default_of(its)), ours.name
+
+
+def default_of(attribute: Any) -> Any:
+    if not attribute._default_value:
+        return None
+    value = onnx.helper.get_attribute_value(
+        onnx.AttributeProto.FromString(attribute._default_value)
+    )
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def test_types_are_those_of_the_installed_onnxruntime(schema: Any) -> None:
+    for constraint in schema.type_constraints:
+        words = {TENSORS[name] for name in constraint.allowed_type_strs}
+        assert words == set(TYPES[constraint.type_param_str])
+    assert schema.since_version == OPSET_VERSION
+
+
+def test_the_operator_has_16_inputs_4_outputs_and_15_attributes() -> None:
+    assert (len(INPUTS), len(OUTPUTS), len(ATTRIBUTES)) == (16, 4, 15)
+    assert set(ATTRIBUTE_BY_NAME) == {attribute.name for attribute in ATTRIBUTES}
+
+
+def test_a_case_can_name_each_of_them() -> None:
+    assert get_args(InputName) == INPUT_NAMES
+    assert get_args(OutputName) == OUTPUT_NAMES
+    assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME)
+
+
+def test_every_type_is_a_known_dtype() -> None:
+    assert {word for words in TYPES.values() for word in words} <= set(NUMPY)
+    assert set(NUMPY) == set(ONNX)
+    assert all(WORD_OF_ONNX[ONNX[word]] == word for word in NUMPY)
+    for word, dtype in NUMPY.items():
+        assert onnx.helper.tensor_dtype_to_np_dtype(ONNX[word]) == dtype
+
+
+@pytest.mark.parametrize("side", [INPUTS, OUTPUTS], ids=["inputs", "outputs"])
+def test_parameters_were_only_ever_added_at_the_end(side: tuple[Parameter, ...]) -> None:
+    releases = [Version(parameter.since) for parameter in side]
+    assert releases == sorted(releases)
+
+
+def test_each_attribute_is_a_field_or_follows_from_one() -> None:
+    """do_rotary and rotary_interleaved are the field rotary."""
+    fields = set(Call.model_fields) | {"do_rotary", "rotary_interleaved"}
+    assert set(ATTRIBUTE_BY_NAME) <= fields
