@@ -32,9 +32,10 @@ from typing import Any, Final
 
 import numpy as np
 import platformdirs
-from onnx import numpy_helper
+from onnx import TensorProto
 
 from conformance.call import Call
+from conformance.dtypes import ONNX_OF_NUMPY
 from conformance.model import build_model
 from conformance.oracle import NotComputed, OracleError, Reference, reference
 from conformance.paths import PACKAGE
@@ -126,8 +127,8 @@ def bundle_for(call: Call, root: Path | None = None) -> Bundle:
 
     Raises :class:`BundleError` when the cache cannot be read or written.
     """
-    digest = digest_of(call)
-    place = (root or cache_root()) / "bundles" / digest[:2] / digest
+    root, digest = root or cache_root(), digest_of(call)
+    place = root / "bundles" / digest[:2] / digest
     found = _open(place)
     if found is not None:
         return found
@@ -135,7 +136,7 @@ def bundle_for(call: Call, root: Path | None = None) -> Bundle:
         return _make(call, place)
     except OSError as error:
         raise BundleError(
-            f"The bundle cache cannot be written: {error.filename or place}: {error.strerror}."
+            f"The bundle cache cannot be written: {root}: {error.strerror}."
             f" Set {CACHE_VARIABLE} to a folder with room."
         ) from None
 
@@ -180,7 +181,8 @@ def write_bundle(call: Call, folder: Path) -> None:
         try:
             references = reference(inputs, attributes_of(call), step.connected_outputs)
         except OracleError as error:
-            unjudged, not_computed = str(error), isinstance(error, NotComputed)
+            unjudged = str(error).removesuffix(".")
+            not_computed = isinstance(error, NotComputed)
             carried = {}
             continue
         units = budgets(references, carried_error)
@@ -250,8 +252,13 @@ def _rounded(expected: Reference) -> Array:
 
 
 def _tensor_file(values: Array, name: str) -> bytes:
-    tensor = numpy_helper.from_array(np.asarray(values, order="C"), name)
-    return bytes(tensor.SerializeToString())
+    tensor = TensorProto(
+        name=name,
+        data_type=ONNX_OF_NUMPY[values.dtype],
+        dims=values.shape,
+        raw_data=values.tobytes(),
+    )
+    return bytes(tensor.SerializeToString(deterministic=True))
 
 
 _SEAL: Final = b', "sha256": "'
@@ -339,7 +346,7 @@ def _make(call: Call, place: Path) -> Bundle:
         with contextlib.suppress(OSError):
             _remove(place)
     raise BundleError(
-        f"The bundle cache at {place.parent} does not keep what is written to it."
+        f"The bundle cache does not keep what is written to it: {place.parents[2]}."
         f" Set {CACHE_VARIABLE} to another folder."
     )
 
@@ -363,7 +370,7 @@ def cache_size(root: Path | None = None) -> CacheSize:
     """How much the cache holds; others may be at work in it meanwhile."""
     bundles = size = 0
     for folder, _, files in os.walk((root or cache_root()) / "bundles"):
-        bundles += "manifest.json" in files
+        bundles += "manifest.json" in files and not os.path.basename(folder).startswith(".")
         for file in files:
             with contextlib.suppress(OSError):
                 size += os.lstat(os.path.join(folder, file)).st_size
@@ -379,6 +386,6 @@ def clear_cache(root: Path | None = None) -> CacheSize:
     except FileNotFoundError:
         pass
     except OSError as error:
-        sentence = f"The bundle cache at {folder} cannot be removed: {error.strerror}."
+        sentence = f"The bundle cache cannot be removed: {folder}: {error.strerror}."
         raise BundleError(sentence) from None
     return held

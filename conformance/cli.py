@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -23,7 +24,7 @@ from conformance import __version__
 from conformance.bundle import BundleError, cache_root, cache_size, clear_cache
 from conformance.case import Case
 from conformance.corpus import Corpus, NothingMeant, find, names_of
-from conformance.harness import Limits, RunnerFailed
+from conformance.harness import RunnerFailed
 from conformance.results import (
     VERDICTS,
     Header,
@@ -84,8 +85,15 @@ class BadArgument(ValueError):
 
 def main() -> NoReturn:
     """The entry point: runs the command and exits with its status, never with a traceback."""
-    # A terminal's Ctrl-C, a CI's SIGTERM and a closed pipe end a run in the same orderly way.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # Ctrl-C, a CI's SIGTERM, a terminal that goes and a closed pipe end a run in the same orderly
+    # way. What is ignored stays so: nohup.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    # A terminal that knows no ✓ gets a question mark.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         status = gqa.main(prog_name="gqa", standalone_mode=False)
     except click.ClickException as error:
@@ -236,7 +244,7 @@ def _carry_out(
     """Runs every plan, writes the results file as it goes, and tells the terminal."""
     carried = Carried()
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(TargetRun(plan, jobs, Limits())) for plan in planned]
+        runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
         try:
             readies = [run.ready for run in runs]
             for ready in readies:
@@ -366,7 +374,7 @@ class Show:
                 count(record)
                 if done == total or done * 10 // total != (done - 1) * 10 // total:
                     text = f"{done}/{total}  {summary()}"
-                    self.err.print(text, markup=False, highlight=False)
+                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
             yield line
             return

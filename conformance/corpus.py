@@ -57,14 +57,14 @@ def find(arguments: Sequence[str]) -> Corpus:
     if missing:
         raise NothingMeant(
             f"No case file and no shipped theme is called '{missing[0].stem}'"
-            f"{_near(missing[0].stem, [file.stem for file in shipped.glob('*.yaml')])}."
+            f"{_near(missing[0].stem, [file.stem for file in shipped.glob('*.yaml')])}"
         )
     loaded = load(list(dict.fromkeys(paths)))
     named: dict[str, Case] = {}
     for text, path in wanted:
         found = [case for case in loaded if _means(text, path, case)]
         if not found:
-            raise NothingMeant(f"No case is called '{text}'{_near(text, [c.id for c in loaded])}.")
+            raise NothingMeant(f"No case is called '{text}'{_near(text, [c.id for c in loaded])}")
         named.update((case.id, case) for case in found)
     files = {case.file.resolve() for case in loaded}
     whole = all(file.resolve() in files for file in shipped.glob("*.yaml"))
@@ -84,8 +84,9 @@ def _means(text: str, path: Path | None, case: Case) -> bool:
 
 
 def _near(word: str, known: Sequence[str]) -> str:
+    """How the sentence ends: with the nearest word that is known, if one is near."""
     near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return f"; did you mean '{near[0]}'?" if near else "."
 
 
 def names_of(case: Case, ep: str) -> tuple[str, ...]:

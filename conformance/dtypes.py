@@ -40,3 +40,4 @@ INTEGER_RANGE: Final = {
 }
 
 WORD_OF_ONNX: Final = {number: word for word, number in ONNX.items()}
+ONNX_OF_NUMPY: Final = {dtype: ONNX[word] for word, dtype in NUMPY.items()}

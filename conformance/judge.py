@@ -203,32 +203,34 @@ def compare(
     compared = int(np.count_nonzero(defined))
     if not compared:
         return None
-    values = got.astype(np.float64)
-    share = shares(values, want.value, want.unit, target_class)
-    # Where all is exact, no share is largest; the element told of is a defined one all the same.
-    ranked = share if compared == defined.size else np.where(defined, share, -1.0)
-    worst = np.unravel_index(int(np.argmax(ranked)), share.shape)
-    with np.errstate(all="ignore"):
-        absolute = np.abs(values - want.value)
-        absolute[np.isnan(absolute)] = math.inf
-        absolute[share == 0.0] = 0.0
-        relative = absolute / np.abs(want.value)
-        relative[np.isnan(relative)] = math.inf
-        relative[absolute == 0.0] = 0.0
-    worst_share = float(share[worst])
+    values, wanted, unit = got.astype(np.float64)[defined], want.value[defined], want.unit[defined]
+    worst, share, absolute, relative = 0, 0.0, 0.0, 0.0
+    if not np.array_equal(values, wanted):  # copies are exact as a rule, and need no figures
+        each = shares(values, wanted, unit, target_class)
+        worst = int(np.argmax(each))
+        share = float(each[worst])
+        with np.errstate(all="ignore"):
+            errors = np.abs(values - wanted)
+            errors[np.isnan(errors)] = math.inf
+            errors[values == wanted] = 0.0
+            ratios = errors / np.abs(wanted)
+        ratios[np.isnan(ratios)] = math.inf
+        ratios[errors == 0.0] = 0.0
+        absolute, relative = float(errors.max()), float(ratios.max())
+    index = np.unravel_index(int(np.flatnonzero(defined)[worst]), defined.shape)
     return Errors(
         output=output,
         step=step,
-        index=tuple(int(i) for i in worst),
+        index=tuple(int(i) for i in index),
         got=float(values[worst]),
-        want=float(want.value[worst]),
-        absolute=float(absolute.max()),
-        relative=float(relative.max()),
-        budget=float(CONSTANTS[target_class] * want.unit[worst]),
-        share=worst_share,
-        needed=worst_share * CONSTANTS[target_class],
+        want=float(wanted[worst]),
+        absolute=absolute,
+        relative=relative,
+        budget=float(CONSTANTS[target_class] * unit[worst]),
+        share=share,
+        needed=share * CONSTANTS[target_class],
         compared=compared,
-        undefined=int(defined.size) - compared,
+        undefined=defined.size - compared,
     )
 
 

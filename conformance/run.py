@@ -161,8 +161,10 @@ class TargetRun:
     A context manager; leaving it leaves no process behind.
     """
 
-    def __init__(self, plan: Plan, jobs: int = 1, limits: Limits | None = None) -> None:
+    def __init__(self, plan: Plan, jobs: int = 1) -> None:
         self.plan = plan
+        # One more than can be under way or drawn in advance when somebody deletes the cache.
+        limits = Limits(failures_in_a_row=2 * jobs + 1)
         self._pool = Pool(plan.target.command, jobs, limits)
         self._ready: Ready | None = None
 
@@ -319,7 +321,7 @@ def _result(
                 " remove or change that line."
             )
         record = ExpectationRecord(
-            file=known.file.name,
+            file=shown(known.file),
             line=known.line,
             verdict=known.known.verdict,
             link=known.known.link,

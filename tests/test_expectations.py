@@ -294,7 +294,7 @@ def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
             "    stage: compile\n    why: It is",
             "cpu.yaml:7:12: stage: found 'compile', allowed: load, run",
         ),
-        ("verdict: unsupported", "verdict: [", "cpu.yaml:6:"),
+        ("verdict: unsupported", "verdict: [", "cpu.yaml:7:8: bad YAML: "),
         ("target: cpu\n", "", "cpu.yaml:1:1: the field 'target' is missing"),
         ("target: cpu", "target: cuda", "cpu.yaml:1:9: the target is 'cuda', but the file is"),
         ("expectations:", "expectation:", "cpu.yaml:2:1: unknown field 'expectation'"),

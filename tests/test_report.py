@@ -734,8 +734,7 @@ def test_a_click_opens_all_about_a_cell(show: Open, real_page: str) -> None:
     links = panel.locator("a").evaluate_all("links => links.map(link => link.href)")
     assert "https://github.com/microsoft/onnxruntime/issues/28242" in links
     struck = panel.locator("s").all_inner_texts()
-    assert struck[:2] == ["position_ids", ""] or "position_ids" in struck
-    assert "head_sink" in struck
+    assert {"position_ids", "head_sink", "present_key"} <= set(struck)
 
 
 def test_numbers_are_told_worst_first(show: Open, tmp_path: Path) -> None:

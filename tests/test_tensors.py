@@ -499,7 +499,8 @@ def test_a_dim_is_not_negative() -> None:
 
 
 def test_a_tensor_is_not_huge() -> None:
-    assert shapes(inputs={"query": {"shape": [MAX_ELEMENTS]}})["query"] == (MAX_ELEMENTS,)
+    most = [1, MAX_ELEMENTS, 1]
+    assert shapes(inputs={"query": {"shape": most}})["query"] == tuple(most)
     sentence = f"query of shape ({MAX_ELEMENTS + 1},) is too large: at most {MAX_ELEMENTS} elements"
     refused("inputs.query", sentence, inputs={"query": {"shape": [MAX_ELEMENTS + 1]}})
     sentence = f"query of shape ({2**62}, 0) is too large: at most {MAX_ELEMENTS} elements"
@@ -641,6 +642,11 @@ def test_a_loop_in_a_static_buffer_keeps_its_shapes() -> None:
 def test_a_ragged_loop() -> None:
     steps = steps_of(Call(loop=(4, 1), batch_size=2, total_sequence_lengths=(4, 2)))
     assert [step.total_lengths for step in steps] == [(4, 2), (5, 3)]
+
+
+def test_tables_have_a_row_even_for_no_token() -> None:
+    fields = {"rotary": "half_split", "sequence_length": 0}
+    assert shapes(**fields)["cos_cache"] == (1, 8)
 
 
 def test_the_tables_of_a_loop_reach_to_its_end() -> None:

@@ -1,0 +1,103 @@
+"""What a user has at hand: a case file, runners as programs, and a command line in a folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from case_files import entries, write
+
+from conformance.bundle import CACHE_VARIABLE, digest_of
+from conformance.load import load_file
+from conformance.paths import ROOT
+
+LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
+
+#: ``three/faulty`` is the case on which the runners of tests/faulty go wrong.
+THREE = entries(
+    """
+    - name: one
+    - name: faulty
+      seed: 1
+      time_limit_seconds: 1.5
+    - name: fine
+      seed: 2
+    """
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def both(self) -> str:
+        """Everything that it wrote."""
+        return self.out + self.err
+
+
+class Desk:
+    """A folder to work in, with ``three.yaml``, and the environment for what is started there."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder = folder
+        file = write(folder, THREE, "three.yaml")
+        self.faulty = next(digest_of(c.call) for c in load_file(file) if c.name == "faulty")
+        path = f"{self._program('gqa', sys.executable, '-m', 'conformance').parent}{os.pathsep}"
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        self.environment = {
+            **inherited,
+            CACHE_VARIABLE: str(cache),
+            "FAULT_ON": self.faulty,
+            "PYTHONPATH": str(ROOT),
+            "PATH": path + os.environ["PATH"],
+            "OMP_NUM_THREADS": "1",
+        }
+        for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+            self.environment.pop(name, None)
+
+    def _program(self, name: str, *command: str) -> Path:
+        program = self.folder / "programs" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        program.chmod(0o755)
+        return program
+
+    def runner(self, name: str) -> str:
+        """The target of a miniature: of tests/faulty, or of tests/runners_for_cli."""
+        return f"exec:{self._program(name, sys.executable, '-S', str(LAUNCH), name)}"
+
+    def start(
+        self, *command: str, environment: Mapping[str, str] | None = None, **rest: object
+    ) -> subprocess.Popen[str]:
+        """The command, started here."""
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env={**self.environment, **(environment or {})},
+            text=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **rest},  # type: ignore[call-overload]
+        )
+
+    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> Done:
+        """The command, run here to its end."""
+        process = self.start(*command, environment=environment)
+        out, err = process.communicate(timeout=120)
+        return Done(process.returncode, out, err)
+
+    def gqa(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Done:
+        """``gqa`` in a process of its own."""
+        return self.run(sys.executable, "-m", "conformance", *arguments, environment=environment)
+
+    def paste(self, command: str) -> Done:
+        """A line as a user pastes it into a shell."""
+        return self.run("sh", "-c", command)

@@ -1,0 +1,695 @@
+"""The cache of bundles: what lies in one, that it is the same everywhere, and what faults do to it.
+
+A fault never shows as another content: a damaged bundle is noticed and made again, and a cache that
+cannot be used is said in one sentence.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from conformance import bundle as bundles
+from conformance.bundle import (
+    CACHE_VARIABLE,
+    Bundle,
+    BundleError,
+    CacheSize,
+    bundle_for,
+    cache_root,
+    cache_size,
+    clear_cache,
+    content_digest,
+    digest_of,
+    intact,
+    write_bundle,
+)
+from conformance.call import Call
+from conformance.dtypes import NUMPY
+from conformance.load import load
+from conformance.paths import data_path
+from conformance.tensors import steps_of
+
+CALLS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "rotary prompt": {
+        "sequence_length": 5,
+        "batch_size": 2,
+        "rotary": "half_split",
+        "position_ids": True,
+    },
+    "packed ragged float16 decode": {
+        "dtype": "float16",
+        "past_sequence_length": 9,
+        "batch_size": 2,
+        "total_sequence_lengths": (10, 4),
+        "key_value": "packed",
+    },
+    "bfloat16 loop in a shared buffer": {
+        "dtype": "bfloat16",
+        "loop": (3, 1, 1),
+        "max_sequence_length": 8,
+        "shared_buffer": True,
+        "local_window_size": 2,
+    },
+    "borrowed cache": {
+        "key_value": "zero_length",
+        "past_sequence_length": 8,
+        "presents": "none",
+        "softcap": 2.0,
+        "attention_bias": "one_head",
+        "head_sink": True,
+    },
+    "quantised cache": {
+        "dtype": "float16",
+        "cache_dtype": "int8",
+        "past_sequence_length": 4,
+        "k_quant_type": "PER_TENSOR",
+        "v_quant_type": "PER_CHANNEL",
+        "kv_cache_bit_width": 8,
+        "inputs": {"k_scale": "connected", "v_scale": "connected"},
+    },
+}
+
+#: What runners read of these calls. A change here changes what every case asks: new numbers, a new
+#: model or a new oracle. That may be meant; then results recorded before speak of other bundles.
+DIGESTS = {
+    "plain": "b639f40454c44921fa83ca276419b25fb7df0c56260d76d15f90cd47bdef5396",
+    "rotary prompt": "560041440eb40217294ff1e59b165fa24a79a5e4eb2ae7d82edc432d6883ddd7",
+    "packed ragged float16 decode": (
+        "341ab9876070e200ae4e4cb10d488f0022a24eda9a9ca436eabe4f2ca1a167b8"
+    ),
+    "bfloat16 loop in a shared buffer": (
+        "6f0acc91a4d01b9752545686183359bccd8581af31f5a8b0a840f6ce02c2aead"
+    ),
+    "borrowed cache": "f69e21a2067cc25aaaba5da049bc18f6d9bb96583286f9d7627be54bb9cd5fba",
+    "quantised cache": "b6bee91a9897a104d3cd97f79853c4591dd18fcadddae98352f4bf6168edd8e9",
+}
+
+each_call = pytest.mark.parametrize("fields", CALLS.values(), ids=CALLS)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below ``folder``."""
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def files_of(made: Bundle) -> list[str]:
+    return sorted(contents(made.path))
+
+
+def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
+    """A process that runs ``code``; its standard output is all that it says."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+
+# What lies in a bundle
+
+
+def test_the_layout_is_that_of_onnxs_backend_tests(tmp_path: Path) -> None:
+    made = bundle_for(Call(past_sequence_length=3), tmp_path)
+    assert files_of(made) == [
+        "case.json",
+        "manifest.json",
+        "model.onnx",
+        "oracle.f64",
+        *(f"test_data_set_0/input_{position}.pb" for position in range(7)),
+        *(f"test_data_set_0/output_{position}.pb" for position in range(3)),
+    ]
+    digest = digest_of(Call(past_sequence_length=3))
+    assert made.path == tmp_path / "bundles" / digest[:2] / digest
+
+
+def test_a_loop_has_a_data_set_for_each_call(tmp_path: Path) -> None:
+    made = bundle_for(Call(loop=(2, 1, 1)), tmp_path)
+    sets = {file.partition("/")[0] for file in files_of(made) if "/" in file}
+    assert sets == {"test_data_set_0", "test_data_set_1", "test_data_set_2"}
+    assert len(list(made.path.glob("test_data_set_2/input_*.pb"))) == 7
+    assert len(list(made.path.glob("test_data_set_2/output_*.pb"))) == 3
+
+
+@each_call
+def test_onnx_reads_every_file_as_the_graph_declares_it(fields: dict[str, Any]) -> None:
+    made = bundle_for(Call(**fields))
+    model = onnx.load(str(made.path / "model.onnx"))
+    onnx.checker.check_model(model)
+    for step in steps_of(Call(**fields)):
+        folder = made.path / f"test_data_set_{step.index}"
+        sides = {"input": model.graph.input, "output": model.graph.output}
+        if made.unjudged is not None:
+            sides["output"] = []  # type: ignore[assignment]
+        assert len(list(folder.iterdir())) == sum(map(len, sides.values()))
+        for side, values in sides.items():
+            for position, value in enumerate(values):
+                tensor = onnx.load_tensor(str(folder / f"{side}_{position}.pb"))
+                declared = value.type.tensor_type
+                assert tensor.name == value.name
+                assert tensor.data_type == declared.elem_type
+                assert len(tensor.dims) == len(declared.shape.dim), value.name
+                for dim, size in zip(declared.shape.dim, tensor.dims, strict=True):
+                    assert dim.WhichOneof("value") != "dim_value" or dim.dim_value == size
+                assert tensor.HasField("raw_data")
+
+
+def test_inputs_and_outputs_are_those_of_the_step(tmp_path: Path) -> None:
+    call = Call(sequence_length=3, batch_size=2, rotary="interleaved", dtype="float16")
+    made = bundle_for(call, tmp_path)
+    (step,), (plan,) = steps_of(call), made.steps
+    assert list(plan.files) == [tensor.name for tensor in step.inputs if tensor.connected]
+    for tensor in step.inputs:
+        if tensor.connected:
+            array = numpy_helper.to_array(
+                onnx.load_tensor(str(made.path / plan.files[tensor.name]))
+            )
+            assert (array.shape, array.dtype) == (tensor.shape, NUMPY[tensor.dtype])
+
+
+def test_outputs_are_the_oracles_values_rounded_and_zero_where_undefined(tmp_path: Path) -> None:
+    call = Call(sequence_length=4, batch_size=2, total_sequence_lengths=(4, 2), dtype="float16")
+    made = bundle_for(call, tmp_path)
+    (expected,) = made.expected
+    assert list(expected) == ["output", "present_key", "present_value"]
+    for position, (name, wanted) in enumerate(expected.items()):
+        file = made.path / f"test_data_set_0/output_{position}.pb"
+        array = numpy_helper.to_array(onnx.load_tensor(str(file)))
+        undefined = np.isnan(wanted.unit)
+        assert wanted.dtype == "float16"
+        assert array.dtype == np.float16
+        assert array.shape == wanted.value.shape == wanted.unit.shape
+        assert undefined.any()
+        assert not array[undefined].any(), name
+        exact = wanted.value[~undefined].astype(np.float16)
+        assert np.array_equal(array[~undefined], exact)
+
+
+def test_the_past_of_a_later_call_is_the_oracles_present_of_the_one_before(tmp_path: Path) -> None:
+    """For other tools; a run carries the runtime's own."""
+    made = bundle_for(Call(loop=(2, 1), key_value="packed"), tmp_path)
+    past = onnx.load_tensor(str(made.path / "test_data_set_1/input_1.pb"))
+    present = onnx.load_tensor(str(made.path / "test_data_set_0/output_1.pb"))
+    assert (past.name, present.name) == ("past_key", "present_key")
+    assert past.raw_data == present.raw_data
+
+
+def test_plans_say_what_is_read_carried_and_shared(tmp_path: Path) -> None:
+    first, second = bundle_for(Call(**CALLS["bfloat16 loop in a shared buffer"]), tmp_path).steps[
+        :2
+    ]
+    carry = {"past_key": "present_key", "past_value": "present_value"}
+    share = {"present_key": "past_key", "present_value": "past_value"}
+    assert (first.carry, second.carry) == ({}, carry)
+    assert first.share == second.share == share
+    assert first.files.keys() - second.files.keys() == {"past_key", "past_value"}
+    assert second.files["query"] == "test_data_set_1/input_0.pb"
+    plain = bundle_for(Call(), tmp_path).steps[0]
+    assert (plain.carry, plain.share) == ({}, {})
+
+
+def test_the_case_is_there_to_read(tmp_path: Path) -> None:
+    made = bundle_for(Call(softcap=2.0, dtype="float16"), tmp_path)
+    said = json.loads((made.path / "case.json").read_text())
+    assert (said["softcap"], said["dtype"], said["scale"]) == (2.0, "float16", None)
+
+
+def test_a_call_without_a_meaning_has_no_values_and_says_why(tmp_path: Path) -> None:
+    made = bundle_for(Call(num_heads=3), tmp_path)
+    assert made.expected == ({},)
+    assert made.unjudged is not None
+    assert made.unjudged.startswith("num_heads 3 must be a positive multiple of kv_num_heads 2")
+    assert not made.not_computed
+    assert not list(made.path.rglob("output_*.pb"))
+
+
+def test_a_call_that_the_oracle_cannot_compute_yet_is_told_apart(tmp_path: Path) -> None:
+    made = bundle_for(Call(qk_output=1), tmp_path)
+    assert made.not_computed
+    assert made.unjudged is not None
+    assert made.unjudged.startswith("The oracle does not compute")
+
+
+def test_a_loop_that_loses_its_meaning_has_no_values_at_all(tmp_path: Path) -> None:
+    """The second call stands beyond the buffer: nothing of the first is judged either."""
+    made = bundle_for(Call(loop=(4, 4, 1), max_sequence_length=6), tmp_path)
+    assert made.unjudged is not None
+    assert made.expected == ({}, {}, {})
+    assert not list(made.path.rglob("output_*.pb"))
+    assert not (made.path / "test_data_set_2/input_3.pb").exists()  # no past of the first call
+
+
+def test_onnxruntime_runs_a_bundle_as_it_lies(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    made = bundle_for(Call(**CALLS["rotary prompt"]), tmp_path)
+    tensors = [onnx.load_tensor(str(file)) for file in made.path.glob("*/input_*.pb")]
+    session = onnxruntime.InferenceSession(
+        str(made.path / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    results = session.run(None, {t.name: numpy_helper.to_array(t) for t in tensors})
+    for position, result in enumerate(results):
+        file = made.path / f"test_data_set_0/output_{position}.pb"
+        wanted = numpy_helper.to_array(onnx.load_tensor(str(file)))
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+
+
+# The same everywhere
+
+
+@each_call
+def test_the_content_of_a_call_is_frozen(
+    fields: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    name = next(name for name, its in CALLS.items() if its is fields)
+    assert content_digest(Call(**fields), tmp_path) == DIGESTS[name]
+
+
+def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
+    """With another seed of hashes, another locale, time zone and number of threads."""
+    code = (
+        "import json, sys; from pathlib import Path; from conformance.bundle import *\n"
+        "from conformance.call import Call\n"
+        "for text in sys.argv[2:]: bundle_for(Call.model_validate_json(text), Path(sys.argv[1]))\n"
+    )
+    here, there = tmp_path / "here", tmp_path / "there"
+    calls = [Call(**fields) for fields in CALLS.values()]
+    process = python(
+        code,
+        there,
+        *(call.model_dump_json() for call in calls),
+        PYTHONHASHSEED="7",
+        LC_ALL="C",
+        TZ="Asia/Kathmandu",
+        OMP_NUM_THREADS="1",
+    )
+    for call in calls:
+        bundle_for(call, here)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert contents(here) == contents(there)
+    assert len(contents(here)) > 50
+
+
+def test_every_field_makes_another_bundle() -> None:
+    others: list[dict[str, Any]] = [
+        {},
+        {"dtype": "float16"},
+        {"seed": 1},
+        {"softcap": 0.5},
+        {"softcap": float("inf")},
+        {"softcap": float("nan")},
+        {"attributes": {"scale": 1}},
+        {"attributes": {"scale": 1.0}},
+        {"attributes": {"scale": float("inf")}},
+        {"attributes": {"scale": float("-inf")}},
+        {"attributes": {"scale": None}},
+        {"inputs": {"query": {"data": [float("inf")]}}},
+        {"inputs": {"query": {"data": [float("nan")]}}},
+        {"inputs": {"query": {"data": [0.0]}}},
+        {"inputs": {"query": {"data": [-0.0]}}},
+        {"inputs": {"k_norm_weight": "omitted"}},
+        {"outputs": {"output_qk": "omitted"}},
+        {"loop": (1, 1)},
+    ]
+    assert len({digest_of(Call(**fields)) for fields in others}) == len(others)
+
+
+def test_every_shipped_case_has_a_bundle_of_its_own() -> None:
+    digests = {digest_of(case.call) for case in load([data_path("cases")])}
+    assert len(digests) == len(load([data_path("cases")]))
+
+
+def test_a_change_of_the_generator_makes_another_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest_of(Call())
+    monkeypatch.setattr(bundles, "generator_digest", lambda: "another")
+    assert digest_of(Call()) != before
+
+
+def test_the_generator_is_all_that_decides_a_content() -> None:
+    """Each module that making a bundle imports is in its digest, or named here with a reason."""
+    code = "import sys, conformance.bundle; print(*(m for m in sys.modules if 'conformance.' in m))"
+    said, _ = python(code).communicate(timeout=60)
+    sources = {name.removesuffix(".py") for name in bundles._SOURCES}
+    elsewhere = {
+        "paths",  # where files lie
+        "protocol",  # how a plan is checked, not what it says
+    }
+    parts = {module.split(".")[1] for module in said.split()}
+    assert parts == sources | elsewhere
+
+
+# Damage
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Bundle:
+    return bundle_for(Call(sequence_length=2), tmp_path / "cache")
+
+
+def rebuilt(made: Bundle, before: dict[str, bytes]) -> bool:
+    """Whether the next use notices that something is wrong and makes all of it again."""
+    assert not intact(made)
+    again = bundle_for(Call(sequence_length=2), made.path.parents[2])
+    assert again.path == made.path
+    assert [path.name for path in made.path.parent.iterdir()] == [made.path.name]
+    return contents(made.path) == before
+
+
+def test_a_sound_bundle_is_used_as_it_is(made: Bundle) -> None:
+    times = {file: file.stat().st_mtime_ns for file in made.path.rglob("*")}
+    again = bundle_for(Call(sequence_length=2), made.path.parents[2])
+    assert intact(made)
+    assert times == {file: file.stat().st_mtime_ns for file in made.path.rglob("*")}
+    assert again.steps == made.steps
+    assert again.expected[0].keys() == made.expected[0].keys()
+    for name, wanted in made.expected[0].items():
+        assert np.array_equal(again.expected[0][name].value, wanted.value)
+        assert np.array_equal(again.expected[0][name].unit, wanted.unit, equal_nan=True)
+
+
+def test_one_changed_byte_in_any_file_is_noticed(made: Bundle) -> None:
+    before = contents(made.path)
+    for name, content in before.items():
+        for position in (0, len(content) // 2, len(content) - 1):
+            damaged = bytearray(content)
+            damaged[position] ^= 1
+            (made.path / name).write_bytes(damaged)
+            assert rebuilt(made, before), (name, position)
+
+
+def test_one_changed_byte_anywhere_in_the_manifest_is_noticed(made: Bundle) -> None:
+    """It is what everything else is held against, and it says where what lies."""
+    file = made.path / "manifest.json"
+    content = file.read_bytes()
+    for position in range(0, len(content), 5):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 7
+        file.write_bytes(damaged)
+        assert not intact(made), content[position - 20 : position + 20]
+    file.write_bytes(content)
+    assert intact(made)
+
+
+@pytest.mark.parametrize("length", [0, 0.5, 0.999], ids=["empty", "half", "almost whole"])
+def test_a_shortened_file_is_noticed(made: Bundle, length: float) -> None:
+    before = contents(made.path)
+    for name, content in before.items():
+        (made.path / name).write_bytes(content[: int(len(content) * length)])
+        assert rebuilt(made, before), name
+
+
+def test_a_longer_file_is_noticed(made: Bundle) -> None:
+    before = contents(made.path)
+    for name, content in before.items():
+        (made.path / name).write_bytes(content + b"\n")
+        assert rebuilt(made, before), name
+
+
+def test_a_missing_file_is_noticed(made: Bundle) -> None:
+    before = contents(made.path)
+    for name in before:
+        (made.path / name).unlink()
+        assert rebuilt(made, before), name
+
+
+def test_a_file_that_is_a_folder_is_noticed(made: Bundle) -> None:
+    before = contents(made.path)
+    for name in ("manifest.json", "model.onnx", "test_data_set_0/input_0.pb"):
+        (made.path / name).unlink()
+        (made.path / name).mkdir()
+        assert rebuilt(made, before), name
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", "5", '{"files": []}', "[" * 10_000, "\xff", '{"files": {}}']
+)
+def test_a_manifest_that_is_something_else_is_noticed(made: Bundle, text: str) -> None:
+    before = contents(made.path)
+    (made.path / "manifest.json").write_text(text, encoding="latin-1")
+    assert rebuilt(made, before)
+
+
+def test_a_half_written_bundle_in_its_place_is_replaced(tmp_path: Path) -> None:
+    """As a lost power supply leaves it: the folder is there, its files are not, or are empty."""
+    call = Call()
+    whole = contents(bundle_for(call, tmp_path / "whole").path)
+    digest = digest_of(call)
+    for number, kept in enumerate(({}, {"model.onnx": b""}, dict(list(whole.items())[:5]))):
+        place = tmp_path / str(number) / "bundles" / digest[:2] / digest
+        for name, content in kept.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(content)
+        place.mkdir(parents=True, exist_ok=True)
+        assert contents(bundle_for(call, tmp_path / str(number)).path) == whole
+
+
+def test_what_a_killed_process_left_beside_a_bundle_is_no_bundle(tmp_path: Path) -> None:
+    call, digest = Call(), digest_of(Call())
+    aside = tmp_path / "bundles" / digest[:2] / f".{digest}.0123"
+    aside.mkdir(parents=True)
+    write_bundle(call, aside)
+    assert cache_size(tmp_path).bundles == 0
+    made = bundle_for(call, tmp_path)
+    assert made.path.name == digest
+    assert cache_size(tmp_path).bundles == 1
+    clear_cache(tmp_path)
+    assert not aside.exists()
+
+
+def test_nothing_is_left_beside_a_bundle(made: Bundle) -> None:
+    assert list(made.path.parent.iterdir()) == [made.path]
+
+
+# Several at once
+
+MAKE_TWENTY = """
+import sys
+from pathlib import Path
+from conformance.bundle import bundle_for
+from conformance.call import Call
+calls = [Call(seed=seed, dtype="float16") for seed in range(20)]
+print("ready", flush=True)
+sys.stdin.readline()
+for call in calls:
+    made = bundle_for(call, Path(sys.argv[1]))
+    wanted = made.expected[0]["output"]
+    assert made.unjudged is None and wanted.value.shape == wanted.unit.shape == (1, 1, 64)
+    print(made.path.name, flush=True)
+"""
+
+
+def start_together(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def test_four_processes_that_make_the_same_bundles_at_once_are_all_right(tmp_path: Path) -> None:
+    processes = [python(MAKE_TWENTY, tmp_path) for _ in range(4)]
+    start_together(processes)
+    said = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    names = [digest_of(Call(seed=seed, dtype="float16")) for seed in range(20)]
+    assert said == ["".join(f"{name}\n" for name in names)] * 4
+    assert sorted(path.name for path in (tmp_path / "bundles").glob("*/*")) == sorted(names)
+    for seed in range(20):
+        write_bundle(Call(seed=seed, dtype="float16"), tmp_path / str(seed))
+        assert contents(tmp_path / str(seed)) == contents(
+            tmp_path / "bundles" / names[seed][:2] / names[seed]
+        )
+
+
+def test_the_cache_may_be_deleted_while_it_is_in_use(tmp_path: Path) -> None:
+    again_and_again = MAKE_TWENTY.replace("for call in calls:", "for call in calls * 5:")
+    made = 0
+    with python(again_and_again, tmp_path) as process:
+        start_together([process])
+        assert process.stdout is not None
+        for made, _ in enumerate(process.stdout, 1):
+            if made % 5 == 0:
+                clear_cache(tmp_path)
+    assert process.returncode == 0
+    assert made == 100
+
+
+# A cache that cannot be used
+
+
+def sentence(root: Path) -> str:
+    with pytest.raises(BundleError) as caught:
+        bundle_for(Call(), root)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert said.endswith(".")
+    return said
+
+
+def test_a_cache_below_a_file_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert sentence(file / "cache") == (
+        f"The bundle cache cannot be written: {file}/cache: Not a directory."
+        f" Set {CACHE_VARIABLE} to a folder with room."
+    )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    write = Path.write_bytes
+
+    def full(self: Path, data: bytes) -> int:
+        if self.name == "model.onnx":
+            write(self, data[:10])
+            raise OSError(number, os.strerror(number))
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert f"cannot be written: {tmp_path}: {os.strerror(number)}." in sentence(tmp_path)
+    assert contents(tmp_path) == {}
+    monkeypatch.undo()
+    assert intact(bundle_for(Call(), tmp_path))
+
+
+def test_a_limit_of_the_system_is_one_sentence(tmp_path: Path) -> None:
+    """A real refusal in mid-file: no file may grow beyond 300 bytes."""
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from conformance.bundle import bundle_for, BundleError\n"
+        "from conformance.call import Call\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
+        "try: bundle_for(Call(), Path(sys.argv[1]))\n"
+        "except BundleError as error: print(error)\n"
+    )
+    said, _ = python(code, tmp_path).communicate(timeout=60)
+    assert said == (
+        f"The bundle cache cannot be written: {tmp_path}: File too large."
+        f" Set {CACHE_VARIABLE} to a folder with room.\n"
+    )
+    assert contents(tmp_path) == {}
+
+
+def test_a_cache_that_forgets_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written never comes back whole, however often it is tried."""
+    monkeypatch.setattr(bundles, "_open", lambda place: None)
+    assert sentence(tmp_path) == (
+        f"The bundle cache does not keep what is written to it: {tmp_path}."
+        f" Set {CACHE_VARIABLE} to another folder."
+    )
+
+
+def test_a_cache_that_can_only_be_read_still_serves(
+    made: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path, *rest: Any, **more: Any) -> None:
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert bundle_for(Call(sequence_length=2), made.path.parents[2]).path == made.path
+
+
+# Where it is, how much it holds, and clearing it
+
+
+@pytest.fixture
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_cache_is_where_the_platform_keeps_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CACHE_VARIABLE)
+    assert cache_root().is_relative_to(tmp_path)
+    assert cache_root().name == "gqa-conformance"
+    monkeypatch.setenv(CACHE_VARIABLE, "")
+    assert cache_root().name == "gqa-conformance"
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_variable_names_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CACHE_VARIABLE == "GQA_CACHE"
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine"))
+    assert cache_root() == tmp_path / "mine"
+    monkeypatch.setenv(CACHE_VARIABLE, "below/here")
+    assert cache_root() == tmp_path / "below/here"
+    made = bundle_for(Call())
+    assert made.path.is_absolute()  # a runner is told an absolute path
+    assert made.path.is_relative_to(tmp_path / "below/here")
+
+
+def test_tests_leave_the_users_cache_alone(shared_cache: Path) -> None:
+    assert cache_root() == shared_cache
+
+
+def test_how_much_there_is(tmp_path: Path) -> None:
+    assert cache_size(tmp_path) == CacheSize(0, 0)
+    for seed in range(3):
+        bundle_for(Call(seed=seed), tmp_path)
+    held = cache_size(tmp_path)
+    assert held == CacheSize(3, sum(map(len, contents(tmp_path).values())))
+
+
+def test_clearing_removes_bundles_and_nothing_else(tmp_path: Path) -> None:
+    bundle_for(Call(), tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    held = cache_size(tmp_path)
+    assert clear_cache(tmp_path) == held
+    assert contents(tmp_path) == {"notes.txt": b"mine"}
+    assert clear_cache(tmp_path) == CacheSize(0, 0)
+    assert clear_cache(tmp_path / "nowhere") == CacheSize(0, 0)
+
+
+def test_a_cache_that_cannot_be_cleared_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle_for(Call(), tmp_path)
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(BundleError) as caught:
+        clear_cache(tmp_path)
+    assert str(caught.value) == (
+        f"The bundle cache cannot be removed: {tmp_path}/bundles: Permission denied."
+    )
+    assert cache_size(tmp_path).bundles == 1
+
+
+def test_the_digests_of_a_manifest_are_those_of_the_files(made: Bundle) -> None:
+    """So that another tool can check a bundle with nothing but SHA-256."""
+    said = json.loads((made.path / "manifest.json").read_text())
+    found = contents(made.path)
+    del found["manifest.json"]
+    assert said["files"] == {
+        name: [len(content), hashlib.sha256(content).hexdigest()] for name, content in found.items()
+    }

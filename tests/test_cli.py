@@ -1,0 +1,871 @@
+"""``gqa`` as a user meets it: what is typed, what is printed, and the exit status."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from as_user import Desk, Done
+from case_files import HEAD, entries, write
+
+from conformance.cli import main
+from conformance.results import ResultRecord, Run, read
+
+has_onnxruntime = pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
+)
+
+Gqa = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process, which is the same and saves its start."""
+    monkeypatch.chdir(desk.folder)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FAULT_ON", desk.faulty)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["gqa", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    yield call
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def sentence(done: Done, status: int) -> str:
+    """The one line that a command said before it ended with ``status``."""
+    assert (done.status, done.out) == (status, "")
+    (line,) = done.err.splitlines()
+    return line
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1,\n", ["bad.yaml:2:1: bad YAML: "]),
+        (
+            "format: gqa-cases/1\n",
+            ["bad.yaml:1:1: the field 'cases' is", "bad.yaml:1:1: the field 'question' is missing"],
+        ),
+        (entries("- name: a\n  dtyp: x"), ["bad.yaml:7:5: unknown field 'dtyp'; did you mean"]),
+        (entries("- name: a\n  batch_size: two"), ["bad.yaml:7:17: batch_size: wanted "]),
+        (
+            entries("- name: a\n  num_heads: 3"),
+            ["bad.yaml:7:16: num_heads 3 is not a multiple of kv_num_heads 2; a case that is"],
+        ),
+        (
+            entries("- name: a\n  dtyp: x\n- name: b\n  head_size: big"),
+            ["bad.yaml:7:5: unknown field", "bad.yaml:9:16: head_size: wanted"],
+        ),
+    ],
+)
+def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
+    gqa: Gqa, desk: Desk, text: str, says: list[str]
+) -> None:
+    write(desk.folder, text, "bad.yaml")
+    for command in (("run", "--ep", "exec:/no/such"), ("list",)):
+        done = gqa(*command, "bad.yaml", "three.yaml")
+        assert (done.status, done.out) == (2, "")
+        lines = done.err.splitlines()
+        assert len(lines) == len(says)
+        assert all(line.startswith(part) for line, part in zip(lines, says, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("three.yaml", "-k", "nothing"), "-k 'nothing' selects none of 3 cases."),
+        (("three.yaml", "-k", "one and ("), "-k 'one and (': wanted a word"),
+        (("nowhere.yaml",), "nowhere.yaml: no such file or folder"),
+        (("programs",), "programs: no case file (format: gqa-cases/1) in this folder"),
+        (("three.yaml::two",), "No case is called 'three/two'"),
+        (("nosuch/case",), "No case file and no shipped theme is called 'nosuch'"),
+        (("three.yaml", "--ep", "cpuu"), "Unknown target 'cpuu'; known: cpu, cuda, exec:PATH. Did"),
+        (("three.yaml", "--ep", "cpu", "--ep", "tpu"), "Unknown target 'tpu'; known: cpu, cuda"),
+        (("three.yaml", "--ep", "exec:"), "exec: wants the path of a runner"),
+    ],
+)
+def test_what_means_nothing_is_said_in_one_line(
+    gqa: Gqa, arguments: tuple[str, ...], says: str
+) -> None:
+    assert sentence(gqa("run", *arguments), 2).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("run", "three.yaml", "--jobs", "0"), "'--jobs': 0 is not in the range"),
+        (("run", "three.yaml", "--jobs", "many"), "'many' is not a valid integer"),
+        (("run", "three.yaml", "--frob"), "No such option"),
+        (("run", "three.yaml", "--results", "."), "'.' is a directory"),
+        (("walk",), "No such command 'walk'"),
+        (("report", "three.jsonl"), "Missing option '--html'"),
+        (("report", "--html", "x.html"), "Missing argument 'RESULTS...'"),
+        (("show",), "Missing argument 'CASE_ID'"),
+    ],
+)
+def test_options_that_are_wrong(gqa: Gqa, arguments: tuple[str, ...], says: str) -> None:
+    done = gqa(*arguments)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("Usage: gqa ")
+    assert says in done.err.splitlines()[-1]
+
+
+def test_help_and_version(gqa: Gqa) -> None:
+    assert gqa("--version").out.startswith("gqa-conformance ")
+    for command in ("run", "list", "show", "report", "doctor", "cache"):
+        done = gqa(command, "-h")
+        assert done.status == 0
+        assert done.out.startswith(f"Usage: gqa {command}")
+    assert "Exit status: 0 all as expected" in gqa("run", "--help").out
+
+
+def test_nothing_typed_is_answered_with_the_commands(gqa: Gqa) -> None:
+    done = gqa()
+    assert done.status == 2
+    assert "Usage: gqa" in done.both
+
+
+# Runners that go wrong: one run over all of them
+
+VERDICTS = {
+    "dies": ("crash", "The runner died of SIGSEGV, and of SIGSEGV when it was tried alone."),
+    "hangs": ("timeout", "No answer within 1.5 s; the process was killed."),
+    "other_dtype": ("wrong", "present_key has dtype int64, not float32"),
+    "wrong_values": ("wrong", "output is 1000 at [0, 0, 63], not "),
+    "rejects": ("unsupported", "Refused at load with a message; the call is specified."),
+    "elsewhere": ("fallback", "It ran, but on SomeOtherExecutionProvider; NoExecutionProvider was"),
+    "skips": ("skip", ""),
+    "floods_stderr": ("pass", "Computed right"),
+}
+TROUBLES = {
+    "exits": "The runner ended with status 0 in the midst of the case",
+    "floods_stdout": "The runner wrote more than 1048576 bytes in one line",
+    "half_line": "The runner began an answer and did not end it in time",
+    "not_json": "the line is not JSON",
+    "other_id": "the answer has id ",
+    "no_file": "the file 0_0_output.pb of output is not there",
+    "short_file": "The file of output is not a whole tensor: ",
+    "prints_from_c": ": kernel: using 4 threads",
+    "is_ended": "The runner died of SIGTERM in the midst of the case",
+}
+FAULTS = [*VERDICTS, *TROUBLES]
+
+
+@pytest.fixture(scope="module")
+def faults(desk: Desk) -> tuple[Done, Run]:
+    """All miniatures in one run, and its results file read back."""
+    targets = [word for name in FAULTS for word in ("--ep", desk.runner(name))]
+    done = desk.gqa("run", "three.yaml", *targets, "--results", "faults.jsonl")
+    return done, read(desk.folder / "faults.jsonl")
+
+
+def on(run: Run, name: str) -> dict[str, ResultRecord]:
+    """The results of a miniature, by the case's name."""
+    return {
+        result.case.partition("/")[2]: result
+        for result in run.results
+        if result.target.endswith(f"/{name}@1.0")
+    }
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_a_fault_gets_its_verdict(faults: tuple[Done, Run], name: str) -> None:
+    verdict, says = VERDICTS[name]
+    result = on(faults[1], name)["faulty"]
+    assert result.verdict == verdict
+    assert says in result.reason
+    assert result.unexpected == (verdict not in ("pass", "skip"))
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_runners_own_fault_is_an_infrastructure_line(faults: tuple[Done, Run], name: str) -> None:
+    done, run = faults
+    (trouble,) = [t for t in run.infrastructure if t.target.endswith(f"/{name}@1.0")]
+    assert trouble.case == "three/faulty"
+    assert TROUBLES[name] in trouble.message
+    assert "faulty" not in on(run, name)
+    lines = [line for line in done.out.splitlines() if f"/{name}@1.0 (three/faulty): " in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("Infrastructure, ")
+    assert TROUBLES[name] in lines[0]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_other_cases_are_unharmed(faults: tuple[Done, Run], name: str) -> None:
+    results = on(faults[1], name)
+    assert [results[other].verdict for other in ("one", "fine")] == ["pass", "pass"]
+
+
+def test_the_whole_run_is_told_and_kept(faults: tuple[Done, Run]) -> None:
+    done, run = faults
+    assert done.status == 3
+    assert run.problems == (f"{len(TROUBLES)} of {3 * len(FAULTS)} results are missing.",)
+    assert run.footer is not None
+    assert run.footer.complete
+    unexpected = sum(verdict not in ("pass", "skip") for verdict, _ in VERDICTS.values())
+    assert done.out.splitlines()[-2] == (
+        f"{len(run.results)} results, {unexpected} unexpected,"
+        f" {len(TROUBLES)} infrastructure problems"
+    )
+    assert done.out.splitlines()[-1] == "Results: faults.jsonl"
+    assert "Traceback" not in done.both
+
+
+def test_the_table_has_a_row_for_each_target(faults: tuple[Done, Run], desk: Desk) -> None:
+    lines = faults[0].out.splitlines()
+    (head,) = [line for line in lines if line.startswith("theme")]
+    signs = ["☠ crash", "⧗ timeout", "✗ wrong", "↷ fallback", "○ unsupported", "✓ pass", "– skip"]
+    assert re.split(r"\s{2,}", head.strip()) == ["theme", "target", *signs, "unexpected"]
+    for name in FAULTS:
+        assert sum(line.startswith(f"three  {desk.runner(name)}@1.0 ") for line in lines) == 1
+    total = next(line for line in lines if line.startswith("all ")).split()
+    assert total == ["all", "1", "1", "2", "1", "1", str(2 * len(FAULTS) + 1), "1", "6"]
+
+
+def test_an_unexpected_result_is_told_with_its_reproduction(
+    faults: tuple[Done, Run], desk: Desk
+) -> None:
+    lines = faults[0].out.splitlines()
+    target = desk.runner("wrong_values")
+    start = lines.index(f"three/faulty on {target}@1.0: wrong")
+    assert lines[start + 1].startswith("  why       It ran, but output is 1000 at [0, 0, 63]")
+    assert lines[start + 2 : start + 4] == [
+        "  contract  computes (specified)",
+        "            a document",
+    ]
+    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, want ")
+    assert "of the budget)" in lines[start + 4]
+    assert lines[start + 5] == f"  again     gqa run three.yaml::faulty --ep {target}"
+
+
+def test_a_crash_is_told_with_its_last_words(faults: tuple[Done, Run]) -> None:
+    assert "  stderr    reading past the end" in faults[0].out.splitlines()
+
+
+def test_piped_output_is_plain(faults: tuple[Done, Run]) -> None:
+    done = faults[0]
+    assert "\x1b" not in done.both
+    progress = done.err.splitlines()
+    total = 3 * len(FAULTS)
+    assert len(progress) <= 10
+    assert progress[-1].startswith(f"{total}/{total}  1 crash, 1 timeout, 2 wrong, 1 fallback, ")
+    assert progress[-1].endswith(f"{len(TROUBLES)} infrastructure")
+
+
+def test_the_reproduction_works_when_pasted(faults: tuple[Done, Run], desk: Desk) -> None:
+    result = on(faults[1], "wrong_values")["faulty"]
+    done = desk.paste(result.reproduce)
+    assert done.status == 1
+    assert "1 result, 1 unexpected" in done.out
+    assert result.reason in done.out
+
+
+def test_a_report_of_several_files(faults: tuple[Done, Run], gqa: Gqa, desk: Desk) -> None:
+    target = desk.runner("correct")
+    assert gqa("run", "three.yaml", "--ep", target, "--results", "second.jsonl").status == 0
+    done = gqa("report", "faults.jsonl", "second.jsonl", "--html", "both.html")
+    assert (done.status, done.out) == (0, "Report:  both.html\n")
+    page = (desk.folder / "both.html").read_text(encoding="utf-8")
+    for name in ("correct", "dies"):
+        assert html.escape(f"{desk.runner(name)}@1.0") in page
+
+
+# Ends
+
+
+def test_all_as_expected_is_0(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--jobs", "2")
+    assert done.status == 0
+    assert "3 results, 0 unexpected" in done.out
+
+
+def test_the_html_needs_no_results_file(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("run", "three.yaml::one", "--ep", desk.runner("correct"), "--html", "one.html")
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == "Report:  one.html"
+    assert "Results:" not in done.out
+    page = (desk.folder / "one.html").read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "three/one" in page
+
+
+def test_something_unexpected_is_1(gqa: Gqa, desk: Desk) -> None:
+    assert gqa("run", "three.yaml", "--ep", desk.runner("rejects")).status == 1
+
+
+def test_a_selection_runs_what_it_selects(gqa: Gqa, desk: Desk) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("dies"), "-k", "not FAULTY")
+    done = gqa(*arguments, "--results", "two.jsonl")
+    assert done.status == 0
+    run = read(desk.folder / "two.jsonl")
+    assert [result.case for result in run.results] == ["three/one", "three/fine"]
+    assert run.header.selection.text == "three.yaml -k not FAULTY"
+    assert (run.header.selection.cases, run.header.selection.results) == (2, 2)
+    assert run.problems == ()
+
+
+def test_a_target_can_be_left_out_by_the_selection(gqa: Gqa, desk: Desk) -> None:
+    targets = ("--ep", desk.runner("correct"), "--ep", desk.runner("waits"))
+    done = gqa("run", "three.yaml", *targets, "-k", "waits and one", "--results", "left.jsonl")
+    assert done.status == 0
+    assert len(read(desk.folder / "left.jsonl").results) == 1
+
+
+# What is missing
+
+
+def test_a_runner_that_cannot_start_is_one_sentence_and_the_others_run(
+    gqa: Gqa, desk: Desk
+) -> None:
+    write(desk.folder, "just text", "text.txt")
+    targets = [
+        word
+        for ep in ("exec:./gone", "exec:./text.txt", desk.runner("correct"))
+        for word in ("--ep", ep)
+    ]
+    done = gqa("run", "three.yaml", *targets, "--results", "missing.jsonl")
+    assert done.status == 3
+    gone = f"The runner {desk.folder}/gone does not exist."
+    text = f"The runner {desk.folder}/text.txt is not executable."
+    assert done.both.count(gone) == done.both.count(text) == 1
+    lines = done.out.splitlines()
+    assert f"Infrastructure, exec:./gone: {gone}" in lines
+    at = lines.index(f"Infrastructure, exec:./text.txt: {text}")
+    assert lines[at + 1] == f"  mend it with: chmod +x {desk.folder}/text.txt"
+    assert "3 results, 0 unexpected, 2 infrastructure problems" in lines
+    run = read(desk.folder / "missing.jsonl")
+    assert [result.verdict for result in run.results] == ["pass"] * 3
+    assert [trouble.message for trouble in run.infrastructure] == [gone, text]
+    assert [target.unavailable for target in run.header.targets] == [gone, text, None]
+    assert len(run.cases) == 3
+
+
+def test_an_interpreter_that_is_not_there(gqa: Gqa) -> None:
+    done = gqa("run", "three.yaml", "--ort-python", "/no/such/python")
+    assert done.status == 3
+    assert done.both.count("/no/such/python") == 1
+    assert "Infrastructure, cpu: The runner /no/such/python does not exist." in done.out
+
+
+def test_a_target_that_says_it_is_not_there_is_not_green(gqa: Gqa, desk: Desk) -> None:
+    target = desk.runner("unavailable")
+    done = gqa("run", "three.yaml", "--ep", target, "--results", "skips.jsonl")
+    assert done.status == 3
+    lines = done.out.splitlines()
+    assert lines[0] == f"{target}: is not available"
+    said = f"{target}: nothing was tried; every case was skipped: there is no device"
+    assert lines[lines.index(said) + 1] == "  mend it with: pip install miniature"
+    assert {r.verdict for r in read(desk.folder / "skips.jsonl").results} == {"skip"}
+
+
+def test_cases_that_a_target_cannot_take_are_not_green_either(gqa: Gqa, desk: Desk) -> None:
+    write(desk.folder, entries("- name: eight\n  cache_dtype: float8e4m3fn"), "eight.yaml")
+    target = desk.runner("correct")
+    done = gqa("run", "eight.yaml", "--ep", target)
+    assert done.status == 3
+    assert f"{target}@1.0: nothing was tried; every case was skipped: " in done.out
+    assert "cannot take float8e4m3fn" in done.out
+    assert gqa("run", "eight.yaml", "three.yaml", "--ep", target).status == 0
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter in which nothing is installed."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return str(folder / "bin" / "python")
+
+
+def test_an_interpreter_without_onnxruntime(gqa: Gqa, bare_python: str) -> None:
+    done = gqa("run", "three.yaml", "--ort-python", bare_python)
+    assert done.status == 3
+    lines = done.out.splitlines()
+    (at,) = [n for n, line in enumerate(lines) if "onnxruntime is not installed in " in line]
+    assert lines[at].startswith("cpu: nothing was tried; every case was skipped: ")
+    assert lines[at + 1].startswith("  mend it with: ")
+    assert bare_python in lines[at + 1]
+
+
+def test_cuda_without_a_gpu_skips_everything_and_is_not_green(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("run", "three.yaml", "--ep", "cuda", "--results", "cuda.jsonl")
+    if "cuda@" in done.out:
+        pytest.skip("there is a GPU here")
+    assert done.status == 3
+    results = read(desk.folder / "cuda.jsonl").results
+    assert {result.verdict for result in results} == {"skip"}
+    (reason,) = {result.reason for result in results}
+    assert done.both.count(reason) == 1
+    assert f"cuda: nothing was tried; every case was skipped: {reason}" in done.out
+
+
+@has_onnxruntime
+def test_the_real_cpu_target(desk: Desk) -> None:
+    done = desk.gqa("run", "three.yaml", "--results", "cpu.jsonl", "--html", "cpu.html")
+    assert done.status == 0, done.both
+    run = read(desk.folder / "cpu.jsonl")
+    assert [result.verdict for result in run.results] == ["pass"] * 3
+    (target,) = run.header.targets
+    assert target.describe is not None
+    assert target.name == f"cpu@{target.describe.version}"
+    assert {result.placement for result in run.results} == {"CPUExecutionProvider"}
+    assert done.out.splitlines()[-2:] == ["Results: cpu.jsonl", "Report:  cpu.html"]
+
+
+# Where results go
+
+
+def test_a_results_path_that_cannot_be_is_said_before_anything_runs(gqa: Gqa) -> None:
+    for option, what in (("--results", "results"), ("--html", "the report")):
+        done = gqa("run", "three.yaml", "--ep", "exec:/no/such", option, "no/such/file")
+        said = f"Cannot write {what} to no/such/file: there is no folder no/such."
+        assert sentence(done, 3) == said
+        done = gqa("run", "three.yaml", "--ep", "exec:/no/such", option, "three.yaml/file")
+        assert sentence(done, 3).startswith(f"Cannot write {what} to three.yaml/file: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_results_path_without_permission(gqa: Gqa, desk: Desk) -> None:
+    folder = desk.folder / "locked"
+    folder.mkdir(mode=0o500)
+    said = sentence(gqa("run", "three.yaml", "--results", "locked/file"), 3)
+    assert said == "Cannot write results to locked/file: permission denied."
+
+
+def test_a_full_disk_costs_the_file_but_not_the_verdicts(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("run", "three.yaml", "--ep", desk.runner("dies"), "--results", "/dev/full")
+    assert done.status == 3
+    lines = done.out.splitlines()
+    said = "Cannot write results to /dev/full: No space left on device."
+    assert done.both.count("/dev/full") == 1
+    assert said in lines
+    assert "3 results, 1 unexpected" in lines
+    assert any(line.endswith(": crash") for line in lines)
+
+
+def test_a_full_disk_under_standard_output(desk: Desk) -> None:
+    for arguments in (
+        ("list", "three.yaml"),
+        ("run", "three.yaml", "--ep", desk.runner("correct")),
+    ):
+        with open("/dev/full", "w") as full:
+            process = desk.start(sys.executable, "-m", "conformance", *arguments, stdout=full)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 3
+        assert err.splitlines()[-1] == "Cannot go on: No space left on device."
+        assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_is_no_error_and_no_verdict(desk: Desk) -> None:
+    process = desk.start(sys.executable, "-m", "conformance", "list")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 130
+    assert process.stderr.read() == ""
+
+
+def test_a_cache_that_cannot_be_written(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GQA_CACHE", str(desk.folder / "three.yaml"))
+    done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "cache.jsonl")
+    assert done.status == 3
+    assert "Infrastructure, " in done.out
+    assert done.both.count("Set GQA_CACHE to a folder with room.") == 1
+    assert read(desk.folder / "cache.jsonl").infrastructure
+    assert "Set GQA_CACHE" in sentence(gqa("show", "three.yaml::one"), 3)
+
+
+# Interruptions
+
+
+def living(mark: str) -> list[str]:
+    """The command lines of all processes with ``mark`` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("GQA_TEST_MARK") == mark:
+                found.append(shown(process))
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def shown(process: psutil.Process) -> str:
+    return " ".join(process.cmdline())
+
+
+def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def results_in(file: Path) -> int:
+    return file.read_bytes().count(b'"kind":"result"') if file.exists() else 0
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name
+)
+def test_an_interrupted_run_leaves_a_marked_file_and_no_process(
+    desk: Desk, number: signal.Signals
+) -> None:
+    write(desk.folder, THREE_SLOW, "slow.yaml")
+    file = desk.folder / f"{number.name}.jsonl"
+    mark = f"{file}"
+    environment = {"GQA_TEST_MARK": mark, "FAULT_ON": "/", "FAULT_SECONDS": "0.3"}
+    command = ("run", "slow.yaml", "--ep", desk.runner("waits"), "--jobs", "2")
+    process = desk.start(
+        sys.executable,
+        *("-m", "conformance", *command, "--results", file.name, "--html", f"{file.name}.html"),
+        environment=environment,
+    )
+    wait_for(lambda: results_in(file))
+    assert len(living(mark)) >= 2
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert living(mark) == []
+    assert "Traceback" not in out + err
+    run = read(file)
+    assert run.footer is not None
+    assert not run.footer.complete
+    assert 0 < len(run.results) < 20
+    assert run.problems[0] == "The run was stopped before its end."
+    assert f"{len(run.results)} result" in out
+    assert ", interrupted" in out
+    assert out.splitlines()[-2:] == [f"Results: {file.name}", f"Report:  {file.name}.html"]
+    assert "stopped before its end" in (desk.folder / f"{file.name}.html").read_text()
+
+
+THREE_SLOW = entries(
+    """
+    - name: slow
+      matrix:
+        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+        sequence_length: [1, 2]
+    """
+)
+
+
+def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> None:
+    mark = str(desk.folder / "early")
+    process = desk.start(
+        *(sys.executable, "-m", "conformance", "run", "three.yaml", "--results", "early.jsonl"),
+        *("--html", "early.html", "--ep", desk.runner("slow_start")),
+        environment={"GQA_TEST_MARK": mark},
+    )
+    wait_for(lambda: len(living(mark)) == 2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert living(mark) == []
+    assert out.splitlines()[-1] == "0 results, 0 unexpected, interrupted"
+    assert "Traceback" not in err
+    assert not (desk.folder / "early.jsonl").exists()
+
+
+# One cache for many
+
+
+def test_two_runs_at_once_on_one_cache(desk: Desk, tmp_path: Path) -> None:
+    write(desk.folder, THREE_SLOW, "slow.yaml")
+    environment = {"GQA_CACHE": str(tmp_path)}
+    command = (sys.executable, "-m", "conformance", "run", "slow.yaml", "--ep")
+    both = [desk.start(*command, desk.runner("correct"), environment=environment) for _ in range(2)]
+    for process in both:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, out + err
+        assert "20 results, 0 unexpected" in out
+    folders = list((tmp_path / "bundles").glob("*/*"))
+    assert len(folders) == 20
+    assert not [folder for folder in folders if folder.name.startswith(".")]
+
+
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str) -> None:
+    write(desk.folder, THREE_SLOW, "slow.yaml")
+    cache, file = tmp_path / "cache", desk.folder / f"deleted{jobs}.jsonl"
+    process = desk.start(
+        *(sys.executable, "-m", "conformance", "run", "slow.yaml", "--jobs", jobs),
+        *("--ep", desk.runner("waits"), "--results", file.name),
+        environment={"GQA_CACHE": str(cache), "FAULT_ON": "/", "FAULT_SECONDS": "0.08"},
+    )
+    wait_for(lambda: results_in(file) >= 3)
+    cache.rename(tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    assert "20 results, 0 unexpected" in out
+    run = read(file)
+    assert run.problems == ()
+    assert {result.verdict for result in run.results} == {"pass"}
+
+
+# The terminal
+
+
+def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Exit status of ``gqa`` in a terminal of 100 columns, and all that it wrote there."""
+    master, slave = pty.openpty()
+    process = desk.start(
+        *(sys.executable, "-m", "conformance", *arguments),
+        environment={"TERM": "xterm-256color", "COLUMNS": "100", **environment},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    written = bytearray()
+    try:
+        while piece := os.read(master, 1 << 16):
+            written += piece
+    except OSError:
+        pass  # the other end is closed
+    finally:
+        os.close(master)
+    return process.wait(timeout=60), written.decode()
+
+
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
+
+
+@pytest.mark.parametrize("no_color", [False, True], ids=["colour", "NO_COLOR"])
+def test_a_terminal_shows_a_bar(desk: Desk, no_color: bool) -> None:
+    environment = {"FAULT_ON": "/", "FAULT_SECONDS": "0.2"}
+    if no_color:
+        environment["NO_COLOR"] = "1"
+    arguments = ("run", "three.yaml", "--ep", desk.runner("waits"))
+    status, text = in_terminal(desk, *arguments, **environment)
+    assert status == 0
+    assert "━" in text
+    assert re.search(r"[12]/3", text)
+    assert re.search(r"[12] pass", text)
+    assert "3 results, 0 unexpected" in text
+    assert bool(COLOUR.search(text)) is not no_color
+
+
+def test_a_terminal_without_our_signs_gets_question_marks(desk: Desk) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("correct"))
+    done = desk.gqa(*arguments, environment={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.status == 0, done.err
+    assert "theme  ? pass  unexpected" in done.out
+
+
+# Looking at cases
+
+
+def test_list_gives_ids(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("list", "three.yaml")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines() == ["three/one", "three/faulty", "three/fine"]
+    assert gqa("list", "three.yaml", "-k", "one or fine").out == "three/one\nthree/fine\n"
+    write(desk.folder, entries("- name: below"), "deep/down/folder.yml")
+    assert gqa("list", "deep", "three.yaml::one").out == "folder/below\nthree/one\n"
+
+
+def test_list_gives_the_shipped_corpus_and_ids_of_it(gqa: Gqa) -> None:
+    ids = gqa("list").out.splitlines()
+    assert len(ids) == len(set(ids)) >= 150
+    wanted = "shared_kv/zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1]"
+    assert wanted in ids
+    assert gqa("list", wanted).out.splitlines() == [wanted]
+    entry = [name for name in ids if name.startswith("shared_kv/zero_length_kv[")]
+    assert gqa("list", "shared_kv/zero_length_kv").out.splitlines() == entry
+
+
+def test_list_as_json_is_one_object_a_line(gqa: Gqa) -> None:
+    records = [json.loads(line) for line in gqa("list", "three.yaml", "--json").out.splitlines()]
+    assert [record["id"] for record in records] == ["three/one", "three/faulty", "three/fine"]
+    assert records[0]["contract"] == {
+        "demands": "computes",
+        "basis": "specified",
+        "source": "a document",
+        "why": "",
+        "mentions": [],
+    }
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of the table that ``show`` draws, by the tensor's name."""
+    cells = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    return {row[1]: row[2:] for row in cells if row[0] in ("input", "output") and len(row) > 1}
+
+
+def test_show_draws_a_call(gqa: Gqa, desk: Desk) -> None:
+    body = """
+    - name: drawn
+      why: For the drawing.
+      tags: [pretty]
+      links: [https://example.org/2]
+      presents: none
+      past_sequence_length: 3
+      softcap: 2.0
+      contract:
+        demands: rejects
+        basis: requested
+        source: https://example.org/1
+        why: Somebody asked.
+        mentions: [present]
+    """
+    write(desk.folder, entries(body), "drawn.yaml")
+    done = gqa("show", "drawn.yaml::drawn")
+    assert (done.status, done.err) == (0, "")
+    table = rows(done.out)
+    assert table["query"][:2] == ["float32", "[1, 1, 64]"]
+    assert re.fullmatch(r"-\d\.\d+ … \d\.\d+", table["query"][2])
+    assert table["past_key"][:2] == ["float32", "[1, 2, 3, 16]"]
+    assert table["seqlens_k"] == ["int32", "[1]", "3"]
+    assert table["total_sequence_length"] == ["int32", "[]", "4"]
+    assert table["output"] == ["float32", "[1, 1, 64]"]
+    assert "present_key" not in table
+    for line in (
+        "drawn/drawn",
+        "What is asked?",
+        "For the drawing.",
+        "not given: the list of outputs ends before present_key, present_value, output_qk",
+        "attributes  num_heads=4  kv_num_heads=2  softcap=2.0",
+        "contract    rejects (requested)",
+        "            Somebody asked.",
+        "            https://example.org/1",
+        "            a refusal names one of: present",
+        "see         https://example.org/2",
+        "tags        pretty",
+        "file        drawn.yaml:6",
+        "run         gqa run drawn.yaml::drawn --ep cpu",
+    ):
+        assert line in done.out.splitlines()
+
+
+def test_show_draws_what_is_omitted_and_what_is_odd(gqa: Gqa, desk: Desk) -> None:
+    body = """
+    - name: odd
+      key_value: zero_length
+      past_sequence_length: 3
+      inputs:
+        past_value: {values: {kind: constant, value: .inf}}
+        query: {values: {kind: constant, value: .nan}}
+    """
+    write(desk.folder, entries(body), "odd.yaml")
+    table = rows(gqa("show", "odd.yaml::odd").out)
+    assert table["key"] == ["float32", "[1, 0, 32]", "no elements"]
+    assert table["past_value"][-1] == "none of them finite"
+    packed = entries("- name: packed\n  key_value: packed\n  presents: value_only")
+    write(desk.folder, packed, "packed.yaml")
+    table = rows(gqa("show", "packed.yaml::packed").out)
+    assert table["query"][1] == "[1, 1, 128]"
+    assert table["key"] == table["past_key"] == table["present_key"] == ["omitted"]
+    assert table["present_value"] == ["float32", "[1, 2, 1, 16]"]
+
+
+def test_show_draws_a_loop_call_by_call(gqa: Gqa) -> None:
+    done = gqa("show", "loop/chunks[dtype=float16]")
+    assert done.status == 0
+    calls = re.split(r"^call \d$", done.out, flags=re.MULTILINE)[1:]
+    assert len(calls) == 5
+    first, second = rows(calls[0]), rows(calls[1])
+    assert first["past_key"][1:] == ["[1, 2, 0, 16]", "no elements"]
+    assert first["present_key"] == ["float16", "[1, 2, 3, 16]"]
+    assert second["past_key"] == ["float16", "[1, 2, 3, 16]", "present_key before"]
+    assert second["past_value"][-1] == "present_value before"
+    assert second["output"] == ["float16", "[1, 3, 64]"]
+    assert "gqa run 'loop/chunks[dtype=float16]' --ep cpu" in done.out
+
+
+def test_show_wants_one_case(gqa: Gqa, desk: Desk) -> None:
+    write(desk.folder, THREE_SLOW, "slow.yaml")
+    done = gqa("show", "slow.yaml::slow")
+    assert (done.status, done.out) == (2, "")
+    lines = done.err.splitlines()
+    assert lines[0] == "'slow.yaml::slow' means 20 cases; which one?"
+    assert lines[1] == "  slow.yaml::slow[seed=1,sequence_length=1]"
+    assert gqa("show", lines[1].strip()).status == 0
+
+
+def test_show_of_a_file_that_is_wrong(gqa: Gqa, desk: Desk) -> None:
+    write(desk.folder, f"{HEAD}  - nme: x\n", "wrong.yaml")
+    done = gqa("show", "wrong.yaml::x")
+    assert done.status == 2
+    assert "wrong.yaml:6:" in done.err
+
+
+# The other commands
+
+
+@has_onnxruntime
+def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
+    done = gqa("doctor")
+    assert done.status == 0
+    lines = done.out.splitlines()
+    cpu = next(n for n, line in enumerate(lines) if line.startswith("✓ cpu  "))
+    assert "float16" in lines[cpu + 1]
+    assert "onnxruntime 1." in lines[cpu + 2]
+    assert lines[cpu + 3].startswith("    needs     the Python package onnxruntime")
+    cuda = next(n for n, line in enumerate(lines) if line[2:].startswith("cuda  "))
+    assert lines[cuda].startswith("✓") or "mend it" in lines[cuda + 1]
+    assert lines[-1].startswith("cache     ")
+
+
+def test_doctor_without_anything(gqa: Gqa, bare_python: str) -> None:
+    done = gqa("doctor", "--ort-python", bare_python)
+    assert done.status == 3
+    lines = done.out.splitlines()
+    assert lines[0].startswith("✗ cpu  onnxruntime is not installed in ")
+    assert lines[1].startswith("    mend it   ")
+    done = gqa("doctor", "--ort-python", "/no/such")
+    assert done.status == 3
+    assert done.out.startswith("✗ cpu  The runner /no/such does not exist.")
+
+
+def test_cache_is_shown_and_cleared(
+    gqa: Gqa, tmp_path: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GQA_CACHE", str(tmp_path / "cache"))
+    assert gqa("cache").out == f"{tmp_path}/cache: 0 bundles, 0.0 MB\n"
+    gqa("run", "three.yaml", "--ep", desk.runner("correct"))
+    assert gqa("cache").out.startswith(f"{tmp_path}/cache: 3 bundles, 0.")
+    assert "removed 3 bundles" in gqa("cache", "--clear").out
+    assert "0 bundles" in gqa("cache").out
+
+
+def test_a_report_of_what_is_no_results_file(gqa: Gqa, desk: Desk) -> None:
+    said = sentence(gqa("report", "gone.jsonl", "--html", "x.html"), 2)
+    assert said == "Cannot read results from gone.jsonl: No such file or directory."
+    said = sentence(gqa("report", "three.yaml", "--html", "x.html"), 2)
+    assert said.startswith("three.yaml:1: not a line of JSON")
+    assert not (desk.folder / "x.html").exists()

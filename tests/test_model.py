@@ -1,0 +1,161 @@
+"""The ONNX model of a call: valid, as exporters write it, and taken by ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+from packaging.version import Version
+
+from conformance.call import Call
+from conformance.case import Case
+from conformance.load import load
+from conformance.model import DEFAULT_OPSET, IR_VERSION, build_model
+from conformance.paths import data_path
+from conformance.signature import ATTRIBUTES, DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.tensors import attributes_of, steps_of
+from conformance.values import draw_inputs
+
+
+def build(**fields: Any) -> ModelProto:
+    call = Call(**fields)
+    return build_model(call, steps_of(call)[0])
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Case]:
+    return load([data_path("cases")])
+
+
+def test_a_model_is_one_node_of_the_operator() -> None:
+    model = build()
+    (node,) = model.graph.node
+    assert (node.domain, node.op_type) == (DOMAIN, OP_TYPE)
+    assert {entry.domain: entry.version for entry in model.opset_import} == {
+        "": DEFAULT_OPSET,
+        DOMAIN: 1,
+    }
+    assert model.ir_version == IR_VERSION
+    assert not model.graph.initializer
+
+
+def test_every_shipped_model_passes_the_checker(corpus: list[Case]) -> None:
+    for case in corpus:
+        onnx.checker.check_model(build_model(case.call, case.steps[0]), full_check=True)
+
+
+def test_the_graph_has_what_the_node_names_and_nothing_else(corpus: list[Case]) -> None:
+    for case in corpus:
+        graph = build_model(case.call, case.steps[0]).graph
+        assert [value.name for value in graph.input] == [n for n in graph.node[0].input if n]
+        assert [value.name for value in graph.output] == [n for n in graph.node[0].output if n]
+
+
+def test_outputs_are_declared_by_rank_with_dims_that_have_neither_name_nor_number() -> None:
+    for value in build(past_sequence_length=3, dims="static").graph.output:
+        dims = value.type.tensor_type.shape.dim
+        assert len(dims) == {"output": 3}.get(value.name, 4)
+        assert all(dim.WhichOneof("value") is None for dim in dims)
+        assert value.type.tensor_type.HasField("shape")
+
+
+def test_an_output_can_be_declared_with_a_shape_of_its_own() -> None:
+    said = {"present_key": {"shape": ["batch_size", 2, "total_sequence_length+1", 16]}}
+    outputs = {v.name: v for v in build(past_sequence_length=3, outputs=said).graph.output}
+    dims = outputs["present_key"].type.tensor_type.shape.dim
+    assert [dim.dim_value for dim in dims] == [1, 2, 5, 16]
+    dims = outputs["present_value"].type.tensor_type.shape.dim
+    assert [dim.WhichOneof("value") for dim in dims] == [None] * 4
+
+
+def test_a_scalar_is_declared_as_one() -> None:
+    total = next(v for v in build().graph.input if v.name == "total_sequence_length")
+    assert total.type.tensor_type.HasField("shape")
+    assert not total.type.tensor_type.shape.dim
+
+
+def test_a_dim_of_zero_is_a_number_and_not_a_missing_one() -> None:
+    model = build(key_value="zero_length", past_sequence_length=3, dims="static")
+    key = next(v for v in model.graph.input if v.name == "key")
+    assert key.type.tensor_type.shape.dim[1].WhichOneof("value") == "dim_value"
+
+
+def test_attributes_are_there_only_when_set(corpus: list[Case]) -> None:
+    for case in corpus:
+        (node,) = build_model(case.call, case.steps[0]).graph.node
+        found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        assert found.keys() == attributes_of(case.call).keys()
+        for name, value in attributes_of(case.call).items():
+            assert found[name] == pytest.approx(value), name
+
+
+def test_the_bytes_are_the_same_each_time() -> None:
+    once, again = build(rotary="half_split", softcap=2.0), build(rotary="half_split", softcap=2.0)
+    assert once.SerializeToString(deterministic=True) == again.SerializeToString(deterministic=True)
+
+
+# ONNX Runtime
+
+
+def session(model: ModelProto) -> Any:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def since(case: Case) -> Version:
+    """The first ONNX Runtime whose schema has all that the case uses."""
+    (step,) = case.steps[:1]
+    used = {t.name for t in (*step.inputs, *step.outputs) if t.connected}
+    used |= attributes_of(case.call).keys()
+    versions = [p.since for p in (*INPUTS, *OUTPUTS, *ATTRIBUTES) if p.name in used]
+    if not {"present_key", "present_value"} <= used:
+        versions.append("1.27")
+    return max(map(Version, versions))
+
+
+def test_onnxruntime_loads_what_it_should(corpus: list[Case]) -> None:
+    """One case of each entry whose values are promised, as far as the installed version goes."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    seen: set[tuple[str, str]] = set()
+    for case in corpus:
+        entry = (case.theme, case.name)
+        promised = (case.contract.demands, case.contract.basis) == ("computes", "specified")
+        if not promised or entry in seen or case.call.dtype != "float32":
+            continue
+        seen.add(entry)
+        if since(case) > Version(onnxruntime.__version__):
+            continue
+        step = case.steps[0]
+        made = session(build_model(case.call, step))
+        assert [i.name for i in made.get_inputs()] == [t.name for t in step.inputs if t.connected]
+        assert tuple(o.name for o in made.get_outputs()) == step.connected_outputs
+    assert len(seen) > 40
+
+
+@pytest.mark.parametrize("dims", ["symbolic", "static"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sequence_length": 4, "batch_size": 2},
+        {"past_sequence_length": 5, "rotary": "half_split"},
+        {"past_sequence_length": 5, "max_sequence_length": 8, "dtype": "float16"},
+        {"key_value": "packed", "sequence_length": 3},
+    ],
+    ids=str,
+)
+def test_onnxruntime_takes_the_inputs_as_drawn(dims: Any, fields: dict[str, Any]) -> None:
+    """A scalar total_sequence_length among them, which no rank of the graph contradicts."""
+    call = Call(dims=dims, **fields)
+    (step,) = steps_of(call)
+    made = session(build_model(call, step)).run(None, draw_inputs(call, step))
+    assert len(made) == 3
+    assert made[0].shape == (call.batch_size, call.sequence_length, 64)
+    assert np.isfinite(made[0]).all()

@@ -1,0 +1,160 @@
+"""``-k``: pytest's own grammar, held against pytest's own parser, and pieces of ids as words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from _pytest.mark import expression as pytests
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from conformance.selection import SelectionError, compile_expression
+
+NAMES = ("window.yaml", "decode[dtype=float16,local_window_size=5,heads=mha]@cpu", "Ground")
+
+WORDS = [
+    "decode",
+    "DECODE",
+    "float16",
+    "float32",
+    "window",
+    "ground",
+    "cpu",
+    "nothing",
+    "[dtype",
+    "size",
+    "mha]",
+    "yaml",
+    ".",
+    "+",
+    "a:b",
+    "x/y",
+    "-1",
+    "orange",
+    "android",
+    "nothing_or",
+    "None",
+    "True",
+    "OR",
+    "Not",
+    "é",
+    "\\",
+]
+TOKENS = st.sampled_from([*WORDS, *["and", "or", "not", "(", ")"] * 5])
+GAPS = st.sampled_from([" ", "  ", "\t", ""])
+
+
+def well_formed() -> st.SearchStrategy[str]:
+    return st.recursive(
+        st.sampled_from(WORDS),
+        lambda inner: st.one_of(
+            inner.map("not {}".format),
+            inner.map("({})".format),
+            inner.map("( {} )".format),
+            st.tuples(inner, inner).map("{0[0]} and {0[1]}".format),
+            st.tuples(inner, inner).map("{0[0]} or {0[1]}".format),
+        ),
+        max_leaves=8,
+    )
+
+
+def by_pytest(text: str, names: Iterable[str]) -> bool | None:
+    """What pytest makes of ``-k text``; None where it refuses."""
+    if not text.lstrip():
+        return True  # no expression: pytest deselects nothing
+    try:
+        expression = pytests.Expression.compile(text)
+    except (SyntaxError, getattr(pytests, "ParseError", SyntaxError)):  # before pytest 9
+        return None
+    return expression.evaluate(
+        lambda word, /, **rest: any(word.lower() in name.lower() for name in names)
+    )
+
+
+def by_us(text: str, names: Iterable[str]) -> bool | None:
+    try:
+        return compile_expression(text)(names)
+    except SelectionError:
+        return None
+
+
+@settings(max_examples=200)
+@given(text=well_formed())
+@example(text="not decode and float16 or window")
+@example(text="window or decode and nothing")
+@example(text="not (window or nothing)")
+@example(text="not not nothing")
+def test_an_expression_means_what_it_means_to_pytest(text: str) -> None:
+    assert by_pytest(text, NAMES) is not None
+    assert by_us(text, NAMES) == by_pytest(text, NAMES)
+
+
+@settings(max_examples=500)
+@given(pairs=st.lists(st.tuples(TOKENS, GAPS), max_size=9))
+@example(pairs=[])
+@example(pairs=[("(", ""), (")", "")])
+@example(pairs=[("decode", ""), ("(", ""), ("cpu", ""), (")", "")])
+def test_what_pytest_refuses_is_refused(pairs: list[tuple[str, str]]) -> None:
+    text = "".join(token + gap for token, gap in pairs)
+    assert by_us(text, NAMES) == by_pytest(text, NAMES)
+
+
+@settings(max_examples=300)
+@given(text=st.text(st.characters(codec="utf-8")))
+def test_any_text_is_an_expression_or_an_error_of_one_sentence(text: str) -> None:
+    """What pytest can read means the same; beyond that a piece of an id is a word as well."""
+    wanted = by_pytest(text, NAMES)
+    found = by_us(text, NAMES)
+    assert wanted is None or found == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "selected"),
+    [
+        ("dtype=float16", True),
+        ("dtype=float32", False),
+        ("local_window_size=5,heads=mha", True),
+        ("decode[dtype=float16,local_window_size=5,heads=mha]@cpu", True),
+        ("dtype=float16 and not heads=mqa", True),
+        ("(dtype=float32 or heads=mha)and cpu", True),
+    ],
+)
+def test_a_piece_of_an_id_is_a_word(text: str, selected: bool) -> None:
+    assert compile_expression(text)(NAMES) is selected
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\t\n"])
+def test_no_expression_selects_everything(text: str) -> None:
+    assert compile_expression(text)([]) is True
+
+
+def test_no_names_match_no_word() -> None:
+    assert compile_expression("a")([]) is False
+    assert compile_expression("not a")([]) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("and", "-k 'and': wanted a word, 'not' or '(', found 'and'"),
+        ("a or", "-k 'a or': wanted a word, 'not' or '(', found the end"),
+        ("a and or b", "-k 'a and or b': wanted a word, 'not' or '(', found 'or'"),
+        ("not", "-k 'not': wanted a word, 'not' or '(', found the end"),
+        ("()", "-k '()': wanted a word, 'not' or '(', found ')'"),
+        ("(a", "-k '(a': a ')' is missing"),
+        ("a b", "-k 'a b': wanted 'and' or 'or', found 'b'"),
+        ("a)", "-k 'a)': wanted 'and' or 'or', found ')'"),
+        ("a (b)", "-k 'a (b)': wanted 'and' or 'or', found '('"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, sentence: str) -> None:
+    with pytest.raises(SelectionError) as caught:
+        compile_expression(text)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("text", ["(" * 5000 + "a" + ")" * 5000, "not " * 5000 + "a"])
+def test_nesting_has_an_end(text: str) -> None:
+    with pytest.raises(SelectionError, match=r"nested too deep$"):
+        compile_expression(text)

@@ -1,0 +1,334 @@
+"""A case's numbers: frozen, the same whatever the machine, and meaning what the operator reads."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.random import RandomState
+
+from conformance.call import Call
+from conformance.dtypes import INTEGER_RANGE, NUMPY
+from conformance.tensors import steps_of
+from conformance.values import draw_inputs
+
+Arrays = dict[str, np.ndarray]
+
+
+def drawn(index: int = 0, **fields: Any) -> Arrays:
+    call = Call(**fields)
+    return draw_inputs(call, steps_of(call)[index])
+
+
+def uniform(name: str, shape: tuple[int, ...], low: float, high: float, seed: str = "0/0") -> Any:
+    """The float64 numbers that an input is rounded from."""
+    stream = RandomState(zlib.crc32(f"{seed}/{name}".encode()))
+    return low + stream.random_sample(shape) * (high - low)
+
+
+# Frozen
+
+FROZEN = {
+    "query": [2.373538017272949, 0.8445132970809937, -2.758046865463257],
+    "key": [0.2242339551448822, 0.5916255116462708, -0.9208402037620544],
+    "value": [-0.4022260308265686, 0.48073410987854004, -0.21108610928058624],
+    "past_key": [-0.6095946431159973, -0.6486772298812866, 0.30648380517959595],
+    "past_value": [0.7483924031257629, 0.9606479406356812, -0.8089218139648438],
+    "attention_bias": [-0.974078357219696, -1.570273756980896, 0.30796733498573303],
+    "head_sink": [-0.4232921898365021, 1.838094711303711, -0.21947351098060608],
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_numbers_are_frozen(name: str) -> None:
+    """They change with no release of NumPy and no machine; a change here changes every case."""
+    made = drawn(past_sequence_length=2, attention_bias="full", head_sink=True)
+    assert made[name].ravel()[:3].tolist() == FROZEN[name]
+
+
+def test_integers_are_frozen() -> None:
+    signed = drawn(cache_dtype="int8", past_sequence_length=2)["past_key"].ravel()
+    assert signed[:6].tolist() == [-79, -84, 39, -47, -96, -52]
+    unsigned = drawn(cache_dtype="uint8", past_sequence_length=2)["past_key"].ravel()
+    assert unsigned[:6].tolist() == [49, 44, 167, 81, 32, 76]
+
+
+def test_other_types_are_frozen() -> None:
+    assert drawn(dtype="float16")["query"].ravel()[:3].tolist() == [
+        2.373046875,
+        0.8447265625,
+        -2.7578125,
+    ]
+    bfloat16 = drawn(dtype="bfloat16")["query"].ravel()[:3].astype(float)
+    assert bfloat16.tolist() == [2.375, 0.84375, -2.765625]
+    float8 = drawn(cache_dtype="float8e4m3fn", past_sequence_length=2)["past_key"].ravel()[:4]
+    assert float8.astype(float).tolist() == [-0.625, -0.625, 0.3125, -0.375]
+
+
+def test_a_later_call_of_a_loop_is_frozen_too() -> None:
+    made = drawn(1, loop=(1, 1), seed=3)
+    assert made["query"].ravel()[:2].tolist() == [1.9110051393508911, 1.808822512626648]
+
+
+def test_numbers_do_not_depend_on_numpys_global_state() -> None:
+    before = drawn()["query"]
+    np.random.seed(1)
+    assert np.array_equal(before, drawn()["query"])
+
+
+# dtype, seed, name, step
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_dtype_rounds_the_same_numbers(dtype: str) -> None:
+    """To the nearest representable one, once: float32 and float16 cases are the same question."""
+    made = drawn(dtype=dtype)["query"]
+    exact = uniform("query", (1, 1, 64), -3.0, 3.0)
+    assert made.dtype == NUMPY[dtype]
+    assert np.array_equal(made, exact.astype(NUMPY[dtype]))
+    unit = {"float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}[dtype]
+    assert np.all(np.abs(made.astype(float) - exact) <= unit * np.abs(exact) + 2**-25)
+
+
+def test_bfloat16_and_float8_are_those_of_onnx() -> None:
+    made = drawn(dtype="bfloat16", cache_dtype="float8e4m3fn", past_sequence_length=2)
+    assert made["query"].dtype == ml_dtypes.bfloat16
+    assert made["past_key"].dtype == ml_dtypes.float8_e4m3fn
+
+
+def test_every_input_has_numbers_of_its_own() -> None:
+    made = drawn(past_sequence_length=1, dtype="float32", num_heads=2)
+    for one, other in itertools.combinations(
+        ("query", "key", "value", "past_key", "past_value"), 2
+    ):
+        assert not np.array_equal(made[one].ravel(), made[other].ravel())
+
+
+def test_seeds_and_steps_draw_anew() -> None:
+    first, second = drawn(loop=(1, 1)), drawn(1, loop=(1, 1))
+    assert not np.array_equal(first["query"], second["query"])
+    other = drawn(seed=1)
+    for name in ("query", "key", "value"):
+        assert not np.array_equal(drawn()[name], other[name])
+        assert np.array_equal(drawn()[name], first[name])
+
+
+def test_numbers_stay_in_their_range_and_fill_it() -> None:
+    made = drawn(batch_size=2, sequence_length=16, attention_bias="full", head_sink=True)
+    ranges = {"query": (-3, 3), "key": (-1, 1), "value": (-1, 1), "attention_bias": (-2, 2)}
+    for name, (low, high) in ranges.items():
+        assert low <= made[name].min() < 0.95 * low
+        assert 0.95 * high < made[name].max() <= high
+
+
+def test_zero_valued_keys_are_zero_and_the_query_is_not() -> None:
+    made = drawn(key_value="zero_valued", sequence_length=3)
+    assert not made["key"].any()
+    assert not made["value"].any()
+    assert np.array_equal(made["query"], drawn(sequence_length=3)["query"])
+
+
+def test_what_is_not_connected_has_no_numbers() -> None:
+    assert set(drawn(key_value="omitted", inputs={"seqlens_k": "omitted"})) == {
+        "query",
+        "total_sequence_length",
+    }
+
+
+def test_zero_length_is_connected_and_empty() -> None:
+    made = drawn(key_value="zero_length", past_sequence_length=4)
+    assert made["key"].shape == made["value"].shape == (1, 0, 32)
+
+
+# Packed QKV
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sequence_length": 5, "batch_size": 2},
+        {"past_sequence_length": 3, "dtype": "float16"},
+        {"num_heads": 3, "kv_num_heads": 3, "dtype": "bfloat16"},
+        {"num_heads": 8, "kv_num_heads": 1, "seed": 7},
+        {"loop": (2, 3)},
+    ],
+    ids=str,
+)
+def test_packed_numbers_are_the_unpacked_ones(fields: dict[str, Any]) -> None:
+    """So that packed and unpacked can be compared with one another, exactly."""
+    for index in range(len(fields.get("loop", (1,)))):
+        packed = drawn(index, key_value="packed", **fields)
+        apart = drawn(index, **fields)
+        joined = np.concatenate([apart["query"], apart["key"], apart["value"]], axis=2)
+        assert packed["query"].dtype == joined.dtype
+        assert np.array_equal(packed["query"], joined)
+        for name in packed.keys() - {"query"}:
+            assert np.array_equal(packed[name], apart[name])
+
+
+# Lengths and positions
+
+
+def test_seqlens_k_is_the_index_of_the_last_token_and_not_a_count() -> None:
+    made = drawn(batch_size=3, past_sequence_length=9, total_sequence_lengths=(1, 10, 6))
+    assert made["seqlens_k"].tolist() == [0, 9, 5]
+    assert made["seqlens_k"].dtype == np.int32
+    assert made["total_sequence_length"].shape == ()
+    assert made["total_sequence_length"].dtype == np.int32
+    assert int(made["total_sequence_length"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "total"),
+    [
+        ({"sequence_length": 5}, 5),
+        ({"past_sequence_length": 7}, 8),
+        ({"past_sequence_length": 7, "sequence_length": 3}, 10),
+        ({"past_sequence_length": 7, "key_value": "zero_length", "sequence_length": 3}, 7),
+        ({"past_sequence_length": 7, "max_sequence_length": 20}, 8),
+        ({"kv_sequence_length": 9}, 9),
+    ],
+    ids=str,
+)
+def test_total_counts_past_and_new(fields: dict[str, Any], total: int) -> None:
+    made = drawn(batch_size=2, **fields)
+    assert int(made["total_sequence_length"]) == total
+    assert made["seqlens_k"].tolist() == [total - 1] * 2
+
+
+def test_lengths_keep_their_numbers_in_another_shape() -> None:
+    ragged = {"batch_size": 2, "past_sequence_length": 5, "total_sequence_lengths": (6, 3)}
+    for shape in ([2, 1], [1, 2]):
+        made = drawn(**ragged, inputs={"seqlens_k": {"shape": shape}})["seqlens_k"]
+        assert made.shape == tuple(shape)
+        assert made.ravel().tolist() == [5, 2]
+    made = drawn(inputs={"total_sequence_length": {"shape": [1]}})
+    assert made["total_sequence_length"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "positions"),
+    [
+        ({"sequence_length": 4}, [[0, 1, 2, 3]]),
+        ({"past_sequence_length": 7}, [[7]]),
+        ({"past_sequence_length": 5, "sequence_length": 3}, [[5, 6, 7]]),
+        (
+            {"batch_size": 2, "sequence_length": 3, "total_sequence_lengths": (3, 1)},
+            [[0, 1, 2], [0, 1, 2]],
+        ),
+        (
+            {"batch_size": 2, "past_sequence_length": 9, "total_sequence_lengths": (10, 4)},
+            [[9], [3]],
+        ),
+        (
+            {"past_sequence_length": 8, "key_value": "zero_length", "sequence_length": 2},
+            [[6, 7]],
+        ),
+    ],
+    ids=["prompt", "decode", "several tokens", "ragged prompt", "ragged decode", "borrowed"],
+)
+def test_positions_are_those_that_the_operator_takes(
+    fields: dict[str, Any], positions: list[list[int]]
+) -> None:
+    made = drawn(rotary="half_split", position_ids=True, **fields)["position_ids"]
+    assert made.dtype == np.int64
+    assert made.tolist() == positions
+
+
+# Rotary tables
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_tables_hold_the_angles_of_each_position(dtype: str) -> None:
+    made = drawn(rotary="half_split", sequence_length=11, head_size=32, dtype=dtype)
+    assert made["cos_cache"].shape == made["sin_cache"].shape == (11, 16)
+    for position, column in ((0, 0), (1, 0), (10, 0), (1, 15), (10, 7)):
+        angle = position / 10000.0 ** (column / 16)
+        for name, function in (("cos_cache", np.cos), ("sin_cache", np.sin)):
+            exact = np.float64(function(angle))
+            assert made[name][position, column] == exact.astype(NUMPY[dtype])
+
+
+def test_a_partial_rotary_has_the_angles_of_its_own_width() -> None:
+    whole = drawn(rotary="half_split", sequence_length=5, head_size=16)
+    partial = drawn(rotary="half_split", sequence_length=5, head_size=64, rotary_dim=16)
+    assert np.array_equal(whole["cos_cache"], partial["cos_cache"])
+    assert np.array_equal(whole["sin_cache"], partial["sin_cache"])
+
+
+def test_longer_tables_begin_the_same() -> None:
+    short = drawn(rotary="interleaved", sequence_length=5)
+    long = drawn(rotary="interleaved", sequence_length=5, rotary_cache_length=99)
+    assert np.array_equal(long["sin_cache"][:5], short["sin_cache"])
+    assert np.allclose(long["sin_cache"] ** 2 + long["cos_cache"] ** 2, 1.0)
+
+
+# Written by hand
+
+
+def given(dtype: str | None = None, **said: Any) -> Any:
+    return drawn(inputs={"query": said | ({"dtype": dtype} if dtype else {})})["query"]
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, float("inf"), float("-inf"), float("nan")])
+def test_a_constant(value: float) -> None:
+    made = given(shape=[2, 3], values={"kind": "constant", "value": value})
+    assert made.dtype == np.float32
+    assert np.array_equal(made, np.full((2, 3), np.float32(value)), equal_nan=True)
+    assert np.signbit(made).all() == np.signbit(np.float32(value))
+
+
+def test_a_range() -> None:
+    for low, high in ((5.0, 6.0), (-0.25, 0.0), (2.0, 2.0)):
+        made = given(shape=[1000], values={"low": low, "high": high})
+        assert np.array_equal(made, uniform("query", (1000,), low, high).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", list(INTEGER_RANGE))
+def test_integers_fill_their_range_unless_a_range_is_said(dtype: str) -> None:
+    low, high = INTEGER_RANGE[dtype]
+    made = given(dtype, shape=[4096])
+    assert made.dtype == NUMPY[dtype]
+    assert float(made.min()) < low + 0.01 * (high - low)
+    assert float(made.max()) > high - 0.01 * (high - low)
+    few = given(dtype, shape=[200], values={"low": 3.0, "high": 5.0})
+    assert set(few.tolist()) == {3, 4, 5}
+    assert set(given(dtype, shape=[2], values={"kind": "constant", "value": 7.0})) == {7}
+
+
+def test_every_byte_of_a_quantised_cache_occurs() -> None:
+    made = drawn(cache_dtype="int8", past_sequence_length=512, head_size=64)["past_key"]
+    assert set(made.ravel().tolist()) == set(range(-128, 128))
+
+
+@pytest.mark.parametrize("dtype", list(INTEGER_RANGE))
+def test_data_of_integers_are_exact(dtype: str) -> None:
+    low, high = INTEGER_RANGE[dtype]
+    assert given(dtype, data=[low, high, high - 1, 1]).tolist() == [low, high, high - 1, 1]
+
+
+def test_data_of_floats_are_rounded_to_the_dtype() -> None:
+    made = given("float16", data=[[0.1, 1], [float("-inf"), 1e6]])
+    assert made.dtype == np.float16
+    assert made.tolist() == [[float(np.float16(0.1)), 1.0], [float("-inf"), float("inf")]]
+
+
+def test_lengths_in_a_narrow_type_wrap_the_same_everywhere() -> None:
+    """A float beyond an integer's range is cast as the machine likes; by way of int64 it is not."""
+    made = drawn(past_sequence_length=299, inputs={"seqlens_k": {"dtype": "int8"}})["seqlens_k"]
+    assert made.tolist() == [299 - 256]
+
+
+def test_the_past_of_a_later_call_is_left_to_the_call_before() -> None:
+    assert {"past_key", "past_value"} <= set(drawn(loop=(2, 1)))
+    assert set(drawn(1, loop=(2, 1))) == {
+        "query",
+        "key",
+        "value",
+        "seqlens_k",
+        "total_sequence_length",
+    }
