@@ -327,9 +327,20 @@ class _Keeper:
         if self._writer is None or self._carried.writing is not None:
             return
         try:
-            write(self._writer)
+            with _undisturbed():
+                write(self._writer)
         except ResultsError as error:
             self._carried.writing = error
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keeps an interrupt waiting, so that no line is written and then not counted."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Show:

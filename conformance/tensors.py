@@ -18,6 +18,9 @@ from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
 
 #: A tensor is never larger than this many elements (256 MiB of float32): a case is a small thing.
 MAX_ELEMENTS: Final = 1 << 26
+#: Nor has a call more scores, one for each query token, key and head: the oracle holds them all, in
+#: 80 bytes each.
+MAX_SCORES: Final = 1 << 25
 
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 
@@ -185,6 +188,13 @@ def _step(
     hidden, kv_hidden = heads * size, kv_heads * size
     buffer = call.max_sequence_length if call.cache_kind == "static" else past
     width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
+    keys = buffer if call.cache_kind == "static" else past + new
+    if batch * heads * sequence_length * (keys or 0) > MAX_SCORES:
+        raise ShapeError(
+            "sequence_length",
+            f"{sequence_length} query tokens, {keys} keys and {batch * heads} heads are too many"
+            f" for the oracle: at most {MAX_SCORES} scores",
+        )
     rotary_half = (call.rotary_dim or size) // 2
     separate = call.key_value in ("new", "zero_length", "zero_valued")
     zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else None

@@ -228,8 +228,9 @@ def test_the_other_cases_are_unharmed(faults: tuple[Done, Run], name: str) -> No
     assert [results[other].verdict for other in ("one", "fine")] == ["pass", "pass"]
 
 
-def test_the_whole_run_is_told_and_kept(faults: tuple[Done, Run]) -> None:
+def test_the_whole_run_is_told_and_kept(faults: tuple[Done, Run], desk: Desk) -> None:
     done, run = faults
+    assert (desk.folder / "faults.jsonl").read_text().count('"kind":"case"') == 3
     assert done.status == 3
     assert run.problems == (f"{len(TROUBLES)} of {3 * len(FAULTS)} results are missing.",)
     assert run.footer is not None
@@ -418,6 +419,28 @@ def test_an_interpreter_without_onnxruntime(gqa: Gqa, bare_python: str) -> None:
     assert bare_python in lines[at + 1]
 
 
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("__version__ = '1.19.2'", "onnxruntime 1.19.2 is too old: "),
+        ("raise ImportError('libfoo.so.1 is missing')", "libfoo.so.1 is missing"),
+    ],
+    ids=["too old", "broken"],
+)
+def test_an_onnxruntime_that_is_of_no_use(
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, says: str
+) -> None:
+    write(tmp_path, source, "onnxruntime/__init__.py")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = gqa("run", "three.yaml")
+    assert done.status == 3
+    lines = done.out.splitlines()
+    (at,) = [n for n, line in enumerate(lines) if says in line]
+    assert lines[at].startswith("cpu: nothing was tried; every case was skipped: ")
+    assert lines[at + 1].startswith("  mend it with: ")
+    assert "Traceback" not in done.both
+
+
 def test_cuda_without_a_gpu_skips_everything_and_is_not_green(gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--ep", "cuda", "--results", "cuda.jsonl")
     if "cuda@" in done.out:
@@ -505,7 +528,8 @@ def test_a_cache_that_cannot_be_written(
     assert done.status == 3
     assert "Infrastructure, " in done.out
     assert done.both.count("Set GQA_CACHE to a folder with room.") == 1
-    assert read(desk.folder / "cache.jsonl").infrastructure
+    run = read(desk.folder / "cache.jsonl")
+    assert (len(run.infrastructure), len(run.cases)) == (1, 3)
     assert "Set GQA_CACHE" in sentence(gqa("show", "three.yaml::one"), 3)
 
 

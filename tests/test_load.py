@@ -26,7 +26,13 @@ from conformance.load import (
     schema,
 )
 from conformance.tensors import steps_of
-from conformance.yaml_source import MAX_BYTES, InputError, Problem, read_yaml
+from conformance.yaml_source import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    InputError,
+    Problem,
+    read_yaml,
+)
 
 # What a file may say
 
@@ -978,6 +984,18 @@ def test_aliases_nest_no_deeper_than_lists(tmp_path: Path) -> None:
     chain = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))]
     (said,) = complaints(tmp_path, "\n".join(chain))
     assert said.endswith("nested more than 40 deep")
+
+
+def test_the_limits_themselves_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = read_yaml(write(tmp_path, f"a: {'[' * (MAX_DEPTH - 1)}x{']' * (MAX_DEPTH - 1)}\n")).data
+    for _ in range(MAX_DEPTH):
+        (inner,) = inner.values() if isinstance(inner, dict) else inner
+    assert inner == "x"
+    largest = b"a: 1\n#" + b"x" * (MAX_BYTES - 7) + b"\n"
+    assert read_yaml(write(tmp_path, largest)).data == {"a": 1}
+    monkeypatch.setattr(yaml_source, "MAX_NODES", 50)
+    assert len(read_yaml(write(tmp_path, f"a: [{'1,' * 48}]")).data["a"]) == 48
+    assert complaints(tmp_path, f"a: [{'1,' * 49}]") == ["1:101: expands to more than 50 values"]
 
 
 def test_modest_aliases_are_welcome(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from conformance.signature import (
     Attribute,
     Parameter,
 )
-from conformance.tensors import MAX_ELEMENTS, ShapeError, attributes_of, steps_of
+from conformance.tensors import MAX_ELEMENTS, MAX_SCORES, ShapeError, attributes_of, steps_of
 
 #: The inputs that a call has unless it says otherwise.
 PLAIN = ("query", "key", "value", "seqlens_k", "total_sequence_length")
@@ -505,6 +505,22 @@ def test_a_tensor_is_not_huge() -> None:
     refused("inputs.query", sentence, inputs={"query": {"shape": [MAX_ELEMENTS + 1]}})
     sentence = f"query of shape ({2**62}, 0) is too large: at most {MAX_ELEMENTS} elements"
     refused("inputs.query", sentence, inputs={"query": {"shape": [2**62, 0]}})
+
+
+def test_a_call_has_no_more_scores_than_the_oracle_can_hold() -> None:
+    """A long prompt is refused in a sentence; it would take the machine's whole memory."""
+    assert shapes(sequence_length=2048, head_size=8)["query"] == (1, 2048, 32)
+    sentence = (
+        "32768 query tokens, 32768 keys and 4 heads are too many for the oracle: at most"
+        f" {MAX_SCORES} scores"
+    )
+    refused("sequence_length", sentence, sequence_length=32768)
+    long_past = {"past_sequence_length": 2**20, "head_size": 8}
+    assert shapes(**long_past)["query"] == (1, 1, 32)
+    with pytest.raises(ShapeError, match="are too many for the oracle"):
+        shapes(sequence_length=9, **long_past)
+    with pytest.raises(ShapeError, match="are too many for the oracle"):
+        shapes(sequence_length=9, max_sequence_length=2**20, head_size=8)
 
 
 def test_data_give_their_shape() -> None:
