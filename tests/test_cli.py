@@ -611,10 +611,11 @@ def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> Non
     mark = str(desk.folder / "early")
     process = desk.start(
         *(sys.executable, "-m", "conformance", "run", "three.yaml", "--results", "early.jsonl"),
-        *("--html", "early.html", "--ep", desk.runner("slow_start")),
+        *("--html", "early.html", "--ep", desk.runner("starts_for_ever")),
         environment={"GQA_TEST_MARK": mark},
     )
     wait_for(lambda: len(living(mark)) == 2)
+    time.sleep(0.2)  # in the midst of starting one, its end is left to the end of its input
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

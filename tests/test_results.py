@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -288,21 +290,25 @@ def test_a_full_device_is_one_sentence() -> None:
     assert str(caught.value) == "Cannot write results to /dev/full: No space left on device."
 
 
-@pytest.fixture
-def small_disk() -> Any:
-    """Files may not grow past 6,000 bytes: the write that would do so goes in by half or fails."""
+@contextlib.contextmanager
+def small_disk() -> Iterator[None]:
+    """Files may not grow past 6,000 bytes: the write that would do so goes in by half or fails.
+
+    No fixture: pytest itself may be writing to a file between a fixture and its test.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_disk_that_fills_up_is_said_once_and_leaves_whole_lines(path: Path) -> None:
     raised = []
-    with Writer(path, header([target()], 1, 20)) as writer:
+    with small_disk(), Writer(path, header([target()], 1, 20)) as writer:
         writer.case(case())
         for _ in range(20):
             try:
@@ -320,7 +326,6 @@ def test_a_disk_that_fills_up_is_said_once_and_leaves_whole_lines(path: Path) ->
     assert "It has no footer: the run was cut short." in read(path).problems
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> None:
     def interrupted() -> None:
         with Writer(path, header([target()], 1, 1)) as writer:
@@ -331,7 +336,7 @@ def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> 
             raise KeyboardInterrupt
         assert writer
 
-    with pytest.raises(KeyboardInterrupt):
+    with small_disk(), pytest.raises(KeyboardInterrupt):
         interrupted()
 
 
