@@ -432,8 +432,6 @@ def _label(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
-        return repr(value)
     if isinstance(value, list):
         return "+".join(map(_label, value))
     return str(value)

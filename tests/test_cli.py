@@ -153,7 +153,7 @@ def test_help_and_version(gqa: Gqa) -> None:
 
 def test_nothing_typed_is_answered_with_the_commands(gqa: Gqa) -> None:
     done = gqa()
-    assert done.status == 2
+    assert done.status in (0, 2)  # 2 since click 8.2
     assert "Usage: gqa" in done.both
 
 

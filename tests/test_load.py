@@ -16,6 +16,7 @@ from case_files import HEAD, cases_of, complaints, entries, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance import load as loading
 from conformance import yaml_source
 from conformance.load import (
     MAX_COMBINATIONS,
@@ -393,6 +394,10 @@ MISTAKES = {
         "6:34: local_window_size: wanted less than or equal to 9223372036854775807, found"
         " 9223372036854775808",
     ),
+    "no time": (
+        "- {name: a, time_limit_seconds: 0}",
+        "6:35: time_limit_seconds: wanted greater than 0, found 0",
+    ),
     "unending time": (
         "- {name: a, time_limit_seconds: .inf}",
         "6:35: time_limit_seconds: wanted less than or equal to 3600, found inf",
@@ -718,6 +723,36 @@ def test_a_mistake_is_told_with_its_place(tmp_path: Path, body: str, complaint: 
     said = complaints(tmp_path, entries(body))
     assert len(said) == 1, said
     assert said[0].startswith(complaint) if "bad YAML" in complaint else said[0] == complaint
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "local_window_size: 1",
+        "local_window_size: -1, causal: 0",
+        "rotary: half_split, rotary_dim: 16",
+        "rotary: half_split, rotary_dim: 2",
+        "sequence_length: 0",
+        "loop: [1, 1], key_value: zero_length, past_sequence_length: 3",
+        "loop: [2, 2], max_sequence_length: 4, dims: static",
+        "loop: [1, 1], sequence_length: 1",
+        "max_sequence_length: 3, shared_buffer: true",
+        "cache: none, past_sequence_length: 0",
+        "num_heads: 3, kv_num_heads: 3",
+        "time_limit_seconds: 0.25",
+        "time_limit_seconds: 3600",
+        "local_window_size: 9223372036854775807",
+    ],
+)
+def test_what_is_just_possible(tmp_path: Path, fields: str) -> None:
+    assert len(cases_of(tmp_path, f"- {{name: a, {fields}}}")) == 1
+
+
+def test_a_matrix_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "MAX_COMBINATIONS", 4)
+    assert len(cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2], causal: [0, 1]}}")) == 4
+    body = "- {name: a, matrix: {seed: [1, 2, 3], causal: [0, 1]}}"
+    assert complaints(tmp_path, entries(body)) == ["6:15: multiplies out to 6 cases; at most 4"]
 
 
 def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_an_expression_means_what_it_means_to_pytest(text: str) -> None:
     assert by_us(text, NAMES) == by_pytest(text, NAMES)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(pairs=st.lists(st.tuples(TOKENS, GAPS), max_size=9))
 @example(pairs=[])
 @example(pairs=[("(", ""), (")", "")])
@@ -100,7 +100,7 @@ def test_what_pytest_refuses_is_refused(pairs: list[tuple[str, str]]) -> None:
     assert by_us(text, NAMES) == by_pytest(text, NAMES)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(text=st.text(st.characters(codec="utf-8")))
 def test_any_text_is_an_expression_or_an_error_of_one_sentence(text: str) -> None:
     """What pytest can read means the same; beyond that a piece of an id is a word as well."""
