@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, Strict
+from pydantic import AfterValidator, Field, Strict
 
 from conformance.call import Call, Model
 from conformance.tensors import Step
 
-Tag = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+#: Marks that mean something to pytest, which a tag must not say by accident.
+PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")
+
+
+def _no_mark(tag: str) -> str:
+    if tag in PYTEST_MARKS:
+        raise ValueError("is a mark of pytest's own; choose another word")
+    return tag
+
+
+Tag = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_no_mark)]
 
 
 class Contract(Model):

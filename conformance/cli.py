@@ -23,7 +23,7 @@ from rich.table import Table
 from conformance import __version__
 from conformance.bundle import BundleError, cache_root, cache_size, clear_cache
 from conformance.case import Case
-from conformance.corpus import Corpus, NothingMeant, find, names_of
+from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
 from conformance.results import (
     VERDICTS,
@@ -164,7 +164,9 @@ def run(
     Exit status: 0 all as expected   1 something unexpected
                  2 bad input         3 infrastructure
     """
-    corpus = find(paths)
+    meant = [split_target(path) for path in paths]
+    corpus = find([path for path, _ in meant])
+    eps = eps or [ep for _, ep in meant if ep is not None]
     targets = targets_for(eps or ("cpu",), ort_python)
     matches = compile_expression(expression)
     named = {case.id for case in corpus.named}

@@ -10,7 +10,7 @@ from typing import Final
 
 from conformance.case import Case
 from conformance.load import load
-from conformance.paths import data_path, shown
+from conformance.paths import data_path
 
 _NO_CASE: Final = (".yaml", ".yml", "/")
 
@@ -71,6 +71,15 @@ def find(arguments: Sequence[str]) -> Corpus:
     return Corpus(tuple(loaded), tuple(named.values()), whole)
 
 
+def split_target(argument: str) -> tuple[str, str | None]:
+    """An argument without its target, and the target: ids of pytest's end in ``@cpu``."""
+    if "::" not in argument and not _is_id(argument):
+        return argument, None
+    start = max(argument.find("::"), argument.rfind("]"), 0)
+    place = argument.find("@", start)
+    return (argument[:place], argument[place + 1 :]) if place > 0 else (argument, None)
+
+
 def _is_id(argument: str) -> bool:
     theme, _, name = argument.partition("/")
     return bool(theme and name) and not argument.startswith(".") and not name.endswith(_NO_CASE)
@@ -90,5 +99,5 @@ def _near(word: str, known: Sequence[str]) -> str:
 
 
 def names_of(case: Case, ep: str) -> tuple[str, ...]:
-    """What ``-k`` matches against: the file's name, the test's name with its target, the tags."""
-    return (shown(case.file).rpartition("/")[2], f"{case.label}@{ep}", *case.tags)
+    """What ``-k`` matches: the names of folder, file and test with its target, and the tags."""
+    return (case.file.parent.name, case.file.name, f"{case.label}@{ep}", *case.tags)

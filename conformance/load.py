@@ -19,7 +19,7 @@ from pydantic_core.core_schema import TaggedUnionSchema
 from conformance.call import Call, InputOverride, Model, OutputOverride, Values, alternative
 from conformance.case import Case, Contract, Fields, misfits
 from conformance.case import Tag as CaseTag
-from conformance.paths import data_path, shown
+from conformance.paths import data_path, is_case_file, shown
 from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.tensors import ShapeError, attributes_of, steps_of
 from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
@@ -38,7 +38,6 @@ _FIELDS: Final = (
     *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
 )
 _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
-_MARKER = re.compile(r"^format\s*:\s*[\"']?gqa-cases\b", re.MULTILINE)
 
 
 Axis = Annotated[
@@ -74,15 +73,6 @@ class CaseFile(Model):
     defaults: Fields = Fields()
     """What every entry starts from; an entry's own value replaces it."""
     cases: Annotated[list[Entry], Field(min_length=1)]
-
-
-def is_case_file(path: Path) -> bool:
-    """Whether ``path`` says of itself that it holds cases (``format: gqa-cases/…``)."""
-    try:
-        with path.open("rb") as file:
-            return bool(_MARKER.search(file.read(1 << 16).decode("utf-8-sig", "replace")))
-    except OSError:
-        return False
 
 
 def case_files(paths: Sequence[Path]) -> list[Path]:

@@ -52,11 +52,12 @@ ORDER = [
     "report.terminal",
     "report.call",
     "cli",
+    "pytest_cases",
     "pytest_plugin",
     "__main__",
 ]
 
-FACES = ("cli", "pytest_plugin")
+FACES = ("cli", "pytest_cases", "pytest_plugin")
 
 
 def name_of(file: Path) -> str:
@@ -98,7 +99,7 @@ def test_a_module_imports_only_from_those_above_it(name: str) -> None:
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("pytest", ("pytest_plugin",)),
+        ("pytest", ("pytest_cases", "pytest_plugin")),
         ("jinja2", ("report.html",)),
         ("markupsafe", ("report.html",)),
         ("click", ("cli",)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from case_files import entries, write
 
-from conformance.corpus import Corpus, NothingMeant, find, names_of
+from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.paths import data_path
 from conformance.yaml_source import InputError
 
@@ -152,10 +152,25 @@ def test_mistakes_in_a_file_are_the_loaders(own: Path) -> None:
 # What -k looks at
 
 
-def test_names_are_file_test_and_tags(own: Path) -> None:
+def test_names_are_folder_file_test_and_tags(own: Path) -> None:
     (case,) = find(["sub/other.yaml"]).named
-    assert names_of(case, "cuda") == ("other.yaml", "a@cuda", "good")
+    assert names_of(case, "cuda") == ("sub", "other.yaml", "a@cuda", "good")
     (case,) = find([SOME]).named
-    file, test, *tags = names_of(case, "cpu")
-    assert (file, test) == ("shared_kv.yaml", f"{case.label}@cpu")
+    folder, file, test, *tags = names_of(case, "cpu")
+    assert (folder, file, test) == ("cases", "shared_kv.yaml", f"{case.label}@cpu")
     assert "shared_kv" in tags
+
+
+@pytest.mark.parametrize(
+    ("argument", "path", "target"),
+    [
+        ("cases/a.yaml::b[c=1]@cpu", "cases/a.yaml::b[c=1]", "cpu"),
+        ("a/b[c=1]@exec:./x@y", "a/b[c=1]", "exec:./x@y"),
+        ("a/b@cuda", "a/b", "cuda"),
+        ("a/b[c=1]", "a/b[c=1]", None),
+        ("some@where/a.yaml", "some@where/a.yaml", None),
+        ("some@where/a.yaml::b", "some@where/a.yaml::b", None),
+    ],
+)
+def test_an_id_of_pytests_names_its_target(argument: str, path: str, target: str | None) -> None:
+    assert split_target(argument) == (path, target)

@@ -21,11 +21,11 @@ from conformance import yaml_source
 from conformance.load import (
     MAX_COMBINATIONS,
     case_files,
-    is_case_file,
     load,
     load_file,
     schema,
 )
+from conformance.paths import is_case_file
 from conformance.tensors import steps_of
 from conformance.yaml_source import (
     MAX_BYTES,
@@ -1208,3 +1208,13 @@ def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> No
 def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path, body: str) -> None:
     assert complaints(tmp_path, entries(body))
     assert not SCHEMA.is_valid(yaml.safe_load(entries(body)))
+
+
+def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "format: gqa-cases/1\nquestion: Q?\ntags: [skip]\n"
+        "defaults: {contract: {source: https://example.org}}\ncases: [{name: a}]\n"
+    )
+    with pytest.raises(InputError, match=r"3:8: .*is a mark of pytest's own"):
+        load_file(file)

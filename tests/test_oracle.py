@@ -830,3 +830,13 @@ def test_key_and_value_omitted_beside_a_past_mean_what_length_zero_means() -> No
     got = reference(omitted, attributes, ["output", "present_key"])
     for name, expected in want.items():
         np.testing.assert_array_equal(got[name].value, expected.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [("num_heads", "x", "int"), ("softcap", "x", "float"), ("k_quant_type", 8, "string")],
+)
+def test_an_attribute_of_another_kind_has_no_meaning(name: str, value: Any, kind: str) -> None:
+    inputs, attributes = random_call(RandomState(0), "prompt")
+    with pytest.raises(OracleError, match=f"{name} is no {kind}"):
+        reference(inputs, {**attributes, name: value}, ["output"])

@@ -13,8 +13,10 @@ import pytest
 from as_user import Desk, Done
 from case_files import HEAD, entries, write
 
+from conformance import pytest_plugin
 from conformance.load import load
 from conformance.paths import ROOT, data_path
+from conformance.targets import KNOWN
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -353,3 +355,19 @@ def test_a_path_and_a_node_id_elsewhere(desk: Desk) -> None:
     done = py_test(desk, "--ep", target, f"three.yaml::fine@{target}", "-v")
     assert (done.status, last(done)) == (0, "1 passed")
     assert f"three.yaml::fine@{target} PASSED" in done.out
+
+
+def test_a_run_without_cases_does_not_pay_for_the_engine() -> None:
+    script = (
+        "import sys, conformance.pytest_plugin;"
+        "print(sorted({'onnx', 'pydantic', 'numpy', 'jinja2'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_help_names_the_targets_that_there_are() -> None:
+    text = Path(pytest_plugin.__file__).read_text(encoding="utf-8")
+    assert f"({', '.join(KNOWN)})" in text

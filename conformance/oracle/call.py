@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,6 +212,14 @@ def _check_lengths(call: Call) -> None:
         )
 
 
+#: Python types of an attribute's value, by the kind that the schema gives it.
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int, np.integer),
+    "float": (int, float, np.integer, np.floating),
+    "string": (str,),
+}
+
+
 def _refuse_unknown(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> None:
     for kind, given, known in (
         ("input", inputs, INPUT_NAMES),
@@ -221,6 +229,10 @@ def _refuse_unknown(inputs: Inputs, attributes: Attributes, outputs: Collection[
         for name in given:
             if name not in known:
                 raise OracleError(f"GroupQueryAttention has no {kind} {name!r}.")
+    for name, value in attributes.items():
+        kinds = _KINDS[ATTRIBUTE_BY_NAME[name].kind]
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise OracleError(f"Attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}: {value!r}.")
 
 
 def _refuse_not_computed(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> None:

@@ -1,0 +1,152 @@
+"""The tests that pytest_plugin.py finds: a case file, and its cases on each target.
+
+Apart from the plugin, since importing this takes half a second, which a pytest run without case
+files must not pay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from conformance.bundle import BundleError
+from conformance.case import Case
+from conformance.expectations import load_expectations
+from conformance.harness import RunnerFailed
+from conformance.load import load_file
+from conformance.paths import data_path
+from conformance.report.terminal import tell, tell_trouble
+from conformance.results import Infrastructure, ResultRecord
+from conformance.run import Plan, Record, TargetRun, case_record, plans
+from conformance.targets import Target, TargetError, targets_for
+from conformance.yaml_source import InputError
+
+
+class Bench:
+    """The targets of a pytest run and their runners, which start with the first case."""
+
+    def __init__(self, targets: list[Target]) -> None:
+        self.targets = targets
+        self._runs: dict[str, TargetRun] = {}
+
+    def run(self, case: Case, target: Target) -> Record:
+        """What came of ``case``."""
+        run = self._runs.get(target.ep)
+        if run is None:
+            lines = load_expectations(target.expectations) if target.expectations else []
+            run = self._runs[target.ep] = TargetRun(Plan(target, (), tuple(lines)))
+        try:
+            return run.run_one(case)
+        except (RunnerFailed, BundleError) as error:
+            return run.trouble(error)
+
+    def close(self) -> None:
+        """Ends every runner."""
+        for run in self._runs.values():
+            run.__exit__(None, None, None)
+        self._runs.clear()
+
+
+_BENCH: Final = pytest.StashKey[Bench]()
+
+
+def bench_of(config: pytest.Config) -> Bench:
+    """The targets that ``--ep`` asks for; its runners end with the run. Raises UsageError."""
+    bench = config.stash.get(_BENCH, None)
+    if bench is None:
+        eps = config.getoption("ep") or ["cpu"]
+        try:
+            bench = Bench(targets_for(eps, config.getoption("ort_python")))
+        except TargetError as error:
+            raise pytest.UsageError(str(error)) from None
+        config.stash[_BENCH] = bench
+        config.add_cleanup(bench.close)
+    return bench
+
+
+def declare_shipped_tags(config: pytest.Config) -> None:
+    """Makes the corpus's tags known, for ``pytest --markers``."""
+    for file in sorted(data_path("cases").glob("*.yaml")):
+        with contextlib.suppress(InputError):  # collecting the file says what is wrong with it
+            _declare(config, [tag for case in load_file(file) for tag in case.tags])
+
+
+def _declare(config: pytest.Config, tags: list[str]) -> None:
+    known = {line.partition(":")[0] for line in config.getini("markers")}
+    for tag in dict.fromkeys(tags):
+        if tag not in known:
+            config.addinivalue_line("markers", f"{tag}: cases tagged so")
+
+
+class CaseFile(pytest.File):
+    """A case file; its items are its cases on each target."""
+
+    def collect(self) -> Iterator[CaseItem]:
+        """One item per case and target."""
+        bench = bench_of(self.config)
+        try:
+            cases = load_file(self.path)
+            plans(cases, bench.targets, whole_corpus=False)
+        except InputError as error:
+            raise self.CollectError(str(error)) from None
+        _declare(self.config, [tag for case in cases for tag in case.tags])
+        for case in cases:
+            for target in bench.targets:
+                name = f"{case.label}@{target.ep}"
+                yield CaseItem.from_parent(self, name=name, case=case, target=target)
+
+
+class CaseFailed(Exception):
+    """Something unexpected; its text is what the user reads."""
+
+
+class CaseItem(pytest.Item):
+    """One case on one target."""
+
+    def __init__(self, *, case: Case, target: Target, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.case = case
+        self.target = target
+        for tag in case.tags:
+            self.add_marker(tag)
+
+    def runtest(self) -> None:
+        """Passes, skips with the reason, is an expected failure, or raises CaseFailed."""
+        record = bench_of(self.config).run(self.case, self.target)
+        if isinstance(record, Infrastructure):
+            raise CaseFailed(tell_trouble(record))
+        self._keep(record)
+        if record.verdict == "skip":
+            pytest.skip(record.reason)
+        if record.verdict == "pass" and not record.unexpected:
+            return
+        if not record.unexpected:
+            known = record.expectation
+            pytest.xfail(f"{record.verdict}: {known.why if known else record.reason}")
+        raise CaseFailed("\n".join(tell(case_record(self.case), record)))
+
+    def _keep(self, record: ResultRecord) -> None:
+        """What JUnit and, with xdist, the controlling process get to know."""
+        self.user_properties += [
+            ("gqa_target", record.target),
+            ("gqa_ep", self.target.ep),
+            ("gqa_verdict", record.verdict),
+            ("gqa_outcome", record.outcome),
+            ("gqa_reason", record.reason),
+        ]
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The lines for the user instead of a traceback."""
+        # An expected failure says its piece as well; pytest would format a traceback for it, at
+        # 0.2 s each.
+        if isinstance(excinfo.value, CaseFailed | pytest.xfail.Exception):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the entry stands in its file."""
+        return self.path, self.case.line - 1, self.name
