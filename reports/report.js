@@ -172,13 +172,21 @@ document.addEventListener("DOMContentLoaded", () => {
     const heads = () => [
       explained("worst element", "the one that uses most of its error budget"),
       explained("got, wanted", "the runtime's value and the oracle's"),
-      explained("off by, allowed", "the largest error, and the budget of the worst element"),
+      explained("off by, allowed", "the error of this element, and the largest allowed there"),
       explained("of budget", "error divided by the error allowed there; above 1 is wrong"),
       explained("needed", "the smallest tolerance constant that would have passed"),
     ];
     const row = (error) => {
-      const off = num([line(number(error.absolute)), quiet(number(error.budget))]);
-      if (error.relative != null) off.title = `${number(error.relative)} relative`;
+      const own = Math.abs(error.got - error.want); // NaN where one of them is no number
+      const off = num([
+        line(number(Number.isFinite(own) ? own : error.absolute)),
+        quiet(number(error.budget)),
+      ]);
+      if (error.relative != null) {
+        off.title =
+          `largest of all elements: ${number(error.absolute)}, ` +
+          `relative ${number(error.relative)}`;
+      }
       return [
         num([
           line(error.output, loop && ` of call ${error.step}`),

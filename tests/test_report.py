@@ -740,7 +740,7 @@ def test_a_click_opens_all_about_a_cell(show: Open, real_page: str) -> None:
 def test_numbers_are_told_worst_first(show: Open, tmp_path: Path) -> None:
     numbers = (
         error(share=0.5, output="present_key"),
-        error(got=0.026869399, want=0.026869401, absolute=1.86e-9, undefined=3),
+        error(got=0.026869399, want=0.026869401, absolute=5.0, undefined=3),
         error(share=0.1, output="present_value", step=1),
         error(share=0.2, output="output", step=1),
         error(share=float("inf"), got=float("nan"), output="output", step=2),
@@ -751,7 +751,7 @@ def test_numbers_are_told_worst_first(show: Open, tmp_path: Path) -> None:
     rows = tab.locator("#panel table").first.locator("tbody tr").all_inner_texts()
     assert [" ".join(row.split()) for row in rows[1:]] == [
         "output of call 2 [0, 0, 17] nan 0.25 0.0371 0.001 inf × 0.0371",
-        "output of call 0 [0, 0, 17] 0.026869399 0.026869401 1.86e-9 0.001 37 × 0.0371",
+        "output of call 0 [0, 0, 17] 0.026869399 0.026869401 2e-9 0.001 37 × 0.0371",
         "present_key of call 0 [0, 0, 17] 0.2871 0.25 0.0371 0.001 0.5 × 0.0371",
     ]
     text = tab.locator("#panel").inner_text()
