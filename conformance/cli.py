@@ -56,6 +56,9 @@ BAD_INPUT: Final = 2
 INFRASTRUCTURE: Final = 3
 INTERRUPTED: Final = 130
 
+#: So few results are all told in full, expected or not.
+_FEW: Final = 3
+
 #: Each verdict's colour and sign in the terminal.
 STYLES: Final[dict[Verdict, tuple[str, str]]] = {
     "crash": ("bold magenta", "☠"),
@@ -407,13 +410,17 @@ class Show:
             yield step
 
     def summary(self, carried: Carried) -> None:
-        """Verdicts by theme, then what is unexpected, then what did not work."""
+        """Verdicts by theme, then what is unexpected, then what did not work.
+
+        Where the results are few, as after the command that repeats a case, all of them are told.
+        """
         from conformance.report.terminal import tell, tell_trouble
 
         if carried.results:
             self.out.print(_table(carried.results))
+        few = len(carried.results) <= _FEW
         for case, result in carried.results:
-            if result.unexpected:
+            if result.unexpected or (few and result.outcome != "unavailable"):
                 self.line("\n" + "\n".join(tell(case_record(case), result)))
         for trouble in carried.troubles:
             self.line("\n" + tell_trouble(trouble))

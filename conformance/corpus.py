@@ -34,8 +34,8 @@ class Corpus:
 def find(arguments: Sequence[str]) -> Corpus:
     """The cases that ``arguments`` name; the shipped corpus if there are none.
 
-    An argument is a case file, a folder, ``FILE.yaml::name[axis=value,…]``, or the id of a shipped
-    case. Raises :class:`NothingMeant`, and InputError for files that are wrong.
+    An argument is a case file, a folder, ``FILE.yaml::name[axis=value,…]``, or a shipped theme or
+    the id of a shipped case. Raises :class:`NothingMeant`, and InputError for files that are wrong.
     """
     shipped = data_path("cases")
     paths: list[Path] = []
@@ -45,6 +45,9 @@ def find(arguments: Sequence[str]) -> Corpus:
         if separator:
             paths.append(Path(file))
             wanted.append((f"{Path(file).stem}/{name}", Path(file)))
+        elif not Path(argument).exists() and (shipped / f"{argument}.yaml").is_file():
+            paths.append(shipped / f"{argument}.yaml")
+            wanted.append(("", paths[-1]))
         elif Path(argument).exists() or not _is_id(argument):
             paths.append(Path(argument))
             wanted.append(("", Path(argument)))
@@ -58,6 +61,7 @@ def find(arguments: Sequence[str]) -> Corpus:
         raise NothingMeant(
             f"No case file and no shipped theme is called '{missing[0].stem}'"
             f"{_near(missing[0].stem, [file.stem for file in shipped.glob('*.yaml')])}"
+            " A case of your own file is FILE.yaml::name."
         )
     loaded = load(list(dict.fromkeys(paths)))
     named: dict[str, Case] = {}

@@ -675,7 +675,8 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
     if crash.signal == "SIGKILL":
         what += " (the system may have been out of memory)"
     if isinstance(outcome, Crashed):
-        message = f"{what}, and of {outcome.signal} when it was tried alone."
+        how = "again" if outcome.signal == crash.signal else f"of {outcome.signal}"
+        message = f"{what}, and {how} when it was tried alone."
         return replace(crash, message=message, repeated=True)
     if outcome is None:
         return replace(crash, message=f"{what}, and could not be started again to try it alone.")

@@ -112,8 +112,12 @@ def test_an_unknown_id_names_the_nearest() -> None:
 def test_an_unknown_theme_names_the_nearest() -> None:
     assert refused("rotray/prompt") == (
         "No case file and no shipped theme is called 'rotray'; did you mean 'rotary'?"
+        " A case of your own file is FILE.yaml::name."
     )
-    assert refused("zzz/prompt") == "No case file and no shipped theme is called 'zzz'."
+    assert refused("zzz/prompt") == (
+        "No case file and no shipped theme is called 'zzz'."
+        " A case of your own file is FILE.yaml::name."
+    )
 
 
 def test_an_unknown_name_in_a_file_names_the_nearest(own: Path) -> None:
@@ -174,3 +178,7 @@ def test_names_are_folder_file_test_and_tags(own: Path) -> None:
 )
 def test_an_id_of_pytests_names_its_target(argument: str, path: str, target: str | None) -> None:
     assert split_target(argument) == (path, target)
+
+
+def test_a_theme_alone_means_its_file() -> None:
+    assert {case.theme for case in find(["window"]).named} == {"window"}

@@ -298,7 +298,7 @@ def test_a_crash_that_repeats(bundles: Path) -> None:
     crash = found["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGSEGV", True)
-    assert crash.message == "The runner died of SIGSEGV, and of SIGSEGV when it was tried alone."
+    assert crash.message == "The runner died of SIGSEGV, and again when it was tried alone."
     assert crash.stderr == "reading past the end\n"
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.bundle import CARRY, bundle_for
+from conformance.bundle import CARRY, SHARE, bundle_for
 from conformance.case import Case
 from conformance.dtypes import NUMPY
 from conformance.run import case_record, reproduce
@@ -79,7 +79,10 @@ def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Tabl
                 table.add_row(kind, struck, "", "", Text("omitted", style="dim"))
                 continue
             shape = _shape(oracle.get(tensor.name) if kind == "output" else tensor.shape)
-            table.add_row(kind, tensor.name, tensor.dtype, shape, _range(tensor, values, step))
+            text = _range(tensor, values, step)
+            if case.call.shared_buffer and tensor.name in SHARE:
+                text = f"in the memory of {SHARE[tensor.name]}"
+            table.add_row(kind, tensor.name, tensor.dtype, shape, text)
     return table
 
 
