@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -139,15 +139,35 @@ def load_file(file: Path) -> list[Case]:
     source = read_yaml(file)
     if not isinstance(source.data, dict):
         raise InputError([source.problem((), "a case file is a mapping of fields")])
+    wrong: list[ErrorDetails] = []
+    parsed: CaseFile | None
     try:
         parsed = CaseFile.model_validate(source.data)
     except ValidationError as error:
-        raise InputError([explain(source, detail) for detail in error.errors()]) from None
-    expander = _Expander(source, parsed)
-    cases = expander.expand()
-    if expander.problems:
-        raise InputError(expander.problems)
+        wrong = error.errors()
+        parsed = _without(wrong, source.data)
+    problems = [explain(source, detail) for detail in wrong]
+    cases: list[Case] = []
+    if parsed is not None:
+        faulty = {detail["loc"][1] for detail in wrong}
+        expander = _Expander(source, parsed, faulty)
+        cases = expander.expand()
+        problems += expander.problems
+    if problems:
+        raise InputError(problems)
     return cases
+
+
+def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None:
+    """The file without its faulty entries, so that the rest is looked at as well.
+
+    None where something else than single entries is wrong, which the rest may depend on.
+    """
+    if not all(detail["loc"][0] == "cases" and len(detail["loc"]) > 1 for detail in wrong):
+        return None
+    faulty = {detail["loc"][1] for detail in wrong}
+    kept = [entry for index, entry in enumerate(data["cases"]) if index not in faulty]
+    return CaseFile.model_validate({**data, "cases": kept}) if kept else None
 
 
 class _AnyOf(GenerateJsonSchema):
@@ -204,11 +224,12 @@ class _Layer(NamedTuple):
 
 
 class _Expander:
-    """Multiplies the entries of one file out."""
+    """Multiplies the entries of one file out, but for the ``faulty``, which ``parsed`` lacks."""
 
-    def __init__(self, source: Source, parsed: CaseFile) -> None:
+    def __init__(self, source: Source, parsed: CaseFile, faulty: Collection[object]) -> None:
         self.source = source
         self.parsed = parsed
+        self.numbers = [i for i in range(len(source.data["cases"])) if i not in faulty]
         self.problems: list[Problem] = []
         self.defaults = _Layer("", source.data.get("defaults") or {}, ("defaults",))
 
@@ -218,13 +239,12 @@ class _Expander:
     def expand(self) -> list[Case]:
         cases: list[Case] = []
         names: dict[str, int] = {}
-        for index, entry in enumerate(self.parsed.cases):
+        for index, entry in zip(self.numbers, self.parsed.cases, strict=True):
             path: Key = ("cases", index)
-            if entry.name in names:
-                line = self.source.values[("cases", names[entry.name], "name")][0]
+            first = names.setdefault(entry.name, index)
+            if first != index:
+                line = self.source.values[("cases", first, "name")][0]
                 self.note((*path, "name"), f"the name '{entry.name}' is taken on line {line}")
-                continue
-            names[entry.name] = index
             cases += self.entry(path, entry)
         return cases
 

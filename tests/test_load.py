@@ -1218,3 +1218,24 @@ def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"3:8: .*is a mark of pytest's own"):
         load_file(file)
+
+
+def test_a_faulty_entry_does_not_hide_what_is_wrong_in_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "format: gqa-cases/1\nquestion: Q?\n"
+        "defaults: {contract: {source: https://example.org}}\n"
+        "cases:\n"
+        "  - {name: a, sed: 1}\n"
+        "  - {name: b, num_heads: 5}\n"
+        "  - {name: b, matrix: {seed: [1, 1]}}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_file(file)
+    lines = [(problem.line, problem.sentence[:30]) for problem in caught.value.problems]
+    assert lines == [
+        (5, "unknown field 'sed'; did you m"),
+        (6, "num_heads 5 is not a multiple "),
+        (7, "the name 'b' is taken on line "),
+        (7, "the value 1 stands twice in th"),
+    ]
