@@ -87,25 +87,12 @@ class ShapeError(ValueError):
 def attributes_of(call: Call) -> dict[str, int | float | str]:
     """The node's attributes, in the order of the signature; what is left out is not there."""
     made: dict[str, int | float | str | None] = {
-        "num_heads": call.num_heads,
-        "kv_num_heads": call.kv_num_heads,
-        "do_rotary": 1 if call.rotary != "none" else None,
-        "rotary_interleaved": 1 if call.rotary == "interleaved" else None,
+        attribute.name: getattr(call, attribute.name)
+        for attribute in ATTRIBUTES
+        if attribute.name in Call.model_fields
     }
-    for name in (
-        "scale",
-        "softcap",
-        "local_window_size",
-        "smooth_softmax",
-        "qk_output",
-        "k_quant_type",
-        "v_quant_type",
-        "kv_cache_bit_width",
-        "qk_norm_epsilon",
-        "sliding_window_cache",
-        "causal",
-    ):
-        made[name] = getattr(call, name)
+    made["do_rotary"] = 1 if call.rotary != "none" else None
+    made["rotary_interleaved"] = 1 if call.rotary == "interleaved" else None
     made.update({str(name): value for name, value in call.attributes.items()})
     return {
         attribute.name: value
