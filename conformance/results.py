@@ -12,7 +12,6 @@ import json
 import math
 import os
 import stat
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -346,7 +345,6 @@ class Writer:
     def __init__(self, path: Path | str, header: Header) -> None:
         self.path = Path(path)
         self.failure: ResultsError | None = None
-        self._lock = threading.Lock()
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._size = 0
         self._finished = False
@@ -366,15 +364,13 @@ class Writer:
     def result(self, record: ResultRecord) -> None:
         """Write a result and count it."""
         self._write(record)
-        with self._lock:
-            self._counts.setdefault(record.target, Counter())[record.verdict] += 1
-            self._unexpected += record.unexpected
+        self._counts.setdefault(record.target, Counter())[record.verdict] += 1
+        self._unexpected += record.unexpected
 
     def infrastructure(self, record: Infrastructure) -> None:
         """Write an infrastructure problem and count it."""
         self._write(record)
-        with self._lock:
-            self._infrastructure += 1
+        self._infrastructure += 1
 
     def finish(self, complete: bool) -> None:
         """Write the footer. ``complete``: the run came to its end."""
@@ -416,19 +412,18 @@ class Writer:
 
     def _write(self, record: Record) -> None:
         line = record.model_dump_json().encode() + b"\n"
-        with self._lock:
-            if self.failure is not None:
-                return
-            try:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[os.write(self._file, rest) :]
-            except OSError as error:
-                failure = self._failed(error)
-                self._cut()
-                self._close()
-                raise failure from None
-            self._size += len(line)
+        if self.failure is not None:
+            return
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            failure = self._failed(error)
+            self._cut()
+            self._close()
+            raise failure from None
+        self._size += len(line)
 
     def _cut(self) -> None:
         """Take back the piece of a line that still went in."""

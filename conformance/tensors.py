@@ -172,83 +172,34 @@ def _step(
         call.kv_num_heads,
         call.head_size,
     )
-    hidden, kv_hidden = heads * size, kv_heads * size
-    buffer = call.max_sequence_length if call.cache_kind == "static" else past
-    width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
+    buffer = (call.max_sequence_length or 0) if call.cache_kind == "static" else past
     keys = buffer if call.cache_kind == "static" else past + new
-    if batch * heads * sequence_length * (keys or 0) > MAX_SCORES:
+    if batch * heads * sequence_length * keys > MAX_SCORES:
         raise ShapeError(
             "sequence_length",
             f"{sequence_length} query tokens, {keys} keys and {batch * heads} heads are too many"
             f" for the oracle: at most {MAX_SCORES} scores",
         )
-    rotary_half = (call.rotary_dim or size) // 2
-    separate = call.key_value in ("new", "zero_length", "zero_valued")
-    zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else None
-    bias_one_batch = call.attention_bias in ("one_batch", "one_batch_one_head")
-    bias_one_head = call.attention_bias in ("one_head", "one_batch_one_head")
-
-    made: dict[str, tuple[tuple[int, ...], tuple[str | None, ...], Values | None]] = {
-        "query": (
-            (batch, sequence_length, width),
-            ("batch_size", "sequence_length", None),
-            Values(low=-3.0, high=3.0),
-        ),
-        "seqlens_k": ((batch,), ("batch_size",), None),
-        "total_sequence_length": ((), (), None),
-    }
-    if separate:
-        shape = (batch, new, kv_hidden)
-        dims = ("batch_size", "kv_sequence_length", None)
-        made["key"] = made["value"] = (shape, dims, zeros or Values())
-    if call.cache_kind != "none":
-        assert buffer is not None
-        length = "max_sequence_length" if call.cache_kind == "static" else "past_sequence_length"
-        past_shape = (batch, kv_heads, buffer, size)
-        past_dims = ("batch_size", None, length, None)
-        made["past_key"] = made["past_value"] = (past_shape, past_dims, Values())
-    if call.rotary != "none":
-        made["cos_cache"] = made["sin_cache"] = (
-            (rotary_rows, rotary_half),
-            ("rotary_cache_length", None),
-            None,
-        )
-    if call.position_ids:
-        made["position_ids"] = ((batch, sequence_length), ("batch_size", "sequence_length"), None)
-    if call.attention_bias != "none":
-        made["attention_bias"] = (
-            (
-                1 if bias_one_batch else batch,
-                1 if bias_one_head else heads,
-                sequence_length,
-                total,
-            ),
-            (
-                None if bias_one_batch else "batch_size",
-                None,
-                "sequence_length",
-                "total_sequence_length",
-            ),
-            Values(low=-2.0, high=2.0),
-        )
-    if call.head_sink:
-        made["head_sink"] = ((heads,), (None,), Values(low=-1.0, high=2.0))
-
     names = {
         "batch_size": batch,
         "sequence_length": sequence_length,
         "kv_sequence_length": new,
         "past_sequence_length": past,
-        "max_sequence_length": buffer or 0,
+        "max_sequence_length": buffer,
         "total_sequence_length": total,
         "num_heads": heads,
         "kv_num_heads": kv_heads,
         "head_size": size,
-        "hidden_size": hidden,
-        "kv_hidden_size": kv_hidden,
+        "hidden_size": heads * size,
+        "kv_hidden_size": kv_heads * size,
     }
+    made = _natural(call, names, rotary_rows)
+    given = _given(call)
     cache_dtype = call.cache_dtype or call.dtype
-    inputs = [_input(call, parameter, made, names, cache_dtype) for parameter in INPUTS]
+    inputs = [
+        _input(call, parameter, made[parameter.name], parameter.name in given, names, cache_dtype)
+        for parameter in INPUTS
+    ]
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
     return Step(
         index=index,
@@ -262,6 +213,92 @@ def _step(
     )
 
 
+#: An input as the fields make it: shape, names of the dims (None: fixed), and how it is drawn.
+_Natural = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
+
+
+def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str, _Natural]:
+    """Every input as it is where it is connected, by the fields or by an override."""
+    batch, heads, size = call.batch_size, call.num_heads, call.head_size
+    kv_heads, sequence_length = call.kv_num_heads, names["sequence_length"]
+    hidden, kv_hidden = names["hidden_size"], names["kv_hidden_size"]
+    width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
+    zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else Values()
+    capacity = "max_sequence_length" if call.cache_kind == "static" else "past_sequence_length"
+    one_batch = call.attention_bias in ("one_batch", "one_batch_one_head")
+    one_head = call.attention_bias in ("one_head", "one_batch_one_head")
+    tokens = ("batch_size", "sequence_length")
+
+    key: _Natural = (
+        (batch, names["kv_sequence_length"], kv_hidden),
+        ("batch_size", "kv_sequence_length", None),
+        zeros,
+    )
+    past: _Natural = (
+        (batch, kv_heads, names["max_sequence_length"], size),
+        ("batch_size", None, capacity, None),
+        Values(),
+    )
+    table: _Natural = (
+        (rotary_rows, (call.rotary_dim or size) // 2),
+        ("rotary_cache_length", None),
+        None,
+    )
+    bias: _Natural = (
+        (
+            1 if one_batch else batch,
+            1 if one_head else heads,
+            sequence_length,
+            names["total_sequence_length"],
+        ),
+        (
+            None if one_batch else "batch_size",
+            None,
+            "sequence_length",
+            "total_sequence_length",
+        ),
+        Values(low=-2.0, high=2.0),
+    )
+    norm: _Natural = ((size,), (None,), Values(low=0.5, high=1.5))
+    return {
+        "query": ((batch, sequence_length, width), (*tokens, None), Values(low=-3.0, high=3.0)),
+        "key": key,
+        "value": key,
+        "past_key": past,
+        "past_value": past,
+        "seqlens_k": ((batch,), ("batch_size",), None),
+        "total_sequence_length": ((), (), None),
+        "cos_cache": table,
+        "sin_cache": table,
+        "position_ids": ((batch, sequence_length), tokens, None),
+        "attention_bias": bias,
+        "head_sink": ((heads,), (None,), Values(low=-1.0, high=2.0)),
+        "k_scale": _quantisation_scale(call, call.k_quant_type),
+        "v_scale": _quantisation_scale(call, call.v_quant_type),
+        "q_norm_weight": norm,
+        "k_norm_weight": norm,
+    }
+
+
+def _quantisation_scale(call: Call, kind: str | None) -> _Natural:
+    shape = (1, call.kv_num_heads, 1, call.head_size) if kind == "PER_CHANNEL" else (1,)
+    return shape, (None,) * len(shape), Values(low=0.01, high=0.02)
+
+
+def _given(call: Call) -> set[str]:
+    """The inputs that the fields connect."""
+    wanted = {
+        ("query", "seqlens_k", "total_sequence_length"): True,
+        ("key", "value"): call.key_value in ("new", "zero_length", "zero_valued"),
+        ("past_key", "past_value"): call.cache_kind != "none",
+        ("cos_cache", "sin_cache"): call.rotary != "none",
+        ("position_ids",): call.position_ids,
+        ("attention_bias",): call.attention_bias != "none",
+        ("head_sink",): call.head_sink,
+    }
+    return {name for names, is_wanted in wanted.items() if is_wanted for name in names}
+
+
 def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
     return {"T": call.dtype, "T_CACHE": cache_dtype, "T_KV_SCALE": "float32", "M": "int32"}.get(
         parameter.type, parameter.type
@@ -271,36 +308,36 @@ def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
 def _input(
     call: Call,
     parameter: Parameter,
-    made: Mapping[str, tuple[tuple[int, ...], tuple[str | None, ...], Values | None]],
+    natural: _Natural,
+    given: bool,
     names: Mapping[str, int],
     cache_dtype: str,
 ) -> tuple[Tensor, bool]:
-    """The input, and whether the case itself says its state."""
+    """The input, and whether the case itself says its state; ``given``: its fields do."""
     name = parameter.name
     field = f"inputs.{name}"
     said = call.inputs.get(name)  # type: ignore[call-overload]
     dtype = _dtype(parameter, call, cache_dtype)
-    off = Tensor(name, "omitted", dtype, parameter.rank)
     if isinstance(said, str):
         said = InputOverride(state=said)
-    if said is None and name not in made:
-        return off, False
+    if said is None and not given:
+        return Tensor(name, "omitted", dtype, parameter.rank), False
     if said is not None and said.state != "connected":
         if said != InputOverride(state=said.state):
             raise ShapeError(field, f"{name} is {said.state}, so it has no shape and no numbers")
         return Tensor(name, said.state, dtype, parameter.rank), True
     said = said or InputOverride()
     dtype = said.dtype or dtype
-    shape, dims, values = made.get(name) or _default_shape(name, call, names)
+    shape, dims, values = natural
     if said.shape is not None:
         shape = tuple(_dim(dim, names, field) for dim in said.shape)
         dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
     if said.data is not None:
-        given = _shape_of(said.data, dtype, field)
-        if said.shape is not None and given != shape:
-            raise ShapeError(field, f"data has the shape {given}, shape says {shape}")
-        if given != shape:
-            shape, dims = given, tuple(f"{name}_{axis}" for axis in range(len(given)))
+        found = _shape_of(said.data, dtype, field)
+        if said.shape is not None and found != shape:
+            raise ShapeError(field, f"data has the shape {found}, shape says {shape}")
+        if found != shape:
+            shape, dims = found, tuple(f"{name}_{axis}" for axis in range(len(found)))
     if math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:  # NumPy counts so as well
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
@@ -314,43 +351,6 @@ def _input(
     if call.dims == "static":
         dims = (None,) * len(shape)
     return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims), True
-
-
-def _default_shape(
-    name: str, call: Call, names: Mapping[str, int]
-) -> tuple[tuple[int, ...], tuple[str | None, ...], Values | None]:
-    """Shape of an input that only an override connects."""
-    kv_heads, size = call.kv_num_heads, call.head_size
-    if name in ("key", "value"):
-        shape: tuple[int, ...] = (
-            call.batch_size,
-            names["kv_sequence_length"],
-            names["kv_hidden_size"],
-        )
-        return shape, ("batch_size", "kv_sequence_length", None), Values()
-    if name in ("past_key", "past_value"):
-        shape = (call.batch_size, kv_heads, names["past_sequence_length"], size)
-        return shape, ("batch_size", None, "past_sequence_length", None), Values()
-    if name in ("k_scale", "v_scale"):
-        kind = call.k_quant_type if name == "k_scale" else call.v_quant_type
-        shape = (1, kv_heads, 1, size) if kind == "PER_CHANNEL" else (1,)
-        return shape, (None,) * len(shape), Values(low=0.01, high=0.02)
-    if name in ("q_norm_weight", "k_norm_weight"):
-        return (size,), (None,), Values(low=0.5, high=1.5)
-    if name == "head_sink":
-        return (call.num_heads,), (None,), Values(low=-1.0, high=2.0)
-    if name == "attention_bias":
-        total = names["total_sequence_length"]
-        shape = (call.batch_size, call.num_heads, names["sequence_length"], total)
-        return (
-            shape,
-            ("batch_size", None, "sequence_length", "total_sequence_length"),
-            Values(low=-2.0, high=2.0),
-        )
-    if name == "position_ids":
-        shape = (call.batch_size, names["sequence_length"])
-        return shape, ("batch_size", "sequence_length"), None
-    return (_rows_needed(call), (call.rotary_dim or size) // 2), ("rotary_cache_length", None), None
 
 
 def _output(
