@@ -47,7 +47,7 @@ from conformance.run import (
     plans,
 )
 from conformance.selection import SelectionError, compile_expression
-from conformance.targets import TargetError, built_in, targets_for
+from conformance.targets import KNOWN, TargetError, built_in, targets_for
 from conformance.yaml_source import InputError
 
 ALL_AS_EXPECTED: Final = 0
@@ -78,7 +78,7 @@ _EXPRESSION = click.option(
 _ORT_PYTHON = click.option(
     "--ort-python",
     metavar="PYTHON",
-    help="The interpreter whose onnxruntime is meant by cpu and cuda; this one's by default.",
+    help="The interpreter whose onnxruntime is meant; this one's by default.",
 )
 
 
@@ -142,9 +142,7 @@ def gqa() -> None:
 
 @gqa.command()
 @_PATHS
-@click.option(
-    "--ep", "eps", multiple=True, metavar="TARGET", help="cpu, cuda or exec:PATH; repeat."
-)
+@click.option("--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(KNOWN)}; repeat.")
 @_EXPRESSION
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")

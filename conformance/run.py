@@ -73,7 +73,7 @@ def plans(
     """
     made = []
     for target in targets:
-        lines = load_expectations(target.expectations) if target.expectations else []
+        lines = load_expectations(target.expectations)
         # A user's own file may be called as one of ours: it makes no line of ours stale.
         check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
         chosen = tuple(case for case in cases if selected(case, target))
