@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, Strict
 
 from conformance.call import Call, Model
+from conformance.relations import RELATIONS, RelationName
 from conformance.tensors import Step
 
 #: Marks that mean something to pytest, which a tag must not say by accident.
@@ -49,6 +50,8 @@ class Description(Model):
     tags: tuple[Tag, ...] = ()
     links: tuple[str, ...] = ()
     contract: Contract | None = None
+    relation: RelationName | None = None
+    """The call is also made in another form, and the two must agree."""
     time_limit_seconds: Annotated[float, Strict(), Field(gt=0, le=3600)] = 30.0
 
 
@@ -78,6 +81,7 @@ class Case:
     tags: tuple[str, ...]
     links: tuple[str, ...]
     time_limit_seconds: float
+    relation: RelationName | None = None
 
     @property
     def label(self) -> str:
@@ -85,7 +89,9 @@ class Case:
         return self.id.partition("/")[2]
 
 
-def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
+def misfits(
+    call: Call, demands: str, relation: RelationName | None = None
+) -> Iterator[tuple[str, str]]:
     """What in ``call`` cannot be, as (field, sentence).
 
     Calls that must be rejected may be wrong on purpose in what the operator checks; what the
@@ -121,6 +127,12 @@ def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
     if call.rotary == "none" and (call.rotary_dim or call.rotary_cache_length):
         field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
         yield field, "rotary is none"
+    if relation is not None:
+        said = RELATIONS[relation].misfit(call)
+        if said:
+            yield "relation", f"{relation}: {said}"
+        if demands == "rejects":
+            yield "relation", "a call that must be rejected has no other form"
     if demands != "computes":
         return
     hint = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"

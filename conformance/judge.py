@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,12 @@ import onnx
 from onnx import numpy_helper
 
 from conformance.bundle import Bundle, Expected
+from conformance.call import Call
 from conformance.case import Case
 from conformance.dtypes import WORD_OF_ONNX
+from conformance.forms import Outputs, pairs_of
 from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.relations import RELATIONS, RelationName
 from conformance.results import Verdict
 from conformance.tolerance import CONSTANTS, TargetClass, shares
 
@@ -232,6 +236,77 @@ def compare(
         compared=compared,
         undefined=defined.size - compared,
     )
+
+
+def read_outputs(outcome: Ran) -> Outputs:
+    """The outputs of the first repeat, for each step. Raises :class:`Unjudgeable`."""
+    return [
+        {name: _tensor(_read(path), name)[1] for name, path in step.items()}
+        for step in outcome.runs[0]
+    ]
+
+
+@dataclass(frozen=True)
+class Related:
+    """Two forms of a call: the largest difference as a share of what is allowed, and where it is.
+
+    ``identical``: not one bit differs in what was compared.
+    """
+
+    share: float
+    identical: bool
+    sentence: str
+
+
+def relate(
+    call: Call,
+    relation: RelationName,
+    own: tuple[Outputs, Sequence[Mapping[str, Expected]]],
+    other: tuple[Outputs, Sequence[Mapping[str, Expected]]],
+    target_class: TargetClass,
+) -> Related:
+    """Holds a call against its other form; both are right by themselves.
+
+    ``own`` and ``other`` are outputs and what the oracle says of them, for each step. What is
+    defined in both is compared. Where the relation is exact, every bit must agree; else each form
+    may be off by the budget of its own arithmetic, and on a GPU, where forms run on kernels that
+    round differently, by its whole budget (docs/tolerance.md).
+    """
+    closeness = RELATIONS[relation].closeness
+    whole = closeness == "storage" or target_class != "cpu"
+    constant = 0.0 if closeness == "exact" else CONSTANTS[target_class]
+    found = Related(0.0, True, "not one bit differs")
+    for pair in pairs_of(call, relation):
+        mine = pair.own(own[0])
+        mine = mine * mine.dtype.type(pair.factor)
+        theirs = pair.other(other[0])
+        units = pair.other([{n: e.unit for n, e in step.items()} for step in other[1]])
+        units = units + pair.own([{n: e.unit for n, e in step.items()} for step in own[1]])
+        defined = ~np.isnan(units)
+        if mine[defined].tobytes() == theirs[defined].tobytes():
+            continue
+        if not whole:
+            units = 2 * pair.other(
+                [{n: _arithmetic(e) for n, e in step.items()} for step in other[1]]
+            )
+        x, y = mine.astype(np.float64), theirs.astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.abs(x - y) / (constant * units)
+        share[np.isnan(share)] = np.inf
+        share[(x == y) | ~defined] = 0.0
+        index = np.unravel_index(int(np.argmax(share)), share.shape)
+        worst = float(share[index])
+        if worst >= found.share:
+            how = "they must be equal" if closeness == "exact" else f"{worst:.3g} of the bound"
+            place = [int(i) for i in index]
+            sentence = f"{pair.output} is {x[index]:.9g} and {y[index]:.9g} at {place} ({how})"
+            found = Related(worst, False, sentence)
+    return found
+
+
+def _arithmetic(expected: Expected) -> Array:
+    assert expected.arithmetic is not None  # the other form's bundle has it
+    return expected.arithmetic
 
 
 def _read(path: str) -> bytes:

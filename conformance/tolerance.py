@@ -69,6 +69,22 @@ def budget(reference: Reference, past_key_error: Float | None = None) -> Float:
     return np.zeros_like(reference.value)
 
 
+def arithmetic_budget(reference: Reference, past_key_error: Float | None = None) -> Float:
+    """Return the unit budget of one output in a kernel that rounds to storage at its end alone.
+
+    That is how the kernels of the class ``cpu`` work: float32 arithmetic inside, whatever the
+    storage type. Two such kernels differ far less than two that are merely right; relations
+    between two forms of a call rest on that (see :mod:`conformance.relations`).
+    """
+    arithmetic = np.dtype(np.float32)
+    if reference.attention is None or reference.dtype == arithmetic:
+        return budget(reference, past_key_error)
+    storage = Storage.of(reference.dtype)
+    inside = output_budget(reference.attention, arithmetic, past_key_error)
+    inside = inside.reshape(reference.value.shape)
+    return inside + storage.unit * np.abs(reference.value) + _floor(storage)
+
+
 def _resized(past_key_error: Float | None, length: int) -> Float | float:
     """Return the error of a past in a buffer of ``length`` rows; 0 for rows that it has not."""
     if past_key_error is None:

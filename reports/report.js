@@ -333,6 +333,7 @@ document.addEventListener("DOMContentLoaded", () => {
         make("h3", "The case"),
         list([
           ["why", make("bdi", pool[about.why])],
+          ["must agree with", pool[about.relation] && make("bdi", pool[about.relation])],
           ["file", make("code", make("bdi", pool[about.file]))],
           ["tags", pool[about.tags].join(", ")],
           ["links", pool[about.links].length && make("ul", pool[about.links].map((text) => make("li", link(text))))],

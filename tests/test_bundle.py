@@ -343,7 +343,7 @@ def test_every_field_makes_another_bundle() -> None:
 
 def test_every_shipped_case_has_a_bundle_of_its_own() -> None:
     cases = load([data_path("cases")])
-    assert len({digest_of(case.call) for case in cases}) == len(cases)
+    assert len({digest_of(case.call, case.relation) for case in cases}) == len(cases)
 
 
 def test_a_change_of_the_generator_makes_another_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +359,7 @@ def test_the_generator_is_all_that_decides_a_content() -> None:
     sources = {name.removesuffix(".py") for name in bundles._SOURCES}
     elsewhere = {
         "paths",  # where files lie
+        "relations",  # what relations are called
         "protocol",  # how a plan is checked, not what it says
     }
     parts = {module.split(".")[1] for module in said.split()}

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.bundle import CARRY, SHARE, bundle_for
+from conformance.bundle import bundle_for
 from conformance.case import Case
 from conformance.dtypes import NUMPY
+from conformance.relations import RELATIONS
 from conformance.run import case_record, reproduce
+from conformance.script import CARRY, SHARE
 from conformance.tensors import Step, Tensor
 from conformance.values import draw_inputs
 
@@ -57,6 +59,8 @@ def _about(case: Case) -> Iterator[tuple[str, str]]:
     yield "", contract.source
     if contract.mentions:
         yield "", f"a refusal names one of: {', '.join(contract.mentions)}"
+    if case.relation:
+        yield "relation", RELATIONS[case.relation].sentence
     for link in case.links:
         yield "see", link
     if case.tags:
