@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,8 @@ class Judgement:
     """A verdict, the sentence that says why, and the figures.
 
     ``values_right`` says of a call that ran although it must be rejected whether its values were
-    right all the same; None where there is nothing to compare with.
+    right all the same; None where there is nothing to compare with. ``bits`` is a digest of all
+    that is defined in the outputs, so that two targets can be seen to return the very same.
     """
 
     verdict: Verdict
@@ -60,6 +62,7 @@ class Judgement:
     errors: tuple[Errors, ...] = ()
     vague: bool = False
     values_right: bool | None = None
+    bits: str | None = None
 
     @property
     def share(self) -> float | None:
@@ -113,17 +116,22 @@ def judge(
         if bundle.not_computed:
             return Judgement("skip", f"The oracle does not compute this yet: {bundle.unjudged}.")
         raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}.")
-    errors, fault = _compare(bundle, outcome, target_class)
+    errors, fault, bits = _compare(bundle, outcome, target_class)
     if demands == "rejects":
         right = fault is None
         how = "; its values are right all the same" if right else f" without a word: {fault}"
         return Judgement(
-            "accepted", f"It must be rejected, and it ran{how}.", errors, values_right=right
+            "accepted",
+            f"It must be rejected, and it ran{how}.",
+            errors,
+            values_right=right,
+            bits=bits,
         )
     if fault is not None:
-        return Judgement("wrong", f"It ran, but {fault}.", errors)
+        return Judgement("wrong", f"It ran, but {fault}.", errors, bits=bits)
     share = max((e.share for e in errors), default=0.0)
-    return Judgement("pass", f"Computed right; at most {share:.2g} of the error budget.", errors)
+    reason = f"Computed right; at most {share:.2g} of the error budget."
+    return Judgement("pass", reason, errors, bits=bits)
 
 
 def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
@@ -148,9 +156,13 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
 
 def _compare(
     bundle: Bundle, outcome: Ran, target_class: TargetClass
-) -> tuple[tuple[Errors, ...], str | None]:
-    """Figures of every output of every step, and what is wrong with the worst one, if anything."""
+) -> tuple[tuple[Errors, ...], str | None, str]:
+    """Figures of every output of every step, what is wrong with the worst, if anything, and bits.
+
+    The bits are a digest of the first run, of what is defined where the shapes are right.
+    """
     found: list[Errors] = []
+    bits = hashlib.blake2b(digest_size=8)
     faults: list[str] = []
     for step, expected in enumerate(bundle.expected):
         at = f" in call {step}" if len(bundle.expected) > 1 else ""
@@ -170,10 +182,13 @@ def _compare(
                     faults.append(f"two runs on the same input differ in {name}{at}")
             if dtype != want.dtype:
                 faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
+                bits.update(raw)
                 continue
             if got.shape != want.value.shape:
                 faults.append(f"{name}{at} has shape {got.shape}, not {want.value.shape}")
+                bits.update(raw)
                 continue
+            bits.update(got[~np.isnan(want.unit)].tobytes())
             figures = compare(name, step, got, want, target_class)
             if figures is not None:
                 found.append(figures)
@@ -185,7 +200,7 @@ def _compare(
             f"{worst.output}{at} is {worst.got:.9g} at {list(worst.index)}, not {worst.want:.9g}"
             f" ({how})"
         )
-    return tuple(found), "; ".join(faults) or None
+    return tuple(found), "; ".join(faults) or None, bits.hexdigest()
 
 
 def _differ(one: Array, other: Array, want: Expected) -> bool:

@@ -337,8 +337,8 @@ def document() -> str:
         [
             "# Relations",
             "",
-            "A case that names a relation is computed in two forms on its target, and the answers must",
-            "agree. It needs no reference values. How far they may be apart is said in",
+            "A case that names a relation is computed in two forms on its target, and the answers",
+            "must agree. It needs no reference values. How far they may be apart is said in",
             "[tolerance.md](tolerance.md#relations). Written by `python -m conformance.relations`.",
             "",
             "| relation | the same call | because | closeness |",

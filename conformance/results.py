@@ -305,6 +305,8 @@ class ResultRecord(_Part):
     ms: Milliseconds | None = None
     stderr: Text = ""
     """Its end, as written during this case."""
+    bits: Text | None = None
+    """Digest of all that is defined in the outputs: two targets with the same return the same."""
     values_right: bool | None = None
     """Of `accepted`: whether the values were right all the same."""
     expectation: ExpectationRecord | None = None

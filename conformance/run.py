@@ -438,6 +438,7 @@ def _result(
         placement=placement,
         ms=milliseconds,
         stderr=outcome.stderr,
+        bits=judgement.bits,
         values_right=judgement.values_right,
         expectation=record,
         reproduce=reproduce(case, ready.target.arguments),
