@@ -35,14 +35,14 @@ import platformdirs
 from onnx import TensorProto
 
 from conformance.call import Call
-from conformance.dtypes import ONNX_OF_NUMPY
+from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.forms import other_form
-from conformance.oracle import NotComputed, OracleError, Reference
+from conformance.oracle import OracleError, Reference
 from conformance.paths import PACKAGE
 from conformance.protocol import Step as StepPlan
 from conformance.relations import RelationName
 from conformance.script import ScriptStep, script_of
-from conformance.tolerance import arithmetic_budget, budgets
+from conformance.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
 CACHE_VARIABLE: Final = "GQA_CACHE"
 
@@ -84,15 +84,13 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why. ``not_computed`` tells apart what
-    the oracle cannot compute yet from calls without a meaning.
+    the oracle gives no values, and ``unjudged`` then says why the call means nothing.
     """
 
     path: Path
     steps: tuple[StepPlan, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
-    not_computed: bool
 
 
 class BundleError(Exception):
@@ -168,9 +166,8 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     oracle = bytearray()
     layout: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
-    carried_error: Array | None = None
+    carried_errors: PastErrors | None = None
     unjudged: str | None = None
-    not_computed = False
     for index, step in enumerate(script.steps):
         inputs = {
             **step.inputs,
@@ -186,10 +183,9 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
             references = script.compute(inputs)
         except OracleError as error:
             unjudged = str(error).removesuffix(".")
-            not_computed = isinstance(error, NotComputed)
             carried = {}
             continue
-        past_error = carried_error if step.carry else None
+        past_error = carried_errors if step.carry else None
         units = budgets(references, past_error)
         for position, name in enumerate(script.outputs):
             expected = references[name]
@@ -197,13 +193,13 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
             outputs[path] = _tensor_file(_rounded(expected), name)
             arrays = [expected.value, np.where(expected.defined, units[name], np.nan)]
             if relation is not None:
-                arrays.append(arithmetic_budget(expected, past_error))
+                arrays.append(arithmetic_budget(name, expected, past_error))
             layout.append(
                 {
                     "step": index,
                     "output": name,
                     "shape": list(expected.value.shape),
-                    "dtype": expected.dtype.name,
+                    "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
                     "offset": len(oracle) // 8,
                     "arrays": len(arrays),
                 }
@@ -211,9 +207,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
             for array in arrays:
                 oracle += np.ascontiguousarray(array, "<f8").tobytes()
         carried = {name: _rounded(value) for name, value in references.items()}
-        if "present_key" in references:
-            defined = references["present_key"].defined
-            carried_error = np.where(defined, units["present_key"], 0.0)
+        carried_errors = past_errors(references, past_error)
     if unjudged is not None:
         outputs, oracle, layout = {}, bytearray(), []
     files |= outputs
@@ -226,7 +220,6 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": unjudged,
-        "not_computed": not_computed,
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -308,7 +301,6 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepPlan(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
-            manifest["not_computed"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -29,6 +29,7 @@ ORDER = [
     "values",
     "oracle.errors",
     "oracle.numbers",
+    "oracle.quantisation",
     "oracle.call",
     "oracle.rotary",
     "oracle.cache",
