@@ -42,6 +42,7 @@ ORDER = [
     "harness",
     "targets",
     "results",
+    "calibration",
     "judge",
     "expectations",
     "run",
