@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from conformance.results import Number, ResultsError, Run, read
+from conformance.results import ResultsError, Run, read
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 
@@ -62,7 +62,7 @@ class Mutant(BaseModel):
     numerical: bool = False
     """Whether its fault is in the numbers, and not in what it refuses or how it ends."""
     kills: int = 0
-    largest_share: dict[str, Number | None] = {}
+    largest_share: dict[str, float | None] = {}
     """By dtype, over all cases; null or missing where nothing was compared."""
 
 
