@@ -46,6 +46,7 @@ ORDER = [
     "harness",
     "targets",
     "results",
+    "calibration",
     "judge",
     "expectations",
     "run",
