@@ -7,7 +7,8 @@
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
     oracle.f64                     the oracle's values and error units in float64, for the judge
-    manifest.json                  size and SHA-256 of each file and its own, and where what lies
+    manifest.json                  size and SHA-256 of each file and its own, and where what lies;
+                                   what each feature of the call changes (matters)
 
 The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
 made beside its place and renamed into it, so that any number of processes share one cache; every
@@ -36,6 +37,7 @@ from onnx import TensorProto
 
 from conformance.call import Call
 from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.matters import figures, worst
 from conformance.model import build_model
 from conformance.oracle import OracleError, Reference, reference
 from conformance.paths import PACKAGE
@@ -50,7 +52,9 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 _SOURCES: Final = (
     "bundle.py",
     "call.py",
+    "case.py",
     "dtypes.py",
+    "matters",
     "model.py",
     "signature.py",
     "tensors.py",
@@ -84,13 +88,15 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why the call means nothing.
+    the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
+    are the figures of the call's features (see :mod:`conformance.matters`).
     """
 
     path: Path
     steps: tuple[StepPlan, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
+    matters: dict[str, float]
 
 
 class BundleError(Exception):
@@ -165,6 +171,7 @@ def write_bundle(call: Call, folder: Path) -> None:
     plans: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
     carried_errors: PastErrors | None = None
+    matters: list[dict[str, float]] = []
     unjudged: str | None = None
     for step in steps:
         inputs = {**draw_inputs(call, step), **carried}
@@ -182,6 +189,7 @@ def write_bundle(call: Call, folder: Path) -> None:
             carried = {}
             continue
         units = budgets(references, carried_errors)
+        matters.append(figures(inputs, attributes_of(call), references, units))
         for position, name in enumerate(step.connected_outputs):
             expected = references[name]
             rounded = _rounded(expected)
@@ -204,7 +212,7 @@ def write_bundle(call: Call, folder: Path) -> None:
                 carried[past] = _rounded(references[present])
         carried_errors = past_errors(references, carried_errors)
     if unjudged is not None:
-        outputs, oracle, layout = {}, bytearray(), []
+        outputs, oracle, layout, matters = {}, bytearray(), [], []
     files |= outputs
     files["oracle.f64"] = bytes(oracle)
     manifest = {
@@ -215,6 +223,7 @@ def write_bundle(call: Call, folder: Path) -> None:
         "steps": plans,
         "oracle": layout,
         "unjudged": unjudged,
+        "matters": worst(matters),
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -298,6 +307,7 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepPlan(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
+            manifest["matters"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

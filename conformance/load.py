@@ -410,6 +410,7 @@ class _Expander:
             tags=tuple(dict.fromkeys((*self.parsed.tags, *fields.tags))),
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
             time_limit_seconds=fields.time_limit_seconds,
+            indifferent=fields.indifferent,
         )
         return case, (
             repr(steps),

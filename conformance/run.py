@@ -30,6 +30,7 @@ from conformance.harness import (
     Unavailable,
 )
 from conformance.judge import Judgement, Unjudgeable, judge
+from conformance.matters import unfit
 from conformance.paths import data_path, shown
 from conformance.protocol import DescribedAnswer, UnavailableAnswer
 from conformance.results import (
@@ -259,6 +260,8 @@ def assess(
 ) -> Record:
     """What came of a case, judged and held against what is known."""
     case = job.case
+    if (refusal := unfit(case, job.prepared.matters)) is not None:
+        return InfrastructureRecord(target=ready.name, case=case.id, message=refusal)
     if isinstance(outcome, Infrastructure):
         return InfrastructureRecord(
             target=ready.name, case=case.id, message=outcome.message, fix=outcome.fix
@@ -418,7 +421,11 @@ def _values_text(tensor: Tensor) -> str:
         }.get(tensor.name, "")
     if tensor.values.kind == "constant":
         return f"all {tensor.values.value:g}"
-    return f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    if tensor.values.kind == "marked":
+        return "one element of each token in ±[0.5, 1), the rest in [-0.125, 0.125)"
+    text = f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    factor = tensor.values.odd_heads
+    return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
 
 
 def header(plans: Sequence[Plan], targets: Sequence[Ready], selection: str) -> Header:
