@@ -7,7 +7,8 @@
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
     oracle.f64                     the oracle's values and error units in float64, for the judge
-    manifest.json                  size and SHA-256 of each file and its own, and where what lies
+    manifest.json                  size and SHA-256 of each file and its own, and where what lies;
+                                   what each feature of the call changes (matters)
 
 The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
 made beside its place and renamed into it, so that any number of processes share one cache; every
@@ -37,6 +38,7 @@ from onnx import TensorProto
 from conformance.call import Call
 from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.forms import other_form
+from conformance.matters import figures, worst
 from conformance.oracle import OracleError, Reference
 from conformance.paths import PACKAGE
 from conformance.protocol import Step as StepPlan
@@ -50,8 +52,10 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 _SOURCES: Final = (
     "bundle.py",
     "call.py",
+    "case.py",
     "dtypes.py",
     "forms.py",
+    "matters",
     "model.py",
     "script.py",
     "signature.py",
@@ -84,13 +88,15 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why the call means nothing.
+    the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
+    are the figures of the call's features (see :mod:`conformance.matters`).
     """
 
     path: Path
     steps: tuple[StepPlan, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
+    matters: dict[str, float]
 
 
 class BundleError(Exception):
@@ -167,6 +173,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     layout: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
     carried_errors: PastErrors | None = None
+    matters: list[dict[str, float]] = []
     unjudged: str | None = None
     for index, step in enumerate(script.steps):
         inputs = {
@@ -187,6 +194,8 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
             continue
         past_error = carried_errors if step.carry else None
         units = budgets(references, past_error)
+        if relation is None:
+            matters.append(figures(inputs, script.attributes, references, units))
         for position, name in enumerate(script.outputs):
             expected = references[name]
             path = f"test_data_set_{index}/output_{position}.pb"
@@ -209,7 +218,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         carried = {name: _rounded(value) for name, value in references.items()}
         carried_errors = past_errors(references, past_error)
     if unjudged is not None:
-        outputs, oracle, layout = {}, bytearray(), []
+        outputs, oracle, layout, matters = {}, bytearray(), [], []
     files |= outputs
     files["oracle.f64"] = bytes(oracle)
     manifest = {
@@ -220,6 +229,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": unjudged,
+        "matters": worst(matters),
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -301,6 +311,7 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepPlan(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
+            manifest["matters"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -42,11 +42,35 @@ class Contract(Model):
     """Words of which a rejection must name one, or it is marked vague."""
 
 
+#: Features whose part in the result is measured (conformance/matters).
+FeatureName = Literal[
+    "rotary",
+    "rotary_interleaved",
+    "position_ids",
+    "window",
+    "window_edge",
+    "softcap",
+    "attention_bias",
+    "head_sink",
+    "smooth_softmax",
+    "causal",
+    "scale",
+    "ragged",
+    "past",
+    "qk_norm",
+    "quantisation",
+    "sliding_window_cache",
+]
+
+
 class Description(Model):
     """What a case says beside its call."""
 
     why: str = ""
     """What this case would show that no other does."""
+    indifferent: tuple[FeatureName, ...] = ()
+    """Features of the call that must not change its output, because that is the point of the case.
+    Any other must change it by 20 error budgets or more, or the case is refused."""
     tags: tuple[Tag, ...] = ()
     links: tuple[str, ...] = ()
     contract: Contract | None = None
@@ -82,6 +106,7 @@ class Case:
     links: tuple[str, ...]
     time_limit_seconds: float
     relation: RelationName | None = None
+    indifferent: tuple[FeatureName, ...] = ()
 
     @property
     def label(self) -> str:

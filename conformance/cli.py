@@ -21,10 +21,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from conformance import __version__
-from conformance.bundle import BundleError, cache_root, cache_size, clear_cache
+from conformance.bundle import BundleError, bundle_for, cache_root, cache_size, clear_cache
 from conformance.case import Case
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
+from conformance.matters import unfit
 from conformance.results import (
     VERDICTS,
     Header,
@@ -526,7 +527,11 @@ def show(case_id: str) -> int:
         listed = "\n".join(f"  {argument_for(case)}" for case in cases)
         raise BadArgument(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
     draw(_console(), cases[0])
-    return ALL_AS_EXPECTED
+    refusal = unfit(cases[0], bundle_for(cases[0].call).matters)
+    if refusal is None:
+        return ALL_AS_EXPECTED
+    _say(f"\n{refusal}")
+    return INFRASTRUCTURE
 
 
 @gqa.command()

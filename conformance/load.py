@@ -411,6 +411,7 @@ class _Expander:
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
             time_limit_seconds=fields.time_limit_seconds,
             relation=fields.relation,
+            indifferent=fields.indifferent,
         )
         return case, (
             repr(steps),

@@ -32,6 +32,7 @@ from conformance.harness import (
     Unavailable,
 )
 from conformance.judge import Judgement, Unjudgeable, judge, read_outputs, relate
+from conformance.matters import unfit
 from conformance.paths import data_path, shown
 from conformance.protocol import DescribedAnswer, UnavailableAnswer
 from conformance.relations import RELATIONS
@@ -301,6 +302,9 @@ class Side:
 def look(job: CaseJob, outcome: Outcome, ready: Ready) -> Side:
     """Judges what came of a job. Its output files are not needed afterwards."""
     case = job.case
+    if not job.other_form and (refusal := unfit(case, job.prepared.matters)) is not None:
+        problem = InfrastructureRecord(target=ready.name, case=case.id, message=refusal)
+        return Side(job, outcome, problem)
     if isinstance(outcome, Infrastructure):
         problem = InfrastructureRecord(
             target=ready.name, case=case.id, message=outcome.message, fix=outcome.fix
@@ -515,7 +519,11 @@ def _values_text(tensor: Tensor) -> str:
         }.get(tensor.name, "")
     if tensor.values.kind == "constant":
         return f"all {tensor.values.value:g}"
-    return f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    if tensor.values.kind == "marked":
+        return "one element of each token in ±[0.5, 1), the rest in [-0.125, 0.125)"
+    text = f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    factor = tensor.values.odd_heads
+    return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
 
 
 def header(plans: Sequence[Plan], targets: Sequence[Ready], selection: str) -> Header:

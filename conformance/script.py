@@ -43,13 +43,15 @@ class Script:
     """A model and the calls of it.
 
     ``outputs`` are the graph's outputs in order; ``compute`` is the oracle: the inputs of a step,
-    carried ones too, to a reference for each output.
+    carried ones too, to a reference for each output. ``attributes`` are those of the node, where
+    there is no other.
     """
 
     model: onnx.ModelProto
     steps: tuple[ScriptStep, ...]
     outputs: tuple[str, ...]
     compute: Callable[[Arrays], dict[str, Reference]]
+    attributes: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
 def script_of(call: Call) -> Script:
@@ -84,4 +86,5 @@ def script_with(call: Call, inputs: list[Arrays]) -> Script:
         ),
         outputs=outputs,
         compute=lambda arrays: reference(arrays, attributes, outputs),
+        attributes=attributes,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
@@ -26,7 +26,8 @@ def draw(console: Console, case: Case) -> None:
     cannot be used.
     """
     record = case_record(case)
-    oracle = bundle_for(case.call).expected
+    bundle = bundle_for(case.call)
+    oracle = bundle.expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
     for line in (case.question, case.why):
         if line:
@@ -47,8 +48,15 @@ def draw(console: Console, case: Case) -> None:
         words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
         console.print(Text(f"attributes  {words}"), soft_wrap=True)
     console.print()
-    for label, line in _about(case):
+    for label, line in (*_matters(case, bundle.matters), *_about(case)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
+
+
+def _matters(case: Case, figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """What each feature moves the output by; a case that must be rejected need not show any."""
+    if figures and case.contract.demands != "rejects":
+        told = (f"{name} {figure:g}" for name, figure in figures.items())
+        yield "matters", f"in error budgets: {', '.join(told)}"
 
 
 def _about(case: Case) -> Iterator[tuple[str, str]]:
