@@ -6,6 +6,7 @@ uniform doubles, which are exact arithmetic on integers; a normal draw would go 
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Final
 
@@ -98,10 +99,12 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "position_ids":
         return np.resize(_positions(call, step), tensor.shape)
     if tensor.name in ("cos_cache", "sin_cache"):
-        rows, half = tensor.shape
+        # a table of another rank, wrong on purpose, is one column in another shape
+        rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
         frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
         angles = np.arange(rows)[:, None] * frequencies
-        return np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
+        table = np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
+        return table.reshape(tensor.shape)
     raise AssertionError(tensor.name)
 
 

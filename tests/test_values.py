@@ -260,6 +260,13 @@ def test_a_partial_rotary_has_the_angles_of_its_own_width() -> None:
     assert np.array_equal(whole["sin_cache"], partial["sin_cache"])
 
 
+def test_tables_of_a_wrong_rank_have_numbers_too() -> None:
+    tables = {"cos_cache": {"shape": [3]}, "sin_cache": {"shape": [1, 3, 2]}}
+    made = drawn(rotary="half_split", inputs=tables)
+    np.testing.assert_allclose(made["cos_cache"], np.cos([0.0, 1.0, 2.0]))
+    assert made["sin_cache"].shape == (1, 3, 2)
+
+
 def test_longer_tables_begin_the_same() -> None:
     short = drawn(rotary="interleaved", sequence_length=5)
     long = drawn(rotary="interleaved", sequence_length=5, rotary_cache_length=99)
