@@ -45,6 +45,10 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
         numbers = _meant(call, step, tensor)
+    if tensor.but:
+        numbers = numbers.copy()
+        for at, number in tensor.but:
+            numbers[at] = number
     if integer:  # by way of int64: what a float beyond the type's range becomes is the machine's
         numbers = numbers.astype(np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -136,10 +140,12 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "position_ids":
         return np.resize(_positions(call, step), tensor.shape)
     if tensor.name in ("cos_cache", "sin_cache"):
-        rows, half = tensor.shape
+        # a table of another rank, wrong on purpose, is one column in another shape
+        rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
         frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
         angles = np.arange(rows)[:, None] * frequencies
-        return np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
+        table = np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
+        return table.reshape(tensor.shape)
     raise AssertionError(tensor.name)
 
 

@@ -260,6 +260,13 @@ def test_a_partial_rotary_has_the_angles_of_its_own_width() -> None:
     assert np.array_equal(whole["sin_cache"], partial["sin_cache"])
 
 
+def test_tables_of_a_wrong_rank_have_numbers_too() -> None:
+    tables = {"cos_cache": {"shape": [3]}, "sin_cache": {"shape": [1, 3, 2]}}
+    made = drawn(rotary="half_split", inputs=tables)
+    np.testing.assert_allclose(made["cos_cache"], np.cos([0.0, 1.0, 2.0]))
+    assert made["sin_cache"].shape == (1, 3, 2)
+
+
 def test_longer_tables_begin_the_same() -> None:
     short = drawn(rotary="interleaved", sequence_length=5)
     long = drawn(rotary="interleaved", sequence_length=5, rotary_cache_length=99)
@@ -321,6 +328,14 @@ def test_lengths_in_a_narrow_type_wrap_the_same_everywhere() -> None:
     """A float beyond an integer's range is cast as the machine likes; by way of int64 it is not."""
     made = drawn(past_sequence_length=299, inputs={"seqlens_k": {"dtype": "int8"}})["seqlens_k"]
     assert made.tolist() == [299 - 256]
+
+
+def test_single_elements_can_differ_from_the_rest() -> None:
+    fields: dict[str, Any] = {"sequence_length": 2, "head_size": 2, "kv_num_heads": 1}
+    but = [{"at": [0, 1], "value": float("nan")}, {"at": [0, -1, 1], "value": 7.0}]
+    made = drawn(**fields, inputs={"key": {"but": but}})["key"]
+    np.testing.assert_array_equal(made[0, 0], drawn(**fields)["key"][0, 0])
+    np.testing.assert_array_equal(made[0, 1], [np.nan, 7.0])
 
 
 def test_the_past_of_a_later_call_is_left_to_the_call_before() -> None:
