@@ -31,6 +31,7 @@ ORDER = [
     "values",
     "oracle.errors",
     "oracle.numbers",
+    "oracle.quantisation",
     "oracle.call",
     "oracle.rotary",
     "oracle.cache",

@@ -156,10 +156,3 @@ def test_what_is_promised_can_be_judged(theme: str, themes: dict[str, list[Case]
             for name, wanted in expected.items():
                 assert np.isfinite(wanted.unit).any(), f"{case.id}: nothing of {name} is defined"
                 assert np.isfinite(wanted.value).all(), f"{case.id}: {name}"
-
-
-@pytest.mark.parametrize("theme", [file.stem for file in FILES])
-def test_nothing_here_waits_for_the_oracle(theme: str, themes: dict[str, list[Case]]) -> None:
-    """Where there are no values, that is because the call means nothing, not for want of code."""
-    for case in themes[theme]:
-        assert not bundle_for(case.call).not_computed, case.id
