@@ -67,6 +67,14 @@ HIDING: Final[tuple[tuple[dict[str, tuple[str, ...]], str], ...]] = (
         {"cache": ("sliding_window",), "phase": ("first_prompt",), "lengths": ("ragged",)},
         "ONNX Runtime refuses it",
     ),
+    (
+        {
+            "cache": ("sliding_window",),
+            "quantised": ("int4_tensor", "int4_channel"),
+            "head_size": ("16", "8", "40", "80"),
+        },
+        "ONNX Runtime wants a multiple of 32",
+    ),
     ({"cache": ("sliding_window",), "output_qk": BY_NAME["output_qk"].values[1:]}, "refused"),
     (
         {"quantised": _QUANTISED, "presents": ("none", "one")},
@@ -148,7 +156,7 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
     if row["position_ids"] == "given":
         fields["position_ids"] = True
     if row["qk_norm"] == "given":
-        fields["inputs"] = {"q_norm_weight": "connected", "k_norm_weight": "connected"}
+        fields["qk_norm"] = True
     if row["causal"] == "bidirectional":
         fields["causal"] = 0
     if window is not None:
