@@ -98,6 +98,15 @@ class Values(Model):
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
 
 
+class But(Model):
+    """Elements of an input that differ from the rest."""
+
+    at: Annotated[tuple[Int, ...], Field(min_length=1)]
+    """Leading indices; all elements below are meant. Negative ones count from the end."""
+    value: Number
+    """Their number; `.inf`, `-.inf` and `.nan` are allowed."""
+
+
 class InputOverride(Model):
     """One input, written by hand: whatever is not said stays as the case's fields make it."""
 
@@ -109,6 +118,8 @@ class InputOverride(Model):
     values: Values | None = None
     data: Numbers | None = None
     """The numbers themselves, nested as the shape is; the shape follows from them."""
+    but: tuple[But, ...] = ()
+    """Elements with a number of their own, whatever the rest is."""
 
 
 class OutputOverride(Model):

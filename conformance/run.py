@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -406,6 +406,9 @@ def _place(tensor: Tensor) -> dict[str, object]:
 
 def _values_text(tensor: Tensor) -> str:
     """How an input's numbers are made, in words."""
+    if tensor.but:
+        rest = _values_text(replace(tensor, but=()))
+        return f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.but)}"
     if tensor.data is not None:
         return f"{tensor.data}"
     if tensor.values is None:

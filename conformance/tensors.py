@@ -31,7 +31,8 @@ class Tensor:
 
     ``shape`` is None for what is not connected, and for outputs unless the graph is to declare it.
     ``values`` None means: as this input's meaning asks (lengths, positions, cos and sin tables).
-    ``dims`` are the names that the graph gives to its dims, or None for a fixed one.
+    ``dims`` are the names that the graph gives to its dims, or None for a fixed one. ``but`` are
+    leading indices, and the number that all elements below have instead.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Tensor:
     values: Values | None = None
     data: object = None
     dims: tuple[str | None, ...] = ()
+    but: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -361,7 +363,19 @@ def _input(
         values = Values(low=low, high=high)
     if call.dims == "static":
         dims = (None,) * len(shape)
-    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims), True
+    but = _exceptions(said, shape, dtype, field)
+    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims, but), True
+
+
+def _exceptions(
+    said: InputOverride, shape: tuple[int, ...], dtype: str, field: str
+) -> tuple[tuple[tuple[int, ...], float], ...]:
+    for but in said.but:
+        within = all(-size <= index < size for index, size in zip(but.at, shape, strict=False))
+        if len(but.at) > len(shape) or not within:
+            raise ShapeError(field, f"there is nothing at {list(but.at)} in the shape {shape}")
+        _check_number(but.value, dtype, field)
+    return tuple((but.at, but.value) for but in said.but)
 
 
 def _output(

@@ -44,6 +44,10 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
         numbers = _meant(call, step, tensor)
+    if tensor.but:
+        numbers = numbers.copy()
+        for at, number in tensor.but:
+            numbers[at] = number
     if integer:  # by way of int64: what a float beyond the type's range becomes is the machine's
         numbers = numbers.astype(np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
