@@ -35,13 +35,13 @@ import platformdirs
 from onnx import TensorProto
 
 from conformance.call import Call
-from conformance.dtypes import ONNX_OF_NUMPY
+from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.model import build_model
-from conformance.oracle import NotComputed, OracleError, Reference, reference
+from conformance.oracle import OracleError, Reference, reference
 from conformance.paths import PACKAGE
 from conformance.protocol import Step as StepPlan
 from conformance.tensors import Step, attributes_of, steps_of
-from conformance.tolerance import budgets
+from conformance.tolerance import PastErrors, budgets, past_errors
 from conformance.values import draw_inputs
 
 CACHE_VARIABLE: Final = "GQA_CACHE"
@@ -84,15 +84,13 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why. ``not_computed`` tells apart what
-    the oracle cannot compute yet from calls without a meaning.
+    the oracle gives no values, and ``unjudged`` then says why the call means nothing.
     """
 
     path: Path
     steps: tuple[StepPlan, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
-    not_computed: bool
 
 
 class BundleError(Exception):
@@ -166,9 +164,8 @@ def write_bundle(call: Call, folder: Path) -> None:
     layout: list[dict[str, Any]] = []
     plans: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
-    carried_error: Array | None = None
+    carried_errors: PastErrors | None = None
     unjudged: str | None = None
-    not_computed = False
     for step in steps:
         inputs = {**draw_inputs(call, step), **carried}
         plans.append(_plan(call, step))
@@ -182,10 +179,9 @@ def write_bundle(call: Call, folder: Path) -> None:
             references = reference(inputs, attributes_of(call), step.connected_outputs)
         except OracleError as error:
             unjudged = str(error).removesuffix(".")
-            not_computed = isinstance(error, NotComputed)
             carried = {}
             continue
-        units = budgets(references, carried_error)
+        units = budgets(references, carried_errors)
         for position, name in enumerate(step.connected_outputs):
             expected = references[name]
             rounded = _rounded(expected)
@@ -197,7 +193,7 @@ def write_bundle(call: Call, folder: Path) -> None:
                     "step": step.index,
                     "output": name,
                     "shape": list(expected.value.shape),
-                    "dtype": expected.dtype.name,
+                    "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
                     "offset": len(oracle) // 8,
                 }
             )
@@ -206,9 +202,7 @@ def write_bundle(call: Call, folder: Path) -> None:
         for past, present in CARRY.items():
             if present in references:
                 carried[past] = _rounded(references[present])
-        if "present_key" in references:
-            defined = references["present_key"].defined
-            carried_error = np.where(defined, units["present_key"], 0.0)
+        carried_errors = past_errors(references, carried_errors)
     if unjudged is not None:
         outputs, oracle, layout = {}, bytearray(), []
     files |= outputs
@@ -221,7 +215,6 @@ def write_bundle(call: Call, folder: Path) -> None:
         "steps": plans,
         "oracle": layout,
         "unjudged": unjudged,
-        "not_computed": not_computed,
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -305,7 +298,6 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepPlan(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
-            manifest["not_computed"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -92,6 +92,8 @@ class Values(Model):
     """Lower end of `uniform`."""
     high: Number = 1.0
     """Upper end of `uniform`; in an integer type it is among the numbers drawn."""
+    step: Number = 0.0
+    """`uniform`: the numbers are multiples of this, halves to even; 0: any."""
     value: Number = 0.0
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
 
@@ -136,19 +138,21 @@ class Call(Model):
     cache_dtype: (
         Literal["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn"] | None
     ) = None
-    """Storage type of past and present, where it differs (quantised caches)."""
+    """Storage type of past and present, where it differs (quantised caches). `uint8` with
+    kv_cache_bit_width 4 holds two values a byte."""
     batch_size: Count = 1
     sequence_length: Length = 1
     """Number of query tokens."""
     kv_sequence_length: Length | None = None
     """Number of new key/value tokens, where it differs from `sequence_length`."""
     past_sequence_length: Length = 0
-    """Number of tokens in the cache (of the longest sequence)."""
+    """Number of tokens before the call (of the longest sequence), all of them in the cache unless
+    it is a sliding window's."""
     cache: Literal["none", "concatenated", "static"] | None = None
     """`concatenated`: past holds just the past tokens. `static`: a buffer of max_sequence_length.
     Default: static if that is given, else concatenated if there are past tokens, else none."""
     max_sequence_length: Count | None = None
-    """Capacity of a static cache."""
+    """Capacity of a static cache, and of a sliding window's."""
     shared_buffer: Flag = False
     """Past and present are the same memory (static cache only)."""
     num_heads: Count = 4
@@ -177,6 +181,8 @@ class Call(Model):
     """Connect attention_bias; `one_…`: that dim is 1 and broadcasts."""
     head_sink: Flag = False
     """Connect head_sink."""
+    qk_norm: Flag = False
+    """Connect q_norm_weight and k_norm_weight."""
 
     scale: Number | None = None
     softcap: Number | None = None

@@ -106,8 +106,6 @@ def judge(
                 f"It must be rejected, and it ran; there are no values to compare with"
                 f" ({bundle.unjudged}).",
             )
-        if bundle.not_computed:
-            return Judgement("skip", f"The oracle does not compute this yet: {bundle.unjudged}.")
         raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}.")
     errors, fault = _compare(bundle, outcome, target_class)
     if demands == "rejects":
@@ -203,7 +201,7 @@ def compare(
     compared = int(np.count_nonzero(defined))
     if not compared:
         return None
-    values, wanted, unit = got.astype(np.float64)[defined], want.value[defined], want.unit[defined]
+    values, wanted, unit = got[defined].astype(np.float64), want.value[defined], want.unit[defined]
     worst, share, absolute, relative = 0, 0.0, 0.0, 0.0
     if not np.array_equal(values, wanted):  # copies are exact as a rule, and need no figures
         each = shares(values, wanted, unit, target_class)

@@ -173,7 +173,7 @@ def _step(
         call.head_size,
     )
     buffer = (call.max_sequence_length or 0) if call.cache_kind == "static" else past
-    keys = buffer if call.cache_kind == "static" else past + new
+    keys = max(past + new, total) if call.sliding_window_cache == 1 else max(buffer, past + new)
     if batch * heads * sequence_length * keys > MAX_SCORES:
         raise ShapeError(
             "sequence_length",
@@ -234,10 +234,12 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         ("batch_size", "kv_sequence_length", None),
         zeros,
     )
+    stored = size // 2 if _packs_two(call) else size
     past: _Natural = (
-        (batch, kv_heads, names["max_sequence_length"], size),
+        (batch, kv_heads, names["max_sequence_length"], stored),
         ("batch_size", None, capacity, None),
-        Values(),
+        # Of the order of the new tokens, when multiplied by the scales below.
+        Values(low=-100.0, high=100.0) if call.cache_dtype == "float8e4m3fn" else Values(),
     )
     table: _Natural = (
         (rotary_rows, (call.rotary_dim or size) // 2),
@@ -282,7 +284,13 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
 
 def _quantisation_scale(call: Call, kind: str | None) -> _Natural:
     shape = (1, call.kv_num_heads, 1, call.head_size) if kind == "PER_CHANNEL" else (1,)
-    return shape, (None,) * len(shape), Values(low=0.01, high=0.02)
+    values = Values(low=0.1, high=0.2) if _packs_two(call) else Values(low=0.01, high=0.02)
+    return shape, (None,) * len(shape), values
+
+
+def _packs_two(call: Call) -> bool:
+    """Whether past and present hold two values a byte."""
+    return call.cache_dtype == "uint8" and call.kv_cache_bit_width == 4
 
 
 def _given(call: Call) -> set[str]:
@@ -295,6 +303,9 @@ def _given(call: Call) -> set[str]:
         ("position_ids",): call.position_ids,
         ("attention_bias",): call.attention_bias != "none",
         ("head_sink",): call.head_sink,
+        ("k_scale",): call.k_quant_type not in (None, "NONE"),
+        ("v_scale",): call.v_quant_type not in (None, "NONE"),
+        ("q_norm_weight", "k_norm_weight"): call.qk_norm,
     }
     return {name for names, is_wanted in wanted.items() if is_wanted for name in names}
 
@@ -418,8 +429,10 @@ def _check_values(said: InputOverride, values: Values, dtype: str, field: str) -
         raise ShapeError(field, "data are the numbers themselves; values beside it say nothing")
     if values.kind == "constant":
         _check_number(values.value, dtype, field)
-        if (values.low, values.high) != (unused.low, unused.high):
-            raise ShapeError(field, "low and high belong to the kind uniform, not to constant")
+        if (values.low, values.high, values.step) != (unused.low, unused.high, unused.step):
+            raise ShapeError(
+                field, "low, high and step belong to the kind uniform, not to constant"
+            )
         return
     if values.value != unused.value:
         raise ShapeError(field, "value belongs to the kind constant, not to uniform")
@@ -429,6 +442,8 @@ def _check_values(said: InputOverride, values: Values, dtype: str, field: str) -
         )
     for bound in (values.low, values.high):
         _check_number(bound, dtype, field)
+    if not 0 <= values.step < math.inf:
+        raise ShapeError(field, f"step {values.step} is no positive number")
 
 
 def _check_number(number: float, dtype: str, field: str) -> None:

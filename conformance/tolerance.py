@@ -10,11 +10,12 @@ dtype; one constant a target class multiplies the whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from conformance.oracle import Attention, Reference
+from conformance.oracle import Attention, Reference, Tokens
 from conformance.oracle.numbers import LARGEST_FLOAT32, Float, Storage
 
 TargetClass = Literal["cpu", "gpu"]
@@ -32,6 +33,10 @@ TANH: Final = 8.0
 SCALE: Final = 3.0
 #: Roundings after the two sums of the softmax: reciprocal, multiplication, and a block's seam.
 NORMALISE: Final = 4.0
+#: Roundings of the RMS norm beside its sum of squares: mean, epsilon, root, product, weight.
+NORM: Final = 8.0
+#: Roundings of a number's quotient by its scale: the scale's reciprocal and the product.
+QUOTIENT: Final = 2.0
 #: Below this, float32 arithmetic may flush to zero, on purpose or in a fast exp.
 FLUSH: Final = 2.0**-126
 
@@ -41,40 +46,114 @@ def _floor(storage: Storage) -> float:
     return max(storage.smallest / 2, FLUSH)
 
 
+@dataclass(frozen=True, eq=False)
+class PastErrors:
+    """In a loop: how far the numbers in a runtime's own past may be from those the oracle has.
+
+    ``key`` and ``value`` are [B, K, P, D]. Where the past is an input there are none.
+    """
+
+    key: Float
+    value: Float
+
+
 def budgets(
-    references: Mapping[str, Reference], past_key_error: Float | None = None
+    references: Mapping[str, Reference], past: PastErrors | None = None
 ) -> dict[str, Float]:
     """Return the unit budget of each output: float64, its shape, absolute, K not applied.
 
     A budget of 0 demands the exact value: copies of inputs. Where the reference is undefined the
-    number means nothing.
+    number means nothing. NaN says that an element cannot be judged: of a packed byte the high half
+    may be either of two.
 
     Args:
         references: the outputs of one call.
-        past_key_error: in a loop, the unit budget of the present_key that the runtime's past_key
-            is, [B, K, P, D], 0 where undefined: the reference had the exact turned keys, the
-            runtime its own. None: the past is an input, the same for both.
+        past: in a loop, the errors that :func:`past_errors` gave for the call before.
     """
-    return {name: budget(reference, past_key_error) for name, reference in references.items()}
+    return {name: _budget(name, reference, past) for name, reference in references.items()}
 
 
-def budget(reference: Reference, past_key_error: Float | None = None) -> Float:
-    """Return the unit budget of one output (see :func:`budgets`)."""
-    if reference.attention is not None:
-        budget = output_budget(reference.attention, reference.dtype, past_key_error)
-        return budget.reshape(reference.value.shape)
-    if reference.magnitude is not None:
-        error = rotary_error(reference.magnitude, reference.dtype)
-        return error + _resized(past_key_error, error.shape[2])
-    return np.zeros_like(reference.value)
+def past_errors(references: Mapping[str, Reference], past: PastErrors | None) -> PastErrors | None:
+    """Return the errors of the presents, which a loop's next call has as its past; None without."""
+    keys, values = (references.get(name) for name in ("present_key", "present_value"))
+    if keys is None or values is None or keys.tokens is None or values.tokens is None:
+        return None
+    return PastErrors(
+        stored_error(keys.tokens, None if past is None else past.key),
+        stored_error(values.tokens, None if past is None else past.value),
+    )
 
 
-def _resized(past_key_error: Float | None, length: int) -> Float | float:
-    """Return the error of a past in a buffer of ``length`` rows; 0 for rows that it has not."""
-    if past_key_error is None:
+def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
+    if reference.tokens is not None:
+        past_error = None if past is None else past.key if name == "present_key" else past.value
+        return _present_budget(reference.tokens, past_error)
+    assert reference.attention is not None
+    if reference.qk_output:
+        unit = qk_budget(reference.attention, reference.dtype, reference.qk_output, past)
+    else:
+        unit = output_budget(reference.attention, reference.dtype, past)
+    return unit.reshape(reference.value.shape)
+
+
+def _present_budget(tokens: Tokens, past_error: Float | None) -> Float:
+    """Return the budget of a present in the tensor's own numbers: floats, codes or bytes."""
+    codes: Float = stored_error(tokens, past_error) / tokens.format.step
+    if not tokens.format.packed:
+        return codes
+    low, high = codes[..., 0::2], codes[..., 1::2]
+    return np.where(high > 0.0, np.nan, low)
+
+
+def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
+    """Return how far what a runtime stores may be from what the oracle stores, as numbers.
+
+    Where the cache is quantised that is nothing, or a step where the number is so near to a tie
+    that its error decides, times the scale.
+    """
+    error = turned_error(tokens.magnitude, tokens.dtype, tokens.normed)
+    if tokens.format.quantised:
+        error = _ambiguity(tokens, error) * tokens.format.step
+    return error + _copied(past_error, tokens)
+
+
+def _ambiguity(tokens: Tokens, error: Float) -> Float:
+    """Return the distance of the codes that numbers off by as much as ``error`` may become.
+
+    The quotient by the scale is exact in float32 where the number is a copy and the scale a power
+    of two. Past tokens are not quantised again.
+    """
+    step = tokens.format.step
+    quotient = tokens.exact / step
+    inexact = (error > 0.0) | (np.frexp(step)[0] != 0.5)
+    off = max(CONSTANTS.values()) * (error / step + QUOTIENT * A * inexact * np.abs(quotient))
+    distance = tokens.format.round(quotient + off) - tokens.format.round(quotient - off)
+    return np.where(tokens.past_row[:, None, :, None] < 0, distance, 0.0)
+
+
+def _copied(past_error: Float | None, tokens: Tokens) -> Float | float:
+    """Return the error that tokens copied from the past had there, [B, K, tokens, D]."""
+    if past_error is None or past_error.shape[2] == 0:
         return 0.0
-    kept = past_key_error[:, :, :length]
-    return np.pad(kept, ((0, 0), (0, 0), (0, length - kept.shape[2]), (0, 0)))
+    copied = (tokens.past_row >= 0)[:, None, :, None]
+    rows = np.maximum(tokens.past_row, 0)[:, None, :, None]
+    return np.where(copied, np.take_along_axis(past_error, rows, axis=2), 0.0)
+
+
+def attended_error(tokens: Tokens, first_prompt: bool, past_error: Float | None) -> Float:
+    """Return how far the numbers a runtime attends to may be from the oracle's, [B, K, T, D].
+
+    Quantised ones are multiplied by their scale and may be rounded to the type T. The tokens of a
+    first prompt may be attended to as they were before they were quantised (docs/oracle.md).
+    """
+    error = stored_error(tokens, past_error)
+    if not tokens.format.quantised:
+        return error
+    error += (Storage.of(tokens.dtype).unit + A) * np.abs(tokens.value)
+    if first_prompt:
+        error += turned_error(tokens.magnitude, tokens.dtype, tokens.normed)
+        error += np.abs(tokens.exact - tokens.value)
+    return error
 
 
 def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> Float:
@@ -96,19 +175,28 @@ def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> 
     return share
 
 
-def rotary_error(magnitude: Float, dtype: np.dtype[Any]) -> Float:
+def turned_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -> Float:
     """Return the error of turned elements from their magnitudes |x1 cos| + |x2 sin|; 0 for copies.
 
-    Two products and a sum in float32, then one rounding to storage.
+    Two products and a sum in float32, then one rounding to storage; before that, where the heads
+    [..., D] were normed, the norm's own.
     """
     storage = Storage.of(dtype)
-    return np.where(magnitude > 0.0, (storage.unit + 2 * A) * magnitude + _floor(storage), 0.0)
+    error = (storage.unit + 2 * A) * magnitude + _floor(storage)
+    if normed:
+        error = error + _norm_error(magnitude, storage)
+    return np.where(magnitude > 0.0, error, 0.0)
 
 
-def logit_error(
-    attention: Attention, dtype: np.dtype[Any], past_key_error: Float | None = None
-) -> Float:
-    """Return the largest error of each logit before the softmax, [B, K, G, S, T]."""
+def _norm_error(magnitude: Float, storage: Storage) -> Float:
+    """Return the error of the RMS norm of heads [..., D]: half the sum's, and one to storage."""
+    head_size = magnitude.shape[-1]
+    error: Float = (storage.unit + (head_size / 2 + NORM) * A) * magnitude
+    return error + _floor(storage)
+
+
+def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | None) -> Float:
+    """Return the largest error of each score, softcap included, [B, K, G, S, T]."""
     storage = Storage.of(dtype)
     q, k = np.abs(attention.query), np.abs(attention.key)[:, :, None]
     scale, head_size = abs(attention.scale), q.shape[-1]
@@ -119,22 +207,38 @@ def logit_error(
         + 2 * A * attention.query_magnitude
         + _floor(storage) * max(1.0, 1.0 / scale)
     )
-    key_error = rotary_error(attention.key_magnitude, dtype)
-    key_error = (key_error + _resized(past_key_error, key_error.shape[2]))[:, :, None]
+    if attention.query_normed:
+        query_error += _norm_error(attention.query_magnitude, storage)
+    key_error = attended_error(
+        attention.keys, attention.first_prompt, None if past is None else past.key
+    )[:, :, None]
     in_dot_product = (query_error + head_size * A * q) @ k.swapaxes(-1, -2)
     in_dot_product += (q + query_error) @ key_error.swapaxes(-1, -2)
-    score_error = scale * in_dot_product + SCALE * A * np.abs(attention.scores)
+    error: Float = scale * in_dot_product + SCALE * A * np.abs(attention.scores)
     if attention.softcap:
         cap, s = attention.softcap, np.abs(attention.scores)
         # tanh is flatter the farther from 0: the worst error is the one towards 0.
-        score_error = np.abs(cap * np.tanh(s / cap) - cap * np.tanh((s - score_error) / cap))
-        score_error += (TANH + 1) * A * np.abs(attention.capped)
+        error = np.abs(cap * np.tanh(s / cap) - cap * np.tanh((s - error) / cap))
+        error += (TANH + 1) * A * np.abs(attention.capped)
+    return error
 
+
+def logit_error(
+    attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None
+) -> Float:
+    """Return the largest error of each logit before the softmax, [B, K, G, S, T]; 0 of -inf."""
+    exists = np.isfinite(attention.logits)
+    logits = np.where(exists, attention.logits, 0.0)
+    error = score_error(attention, dtype, past) + A * np.abs(logits)
+    return np.where(exists, error, 0.0)
+
+
+def weight_error(attention: Attention, logit_errors: Float) -> Float:
+    """Return the same with what exp adds: an error of the logit that the weight comes from."""
     exists = np.isfinite(attention.logits)
     logits = np.where(exists, attention.logits, 0.0)
     below_top = np.where(exists, _top(attention)[..., None] - logits, 0.0)
-    error = score_error + A * np.abs(logits) + _exp_error(below_top)
-    return np.where(exists, error, 0.0)
+    return np.where(exists, logit_errors + _exp_error(below_top), 0.0)
 
 
 def sink_error(attention: Attention) -> Float:
@@ -150,21 +254,56 @@ def _exp_error(below_top: Float) -> Float:
 
 
 def output_budget(
-    attention: Attention, dtype: np.dtype[Any], past_key_error: Float | None = None
+    attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None
 ) -> Float:
     """Return the unit budget of an output, [B, S, K, G, D]."""
     storage = Storage.of(dtype)
-    p = attention.probabilities
-    visible = attention.visible[:, None, None]
-    keys = visible.sum(axis=-1, keepdims=True)
-
-    weight_error = (storage.unit + (2 * keys + NORMALISE) * A) * p + np.minimum(p, _floor(storage))
-    from_sums = (weight_error + FLUSH * visible) @ np.abs(attention.value)[:, :, None]
-    logit_errors = logit_error(attention, dtype, past_key_error)
-    from_logits = _moved_by(attention, logit_errors, sink_error(attention))
+    errors = weight_error(attention, logit_error(attention, dtype, past))
+    sink_errors = sink_error(attention)
+    magnitudes = np.abs(attention.value)[:, :, None]
+    from_sums = (_sum_error(attention, storage) + FLUSH * _seen(attention)) @ magnitudes
+    from_logits = _moved_by(attention, errors, sink_errors)
+    value_error = attended_error(
+        attention.values, attention.first_prompt, None if past is None else past.value
+    )
+    from_values = np.zeros_like(attention.output)
+    if value_error.any():
+        from_values = _largest_weights(attention, errors, sink_errors) @ value_error[:, :, None]
     from_storing = storage.unit * np.abs(attention.output) + _floor(storage)
-    total: Float = from_logits + from_sums + from_storing
+    total: Float = from_logits + from_sums + from_values + from_storing
     return total.transpose(0, 3, 1, 2, 4)
+
+
+def qk_budget(
+    attention: Attention, dtype: np.dtype[Any], qk_output: int, past: PastErrors | None = None
+) -> Float:
+    """Return the unit budget of an output_qk, [B, K, G, S, T]: logits (1) or probabilities (2)."""
+    storage = Storage.of(dtype)
+    errors = logit_error(attention, dtype, past)
+    if qk_output == 1:
+        logits = np.where(np.isfinite(attention.logits), attention.logits, 0.0)
+        return errors + storage.unit * np.abs(logits) + _floor(storage)
+    errors, sink_errors = weight_error(attention, errors), sink_error(attention)
+    p, sink = attention.probabilities, attention.sink_probability
+    most = (p * np.exp(np.minimum(errors, 60.0))).sum(axis=-1)
+    most += sink * np.exp(np.minimum(sink_errors, 60.0))
+    least = p * np.exp(-errors) / np.maximum(most, 1e-30)[..., None]
+    moved = np.maximum(_largest_weights(attention, errors, sink_errors) - p, p - least)
+    stored: Float = np.minimum(moved, 1.0) + _sum_error(attention, storage) + FLUSH
+    return np.where(p > 0.0, stored, 0.0)
+
+
+def _seen(attention: Attention) -> Float:
+    """Return 1 for what a query may attend to, [B, 1, 1, S, T]."""
+    return attention.visible[:, None, None].astype(np.float64)
+
+
+def _sum_error(attention: Attention, storage: Storage) -> Float:
+    """Return what the sums of the softmax and storing a probability cost it, [B, K, G, S, T]."""
+    p = attention.probabilities
+    keys = _seen(attention).sum(axis=-1, keepdims=True)
+    error: Float = (storage.unit + (2 * keys + NORMALISE) * A) * p
+    return error + np.minimum(p, _floor(storage))
 
 
 def _top(attention: Attention) -> Float:
@@ -183,11 +322,25 @@ def _moved_by(attention: Attention, logit_errors: Float, sink_errors: Float) -> 
     values attended to. A sink is one more key, whose value is 0.
     """
     p, sink = attention.probabilities, attention.sink_probability
-    least = (p * np.exp(-logit_errors)).sum(axis=-1) + sink * np.exp(-sink_errors)
-    least = np.maximum(least, 1e-30)  # beyond that, the range of the values is the bound
+    least = _least_sum(attention, logit_errors, sink_errors)
     gain = p * np.expm1(np.minimum(logit_errors, 60.0)) / least[..., None]
     sink_gain = sink * np.expm1(np.minimum(sink_errors, 60.0)) / least
     return _weighted_distances(attention, gain, sink_gain[..., None])
+
+
+def _least_sum(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
+    """Return sum_j p_j exp(-e_j), the sink included, [B, K, G, S]."""
+    p, sink = attention.probabilities, attention.sink_probability
+    least = (p * np.exp(-logit_errors)).sum(axis=-1) + sink * np.exp(-sink_errors)
+    floored: Float = np.maximum(least, 1e-30)  # then the range of the values is the bound
+    return floored
+
+
+def _largest_weights(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
+    """Return the largest probability that errors of the logits can make, [B, K, G, S, T]."""
+    least = _least_sum(attention, logit_errors, sink_errors)[..., None]
+    weights = attention.probabilities * np.exp(np.minimum(logit_errors, 60.0)) / least
+    return np.minimum(weights, 1.0)
 
 
 def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> Float:

@@ -66,7 +66,8 @@ def _filled(
     uniform = stream.random_sample(shape)
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
-    return values.low + uniform * (values.high - values.low)
+    numbers = values.low + uniform * (values.high - values.low)
+    return np.rint(numbers / values.step) * values.step if values.step else numbers
 
 
 def _packed(call: Call, step: Step, values: Values) -> Array:

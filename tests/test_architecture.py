@@ -28,6 +28,7 @@ ORDER = [
     "values",
     "oracle.errors",
     "oracle.numbers",
+    "oracle.quantisation",
     "oracle.call",
     "oracle.rotary",
     "oracle.cache",

@@ -594,34 +594,22 @@ def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("contract", "not_computed", "verdict"),
-    [
-        (COMPUTES, True, "skip"),
-        (EITHER, True, "skip"),
-        (REJECTS, True, "accepted"),
-        (REJECTS, False, "accepted"),
-        (COMPUTES, False, None),
-        (EITHER, False, None),
-    ],
+    ("contract", "verdict"), [(REJECTS, "accepted"), (COMPUTES, None), (EITHER, None)]
 )
-def test_a_bundle_without_values(
-    tmp_path: Path, contract: Contract, not_computed: bool, verdict: str | None
-) -> None:
-    bundle = replace(
-        bundle_for(PROMPT), expected=({},), unjudged="quantised caches", not_computed=not_computed
-    )
+def test_a_bundle_without_values(tmp_path: Path, contract: Contract, verdict: str | None) -> None:
+    bundle = replace(bundle_for(PROMPT), expected=({},), unjudged="heads that do not divide")
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     if verdict is None:
-        with pytest.raises(Unjudgeable, match="quantised caches"):
+        with pytest.raises(Unjudgeable, match="heads that do not divide"):
             verdict_on(outcome, contract=contract, bundle=bundle)
         return
     made = verdict_on(outcome, contract=contract, bundle=bundle)
     assert (made.verdict, made.values_right, made.errors) == (verdict, None, ())
-    assert "quantised caches" in made.reason
+    assert "heads that do not divide" in made.reason
 
 
 def test_a_crash_needs_no_oracle() -> None:
-    bundle = replace(bundle_for(PROMPT), expected=({},), unjudged="no", not_computed=True)
+    bundle = replace(bundle_for(PROMPT), expected=({},), unjudged="no")
     assert verdict_on(TimedOut(seconds=1.0), bundle=bundle).verdict == "timeout"
     assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
 

@@ -19,7 +19,7 @@ from gqa_calls import (
 from numpy.random import RandomState
 
 from conformance.oracle import Reference, reference
-from conformance.tolerance import CONSTANTS, budgets, shares
+from conformance.tolerance import CONSTANTS, PastErrors, budgets, shares
 
 FLOATS = [np.float32, np.float16, ml_dtypes.bfloat16]
 
@@ -533,7 +533,10 @@ def test_in_a_loop_the_runtime_may_have_rounded_the_past_itself() -> None:
     error = np.full(inputs["past_key"].shape, 2.0**-10)
     error[:, :, 5:] = 0.0
     references = reference(inputs, attributes, ["output", "present_key", "present_value"])
-    plain, carried = budgets(references), budgets(references, error)
+    plain, carried = (
+        budgets(references),
+        budgets(references, PastErrors(error, np.zeros_like(error))),
+    )
     np.testing.assert_array_equal(carried["present_key"][:, :, :9], error)
     np.testing.assert_array_equal(carried["present_key"][:, :, 9:], plain["present_key"][:, :, 9:])
     np.testing.assert_array_equal(carried["present_value"], plain["present_value"])

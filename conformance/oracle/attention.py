@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.oracle.cache import Cache
+from conformance.oracle.cache import Cache, Tokens
 from conformance.oracle.call import Call
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
@@ -25,12 +25,11 @@ class Attention:
     """[B, K, G, S, D], turned; zeros in the padding of a prompt."""
     query_magnitude: Float
     """[B, K, G, S, D], see :class:`Turned`."""
-    key: Float
-    """[B, K, T, D], turned; zeros from a sequence's length on."""
-    key_magnitude: Float
-    """[B, K, T, D]"""
-    value: Float
-    """[B, K, T, D]; zeros from a sequence's length on."""
+    query_normed: bool
+    """Whether the queries went through the RMS norm."""
+    keys: Tokens
+    """T keys, turned, as the cache holds them; zeros where there is none."""
+    values: Tokens
     visible: Bool
     """[B, S, T]: which keys a query may attend to, before attention_bias."""
     scale: float
@@ -51,6 +50,23 @@ class Attention:
     """[B, K, G, S, D]"""
     defined: Bool
     """[B, K, G, S]: rows that have a value at all."""
+    first_prompt: bool
+    """Whether these are the sequences' first tokens (see docs/oracle.md on quantised caches)."""
+
+    @property
+    def key(self) -> Float:
+        """[B, K, T, D]: what is attended to."""
+        return self.keys.value
+
+    @property
+    def key_magnitude(self) -> Float:
+        """[B, K, T, D]"""
+        return self.keys.magnitude
+
+    @property
+    def value(self) -> Float:
+        """[B, K, T, D]: what is attended to."""
+        return self.values.value
 
 
 def visible_keys(call: Call) -> Bool:
@@ -99,7 +115,7 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
         OracleError: a number that takes part is NaN or infinite (an attention_bias or a sink of
             -inf is no number taking part: it takes a key, or the sink, out).
     """
-    batch_size, kv_num_heads, _, head_size = cache.key.shape
+    batch_size, kv_num_heads, _, head_size = cache.key.value.shape
     group = call.num_heads // kv_num_heads
     grouped = (batch_size, call.sequence_length, kv_num_heads, group, head_size)
     real = (call.query_starts[:, None] + np.arange(call.sequence_length)) < call.lengths[:, None]
@@ -109,12 +125,14 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
         return kept.reshape(grouped).transpose(0, 2, 3, 1, 4)
 
     q = as_groups(query.value)
-    k, v = cache.key[:, :, : call.total], cache.value[:, :, : call.total]
-    _refuse_non_finite(query=q, key=k, value=v)
+    k, v = cache.key.value, cache.value.value
+    _refuse_non_finite(query=q, key=cache.key.exact, value=cache.value.exact)
 
     scores = call.scale * (q @ k[:, :, None].swapaxes(-1, -2))
     capped = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
     visible = visible_keys(call)
+    if np.any(visible & ~cache.resident[:, None]):
+        raise OracleError("A query's window reaches tokens that the window cache has evicted.")
     mask = visible[:, None, None]
     logits = np.where(mask, capped + _grouped_bias(call, mask, kv_num_heads), -np.inf)
     sink = None if call.sink is None else call.sink.reshape(kv_num_heads, group)
@@ -125,9 +143,9 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
     return Attention(
         query=q,
         query_magnitude=as_groups(query.magnitude),
-        key=k,
-        key_magnitude=cache.key_magnitude[:, :, : call.total],
-        value=v,
+        query_normed=call.q_norm is not None,
+        keys=cache.key,
+        values=cache.value,
         visible=visible,
         scale=call.scale,
         softcap=call.softcap,
@@ -138,7 +156,8 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
         probabilities=probabilities,
         sink_probability=sink_probability,
         output=probabilities @ v[:, :, None],
-        defined=real[:, None, None, :] & attended & _in_range(call, q, k, scores, mask),
+        defined=real[:, None, None, :] & attended & _in_range(call, q, cache.key, scores, mask),
+        first_prompt=call.first_prompt,
     )
 
 
@@ -161,14 +180,15 @@ def _refuse_non_finite(**tensors: Float) -> None:
             raise OracleError(f"A {name} that takes part in the attention is NaN or infinite.")
 
 
-def _in_range(call: Call, query: Float, key: Float, scores: Float, mask: Bool) -> Bool:
+def _in_range(call: Call, query: Float, key: Tokens, scores: Float, mask: Bool) -> Bool:
     """Return [B, K, G, S]: rows for which nothing has to overflow.
 
     A turned query or key that the storage dtype cannot hold, or a score that float32 cannot hold,
     may become infinite in a right kernel; rows that meet one are undefined.
     """
     query_fits = np.all(Storage.of(call.dtype).holds(query), axis=-1)
-    key_fits = np.all(Storage.of(call.dtype).holds(key), axis=-1)[:, :, None, None, :]
+    largest = np.maximum(np.abs(key.exact), np.abs(key.value))
+    key_fits = np.all(Storage.of(call.dtype).holds(largest), axis=-1)[:, :, None, None, :]
     score_fits = np.abs(scores / call.scale) <= LARGEST_FLOAT32
     in_range: Bool = query_fits & np.all((key_fits & score_fits) | ~mask, axis=-1)
     return in_range

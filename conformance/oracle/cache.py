@@ -1,48 +1,114 @@
-"""The key and value caches: what a call attends to, and what it hands on."""
+"""The key and value caches: what a call attends to, and what it hands on.
+
+A token's *place* is its number in its sequence, from 0. Attention goes by places; past and present
+are buffers, whose row 0 holds the token at some first place and whose rows follow on from there.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from conformance.oracle.call import Call
-from conformance.oracle.numbers import Bool, Float
+from conformance.oracle.numbers import Bool, Float, Int
+from conformance.oracle.quantisation import Format
 from conformance.oracle.rotary import Turned
 
 
 @dataclass(frozen=True, eq=False)
-class Cache:
-    """Key and value of every sequence after the call, in the shape of the present outputs.
+class Tokens:
+    """Keys or values of one token after another, each [B, K, tokens, D]; zeros where there is none.
 
-    All tensors are [B, K, present_sequence_length, D]. Row j holds the token at place j of its
-    sequence; rows from the sequence's length on hold zeros here and are undefined.
+    ``value`` is what is attended to: what the cache's format makes of ``exact``, the number that
+    was to be stored (for a past token the two are one). The rest is for the error model.
     """
 
-    key: Float
-    key_magnitude: Float
-    """Magnitudes of the keys turned in this call (see :class:`Turned`); 0 for copies."""
     value: Float
-    defined: Bool
+    exact: Float
+    magnitude: Float
+    """Magnitudes of what was turned or normed in this call (see :class:`Turned`); 0 for copies."""
+    past_row: Int
+    """[B, tokens]: the row of the past that a token is a copy of, or -1."""
+    format: Format
+    dtype: np.dtype[Any]
+    """The type T that the numbers have before they are stored."""
+    normed: bool
+    """Whether the new ones went through the RMS norm."""
+
+    def at(self, places: Int) -> Tokens:
+        """Return the tokens at places [B, n]; none where the place is -1."""
+        there = places >= 0
+        index = np.where(there, places, 0)
+
+        def rows(numbers: Float) -> Float:
+            found = np.take_along_axis(numbers, index[:, None, :, None], axis=2)
+            kept: Float = np.where(there[:, None, :, None], found, 0.0)
+            return kept
+
+        past_row = np.where(there, np.take_along_axis(self.past_row, index, axis=1), -1)
+        return Tokens(
+            rows(self.value),
+            rows(self.exact),
+            rows(self.magnitude),
+            past_row,
+            self.format,
+            self.dtype,
+            self.normed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """Keys and values of every sequence after the call, by place: T tokens each.
+
+    ``resident`` [B, T] says which places are there to attend to: all of a sequence's, but for what
+    a window cache had evicted before the call.
+    """
+
+    key: Tokens
+    value: Tokens
+    resident: Bool
 
 
 def build_cache(call: Call, new_key: Turned) -> Cache:
     """Lay the past and the call's new tokens one after the other, sequence by sequence.
 
-    A concatenated and a static cache differ only in the length of the buffers: the new tokens of
-    a sequence follow its own last one. What the past buffer holds beyond a sequence's own tokens
-    is never read, and neither is the padding of a prompt.
+    A concatenated, a static and a window cache differ only in the rows of the buffers: the new
+    tokens of a sequence follow its own last one. What the past buffer holds beyond a sequence's own
+    tokens is never read, and neither is the padding of a prompt.
     """
     batch_size, kv_num_heads, _, head_size = call.past_key.shape
-    shape = (batch_size, kv_num_heads, call.present_sequence_length, head_size)
+    shape = (batch_size, kv_num_heads, call.total, head_size)
     key, key_magnitude, value = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    past_row = np.full((batch_size, call.total), -1)
+    resident = np.zeros((batch_size, call.total), bool)
     for b in range(batch_size):
-        old, length = call.past_lengths[b], call.lengths[b]
-        new = length - old
-        key[b, :, :old] = call.past_key[b, :, :old]
-        value[b, :, :old] = call.past_value[b, :, :old]
+        first, old, length = call.first_past_places[b], call.past_lengths[b], call.lengths[b]
+        new, rows = length - old, old - first
+        key[b, :, first:old] = call.past_key[b, :, :rows]
+        value[b, :, first:old] = call.past_value[b, :, :rows]
+        past_row[b, first:old] = np.arange(rows)
         key[b, :, old:length] = new_key.value[b, :new].swapaxes(0, 1)
         key_magnitude[b, :, old:length] = new_key.magnitude[b, :new].swapaxes(0, 1)
         value[b, :, old:length] = call.value[b, :new].swapaxes(0, 1)
-    rows = np.arange(call.present_sequence_length) < call.lengths[:, None]
-    return Cache(key, key_magnitude, value, np.broadcast_to(rows[:, None, :, None], shape))
+        resident[b, first:length] = True
+
+    def stored(exact: Float, magnitude: Float, format: Format, normed: bool) -> Tokens:
+        value = format.decode(format.encode(exact))
+        return Tokens(value, exact, magnitude, past_row, format, call.dtype, normed)
+
+    return Cache(
+        stored(key, key_magnitude, call.key_format, call.k_norm is not None),
+        stored(value, np.zeros(shape), call.value_format, False),
+        resident,
+    )
+
+
+def present_places(call: Call) -> Int:
+    """Return [B, rows]: the place of the token that each row of present holds, or -1."""
+    rows = np.arange(call.present_sequence_length)
+    places = call.first_present_places[:, None] + rows
+    kept: Int = np.where(places < call.lengths[:, None], places, -1)
+    return kept

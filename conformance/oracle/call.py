@@ -17,8 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.oracle.errors import NotComputed, OracleError
+from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import FLOAT_DTYPES, Float, Int
+from conformance.oracle.quantisation import FLOAT8, INT8, UINT8, Format
 from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 
 Inputs = Mapping[str, NDArray[Any]]
@@ -33,7 +34,7 @@ class Call:
     """
 
     dtype: np.dtype[Any]
-    """The type T of query, key, value, caches and output."""
+    """The type T of query, key, value and output, and of caches that are not quantised."""
     query: Float
     """[B, S, N, D]"""
     key: Float
@@ -41,9 +42,12 @@ class Call:
     value: Float
     """[B, L, K, D]"""
     past_key: Float
-    """[B, K, P, D]; P is 0 where no past is connected."""
+    """[B, K, P, D]: the numbers that it stands for; P is 0 where no past is connected."""
     past_value: Float
     """[B, K, P, D]"""
+    key_format: Format
+    """How past_key and present_key store their numbers."""
+    value_format: Format
     lengths: Int
     """[B]: tokens of each sequence after this call, seqlens_k + 1."""
     total: int
@@ -64,6 +68,15 @@ class Call:
     """local_window_size, or None when unused."""
     causal: bool
     interleaved: bool
+    q_norm: Float | None
+    """[D]: weight of the RMS norm of each query head; None without one."""
+    k_norm: Float | None
+    """[D]: weight of the RMS norm of each new key head."""
+    norm_epsilon: float
+    window_cache: bool
+    """Whether past and present hold a sequence's last tokens only (sliding_window_cache)."""
+    qk_output: int
+    """What output_qk holds: 1 what the softmax takes, 2 what it gives, 0 nothing."""
 
     @property
     def batch_size(self) -> int:
@@ -118,7 +131,31 @@ class Call:
     @property
     def present_sequence_length(self) -> int:
         """Rows of the present buffers: a buffer that is long enough keeps its length."""
+        if self.window_cache:
+            return self.past_sequence_length
         return max(self.past_sequence_length, self.total)
+
+    @property
+    def first_past_places(self) -> Int:
+        """[B]: place in its sequence of the token in row 0 of past."""
+        return self._first_places(self.past_lengths)
+
+    @property
+    def first_present_places(self) -> Int:
+        """[B]: place in its sequence of the token in row 0 of present."""
+        return self._first_places(self.lengths)
+
+    def _first_places(self, lengths: Int) -> Int:
+        """Return the place in row 0 of a cache that has seen ``lengths`` tokens of each sequence.
+
+        It is 0 but for a window cache that is full. That one evicts G = C - W + 1 tokens at once,
+        as often as it takes to have the rest fit: L(T) = T - G * ceil((T - C) / G) stay.
+        """
+        if not self.window_cache or self.window is None:
+            return np.zeros_like(lengths)
+        group = self.past_sequence_length - self.window + 1
+        excess = np.maximum(lengths - self.past_sequence_length, 0)
+        return group * -(-excess // group)
 
 
 def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> Call:
@@ -131,10 +168,8 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
 
     Raises:
         OracleError: the call contradicts the operator's documentation or itself.
-        NotComputed: the call uses a feature that the oracle does not compute yet.
     """
     _refuse_unknown(inputs, attributes, outputs)
-    _refuse_not_computed(inputs, attributes, outputs)
 
     num_heads = _required_int(attributes, "num_heads")
     kv_num_heads = _required_int(attributes, "kv_num_heads")
@@ -145,7 +180,13 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
     dtype = _storage_dtype(inputs)
     query, key, value = _split_heads(inputs, num_heads, kv_num_heads)
     batch_size, sequence_length, _, head_size = query.shape
-    past_key, past_value = _past(inputs, (batch_size, kv_num_heads, head_size))
+    key_format = _format(inputs, attributes, "k", (kv_num_heads, head_size))
+    value_format = _format(inputs, attributes, "v", (kv_num_heads, head_size))
+    sizes = (batch_size, kv_num_heads, head_size)
+    past_key, past_value = _past(inputs, sizes, key_format, value_format)
+    window = _window(attributes, bool(_choice(attributes, "causal", 1, (0, 1))))
+    window_cache = _window_cache(inputs, attributes, window)
+    q_norm, k_norm = _norms(inputs, head_size)
     total = _total_sequence_length(inputs)
     causal = bool(_choice(attributes, "causal", 1, (0, 1)))
     cos, sin = _rotary_caches(inputs, attributes, head_size)
@@ -156,6 +197,8 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
         value=value,
         past_key=past_key,
         past_value=past_value,
+        key_format=key_format,
+        value_format=value_format,
         lengths=_lengths(inputs, batch_size, total),
         total=total,
         cos=cos,
@@ -165,9 +208,14 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
         sink=_sink(inputs, attributes, num_heads),
         scale=_float(attributes, "scale") or head_size**-0.5,
         softcap=_softcap(attributes),
-        window=_window(attributes, causal),
+        window=window,
         causal=causal,
         interleaved=bool(_choice(attributes, "rotary_interleaved", 0, (0, 1))),
+        q_norm=q_norm,
+        k_norm=k_norm,
+        norm_epsilon=_epsilon(attributes),
+        window_cache=window_cache,
+        qk_output=_qk_output(attributes, outputs),
     )
     _check_lengths(call)
     return call
@@ -199,7 +247,7 @@ def _check_lengths(call: Call) -> None:
             f"Without a past, key and value must have at least the query's sequence length "
             f"{queries}, not {new}."
         )
-    if total != past + new and total > past:
+    if total != past + new and total > past and not call.window_cache:
         raise OracleError(
             f"total_sequence_length {total} is neither past + new = {past} + {new} (concatenated "
             f"cache) nor at most {past} (static cache)."
@@ -233,32 +281,6 @@ def _refuse_unknown(inputs: Inputs, attributes: Attributes, outputs: Collection[
         kinds = _KINDS[ATTRIBUTE_BY_NAME[name].kind]
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise OracleError(f"Attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}: {value!r}.")
-
-
-def _refuse_not_computed(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> None:
-    """Name the first feature of the call whose computation is still to be written.
-
-    Their places: a quantised cache is dequantised in ``_past`` and quantised in
-    ``cache.build_cache``; query and key norm stand in ``reference`` before ``turn``; a sliding
-    window cache changes the rows in ``cache.build_cache`` and the places of keys in
-    ``attention.visible_keys``; the QK output is one more maker in ``reference``, from the
-    ``logits`` or ``probabilities`` of ``Attention``.
-    """
-    for side in ("k", "v"):
-        if attributes.get(f"{side}_quant_type", "NONE") != "NONE":
-            raise NotComputed("quantised cache", f"{side}_quant_type is set")
-        if f"{side}_scale" in inputs:
-            raise NotComputed("quantised cache", f"{side}_scale is connected")
-    for name in ("past_key", "past_value"):
-        if name in inputs and inputs[name].dtype not in FLOAT_DTYPES:
-            raise NotComputed("quantised cache", f"{name} is {inputs[name].dtype}")
-    for name in ("q_norm_weight", "k_norm_weight"):
-        if name in inputs:
-            raise NotComputed("query and key norm", f"{name} is connected")
-    if attributes.get("sliding_window_cache", 0) != 0:
-        raise NotComputed("sliding window cache", "sliding_window_cache is set")
-    if "output_qk" in outputs:
-        raise NotComputed("QK output", "output_qk is connected")
 
 
 def _required(inputs: Inputs, name: str, why: str = "the operator requires it") -> NDArray[Any]:
@@ -295,8 +317,8 @@ def _storage_dtype(inputs: Inputs) -> np.dtype[Any]:
     if dtype not in FLOAT_DTYPES:
         raise OracleError(f"Input query is {dtype}, not one of float32, float16, bfloat16.")
     for name in (
-        "key", "value", "past_key", "past_value", "cos_cache", "sin_cache", "attention_bias",
-        "head_sink",
+        "key", "value", "cos_cache", "sin_cache", "attention_bias", "head_sink", "q_norm_weight",
+        "k_norm_weight",
     ):  # fmt: skip
         if name in inputs and inputs[name].dtype != dtype:
             raise OracleError(f"Input {name} is {inputs[name].dtype}, but query is {dtype}.")
@@ -357,8 +379,56 @@ def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
     return bool(inputs["query"].shape[-1] == num_heads * past.shape[3])
 
 
-def _past(inputs: Inputs, sizes: tuple[int, int, int]) -> tuple[Float, Float]:
-    """Return the past buffers [B, K, P, D]; P is 0 when they are omitted."""
+#: Bits of a stored number by the cache's type, where the cache is quantised.
+_BITS: Final = {INT8: 8, FLOAT8: 8, UINT8: 4}
+
+
+def _format(inputs: Inputs, attributes: Attributes, side: str, sizes: tuple[int, int]) -> Format:
+    """Return how the key (``side`` k) or value (v) cache stores its numbers.
+
+    The past's type says the format, since present has it too; a call without a past cannot be
+    quantised. Two 4-bit values share a byte of uint8; int8 and float8e4m3fn have 8 bits.
+    """
+    past_name, scale_name = {"k": "past_key", "v": "past_value"}[side], f"{side}_scale"
+    kind = str(attributes.get(f"{side}_quant_type", "NONE"))
+    past, query = inputs.get(past_name), _required(inputs, "query")
+    if kind == "NONE":
+        if past is not None and past.dtype != query.dtype:
+            raise OracleError(f"Input {past_name} is {past.dtype}, but query is {query.dtype}.")
+        return Format(query.dtype)  # a scale has no effect then
+    if kind not in ("PER_TENSOR", "PER_CHANNEL"):
+        raise OracleError(f"Attribute {side}_quant_type must not be {kind!r}.")
+    why = f"{side}_quant_type is {kind}"
+    past = _required(inputs, past_name, f"{why}, and its type is the type of the cache")
+    if past.dtype not in _BITS:
+        raise OracleError(f"Input {past_name} is {past.dtype}, but {why}.")
+    bits = int(attributes.get("kv_cache_bit_width", _BITS[past.dtype]))
+    if bits != _BITS[past.dtype]:
+        raise OracleError(f"Attribute kv_cache_bit_width is {bits}, but {past_name} {past.dtype}.")
+    scale = _required(inputs, scale_name, why)
+    if scale.dtype != np.float32:
+        raise OracleError(f"Input {scale_name} is {scale.dtype}, not float32.")
+    if not np.all((scale > 0) & (scale < np.inf)):
+        raise OracleError(f"Input {scale_name} must hold positive, finite numbers.")
+    return Format(past.dtype, _spread(scale, kind, sizes, scale_name))
+
+
+def _spread(scale: NDArray[Any], kind: str, sizes: tuple[int, int], name: str) -> Float:
+    """Return a scale so that it broadcasts to [B, K, rows, D]: one number, or one a channel."""
+    kv_num_heads, head_size = sizes
+    wanted = (1, 1, 1, 1) if kind == "PER_TENSOR" else (1, kv_num_heads, 1, head_size)
+    try:
+        return np.broadcast_to(_exact(scale), wanted)
+    except ValueError:
+        raise OracleError(
+            f"Input {name} must broadcast to {list(wanted)} ({kind}), not {scale.shape}."
+        ) from None
+
+
+def _past(
+    inputs: Inputs, sizes: tuple[int, int, int], key_format: Format, value_format: Format
+) -> tuple[Float, Float]:
+    """Return the numbers of the past buffers [B, K, P, D]; P is 0 when they are omitted."""
     if ("past_key" in inputs) != ("past_value" in inputs):
         raise OracleError("Inputs past_key and past_value must be both connected or both omitted.")
     batch_size, kv_num_heads, head_size = sizes
@@ -366,17 +436,72 @@ def _past(inputs: Inputs, sizes: tuple[int, int, int]) -> tuple[Float, Float]:
         empty = np.zeros((batch_size, kv_num_heads, 0, head_size))
         return empty, empty
     past_key, past_value = inputs["past_key"], inputs["past_value"]
-    for name, array in (("past_key", past_key), ("past_value", past_value)):
-        if array.ndim != 4 or (array.shape[0], array.shape[1], array.shape[3]) != sizes:
+    for name, array, format in (
+        ("past_key", past_key, key_format),
+        ("past_value", past_value, value_format),
+    ):
+        if format.packed and head_size % 2:
+            raise OracleError(f"A head_size of {head_size} cannot be packed two to a byte.")
+        width = head_size // 2 if format.packed else head_size
+        wanted = (batch_size, kv_num_heads, width)
+        if array.ndim != 4 or (array.shape[0], array.shape[1], array.shape[3]) != wanted:
             raise OracleError(
                 f"Input {name} must be [{batch_size}, {kv_num_heads}, past_sequence_length, "
-                f"{head_size}], not {array.shape}."
+                f"{width}], not {array.shape}."
             )
-    if past_key.shape != past_value.shape:
+    if past_key.shape[2] != past_value.shape[2]:
         raise OracleError(
             f"Inputs past_key {past_key.shape} and past_value {past_value.shape} differ in length."
         )
-    return _exact(past_key), _exact(past_value)
+    return (
+        key_format.decode(key_format.unpack(past_key)),
+        value_format.decode(value_format.unpack(past_value)),
+    )
+
+
+def _window_cache(inputs: Inputs, attributes: Attributes, window: int | None) -> bool:
+    """Return sliding_window_cache; its capacity, the rows of past, holds at least a window."""
+    if not _choice(attributes, "sliding_window_cache", 0, (0, 1)):
+        return False
+    past = _required(inputs, "past_key", "sliding_window_cache is 1, and it says the capacity")
+    if window is None:
+        raise OracleError("Attribute local_window_size must be set when sliding_window_cache is 1.")
+    if past.shape[2] < window:
+        raise OracleError(
+            f"The window cache has {past.shape[2]} rows, fewer than local_window_size {window}."
+        )
+    return True
+
+
+def _norms(inputs: Inputs, head_size: int) -> tuple[Float | None, Float | None]:
+    """Return the weights [D] of the RMS norm of queries and of new keys; None without them."""
+    names = ("q_norm_weight", "k_norm_weight")
+    found = [_exact(inputs[name]) for name in names if name in inputs]
+    if not found:
+        return None, None
+    if len(found) == 1:
+        raise OracleError(f"Inputs {names[0]} and {names[1]} must be both connected or omitted.")
+    for name, weight in zip(names, found, strict=True):
+        if weight.shape != (head_size,):
+            raise OracleError(f"Input {name} must be [{head_size}], not {weight.shape}.")
+    return found[0], found[1]
+
+
+def _epsilon(attributes: Attributes) -> float:
+    """Return qk_norm_epsilon as the model holds it."""
+    if "qk_norm_epsilon" not in attributes:
+        return float(np.float32(1e-6))
+    epsilon = _float(attributes, "qk_norm_epsilon")
+    if epsilon < 0:
+        raise OracleError(f"Attribute qk_norm_epsilon must not be negative, but is {epsilon}.")
+    return epsilon
+
+
+def _qk_output(attributes: Attributes, outputs: Collection[str]) -> int:
+    mode = _choice(attributes, "qk_output", 0, (0, 1, 2))
+    if mode == 0 and "output_qk" in outputs:
+        raise OracleError("Output output_qk is connected, but qk_output is 0.")
+    return mode
 
 
 def _total_sequence_length(inputs: Inputs) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from conformance.oracle.attention import Attention, attend
-from conformance.oracle.cache import Cache, build_cache
+from conformance.oracle.cache import Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Call, Inputs, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
-from conformance.oracle.rotary import key_positions, query_positions, turn
+from conformance.oracle.rotary import key_positions, normed, query_positions, turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,17 +20,18 @@ class Reference:
     """What one output must hold.
 
     ``value`` (float64) and ``defined`` have the output's exact shape; undefined elements are 0 in
-    ``value`` and are never to be compared. ``dtype`` is what the runtime must return. The last
-    two fields are for the error model: ``attention`` is how an output row came about, and
-    ``magnitude`` the rotary magnitudes of a present key; both None means that every defined
-    element is an exact copy of an input.
+    ``value`` and are never to be compared. ``dtype`` is what the runtime must return. The rest
+    is for the error model: ``attention`` is how an output row came about, or with ``qk_output``
+    1 or 2 the scores or probabilities of output_qk; ``tokens`` is what a present holds, row by
+    row, before it is put into the tensor's format.
     """
 
     value: Float
     defined: Bool
     dtype: np.dtype[Any]
     attention: Attention | None = None
-    magnitude: Float | None = None
+    qk_output: int = 0
+    tokens: Tokens | None = None
 
 
 def reference(
@@ -47,17 +48,29 @@ def reference(
 
     Raises:
         OracleError: the call has no defined meaning.
-        NotComputed: the call uses a feature that the oracle does not compute yet.
     """
     call = read_call(inputs, attributes, outputs)
-    query = turn(call.query, query_positions(call), call.lengths, call)
-    key = turn(call.key, key_positions(call), call.lengths - call.past_lengths, call)
+    query = turn(
+        normed(call.query, call.q_norm, call.norm_epsilon),
+        query_positions(call),
+        call.lengths,
+        call,
+        normed=call.q_norm is not None,
+    )
+    key = turn(
+        normed(call.key, call.k_norm, call.norm_epsilon),
+        key_positions(call),
+        call.lengths - call.past_lengths,
+        call,
+        normed=call.k_norm is not None,
+    )
     cache = build_cache(call, key)
     attention = attend(call, query, cache)
     makers: dict[str, Callable[[], Reference]] = {
         "output": lambda: _output(call, attention),
-        "present_key": lambda: _present_key(call, cache),
-        "present_value": lambda: Reference(cache.value, cache.defined, call.dtype),
+        "present_key": lambda: _present(call, cache.key),
+        "present_value": lambda: _present(call, cache.value),
+        "output_qk": lambda: _output_qk(call, attention),
     }
     return {name: make() for name, make in makers.items() if name in outputs}
 
@@ -71,8 +84,32 @@ def _output(call: Call, attention: Attention) -> Reference:
     return Reference(np.where(defined, value, 0.0), defined, call.dtype, attention=attention)
 
 
-def _present_key(call: Call, cache: Cache) -> Reference:
-    defined = cache.defined & Storage.of(call.dtype).holds(cache.key)
-    value = np.where(defined, cache.key, 0.0)
-    magnitude = None if call.cos is None else np.where(defined, cache.key_magnitude, 0.0)
-    return Reference(value, defined, call.dtype, magnitude=magnitude)
+def _present(call: Call, tokens: Tokens) -> Reference:
+    """Return present_key or present_value [B, K, rows, D], or half of D where 4-bit is packed."""
+    places = present_places(call)
+    rows = tokens.at(places)
+    there = np.broadcast_to((places >= 0)[:, None, :, None], rows.value.shape)
+    defined = there & Storage.of(call.dtype).holds(rows.exact)
+    if rows.format.packed:
+        defined = defined[..., 0::2] & defined[..., 1::2]
+    value = np.where(defined, rows.format.pack(rows.format.encode(rows.exact)), 0.0)
+    return Reference(value, defined, rows.format.dtype, tokens=rows)
+
+
+def _output_qk(call: Call, attention: Attention) -> Reference:
+    """Return output_qk [B, N, S, T]: what the softmax takes (1) or gives (2).
+
+    Before the softmax only what a query attends to is defined: nothing says what stands in the
+    place of the rest. After it, the rest is 0. Neither has columns beyond a sequence's end.
+    """
+    exists = (np.arange(call.total) < call.lengths[:, None])[:, None, None, None, :]
+    defined = attention.defined[..., None] & exists
+    value = attention.probabilities
+    if call.qk_output == 1:
+        defined = defined & np.isfinite(attention.logits)
+        defined = defined & Storage.of(call.dtype).holds(attention.logits)
+        value = attention.logits
+    shape = (call.batch_size, call.num_heads, call.sequence_length, call.total)
+    defined = np.broadcast_to(defined, value.shape).reshape(shape)
+    value = np.where(defined, value.reshape(shape), 0.0)
+    return Reference(value, defined, call.dtype, attention=attention, qk_output=call.qk_output)

@@ -13,11 +13,12 @@ from conformance.oracle.numbers import Float, Int
 
 @dataclass(frozen=True, eq=False)
 class Turned:
-    """Heads after the rotary embedding, or untouched without it.
+    """Heads after the RMS norm and the rotary embedding, or untouched without them.
 
     ``value`` and ``magnitude`` have one shape, [B, tokens, heads, D]. ``magnitude`` is the sum of
     the absolute values of the terms that make an element, |x1 cos| + |x2 sin|: what the rounding
-    error of the turn is proportional to. It is 0 where the element is a copy of the input.
+    error of the turn is proportional to. It is |x| where the element was normed and not turned, and
+    0 where it is a copy of the input.
     """
 
     value: Float
@@ -52,7 +53,20 @@ def key_positions(call: Call) -> Int:
     return np.broadcast_to(np.arange(call.kv_sequence_length), shape)
 
 
-def turn(heads: Float, positions: Int, tokens: Int, call: Call) -> Turned:
+def normed(heads: Float, weight: Float | None, epsilon: float) -> Float:
+    """Return heads [B, tokens, heads, D], each divided by its root mean square, times weight [D].
+
+    x / sqrt(mean(x^2) + epsilon) * weight; without a weight, the heads as they are.
+    """
+    if weight is None:
+        return heads
+    with np.errstate(invalid="ignore", divide="ignore"):  # padding may hold anything
+        square = np.mean(heads**2, axis=-1, keepdims=True)
+        scaled: Float = heads / np.sqrt(square + epsilon) * weight
+    return scaled
+
+
+def turn(heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = False) -> Turned:
     """Turn heads [B, tokens, heads, D] at positions [B, tokens]; without rotary, copy them.
 
     Only the first rotary_dim = 2 * (width of cos_cache) elements of a head are turned. Half-split
@@ -65,12 +79,14 @@ def turn(heads: Float, positions: Int, tokens: Int, call: Call) -> Turned:
         tokens: [B], how many leading tokens of each sequence exist (more than there are: all);
             the rest is padding, whose positions may lie outside the caches.
         call: the call, for its caches and pattern.
+        normed: whether the heads are no copies, because the RMS norm made them.
 
     Raises:
         OracleError: a token's position has no row in the caches.
     """
+    untouched = np.abs(heads) if normed else np.zeros_like(heads)
     if call.cos is None or call.sin is None:
-        return Turned(heads, np.zeros_like(heads))
+        return Turned(heads, untouched)
     rows = call.cos.shape[0]
     exists = np.arange(positions.shape[1]) < tokens[:, None]
     outside = exists & ((positions < 0) | (positions >= rows))
@@ -86,7 +102,7 @@ def turn(heads: Float, positions: Int, tokens: Int, call: Call) -> Turned:
     else:
         first, second = slice(0, half), slice(half, 2 * half)
     x1, x2 = heads[..., first], heads[..., second]
-    value, magnitude = heads.copy(), np.zeros_like(heads)
+    value, magnitude = heads.copy(), untouched
     with np.errstate(invalid="ignore"):  # padding may hold anything, infinities too
         value[..., first] = x1 * cos - x2 * sin
         value[..., second] = x1 * sin + x2 * cos

@@ -1,0 +1,86 @@
+"""How a cache stores its numbers: as they are, or quantised with scales.
+
+The operator's documentation names the types, the scales and that two 4-bit values share a byte, and
+leaves the arithmetic open. It is here what every runtime does whose source or results are known
+(docs/oracle.md): symmetric, stored = round(number / scale), halves to even, clamped to the range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from conformance.oracle.numbers import Float
+
+INT8: Final = np.dtype(np.int8)
+UINT8: Final = np.dtype(np.uint8)
+FLOAT8: Final = np.dtype(ml_dtypes.float8_e4m3fn)
+
+#: Range of the stored numbers, by the cache's type.
+_RANGES: Final = {INT8: (-128.0, 127.0), UINT8: (-8.0, 7.0), FLOAT8: (-448.0, 448.0)}
+#: A 4-bit value is stored with this added, so that it is not negative.
+_BIAS: Final = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """The format of past and present: ``dtype`` is the tensors' own.
+
+    ``scale`` broadcasts to [B, K, rows, D]; None: the numbers are stored as they are. A *code* is a
+    stored number on its own: an integer, or a float8, in float64.
+    """
+
+    dtype: np.dtype[Any]
+    scale: Float | None = None
+
+    @property
+    def quantised(self) -> bool:
+        return self.scale is not None
+
+    @property
+    def packed(self) -> bool:
+        """Whether two codes share a byte: 4-bit integers."""
+        return self.quantised and self.dtype == UINT8
+
+    @property
+    def step(self) -> Float:
+        """What a code of 1 is worth; 1 where nothing is quantised."""
+        return np.ones((1, 1, 1, 1)) if self.scale is None else self.scale
+
+    def encode(self, numbers: Float) -> Float:
+        """Return the codes of numbers [B, K, rows, D]; the numbers where nothing is quantised."""
+        return numbers if self.scale is None else self.round(numbers / self.scale)
+
+    def round(self, quotients: Float) -> Float:
+        """Return the codes nearest to quotients, halves to even, clamped to the range."""
+        low, high = _RANGES[self.dtype]
+        clamped = np.clip(quotients, low, high)
+        if self.dtype == FLOAT8:
+            return clamped.astype(FLOAT8).astype(np.float64)
+        return np.rint(clamped)
+
+    def decode(self, codes: Float) -> Float:
+        """Return the numbers that codes [B, K, rows, D] stand for: code * scale, exact."""
+        return codes * self.step
+
+    def pack(self, codes: Float) -> Float:
+        """Return what the tensor holds: codes, or bytes [B, K, rows, D / 2].
+
+        The even element of a pair is the low half of its byte, the odd one the high half.
+        """
+        if not self.packed:
+            return codes
+        return (codes[..., 0::2] + _BIAS) + 16.0 * (codes[..., 1::2] + _BIAS)
+
+    def unpack(self, stored: NDArray[Any]) -> Float:
+        """Return the codes that a tensor holds, the inverse of :meth:`pack`."""
+        if not self.packed:
+            return stored.astype(np.float64)
+        codes = np.empty((*stored.shape[:-1], 2 * stored.shape[-1]))
+        codes[..., 0::2] = (stored & 0x0F) - _BIAS
+        codes[..., 1::2] = (stored >> 4) - _BIAS
+        return codes
