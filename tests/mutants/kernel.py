@@ -21,8 +21,8 @@ Array = np.ndarray
 FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 
-#: What a case's outputs are called, and the past that each present goes on.
-PAST = {"present_key": "past_key", "present_value": "past_value"}
+#: The types of a quantised cache, by kv_cache_bit_width.
+QUANTISED = {4: (np.dtype(np.uint8),), 8: (np.dtype(np.int8), FLOAT8)}
 
 
 class Refused(Exception):
@@ -118,6 +118,7 @@ class Kernel:
         """Read the sizes of the call and refuse what has no meaning."""
         self.check_attributes(call)
         self.check_types(call)
+        self.check_quantisation(call)
         self.read_sizes(call)
         self.check_key_value(call)
         self.check_past(call)
@@ -245,7 +246,7 @@ class Kernel:
             if array.shape[2] != call.past:
                 self.refuse("past_key and past_value must have one length")
             if not self.quantised(call, name[5:]) and array.dtype != call.dtype:
-                self.refuse(f"{name} must have the type of query")
+                self.refuse(f"{name} must have the type of query while {name[5]}_quant_type is NONE")
 
     def check_both_pasts(self, call: Call) -> None:
         if call.has("past_key") != call.has("past_value"):
@@ -341,11 +342,35 @@ class Kernel:
             if call.has(name) and call.inputs[name].shape != (call.size,):
                 self.refuse(f"{name} must be [head_size]")
 
+    def check_quantisation(self, call: Call) -> None:
+        """Attributes and types of a quantised cache; its scales come when the sizes are read."""
+        for side in ("key", "value"):
+            kind, past = call.get(f"{side[0]}_quant_type", "NONE"), f"past_{side}"
+            if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
+                self.refuse(f"{side[0]}_quant_type {kind} is none of the quantization types")
+            if kind == "NONE":
+                continue
+            if not call.has(past):
+                self.refuse(f"{past} must be connected for a quantised cache, to give its type")
+            if call.get("kv_cache_bit_width", 8) not in (4, 8):
+                self.refuse("kv_cache_bit_width must be 4 or 8")
+            if call.inputs[past].dtype not in QUANTISED[self.bits(call)]:
+                self.refuse(f"the type of {past} does not fit kv_cache_bit_width and quant_type")
+
     def check_scales(self, call: Call) -> None:
         for side in ("key", "value"):
             name = f"{side[0]}_scale"
-            if self.quantised(call, side) and not call.has(name):
-                self.refuse(f"{name} must be connected for a quantised cache")
+            if not self.quantised(call, side):
+                continue
+            if not call.has(name) or call.inputs[name].dtype != np.float32:
+                self.refuse(f"{name} must be connected, of float32, for a quantised cache")
+            shape = call.inputs[name].shape
+            by_channel = call.get(f"{side[0]}_quant_type", "NONE") == "PER_CHANNEL"
+            wanted = (1, call.kv_heads, 1, call.size) if by_channel else (1, 1, 1, 1)
+            padded = (1,) * (4 - len(shape)) + shape
+            fits = [size in (1, most) for size, most in zip(padded, wanted, strict=False)]
+            if len(padded) != 4 or not all(fits):
+                self.refuse(f"{name} must broadcast to {wanted}")
 
     def check_presents(self, call: Call) -> None:
         """New tokens join their past in the present buffers."""
@@ -361,6 +386,8 @@ class Kernel:
             self.refuse("sliding_window_cache needs a local_window_size")
         if not call.has("past_key") or call.past < window:
             self.refuse("sliding_window_cache needs a past_key of local_window_size rows at least")
+        if call.batch > 1 and call.queries > 1 and not call.first_prompt:
+            self.refuse("several tokens on a window cache need a batch_size of 1")
 
     def check_extras(self, call: Call) -> None:
         """Nothing more is refused."""
@@ -568,7 +595,8 @@ class Kernel:
         scale = call.inputs[f"{side[0]}_scale"]
         if scale.size == 1:
             return scale.reshape(1, 1, 1, 1)
-        return scale.reshape(1, 1, call.kv_heads, call.size)
+        whole = np.broadcast_to(scale, (1, call.kv_heads, 1, call.size))
+        return whole.reshape(1, 1, call.kv_heads, call.size)
 
     def store(self, call: Call, side: str, new: Array) -> Array:
         """New tokens [B, L, K, D] as the cache holds them."""

@@ -107,21 +107,6 @@ def output_through_bfloat16(kernel, call, output):
     return Kernel.finish(kernel, call, output.astype(BFLOAT16).astype(np.float32))
 
 
-@mutant(Kernel.finish)
-def output_cut_off(kernel, call, output):
-    """output is cut off to its type, not rounded."""
-    rounded = output.astype(call.dtype)
-    beyond = np.abs(rounded.astype(np.float32)) > np.abs(output)
-    nearer = np.nextafter(rounded, np.zeros_like(rounded))
-    return Kernel.finish(kernel, call, np.where(beyond, nearer, rounded).astype(np.float32))
-
-
-@mutant(Kernel.scale)
-def scores_in_storage(kernel, call, products):
-    """Scores of float16 and bfloat16 are kept in their own type."""
-    return Kernel.scale(kernel, call, products).astype(call.dtype).astype(np.float32)
-
-
 @mutant(Kernel.scale)
 def scores_in_bfloat16(kernel, call, products):
     """Scores are kept in bfloat16, whatever the type of query."""
