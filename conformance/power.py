@@ -1,0 +1,296 @@
+"""The suite's power: which faults it catches. The corpus is run against kernels with a known fault.
+
+The mutants are programs like any runner (``tests/mutants/``), and go through the same harness and
+judge as a runtime. One process plays them all: which one is meant stands in the bundle's path,
+where a folder with the mutant's name links to the one in which the bundle lies. So a bundle is read
+once for all mutants, and no mutant waits for a process to start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from conformance.case import Case
+from conformance.harness import Infrastructure, Limits, Outcome, Pool
+from conformance.judge import Judgement, Unjudgeable, judge
+from conformance.paths import ROOT
+from conformance.protocol import DescribedAnswer
+from conformance.run import CaseJob, Ready, job_for
+from conformance.runner_process import Command
+from conformance.targets import Target
+
+MUTANTS: Final = ROOT / "tests" / "mutants"
+KILLERS: Final = MUTANTS / "killers.json"
+RUNNER: Final = MUTANTS / "runner.py"
+
+#: What the kernel without a fault is called.
+CORRECT: Final = "correct"
+#: A mutant that ends or stalls its process so often is not tried further: each time takes long.
+ENOUGH_ENDS: Final = 3
+#: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
+SECONDS: Final = 10.0
+#: So many killers of a mutant are recorded, each of another theme.
+RECORDED: Final = 3
+
+_RED: Final = ("crash", "timeout", "wrong", "accepted", "fallback")
+
+
+class PowerError(Exception):
+    """The mutants cannot be run; the message says why."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault. ``kind``: it shows in numbers, in behaviour (what is taken, refused, or ends the
+    process), or in a refusal's message. ``only`` says why a single theme can see it, if so."""
+
+    name: str
+    area: str
+    what: str
+    kind: Literal["numbers", "behaviour", "message"] = "numbers"
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A case that shows the fault: how, and its largest error as a share of the budget."""
+
+    case: Case
+    verdict: str
+    share: float | None
+    reason: str
+
+
+@dataclass
+class Score:
+    """What came of one mutant, or of the right kernel."""
+
+    mutant: Mutant
+    tried: int = 0
+    kills: list[Kill] = field(default_factory=list)
+    ends: int = 0
+    largest: dict[str, float] = field(default_factory=dict)
+    """The largest share of the budget in each dtype."""
+    given_up: bool = False
+    """Not tried further after `ENOUGH_ENDS`."""
+
+    @property
+    def themes(self) -> list[str]:
+        """The themes of the cases that show the fault, in the order of the corpus."""
+        return list(dict.fromkeys(kill.case.theme for kill in self.kills))
+
+    @property
+    def shares(self) -> list[float]:
+        """The errors of the killers, where there is a number."""
+        return [kill.share for kill in self.kills if kill.share is not None and kill.share > 1]
+
+    def killers(self) -> list[str]:
+        """The first killer of each of the first themes."""
+        first = {kill.case.theme: kill.case.id for kill in reversed(self.kills)}
+        return [first[theme] for theme in self.themes][:RECORDED]
+
+    def of_one_theme(self) -> bool:
+        """Whether one theme alone sees it, though the registry gives no reason for that."""
+        return len(self.themes) == 1 and not self.mutant.only
+
+    def record(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "mutant": self.mutant.name,
+            "area": self.mutant.area,
+            "what": self.mutant.what,
+            "numerical": self.mutant.kind == "numbers",
+            "kills": len(self.kills),
+            "themes": self.themes,
+            "first": self.kills[0].case.id if self.kills else None,
+            "killers": self.killers(),
+            "largest_share": dict(sorted(self.largest.items())),
+            "smallest_kill": min(self.shares, default=None),
+        }
+
+
+def known_mutants() -> list[Mutant]:
+    """All mutants, as the runner lists them. Raises :class:`PowerError`."""
+    if not RUNNER.is_file():
+        raise PowerError(f"The mutants are part of a checkout; there is none at {ROOT}.")
+    done = subprocess.run([sys.executable, str(RUNNER), "--list"], capture_output=True, text=True)
+    if done.returncode:
+        raise PowerError(f"{RUNNER} does not list its mutants: {done.stderr.strip()}")
+    return [Mutant(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def recorded_killers() -> dict[str, list[str]]:
+    """The cases that killed each mutant first when it was last recorded."""
+    try:
+        killers: dict[str, list[str]] = json.loads(KILLERS.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PowerError(
+            f"{KILLERS} cannot be read: {error}; gqa power --record makes it."
+        ) from None
+    return killers
+
+
+def record_killers(scores: Sequence[Score]) -> None:
+    """Write the killers of ``scores``."""
+    killers = {score.mutant.name: score.killers() for score in scores}
+    KILLERS.write_text(json.dumps(killers, indent=1) + "\n", encoding="utf-8")
+
+
+def stale(
+    killers: Mapping[str, Sequence[str]], cases: Collection[str], names: Collection[str]
+) -> str:
+    """Why recorded killers no longer fit the corpus and the mutants; empty if they do."""
+    gone = sorted({case for of in killers.values() for case in of} - set(cases))
+    if gone:
+        return f"there is no case {gone[0]}"
+    missing = sorted(set(names) - set(killers)) + sorted(set(killers) - set(names))
+    return f"the mutant {missing[0]} is new or gone" if missing else ""
+
+
+@dataclass(frozen=True)
+class _Job(CaseJob):
+    score: Score = field(kw_only=True)
+
+
+@dataclass
+class Power:
+    """A run of cases against mutants.
+
+    ``only`` maps a mutant to the ids of the cases it is tried on; None: on all. ``correct`` is what
+    came of the kernel without a fault, ``troubles`` what said nothing of any mutant.
+    """
+
+    mutants: Sequence[Mutant]
+    cases: Sequence[Case]
+    jobs: int = 1
+    only: Mapping[str, Sequence[str]] | None = None
+    correct: Score = field(init=False)
+    scores: list[Score] = field(init=False)
+    troubles: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        what = "Nothing is wrong with this one."
+        self.correct = Score(Mutant(CORRECT, CORRECT, what))
+        self.scores = [Score(mutant) for mutant in self.mutants]
+
+    def pairs(self) -> int:
+        """How many cases are to be run, over all mutants."""
+        return sum(len(self._tried_on(case)) for case in self.cases)
+
+    def run(self, advance: Callable[[], None] = lambda: None) -> None:
+        """Run it; ``advance`` is called for each pair of case and mutant that has been judged.
+
+        Raises :class:`conformance.harness.RunnerFailed`, :class:`conformance.bundle.BundleError`.
+        """
+        command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
+        target = Target("mutants", (), command, "cpu", None, "a checkout")
+        limits = Limits(case_seconds=SECONDS)
+        with (
+            tempfile.TemporaryDirectory(prefix="gqa-power-") as folder,
+            Pool(command, self.jobs, limits) as pool,
+        ):
+            answer = pool.start()
+            if not isinstance(answer, DescribedAnswer):
+                raise PowerError(f"The mutants are not available: {answer.reason}")
+            ready = Ready(target, answer, None, None)
+            for job, outcome in pool.run(self._work(Path(folder))):
+                self._count(job, outcome, ready)
+                advance()
+        order = {case.id: number for number, case in enumerate(self.cases)}
+        for score in (self.correct, *self.scores):
+            score.kills.sort(key=lambda kill: order[kill.case.id])
+
+    def _tried_on(self, case: Case) -> list[Score]:
+        only = self.only
+        if only is None:
+            return [self.correct, *self.scores]
+        return [self.correct, *(s for s in self.scores if case.id in only.get(s.mutant.name, ()))]
+
+    def _work(self, folder: Path) -> Iterator[_Job]:
+        for case in self.cases:
+            prepared = job_for(case)
+            bundle = Path(prepared.bundle)
+            for score in self._tried_on(case):
+                if score.given_up:
+                    continue
+                link = folder / bundle.parent.name / score.mutant.name
+                if not os.path.lexists(link):
+                    link.parent.mkdir(exist_ok=True)
+                    link.symlink_to(bundle.parent, target_is_directory=True)
+                yield _Job(
+                    key=f"{score.mutant.name} on {case.id}",
+                    bundle=str(link / bundle.name),
+                    steps=prepared.steps,
+                    seconds=min(case.time_limit_seconds, SECONDS),
+                    case=case,
+                    prepared=prepared.prepared,
+                    score=score,
+                )
+
+    def _count(self, job: _Job, outcome: Outcome, ready: Ready) -> None:
+        score, case = job.score, job.case
+        score.tried += 1
+        if isinstance(outcome, Infrastructure):
+            self.troubles.append(f"{job.key}: {outcome.message}")
+            return
+        try:
+            judgement = judge(
+                case,
+                job.prepared,
+                outcome,
+                execution_provider=ready.execution_provider,
+                target_class=ready.target.target_class,
+            )
+        except Unjudgeable as error:
+            self.troubles.append(f"{job.key}: {error}")
+            return
+        share = judgement.share
+        if share is not None:
+            before = score.largest.get(case.call.dtype, 0.0)
+            score.largest[case.call.dtype] = max(before, share)
+        if kills(score.mutant, case, judgement):
+            score.kills.append(Kill(case, judgement.verdict, share, judgement.reason))
+        if judgement.verdict in ("crash", "timeout"):
+            score.ends += 1
+            score.given_up = score.ends >= ENOUGH_ENDS
+
+    def write_json(self, file: Path) -> None:
+        """Write the record of every mutant; an infinite share is `Infinity`."""
+        records = [score.record() for score in self.scores]
+        file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+
+    def faults(self) -> list[str]:
+        """Everything for which the run is not a proof of power, a sentence each."""
+        found = list(self.troubles)
+        found += [f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills]
+        found += [
+            f"{score.mutant.name} survives: {score.mutant.what}"
+            for score in self.scores
+            if not score.kills
+        ]
+        return found
+
+    def of_one_theme(self) -> list[str]:
+        """Mutants that one theme alone sees without a reason, a sentence each."""
+        return [
+            f"{score.mutant.name} is seen by one theme alone: {score.themes[0]}"
+            for score in self.scores
+            if score.of_one_theme()
+        ]
+
+
+def kills(mutant: Mutant, case: Case, judgement: Judgement) -> bool:
+    """Whether a verdict shows that something is wrong."""
+    if judgement.verdict == "unsupported":
+        return case.contract.basis == "specified"
+    if mutant.kind == "message" and judgement.verdict == "pass":
+        return judgement.vague
+    return judgement.verdict in _RED
