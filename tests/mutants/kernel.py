@@ -246,7 +246,9 @@ class Kernel:
             if array.shape[2] != call.past:
                 self.refuse("past_key and past_value must have one length")
             if not self.quantised(call, name[5:]) and array.dtype != call.dtype:
-                self.refuse(f"{name} must have the type of query while {name[5]}_quant_type is NONE")
+                self.refuse(
+                    f"{name} must have the type of query while {name[5]}_quant_type is NONE"
+                )
 
     def check_both_pasts(self, call: Call) -> None:
         if call.has("past_key") != call.has("past_value"):
