@@ -59,7 +59,8 @@ FeatureName = Literal[
     "past",
     "qk_norm",
     "quantisation",
-    "sliding_window_cache",
+    "dequantisation",
+    "channels",
 ]
 
 
