@@ -54,6 +54,7 @@ ORDER = [
     "calibration",
     "judge",
     "expectations",
+    "known_bugs",
     "run",
     "power",
     "report.text",
