@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Play a mutant, or the right kernel, behind the runner protocol (runners/README.md).
 
-``runner.py --mutant NAME`` plays one mutant; without it, the right kernel. With ``--by-folder`` it
-plays the mutant whose name the folder has in which the bundle lies, so that one process plays them
-all: starting one takes as long as a hundred cases. `gqa power` links bundles into such folders.
+``runner.py --mutant NAME`` plays one mutant; without it, the right kernel. With ``--by-folder`` the
+path of the bundle says which mutant to play, ``…/NAME/ab/abcdef``, so that one process plays them
+all: starting one takes as long as a hundred cases. `gqa power` links the cache under these names.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def main() -> int:
             answer = describe()
         else:
             path = request["bundle"]
-            by_folder = os.path.basename(os.path.dirname(path))
-            name = by_folder if arguments.by_folder else arguments.mutant
+            name = path.split("/")[-3] if arguments.by_folder else arguments.mutant
             answer = run(kernel_of(name), name, bundles.open(path), request)
         print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
     return 0
@@ -125,6 +124,9 @@ def run(
             start = perf_counter()
             try:
                 outputs = session.run(feeds)
+                for output, shared in step["share"].items():
+                    session.kernel.bind(feeds[shared], outputs[output])
+                    outputs[output] = feeds[shared]
             except Refused as refusal:
                 return rejected(number, str(refusal))
             except Exception as error:
@@ -134,10 +136,6 @@ def run(
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 return rejected(number, f"internal: {type(error).__name__} in {place.name}")
             seconds += perf_counter() - start
-            for output, shared in step["share"].items():
-                if outputs[output].shape == feeds[shared].shape:
-                    session.kernel.bind(feeds[shared], outputs[output])
-                    outputs[output] = feeds[shared]
             files.append(write(outputs, f"{request['out']}/{repeat}_{number}_"))
         runs.append(files)
         fastest = min(fastest, seconds)
