@@ -7,7 +7,8 @@
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
     oracle.f64                     the oracle's values and error units in float64, for the judge
-    manifest.json                  size and SHA-256 of each file and its own, and where what lies
+    manifest.json                  size and SHA-256 of each file and its own, and where what lies;
+                                   what each feature of the call changes (matters)
 
 The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
 made beside its place and renamed into it, so that any number of processes share one cache; every
@@ -36,13 +37,14 @@ from onnx import TensorProto
 
 from conformance.call import Call
 from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
-from conformance.model import build_model
-from conformance.oracle import OracleError, Reference, reference
+from conformance.forms import other_form
+from conformance.matters import figures, worst
+from conformance.oracle import OracleError, Reference
 from conformance.paths import PACKAGE
 from conformance.protocol import Step as StepPlan
-from conformance.tensors import Step, attributes_of, steps_of
-from conformance.tolerance import PastErrors, budgets, past_errors
-from conformance.values import draw_inputs
+from conformance.relations import RelationName
+from conformance.script import ScriptStep, script_of
+from conformance.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
 CACHE_VARIABLE: Final = "GQA_CACHE"
 
@@ -50,18 +52,18 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 _SOURCES: Final = (
     "bundle.py",
     "call.py",
+    "case.py",
     "dtypes.py",
+    "forms.py",
+    "matters",
     "model.py",
+    "script.py",
     "signature.py",
     "tensors.py",
     "tolerance.py",
     "values.py",
     "oracle",
 )
-
-#: The past of a looped call comes from the present of the call before.
-CARRY: Final = {"past_key": "present_key", "past_value": "present_value"}
-SHARE: Final = {"present_key": "past_key", "present_value": "past_value"}
 
 Array = np.ndarray
 
@@ -72,11 +74,13 @@ class Expected:
 
     ``value`` and ``unit`` are float64 of the output's shape; ``unit`` is the error model's unit
     (tolerance.py) and NaN where the element is undefined. ``dtype`` is the dtype demanded.
+    ``arithmetic``, of the other form of a relation only, is the unit without what storing rounds.
     """
 
     value: Array
     unit: Array
     dtype: str
+    arithmetic: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,15 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why the call means nothing.
+    the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
+    are the figures of the call's features (see :mod:`conformance.matters`).
     """
 
     path: Path
     steps: tuple[StepPlan, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
+    matters: dict[str, float]
 
 
 class BundleError(Exception):
@@ -115,23 +121,26 @@ def generator_digest() -> str:
     return digest.hexdigest()
 
 
-def digest_of(call: Call) -> str:
-    """The name of the call's bundle."""
-    return hashlib.sha256(f"{generator_digest()}\n{call.model_dump_json()}".encode()).hexdigest()
+def digest_of(call: Call, relation: RelationName | None = None) -> str:
+    """The name of the bundle of ``call``, or of its other form by ``relation``."""
+    text = f"{generator_digest()}\n{call.model_dump_json()}"
+    return hashlib.sha256((f"{text}\n{relation}" if relation else text).encode()).hexdigest()
 
 
-def bundle_for(call: Call, root: Path | None = None) -> Bundle:
-    """The bundle of ``call``, made if it is not in the cache or is damaged.
+def bundle_for(
+    call: Call, root: Path | None = None, relation: RelationName | None = None
+) -> Bundle:
+    """The bundle of ``call``, or of its other form, made if it is not in the cache or is damaged.
 
     Raises :class:`BundleError` when the cache cannot be read or written.
     """
-    root, digest = root or cache_root(), digest_of(call)
+    root, digest = root or cache_root(), digest_of(call, relation)
     place = root / "bundles" / digest[:2] / digest
     found = _open(place)
     if found is not None:
         return found
     try:
-        return _make(call, place)
+        return _make(call, place, relation)
     except OSError as error:
         raise BundleError(
             f"The bundle cache cannot be written: {root}: {error.strerror}."
@@ -154,57 +163,62 @@ def content_digest(call: Call, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def write_bundle(call: Call, folder: Path) -> None:
-    """Writes the bundle of ``call`` into the empty ``folder``."""
+def write_bundle(call: Call, folder: Path, relation: RelationName | None = None) -> None:
+    """Writes the bundle of ``call``, or of its other form, into the empty ``folder``."""
+    script = script_of(call) if relation is None else other_form(call, relation)
     files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
-    steps = steps_of(call)
-    files["model.onnx"] = build_model(call, steps[0]).SerializeToString(deterministic=True)
+    files["model.onnx"] = script.model.SerializeToString(deterministic=True)
     outputs: dict[str, bytes] = {}
     oracle = bytearray()
     layout: list[dict[str, Any]] = []
-    plans: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
     carried_errors: PastErrors | None = None
+    matters: list[dict[str, float]] = []
     unjudged: str | None = None
-    for step in steps:
-        inputs = {**draw_inputs(call, step), **carried}
-        plans.append(_plan(call, step))
-        for position, tensor in enumerate(t for t in step.inputs if t.connected):
-            name = f"test_data_set_{step.index}/input_{position}.pb"
-            if tensor.name in inputs:
-                files[name] = _tensor_file(inputs[tensor.name], tensor.name)
+    for index, step in enumerate(script.steps):
+        inputs = {
+            **step.inputs,
+            **{past: carried[present] for past, present in step.carry.items() if carried},
+        }
+        for position, name in enumerate(step.connected):
+            if name in inputs:
+                path = f"test_data_set_{index}/input_{position}.pb"
+                files[path] = _tensor_file(inputs[name], name)
         if unjudged is not None:
             continue
         try:
-            references = reference(inputs, attributes_of(call), step.connected_outputs)
+            references = script.compute(inputs)
         except OracleError as error:
             unjudged = str(error).removesuffix(".")
             carried = {}
             continue
-        units = budgets(references, carried_errors)
-        for position, name in enumerate(step.connected_outputs):
+        past_error = carried_errors if step.carry else None
+        units = budgets(references, past_error)
+        if relation is None:
+            matters.append(figures(inputs, script.attributes, references, units))
+        for position, name in enumerate(script.outputs):
             expected = references[name]
-            rounded = _rounded(expected)
-            path = f"test_data_set_{step.index}/output_{position}.pb"
-            outputs[path] = _tensor_file(rounded, name)
-            unit = np.where(expected.defined, units[name], np.nan)
+            path = f"test_data_set_{index}/output_{position}.pb"
+            outputs[path] = _tensor_file(_rounded(expected), name)
+            arrays = [expected.value, np.where(expected.defined, units[name], np.nan)]
+            if relation is not None:
+                arrays.append(arithmetic_budget(name, expected, past_error))
             layout.append(
                 {
-                    "step": step.index,
+                    "step": index,
                     "output": name,
                     "shape": list(expected.value.shape),
                     "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
                     "offset": len(oracle) // 8,
+                    "arrays": len(arrays),
                 }
             )
-            oracle += np.ascontiguousarray(expected.value, "<f8").tobytes()
-            oracle += np.ascontiguousarray(unit, "<f8").tobytes()
-        for past, present in CARRY.items():
-            if present in references:
-                carried[past] = _rounded(references[present])
-        carried_errors = past_errors(references, carried_errors)
+            for array in arrays:
+                oracle += np.ascontiguousarray(array, "<f8").tobytes()
+        carried = {name: _rounded(value) for name, value in references.items()}
+        carried_errors = past_errors(references, past_error)
     if unjudged is not None:
-        outputs, oracle, layout = {}, bytearray(), []
+        outputs, oracle, layout, matters = {}, bytearray(), [], []
     files |= outputs
     files["oracle.f64"] = bytes(oracle)
     manifest = {
@@ -212,9 +226,10 @@ def write_bundle(call: Call, folder: Path) -> None:
             name: [len(content), hashlib.sha256(content).hexdigest()]
             for name, content in files.items()
         },
-        "steps": plans,
+        "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": unjudged,
+        "matters": worst(matters),
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -223,17 +238,15 @@ def write_bundle(call: Call, folder: Path) -> None:
         file.write_bytes(content)
 
 
-def _plan(call: Call, step: Step) -> dict[str, Any]:
-    carry = CARRY if step.carried else {}
-    connected = [tensor.name for tensor in step.inputs if tensor.connected]
+def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
     return {
         "files": {
-            name: f"test_data_set_{step.index}/input_{position}.pb"
-            for position, name in enumerate(connected)
-            if name not in carry
+            name: f"test_data_set_{index}/input_{position}.pb"
+            for position, name in enumerate(step.connected)
+            if name not in step.carry
         },
-        "carry": carry,
-        "share": SHARE if call.shared_buffer else {},
+        "carry": dict(step.carry),
+        "share": dict(step.share),
     }
 
 
@@ -288,16 +301,17 @@ def _open(place: Path) -> Bundle | None:
         for entry in manifest["oracle"]:
             shape, start = tuple(entry["shape"]), entry["offset"]
             size = math.prod(shape)
-            expected[entry["step"]][entry["output"]] = Expected(
-                numbers[start : start + size].reshape(shape),
-                numbers[start + size : start + 2 * size].reshape(shape),
-                entry["dtype"],
+            value, unit, *rest = (
+                numbers[start + i * size : start + (i + 1) * size].reshape(shape)
+                for i in range(entry["arrays"])
             )
+            expected[entry["step"]][entry["output"]] = Expected(value, unit, entry["dtype"], *rest)
         return Bundle(
             place,
             tuple(StepPlan(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
+            manifest["matters"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -316,7 +330,7 @@ def _content(path: str, size: int) -> bytes:
         os.close(descriptor)
 
 
-def _make(call: Call, place: Path) -> Bundle:
+def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
     """Makes the bundle beside ``place`` and renames it there.
 
     Where somebody else's is there already, theirs is taken, or moved out of the way if damaged.
@@ -325,7 +339,7 @@ def _make(call: Call, place: Path) -> Bundle:
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
             aside.mkdir(parents=True)
-            write_bundle(call, aside)
+            write_bundle(call, aside, relation)
             aside.rename(place)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):

@@ -87,15 +87,28 @@ class Model(BaseModel):
 class Values(Model):
     """How an input's numbers are drawn."""
 
-    kind: Literal["uniform", "constant"] = "uniform"
+    kind: Literal["uniform", "marked", "constant"] = "uniform"
+    """`marked`: of each token's head one element stands out, another one than its neighbours'; the
+    rest is uniform and small. A token too many or too few shows in that element."""
     low: Number = -1.0
     """Lower end of `uniform`."""
     high: Number = 1.0
     """Upper end of `uniform`; in an integer type it is among the numbers drawn."""
     step: Number = 0.0
     """`uniform`: the numbers are multiples of this, halves to even; 0: any."""
+    odd_heads: Number = 1.0
+    """Factor of the numbers of every other head, the second, fourth and so on, in `uniform`."""
     value: Number = 0.0
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
+
+
+class But(Model):
+    """Elements of an input that differ from the rest."""
+
+    at: Annotated[tuple[Int, ...], Field(min_length=1)]
+    """Leading indices; all elements below are meant. Negative ones count from the end."""
+    value: Number
+    """Their number; `.inf`, `-.inf` and `.nan` are allowed."""
 
 
 class InputOverride(Model):
@@ -109,6 +122,8 @@ class InputOverride(Model):
     values: Values | None = None
     data: Numbers | None = None
     """The numbers themselves, nested as the shape is; the shape follows from them."""
+    but: tuple[But, ...] = ()
+    """Elements with a number of their own, whatever the rest is."""
 
 
 class OutputOverride(Model):

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, Strict
 
 from conformance.call import Call, Model
+from conformance.relations import RELATIONS, RelationName
 from conformance.tensors import Step
 
 #: Marks that mean something to pytest, which a tag must not say by accident.
@@ -41,14 +42,40 @@ class Contract(Model):
     """Words of which a rejection must name one, or it is marked vague."""
 
 
+#: Features whose part in the result is measured (conformance/matters).
+FeatureName = Literal[
+    "rotary",
+    "rotary_interleaved",
+    "position_ids",
+    "window",
+    "window_edge",
+    "softcap",
+    "attention_bias",
+    "head_sink",
+    "smooth_softmax",
+    "causal",
+    "scale",
+    "ragged",
+    "past",
+    "qk_norm",
+    "quantisation",
+    "sliding_window_cache",
+]
+
+
 class Description(Model):
     """What a case says beside its call."""
 
     why: str = ""
     """What this case would show that no other does."""
+    indifferent: tuple[FeatureName, ...] = ()
+    """Features of the call that must not change its output, because that is the point of the case.
+    Any other must change it by 20 error budgets or more, or the case is refused."""
     tags: tuple[Tag, ...] = ()
     links: tuple[str, ...] = ()
     contract: Contract | None = None
+    relation: RelationName | None = None
+    """The call is also made in another form, and the two must agree."""
     time_limit_seconds: Annotated[float, Strict(), Field(gt=0, le=3600)] = 30.0
 
 
@@ -78,6 +105,8 @@ class Case:
     tags: tuple[str, ...]
     links: tuple[str, ...]
     time_limit_seconds: float
+    relation: RelationName | None = None
+    indifferent: tuple[FeatureName, ...] = ()
 
     @property
     def label(self) -> str:
@@ -85,7 +114,9 @@ class Case:
         return self.id.partition("/")[2]
 
 
-def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
+def misfits(
+    call: Call, demands: str, relation: RelationName | None = None
+) -> Iterator[tuple[str, str]]:
     """What in ``call`` cannot be, as (field, sentence).
 
     Calls that must be rejected may be wrong on purpose in what the operator checks; what the
@@ -121,6 +152,12 @@ def misfits(call: Call, demands: str) -> Iterator[tuple[str, str]]:
     if call.rotary == "none" and (call.rotary_dim or call.rotary_cache_length):
         field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
         yield field, "rotary is none"
+    if relation is not None:
+        said = RELATIONS[relation].misfit(call)
+        if said:
+            yield "relation", f"{relation}: {said}"
+        if demands == "rejects":
+            yield "relation", "a call that must be rejected has no other form"
     if demands != "computes":
         return
     hint = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"

@@ -28,10 +28,11 @@ from rich.progress import (
 from rich.table import Table
 
 from conformance import __version__
-from conformance.bundle import BundleError, cache_root, cache_size, clear_cache
+from conformance.bundle import BundleError, bundle_for, cache_root, cache_size, clear_cache
 from conformance.case import Case
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
+from conformance.matters import unfit
 from conformance.results import (
     VERDICTS,
     Header,
@@ -54,7 +55,7 @@ from conformance.run import (
     plans,
 )
 from conformance.selection import SelectionError, compile_expression
-from conformance.targets import TargetError, built_in, targets_for
+from conformance.targets import KNOWN, TargetError, built_in, targets_for
 from conformance.yaml_source import InputError
 
 ALL_AS_EXPECTED: Final = 0
@@ -85,7 +86,7 @@ _EXPRESSION = click.option(
 _ORT_PYTHON = click.option(
     "--ort-python",
     metavar="PYTHON",
-    help="The interpreter whose onnxruntime is meant by cpu and cuda; this one's by default.",
+    help="The interpreter whose onnxruntime is meant; this one's by default.",
 )
 
 
@@ -149,9 +150,7 @@ def gqa() -> None:
 
 @gqa.command()
 @_PATHS
-@click.option(
-    "--ep", "eps", multiple=True, metavar="TARGET", help="cpu, cuda or exec:PATH; repeat."
-)
+@click.option("--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(KNOWN)}; repeat.")
 @_EXPRESSION
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
@@ -554,7 +553,11 @@ def show(case_id: str) -> int:
         listed = "\n".join(f"  {argument_for(case)}" for case in cases)
         raise BadArgument(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
     draw(_console(), cases[0])
-    return ALL_AS_EXPECTED
+    refusal = unfit(cases[0], bundle_for(cases[0].call).matters)
+    if refusal is None:
+        return ALL_AS_EXPECTED
+    _say(f"\n{refusal}")
+    return INFRASTRUCTURE
 
 
 @gqa.command()

@@ -87,8 +87,12 @@ class Expectation:
         return None
 
 
-def load_expectations(file: Path) -> list[Expectation]:
-    """The lines of ``file``; none if there is no such file. Raises :class:`InputError`."""
+def load_expectations(files: Iterable[Path]) -> list[Expectation]:
+    """The lines of ``files``, of those that there are. Raises :class:`InputError`."""
+    return [line for file in files for line in _lines(file)]
+
+
+def _lines(file: Path) -> list[Expectation]:
     if not file.exists():
         return []
     source = read_yaml(file)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +13,12 @@ import onnx
 from onnx import numpy_helper
 
 from conformance.bundle import Bundle, Expected
+from conformance.call import Call
 from conformance.case import Case
 from conformance.dtypes import WORD_OF_ONNX
+from conformance.forms import Outputs, pairs_of
 from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.relations import RELATIONS, RelationName
 from conformance.results import Verdict
 from conformance.tolerance import CONSTANTS, TargetClass, shares
 
@@ -48,7 +53,8 @@ class Judgement:
     """A verdict, the sentence that says why, and the figures.
 
     ``values_right`` says of a call that ran although it must be rejected whether its values were
-    right all the same; None where there is nothing to compare with.
+    right all the same; None where there is nothing to compare with. ``bits`` is a digest of all
+    that is defined in the outputs, so that two targets can be seen to return the very same.
     """
 
     verdict: Verdict
@@ -56,6 +62,7 @@ class Judgement:
     errors: tuple[Errors, ...] = ()
     vague: bool = False
     values_right: bool | None = None
+    bits: str | None = None
 
     @property
     def share(self) -> float | None:
@@ -107,17 +114,22 @@ def judge(
                 f" ({bundle.unjudged}).",
             )
         raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}.")
-    errors, fault = _compare(bundle, outcome, target_class)
+    errors, fault, bits = _compare(bundle, outcome, target_class)
     if demands == "rejects":
         right = fault is None
         how = "; its values are right all the same" if right else f" without a word: {fault}"
         return Judgement(
-            "accepted", f"It must be rejected, and it ran{how}.", errors, values_right=right
+            "accepted",
+            f"It must be rejected, and it ran{how}.",
+            errors,
+            values_right=right,
+            bits=bits,
         )
     if fault is not None:
-        return Judgement("wrong", f"It ran, but {fault}.", errors)
+        return Judgement("wrong", f"It ran, but {fault}.", errors, bits=bits)
     share = max((e.share for e in errors), default=0.0)
-    return Judgement("pass", f"Computed right; at most {share:.2g} of the error budget.", errors)
+    reason = f"Computed right; at most {share:.2g} of the error budget."
+    return Judgement("pass", reason, errors, bits=bits)
 
 
 def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
@@ -142,9 +154,13 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
 
 def _compare(
     bundle: Bundle, outcome: Ran, target_class: TargetClass
-) -> tuple[tuple[Errors, ...], str | None]:
-    """Figures of every output of every step, and what is wrong with the worst one, if anything."""
+) -> tuple[tuple[Errors, ...], str | None, str]:
+    """Figures of every output of every step, what is wrong with the worst, if anything, and bits.
+
+    The bits are a digest of the first run, of what is defined where the shapes are right.
+    """
     found: list[Errors] = []
+    bits = hashlib.blake2b(digest_size=8)
     faults: list[str] = []
     for step, expected in enumerate(bundle.expected):
         at = f" in call {step}" if len(bundle.expected) > 1 else ""
@@ -164,10 +180,13 @@ def _compare(
                     faults.append(f"two runs on the same input differ in {name}{at}")
             if dtype != want.dtype:
                 faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
+                bits.update(raw)
                 continue
             if got.shape != want.value.shape:
                 faults.append(f"{name}{at} has shape {got.shape}, not {want.value.shape}")
+                bits.update(raw)
                 continue
+            bits.update(got[~np.isnan(want.unit)].tobytes())
             figures = compare(name, step, got, want, target_class)
             if figures is not None:
                 found.append(figures)
@@ -179,7 +198,7 @@ def _compare(
             f"{worst.output}{at} is {worst.got:.9g} at {list(worst.index)}, not {worst.want:.9g}"
             f" ({how})"
         )
-    return tuple(found), "; ".join(faults) or None
+    return tuple(found), "; ".join(faults) or None, bits.hexdigest()
 
 
 def _differ(one: Array, other: Array, want: Expected) -> bool:
@@ -230,6 +249,77 @@ def compare(
         compared=compared,
         undefined=defined.size - compared,
     )
+
+
+def read_outputs(outcome: Ran) -> Outputs:
+    """The outputs of the first repeat, for each step. Raises :class:`Unjudgeable`."""
+    return [
+        {name: _tensor(_read(path), name)[1] for name, path in step.items()}
+        for step in outcome.runs[0]
+    ]
+
+
+@dataclass(frozen=True)
+class Related:
+    """Two forms of a call: the largest difference as a share of what is allowed, and where it is.
+
+    ``identical``: not one bit differs in what was compared.
+    """
+
+    share: float
+    identical: bool
+    sentence: str
+
+
+def relate(
+    call: Call,
+    relation: RelationName,
+    own: tuple[Outputs, Sequence[Mapping[str, Expected]]],
+    other: tuple[Outputs, Sequence[Mapping[str, Expected]]],
+    target_class: TargetClass,
+) -> Related:
+    """Holds a call against its other form; both are right by themselves.
+
+    ``own`` and ``other`` are outputs and what the oracle says of them, for each step. What is
+    defined in both is compared. Where the relation is exact, every bit must agree; else each form
+    may be off by the budget of its own arithmetic, and on a GPU, where forms run on kernels that
+    round differently, by its whole budget (docs/tolerance.md).
+    """
+    closeness = RELATIONS[relation].closeness
+    whole = closeness == "storage" or target_class != "cpu"
+    constant = 0.0 if closeness == "exact" else CONSTANTS[target_class]
+    found = Related(0.0, True, "not one bit differs")
+    for pair in pairs_of(call, relation):
+        mine = pair.own(own[0])
+        mine = mine * mine.dtype.type(pair.factor)
+        theirs = pair.other(other[0])
+        units = pair.other([{n: e.unit for n, e in step.items()} for step in other[1]])
+        units = units + pair.own([{n: e.unit for n, e in step.items()} for step in own[1]])
+        defined = ~np.isnan(units)
+        if mine[defined].tobytes() == theirs[defined].tobytes():
+            continue
+        if not whole:
+            units = 2 * pair.other(
+                [{n: _arithmetic(e) for n, e in step.items()} for step in other[1]]
+            )
+        x, y = mine.astype(np.float64), theirs.astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.abs(x - y) / (constant * units)
+        share[np.isnan(share)] = np.inf
+        share[(x == y) | ~defined] = 0.0
+        index = np.unravel_index(int(np.argmax(share)), share.shape)
+        worst = float(share[index])
+        if worst >= found.share:
+            how = "they must be equal" if closeness == "exact" else f"{worst:.3g} of the bound"
+            place = [int(i) for i in index]
+            sentence = f"{pair.output} is {x[index]:.9g} and {y[index]:.9g} at {place} ({how})"
+            found = Related(worst, False, sentence)
+    return found
+
+
+def _arithmetic(expected: Expected) -> Array:
+    assert expected.arithmetic is not None  # the other form's bundle has it
+    return expected.arithmetic
 
 
 def _read(path: str) -> bytes:

@@ -384,7 +384,7 @@ class _Expander:
             note("contract", "no contract: say what is demanded, here or in defaults")
             return None
         call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
-        wrong = list(misfits(call, fields.contract.demands))
+        wrong = list(misfits(call, fields.contract.demands, fields.relation))
         for field, sentence in wrong:
             note(field, sentence)
         if wrong:
@@ -410,12 +410,15 @@ class _Expander:
             tags=tuple(dict.fromkeys((*self.parsed.tags, *fields.tags))),
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
             time_limit_seconds=fields.time_limit_seconds,
+            relation=fields.relation,
+            indifferent=fields.indifferent,
         )
         return case, (
             repr(steps),
             tuple(attributes_of(call).items()),
             call.seed,
             call.shared_buffer,
+            fields.relation,
         )
 
     def check_axes(self, path: Key, made: list[tuple[Case, object]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import onnx
@@ -25,18 +25,8 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
     that have neither name nor value: concrete present shapes collide with ONNX Runtime Web's own
     inference, and tract cannot unify names with numbers.
     """
-    node = helper.make_node(
-        OP_TYPE,
-        _names(step.inputs),
-        _names(step.outputs),
-        name="gqa",
-        domain=DOMAIN,
-    )
-    node.attribute.extend(
-        helper.make_attribute(name, value) for name, value in attributes_of(call).items()
-    )
     graph = helper.make_graph(
-        [node],
+        [node_of(call, step)],
         "gqa",
         [_declare(tensor) for tensor in step.inputs if tensor.connected],
         [_declare(tensor) for tensor in step.outputs if tensor.connected],
@@ -53,11 +43,26 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
     return model
 
 
-def _names(tensors: Sequence[Tensor]) -> list[str]:
-    """Names for the node's list: empty for an omitted one; it ends before the trailing ones."""
-    return [
-        tensor.name if tensor.connected else "" for tensor in tensors if tensor.state != "trailing"
-    ]
+def node_of(
+    call: Call, step: Step, name: str = "gqa", renamed: Mapping[str, str] | None = None
+) -> onnx.NodeProto:
+    """The node alone; ``renamed`` maps the operator's names to those of the graph's values."""
+
+    def names(tensors: Sequence[Tensor]) -> list[str]:
+        """Empty for an omitted one; the list ends before the trailing ones."""
+        return [
+            (renamed or {}).get(tensor.name, tensor.name) if tensor.connected else ""
+            for tensor in tensors
+            if tensor.state != "trailing"
+        ]
+
+    node = helper.make_node(
+        OP_TYPE, names(step.inputs), names(step.outputs), name=name, domain=DOMAIN
+    )
+    node.attribute.extend(
+        helper.make_attribute(name, value) for name, value in attributes_of(call).items()
+    )
+    return node
 
 
 def _declare(tensor: Tensor) -> onnx.ValueInfoProto:
@@ -67,4 +72,9 @@ def _declare(tensor: Tensor) -> onnx.ValueInfoProto:
         dims = [name or size for name, size in zip(tensor.dims, tensor.shape, strict=True)]
     else:
         dims = list(tensor.shape)
-    return helper.make_tensor_value_info(tensor.name, ONNX[tensor.dtype], dims)
+    return declare(tensor.name, tensor.dtype, dims)
+
+
+def declare(name: str, dtype: str, dims: Sequence[int | str | None]) -> onnx.ValueInfoProto:
+    """A graph's input or output; a dim that is None has neither name nor value."""
+    return helper.make_tensor_value_info(name, ONNX[dtype], dims)

@@ -37,7 +37,7 @@ class Bench:
         """What came of ``case``."""
         run = self._runs.get(target.ep)
         if run is None:
-            lines = load_expectations(target.expectations) if target.expectations else []
+            lines = load_expectations(target.expectations)
             run = self._runs[target.ep] = TargetRun(Plan(target, (), tuple(lines)))
         try:
             return run.run_one(case)

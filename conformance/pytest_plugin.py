@@ -27,12 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="TARGET",
-        help="run the cases on this target (cpu, cuda, exec:PATH); repeat for more; default: cpu",
+        help="run the cases on TARGET (cpu, cpu-noflash, cuda, exec:PATH; default: cpu); repeat",
     )
     group.addoption(
         "--ort-python",
         metavar="PYTHON",
-        help="the interpreter whose onnxruntime is meant by cpu and cuda; this one's by default",
+        help="the interpreter whose onnxruntime is meant; this one's by default",
     )
 
 

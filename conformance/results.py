@@ -215,6 +215,8 @@ class CaseRecord(_Part):
     tags: tuple[Text, ...] = ()
     links: tuple[Text, ...] = ()
     contract: Contract
+    relation: Text | None = None
+    """The call's other form, which must agree with it, and why."""
     call: CallRecord
 
 
@@ -262,6 +264,20 @@ class ExpectationRecord(_Part):
     why: Text
 
 
+class RelationRecord(_Part):
+    """How far a call and its other form are from each other."""
+
+    name: Text
+    what: Text
+    """The other form, in words that follow "the same call"."""
+    share: Number
+    """The largest difference as a share of what is allowed; above 1 they disagree."""
+    identical: bool
+    """Whether all that was compared is the same to the bit."""
+    sentence: Text
+    """Where they differ most."""
+
+
 class ResultRecord(_Part):
     """One case on one target, judged."""
 
@@ -282,11 +298,15 @@ class ResultRecord(_Part):
     errors: tuple[Error, ...] = ()
     share: Number | None = None
     """The worst of `errors`."""
+    relation: RelationRecord | None = None
+    """Present where the case names a relation and both forms ran and were right."""
     placement: Text | None = None
     """Where the node really ran."""
     ms: Milliseconds | None = None
     stderr: Text = ""
     """Its end, as written during this case."""
+    bits: Text | None = None
+    """Digest of all that is defined in the outputs: two targets with the same return the same."""
     values_right: bool | None = None
     """Of `accepted`: whether the values were right all the same."""
     expectation: ExpectationRecord | None = None

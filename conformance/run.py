@@ -7,9 +7,10 @@ import os
 import platform
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final, Self
 
@@ -18,6 +19,7 @@ from conformance.bundle import Bundle, BundleError, bundle_for, intact
 from conformance.case import Case
 from conformance.dtypes import NUMPY
 from conformance.expectations import Expectation, check_stale, expectation_for, load_expectations
+from conformance.forms import Outputs
 from conformance.harness import (
     Infrastructure,
     Job,
@@ -29,9 +31,11 @@ from conformance.harness import (
     RunnerFailed,
     Unavailable,
 )
-from conformance.judge import Judgement, Unjudgeable, judge
+from conformance.judge import Judgement, Unjudgeable, judge, read_outputs, relate
+from conformance.matters import unfit
 from conformance.paths import data_path, shown
 from conformance.protocol import DescribedAnswer, UnavailableAnswer
+from conformance.relations import RELATIONS
 from conformance.results import (
     CaseRecord,
     Description,
@@ -39,6 +43,7 @@ from conformance.results import (
     ExpectationRecord,
     Header,
     Milliseconds,
+    RelationRecord,
     ResultRecord,
     Selection,
 )
@@ -73,7 +78,7 @@ def plans(
     """
     made = []
     for target in targets:
-        lines = load_expectations(target.expectations) if target.expectations else []
+        lines = load_expectations(target.expectations)
         # A user's own file may be called as one of ours: it makes no line of ours stale.
         check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
         chosen = tuple(case for case in cases if selected(case, target))
@@ -126,7 +131,8 @@ class Ready:
         missing = sorted(wanted - set(self.described.dtypes), key=list(NUMPY).index)
         if missing:
             return f"{self.name} cannot take {', '.join(missing)}"
-        if case.call.shared_buffer and "shared_buffer" not in self.described.features:
+        shares = case.call.shared_buffer or case.relation == "shared_buffer"
+        if shares and "shared_buffer" not in self.described.features:
             return f"{self.name} cannot make past and present share a buffer"
         return None
 
@@ -137,13 +143,20 @@ class CaseJob(Job):
 
     case: Case = field(kw_only=True)
     prepared: Bundle = field(kw_only=True)
+    other_form: bool = field(kw_only=True, default=False)
 
 
-def job_for(case: Case) -> CaseJob:
+def jobs_for(case: Case) -> list[CaseJob]:
+    """The case, and its other form where it names a relation."""
+    return [job_for(case)] + ([job_for(case, other_form=True)] if case.relation else [])
+
+
+def job_for(case: Case, *, other_form: bool = False) -> CaseJob:
     """The case with its bundle made. Raises :class:`conformance.bundle.BundleError`."""
-    prepared = bundle_for(case.call)
+    prepared = bundle_for(case.call, relation=case.relation if other_form else None)
     return CaseJob(
-        key=case.id,
+        other_form=other_form,
+        key=f"{case.id} in its other form" if other_form else case.id,
         bundle=str(prepared.path),
         steps=prepared.steps,
         seconds=case.time_limit_seconds,
@@ -211,14 +224,28 @@ class TargetRun:
                 possible.append(case)
             else:
                 yield case, _skipped(case, self.ready, why)
-        again: list[Case] = []
-        for job, outcome in self._pool.run(map(job_for, possible)):
-            if isinstance(outcome, Infrastructure) and not intact(job.prepared):
-                again.append(job.case)
+        again: list[CaseJob] = []
+        waiting: dict[str, Side] = {}
+
+        def assessed(job: CaseJob, outcome: Outcome) -> Iterator[tuple[Case, Record]]:
+            """The case's record, once all its forms are there."""
+            side = self._look(job, outcome)
+            if not job.case.relation:
+                yield job.case, self._assess(side)
+            elif job.case.id not in waiting:
+                waiting[job.case.id] = side
             else:
-                yield job.case, self._assess(job, outcome)
-        for job, outcome in self._pool.run(map(job_for, again)):
-            yield job.case, self._assess(job, outcome)
+                first = waiting.pop(job.case.id)
+                own, other = (side, first) if first.job.other_form else (first, side)
+                yield job.case, self._assess(own, other)
+
+        for job, outcome in self._pool.run(chain.from_iterable(map(jobs_for, possible))):
+            if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+                again.append(job)
+            else:
+                yield from assessed(job, outcome)
+        for job, outcome in self._pool.run(job_for(j.case, other_form=j.other_form) for j in again):
+            yield from assessed(job, outcome)
 
     def run_one(self, case: Case) -> Record:
         """What came of one case; raises as :meth:`run` does."""
@@ -226,12 +253,14 @@ class TargetRun:
         why = self.ready.cannot_take(case)
         if why is not None:
             return _skipped(case, self.ready, why)
-        job = job_for(case)
-        outcome = self._pool.run_one(job)
-        if isinstance(outcome, Infrastructure) and not intact(job.prepared):
-            job = job_for(case)
+        sides = []
+        for job in jobs_for(case):
             outcome = self._pool.run_one(job)
-        return self._assess(job, outcome)
+            if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+                job = job_for(case, other_form=job.other_form)
+                outcome = self._pool.run_one(job)
+            sides.append(self._look(job, outcome))
+        return self._assess(*sides)
 
     def trouble(self, error: RunnerFailed | BundleError) -> InfrastructureRecord:
         """The record of an error that :meth:`run` has raised."""
@@ -244,8 +273,11 @@ class TargetRun:
         if self.ready.broken:
             self._pool.start()  # which says again why it did not start
 
-    def _assess(self, job: CaseJob, outcome: Outcome) -> Record:
-        return assess(job, outcome, self.ready, self.plan.expectations)
+    def _look(self, job: CaseJob, outcome: Outcome) -> Side:
+        return look(job, outcome, self.ready)
+
+    def _assess(self, own: Side, other: Side | None = None) -> Record:
+        return assess(own, other, self.ready, self.plan.expectations)
 
 
 def _sentence(error: RunnerFailed, target: Target) -> str:
@@ -254,15 +286,30 @@ def _sentence(error: RunnerFailed, target: Target) -> str:
     return text[:1].upper() + text[1:]
 
 
-def assess(
-    job: CaseJob, outcome: Outcome, ready: Ready, expectations: Sequence[Expectation]
-) -> Record:
-    """What came of a case, judged and held against what is known."""
+@dataclass(frozen=True)
+class Side:
+    """A case, or its other form, as it came back: judged, or a problem that is not the runtime's.
+
+    ``outputs`` are kept only where two forms have to be compared.
+    """
+
+    job: CaseJob
+    outcome: Outcome
+    judged: Judgement | InfrastructureRecord
+    outputs: Outputs | None = None
+
+
+def look(job: CaseJob, outcome: Outcome, ready: Ready) -> Side:
+    """Judges what came of a job. Its output files are not needed afterwards."""
     case = job.case
+    if not job.other_form and (refusal := unfit(case, job.prepared.matters)) is not None:
+        problem = InfrastructureRecord(target=ready.name, case=case.id, message=refusal)
+        return Side(job, outcome, problem)
     if isinstance(outcome, Infrastructure):
-        return InfrastructureRecord(
+        problem = InfrastructureRecord(
             target=ready.name, case=case.id, message=outcome.message, fix=outcome.fix
         )
+        return Side(job, outcome, problem)
     try:
         judgement = judge(
             case,
@@ -271,9 +318,59 @@ def assess(
             execution_provider=ready.execution_provider,
             target_class=ready.target.target_class,
         )
+        outputs = None
+        if case.relation and isinstance(outcome, Ran) and judgement.verdict == "pass":
+            outputs = read_outputs(outcome)
+        return Side(job, outcome, judgement, outputs)
     except Unjudgeable as error:
-        return InfrastructureRecord(target=ready.name, case=case.id, message=str(error))
-    return _result(case, ready, judgement, outcome, expectations)
+        problem = InfrastructureRecord(target=ready.name, case=case.id, message=str(error))
+        return Side(job, outcome, problem)
+
+
+def assess(
+    own: Side, other: Side | None, ready: Ready, expectations: Sequence[Expectation]
+) -> Record:
+    """What came of a case, its two forms held against each other, and against what is known."""
+    case = own.job.case
+    side, judged = own, own.judged
+    relation: RelationRecord | None = None
+    if other is not None and isinstance(judged, Judgement) and own.outputs is not None:
+        side, judged, relation = _related(own, judged, other, ready)
+    if isinstance(judged, InfrastructureRecord):
+        return judged
+    return _result(case, ready, judged, side.outcome, expectations, relation)
+
+
+def _related(
+    own: Side, judged: Judgement, other: Side, ready: Ready
+) -> tuple[Side, Judgement | InfrastructureRecord, RelationRecord | None]:
+    """The judgement of a call that is right by itself, in the light of its other form.
+
+    With it the side whose outcome tells the story.
+    """
+    case = own.job.case
+    assert case.relation is not None
+    what = RELATIONS[case.relation].what
+    if isinstance(other.judged, InfrastructureRecord):
+        return other, other.judged, None
+    if other.outputs is None or own.outputs is None:
+        reason = f"The same call, {what}: {other.judged.reason}"
+        return other, replace(other.judged, reason=reason), None
+    found = relate(
+        case.call,
+        case.relation,
+        (own.outputs, own.job.prepared.expected),
+        (other.outputs, other.job.prepared.expected),
+        ready.target.target_class,
+    )
+    record = RelationRecord(name=case.relation, what=what, **vars(found))
+    if found.share <= 1:
+        how = "to the bit" if found.identical else f"within {found.share:.2g} of its bound"
+        reason = f"{judged.reason} The same call, {what}, agrees {how}."
+        return own, replace(judged, reason=reason), record
+    law = RELATIONS[case.relation].law
+    reason = f"The same call, {what}, gives other numbers: {found.sentence}; {law}."
+    return own, replace(judged, verdict="wrong", reason=reason), record
 
 
 def _skipped(case: Case, ready: Ready, reason: str) -> ResultRecord:
@@ -295,6 +392,7 @@ def _result(
     judgement: Judgement,
     outcome: Outcome,
     expectations: Sequence[Expectation],
+    relation: RelationRecord | None = None,
 ) -> ResultRecord:
     stage, message, code, milliseconds, placement = None, None, None, None, None
     if isinstance(outcome, Rejected):
@@ -340,9 +438,11 @@ def _result(
         reason=reason,
         errors=tuple(Error(**vars(errors)) for errors in judgement.errors),
         share=judgement.share,
+        relation=relation,
         placement=placement,
         ms=milliseconds,
         stderr=outcome.stderr,
+        bits=judgement.bits,
         values_right=judgement.values_right,
         expectation=record,
         reproduce=reproduce(case, ready.target.arguments),
@@ -388,6 +488,7 @@ def case_record(case: Case) -> CaseRecord:
             "tags": case.tags,
             "links": case.links,
             "contract": case.contract,
+            "relation": RELATIONS[case.relation].sentence if case.relation else None,
             "call": {
                 "inputs": inputs,
                 "outputs": [_place(tensor) for tensor in first.outputs],
@@ -406,6 +507,9 @@ def _place(tensor: Tensor) -> dict[str, object]:
 
 def _values_text(tensor: Tensor) -> str:
     """How an input's numbers are made, in words."""
+    if tensor.but:
+        rest = _values_text(replace(tensor, but=()))
+        return f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.but)}"
     if tensor.data is not None:
         return f"{tensor.data}"
     if tensor.values is None:
@@ -418,7 +522,11 @@ def _values_text(tensor: Tensor) -> str:
         }.get(tensor.name, "")
     if tensor.values.kind == "constant":
         return f"all {tensor.values.value:g}"
-    return f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    if tensor.values.kind == "marked":
+        return "one element of each token in ±[0.5, 1), the rest in [-0.125, 0.125)"
+    text = f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    factor = tensor.values.odd_heads
+    return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
 
 
 def header(plans: Sequence[Plan], targets: Sequence[Ready], selection: str) -> Header:

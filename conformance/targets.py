@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from conformance.paths import data_path
 from conformance.runner_process import Command
 from conformance.tolerance import TargetClass
+
+EXEC: Final = "exec:"
 
 
 class TargetError(ValueError):
@@ -25,7 +27,8 @@ class Target:
 
     ``ep`` is the name as typed, ``arguments`` what the command line needs to mean it again;
     ``execution_provider`` is the one that a node must run on, None where the runner itself says
-    (``exec:``). ``needs`` tells ``gqa doctor`` what it takes.
+    (``exec:``). ``needs`` tells ``gqa doctor`` what it takes. ``variant_of`` names the target that
+    is the same runtime by its usual code path.
     """
 
     ep: str
@@ -34,34 +37,51 @@ class Target:
     target_class: TargetClass
     execution_provider: str | None
     needs: str
+    variant_of: str | None = None
 
     @property
-    def expectations(self) -> Path | None:
-        """Its expectations file; a stranger's runner has none."""
-        return (
-            None if self.ep.startswith("exec:") else data_path("expectations") / f"{self.ep}.yaml"
-        )
+    def expectations(self) -> tuple[Path, ...]:
+        """Its expectations files, the one that has the first word first.
+
+        A variant's own file holds only what it does otherwise than the target that it is a
+        variant of. A stranger's runner has none.
+        """
+        if self.ep.startswith(EXEC):
+            return ()
+        names = [name for name in (self.ep, self.variant_of) if name is not None]
+        return tuple(data_path("expectations") / f"{name}.yaml" for name in names)
 
 
 @dataclass(frozen=True)
 class _OnnxRuntime:
+    """A target of ONNX Runtime; ``runner_ep`` is what its runner calls the execution provider."""
+
+    runner_ep: str
     execution_provider: str
     target_class: TargetClass
     needs: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    variant_of: str | None = None
 
 
+#: Turns off the tiled and the decode kernels that the CPU has since 1.28
+#: (microsoft/onnxruntime#28962, #29216); every call then takes the older code path.
+NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+
+_CPU_NEEDS: Final = "the Python package onnxruntime, 1.20 or later"
+_CPU: Final = "CPUExecutionProvider"
 _ONNX_RUNTIME: Final = {
-    "cpu": _OnnxRuntime(
-        "CPUExecutionProvider", "cpu", "the Python package onnxruntime, 1.20 or later"
-    ),
+    # The switch is set both ways, so that neither target depends on the user's environment.
+    "cpu": _OnnxRuntime("cpu", _CPU, "cpu", _CPU_NEEDS, {NO_FLASH: "0"}),
+    "cpu-noflash": _OnnxRuntime("cpu", _CPU, "cpu", _CPU_NEEDS, {NO_FLASH: "1"}, "cpu"),
     "cuda": _OnnxRuntime(
+        "cuda",
         "CUDAExecutionProvider",
         "gpu",
         "the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU",
     ),
 }
 
-EXEC: Final = "exec:"
 KNOWN: Final = (*_ONNX_RUNTIME, f"{EXEC}PATH")
 
 
@@ -87,9 +107,17 @@ def target_for(ep: str, ort_python: str | None = None) -> Target:
         raise TargetError(f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{hint}")
     runner = data_path("runners") / "onnxruntime" / "runner.py"
     python = os.path.abspath(os.path.expanduser(ort_python)) if ort_python else sys.executable
-    command = Command(argv=(python, str(runner), "--ep", ep), name=ep)
+    command = Command(argv=(python, str(runner), "--ep", known.runner_ep), name=ep, env=known.env)
     arguments = ("--ep", ep, *(("--ort-python", ort_python) if ort_python else ()))
-    return Target(ep, arguments, command, known.target_class, known.execution_provider, known.needs)
+    return Target(
+        ep,
+        arguments,
+        command,
+        known.target_class,
+        known.execution_provider,
+        known.needs,
+        known.variant_of,
+    )
 
 
 def targets_for(eps: Sequence[str], ort_python: str | None = None) -> list[Target]:

@@ -22,6 +22,9 @@ MAX_ELEMENTS: Final = 1 << 26
 #: 80 bytes each.
 MAX_SCORES: Final = 1 << 25
 
+#: About the largest score that queries make, up or down, if nothing asks for others.
+SCORE: Final = 2.0
+
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 
 
@@ -31,7 +34,8 @@ class Tensor:
 
     ``shape`` is None for what is not connected, and for outputs unless the graph is to declare it.
     ``values`` None means: as this input's meaning asks (lengths, positions, cos and sin tables).
-    ``dims`` are the names that the graph gives to its dims, or None for a fixed one.
+    ``dims`` are the names that the graph gives to its dims, or None for a fixed one. ``but`` are
+    leading indices, and the number that all elements below have instead.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Tensor:
     values: Values | None = None
     data: object = None
     dims: tuple[str | None, ...] = ()
+    but: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -221,26 +226,28 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
     """Every input as it is where it is connected, by the fields or by an override."""
     batch, heads, size = call.batch_size, call.num_heads, call.head_size
     kv_heads, sequence_length = call.kv_num_heads, names["sequence_length"]
+    keys = names["total_sequence_length"]
+    sink = keys.bit_length() / 2.0  # so that it weighs about as much as all keys together
     hidden, kv_hidden = names["hidden_size"], names["kv_hidden_size"]
     width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
-    zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else Values()
+    zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else None
     capacity = "max_sequence_length" if call.cache_kind == "static" else "past_sequence_length"
     one_batch = call.attention_bias in ("one_batch", "one_batch_one_head")
     one_head = call.attention_bias in ("one_head", "one_batch_one_head")
     tokens = ("batch_size", "sequence_length")
 
-    key: _Natural = (
+    new = (
         (batch, names["kv_sequence_length"], kv_hidden),
         ("batch_size", "kv_sequence_length", None),
-        zeros,
     )
     stored = size // 2 if _packs_two(call) else size
-    past: _Natural = (
+    past = (
         (batch, kv_heads, names["max_sequence_length"], stored),
         ("batch_size", None, capacity, None),
-        # Of the order of the new tokens, when multiplied by the scales below.
-        Values(low=-100.0, high=100.0) if call.cache_dtype == "float8e4m3fn" else Values(),
     )
+    cached = Values(kind="marked")
+    if call.cache_dtype == "float8e4m3fn":  # of the order of the new tokens, times the scales below
+        cached = Values(low=-100.0, high=100.0)
     table: _Natural = (
         (rotary_rows, (call.rotary_dim or size) // 2),
         ("rotary_cache_length", None),
@@ -263,23 +270,45 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
     )
     norm: _Natural = ((size,), (None,), Values(low=0.5, high=1.5))
     return {
-        "query": ((batch, sequence_length, width), (*tokens, None), Values(low=-3.0, high=3.0)),
-        "key": key,
-        "value": key,
-        "past_key": past,
-        "past_value": past,
+        "query": ((batch, sequence_length, width), (*tokens, None), _query_values(call, keys)),
+        "key": (*new, zeros or Values(kind="marked")),
+        "value": (*new, zeros or Values(kind="marked")),
+        "past_key": (*past, cached),
+        "past_value": (*past, cached),
         "seqlens_k": ((batch,), ("batch_size",), None),
         "total_sequence_length": ((), (), None),
         "cos_cache": table,
         "sin_cache": table,
         "position_ids": ((batch, sequence_length), tokens, None),
         "attention_bias": bias,
-        "head_sink": ((heads,), (None,), Values(low=-1.0, high=2.0)),
+        "head_sink": ((heads,), (None,), Values(low=sink, high=sink + 3.0)),
         "k_scale": _quantisation_scale(call, call.k_quant_type),
         "v_scale": _quantisation_scale(call, call.v_quant_type),
         "q_norm_weight": norm,
         "k_norm_weight": norm,
     }
+
+
+def _query_values(call: Call, keys: int) -> Values:
+    """Queries whose scores differ by what can be seen, whatever the head size and the scale.
+
+    With marked keys (:class:`conformance.call.Values`) they are about `scale * high` at most. So
+    near each other, a wrong score shows and no key is lost beside the others. A softcap needs
+    scores of its own size, in every other head, and the sink of smooth_softmax, whose logit is 0,
+    all ``keys`` together below it. Keys of a quantised cache are not marked: all of it counts.
+    """
+    scale = abs(call.scale or 0.0)
+    if not 0.0 < scale < math.inf:
+        scale = 1.0 / math.sqrt(call.head_size)
+    if call.cache_dtype in ("int8", "uint8", "float8e4m3fn"):
+        scale *= math.sqrt(call.head_size)
+    cap = abs(call.softcap or 0.0)
+    if call.smooth_softmax == 1 and not call.head_sink:
+        below = 0.5 + keys.bit_length()  # more than the logarithm of keys
+        return Values(low=-1.25 * below / scale, high=-0.75 * below / scale)
+    score = max(SCORE, min(2.5 * cap, 250.0))
+    high = min(max(score / scale, 1.0), 4096.0)
+    return Values(low=-high, high=high, odd_heads=SCORE / score)
 
 
 def _quantisation_scale(call: Call, kind: str | None) -> _Natural:
@@ -361,7 +390,19 @@ def _input(
         values = Values(low=low, high=high)
     if call.dims == "static":
         dims = (None,) * len(shape)
-    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims), True
+    but = _exceptions(said, shape, dtype, field)
+    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims, but), True
+
+
+def _exceptions(
+    said: InputOverride, shape: tuple[int, ...], dtype: str, field: str
+) -> tuple[tuple[tuple[int, ...], float], ...]:
+    for but in said.but:
+        within = all(-size <= index < size for index, size in zip(but.at, shape, strict=False))
+        if len(but.at) > len(shape) or not within:
+            raise ShapeError(field, f"there is nothing at {list(but.at)} in the shape {shape}")
+        _check_number(but.value, dtype, field)
+    return tuple((but.at, but.value) for but in said.but)
 
 
 def _output(
@@ -427,15 +468,17 @@ def _check_values(said: InputOverride, values: Values, dtype: str, field: str) -
     unused = Values()
     if said.data is not None:
         raise ShapeError(field, "data are the numbers themselves; values beside it say nothing")
-    if values.kind == "constant":
+    kind = values.kind
+    if kind != "uniform" and (values.low, values.high) != (unused.low, unused.high):
+        raise ShapeError(field, f"low and high belong to the kind uniform, not to {kind}")
+    if kind != "constant" and values.value != unused.value:
+        raise ShapeError(field, f"value belongs to the kind constant, not to {kind}")
+    other = (values.step, values.odd_heads) != (unused.step, unused.odd_heads)
+    if kind != "uniform" and other:
+        raise ShapeError(field, f"step and odd_heads belong to the kind uniform, not to {kind}")
+    if kind == "constant":
         _check_number(values.value, dtype, field)
-        if (values.low, values.high, values.step) != (unused.low, unused.high, unused.step):
-            raise ShapeError(
-                field, "low, high and step belong to the kind uniform, not to constant"
-            )
         return
-    if values.value != unused.value:
-        raise ShapeError(field, "value belongs to the kind constant, not to uniform")
     if not 0 <= values.high - values.low < math.inf:
         raise ShapeError(
             field, f"low {values.low} and high {values.high} are no range of finite numbers"

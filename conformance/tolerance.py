@@ -84,6 +84,22 @@ def past_errors(references: Mapping[str, Reference], past: PastErrors | None) ->
     )
 
 
+def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None = None) -> Float:
+    """Return the unit budget of one output in a kernel that rounds to storage at its end alone.
+
+    That is how the kernels of the class ``cpu`` work: float32 arithmetic inside, whatever the
+    storage type. Two such kernels differ far less than two that are merely right; relations
+    between two forms of a call rest on that (see :mod:`conformance.relations`).
+    """
+    arithmetic = np.dtype(np.float32)
+    if name != "output" or reference.dtype == arithmetic:
+        return _budget(name, reference, past)
+    assert reference.attention is not None
+    storage = Storage.of(reference.dtype)
+    inside = output_budget(reference.attention, arithmetic, past).reshape(reference.value.shape)
+    return inside + storage.unit * np.abs(reference.value) + _floor(storage)
+
+
 def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
     if reference.tokens is not None:
         past_error = None if past is None else past.key if name == "present_key" else past.value

@@ -6,6 +6,7 @@ uniform doubles, which are exact arithmetic on integers; a normal draw would go 
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Final
 
@@ -44,6 +45,10 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
         numbers = _meant(call, step, tensor)
+    if tensor.but:
+        numbers = numbers.copy()
+        for at, number in tensor.but:
+            numbers[at] = number
     if integer:  # by way of int64: what a float beyond the type's range becomes is the machine's
         numbers = numbers.astype(np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -67,7 +72,48 @@ def _filled(
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
     numbers = values.low + uniform * (values.high - values.low)
+    if values.odd_heads != 1.0 and numbers.shape[-1:] and numbers.shape[-1] % call.head_size == 0:
+        heads = numbers.reshape(*numbers.shape[:-1], -1, call.head_size)
+        heads[..., 1::2, :] *= values.odd_heads
+    if values.kind == "marked":
+        return _marked(call, step, name, numbers)
     return np.rint(numbers / values.step) * values.step if values.step else numbers
+
+
+def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
+    """Numbers in [-1, 1) made such that in each token's head one element stands out.
+
+    The output is a mean of values, and in a mean of like numbers one token is lost among the
+    roundings; so are small changes of a score that is a sum of like numbers. So a token has an
+    element, by its place in the sequence, that is large (0.5 to 1) and small in the tokens around
+    it: that element of the output tells how much of just that token is in it. A shape that is not
+    that of tokens is left as it is.
+    """
+    size = call.head_size
+    if numbers.ndim not in (3, 4) or numbers.shape[-1] % size or not numbers.size:
+        return numbers
+    if numbers.ndim == 3:
+        tokens = numbers.reshape(*numbers.shape[:2], -1, size)
+    else:
+        tokens = numbers.swapaxes(1, 2)[..., :size]
+    batch, length, heads, _ = tokens.shape
+    starts = np.zeros(batch, np.int64)
+    if name in ("key", "value") and len(step.total_lengths) == batch:
+        starts = np.maximum(np.array(step.total_lengths) - step.new_tokens, 0)
+    place = starts[:, None] + np.arange(length) + 5 * np.arange(batch)[:, None]
+    place = place[:, :, None] + 3 * np.arange(heads)
+    stands_out = np.arange(size) == (_stride(size) * place % size)[..., None]
+    # The smaller the rest of a value, the better one token is seen; in a key all of the head is to
+    # take part in the score, and yet is not to drown it.
+    smaller = max(16.0, size / 2) if name.endswith("key") else 64.0
+    tokens[...] = np.where(stands_out, 0.5 + np.abs(tokens) / 2, tokens / smaller)
+    return numbers
+
+
+def _stride(size: int) -> int:
+    """From one token's element to its neighbour's: over all of a head, however few tokens."""
+    strides = range(1 + 3 * size // 8, 2 * size + 2)
+    return next(stride for stride in strides if math.gcd(stride, size) == 1)
 
 
 def _packed(call: Call, step: Step, values: Values) -> Array:
@@ -75,8 +121,8 @@ def _packed(call: Call, step: Step, values: Values) -> Array:
     batch, length, size = call.batch_size, step.sequence_length, call.head_size
     parts = (
         ("query", call.num_heads * size, values),
-        ("key", call.kv_num_heads * size, Values()),
-        ("value", call.kv_num_heads * size, Values()),
+        ("key", call.kv_num_heads * size, Values(kind="marked")),
+        ("value", call.kv_num_heads * size, Values(kind="marked")),
     )
     return np.concatenate(
         [_filled(call, step, n, (batch, length, width), v, call.dtype) for n, width, v in parts],
@@ -94,10 +140,12 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "position_ids":
         return np.resize(_positions(call, step), tensor.shape)
     if tensor.name in ("cos_cache", "sin_cache"):
-        rows, half = tensor.shape
+        # a table of another rank, wrong on purpose, is one column in another shape
+        rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
         frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
         angles = np.arange(rows)[:, None] * frequencies
-        return np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
+        table = np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
+        return table.reshape(tensor.shape)
     raise AssertionError(tensor.name)
 
 

@@ -269,7 +269,19 @@ document.addEventListener("DOMContentLoaded", () => {
     ];
   }
 
-  function circumstances(result) {
+  /** Which other columns returned the very same, to the bit, and which did not. */
+  function bits(result, row) {
+    const others = cases[row].results.flatMap((other, i) => (other?.bits && other !== result ? [[other, columns[i]]] : []));
+    if (!result.bits || others.length === 0) return null;
+    const names = (same) => others.filter(([other]) => (other.bits === result.bits) === same).map(([, name]) => name);
+    const [equal, different] = [names(true), names(false)];
+    return [
+      equal.length ? `the same as on ${equal.join(", ")}` : "",
+      different.length ? `not the same as on ${different.join(", ")}` : "",
+    ].filter(Boolean).join("; ");
+  }
+
+  function circumstances(result, row) {
     const ms = result.ms ?? {};
     const times = ["load", "run", "total"]
       .filter((part) => ms[part] != null)
@@ -280,6 +292,7 @@ document.addEventListener("DOMContentLoaded", () => {
         ["outcome", outcome(result)],
         ["placed on", result.placement != null && make("bdi", pool[result.placement])],
         ["values", { true: "right all the same", false: "wrong" }[result.values_right]],
+        ["bits", bits(result, row)],
         ["times", times.join(", ")],
       ]),
     ];
@@ -309,7 +322,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return [make("h3", "To repeat it"), make("div.command", shown, control)];
   }
 
-  function describe(about, result, column, several) {
+  function describe(about, result, column, several, row) {
     const known = about.contract != null; // a case may have results and no description
     const verdict = make(
       `span.v.${result.verdict}${result.unexpected ? ".unexpected" : ""}`,
@@ -327,12 +340,13 @@ document.addEventListener("DOMContentLoaded", () => {
       numbers(result),
       reproduction(result),
       known && [contract(pool[about.contract]), call(pool[about.call])],
-      circumstances(result),
+      circumstances(result, row),
       result.stderr != null && [make("h3", "End of its stderr"), said(pool[result.stderr])],
       known && [
         make("h3", "The case"),
         list([
           ["why", make("bdi", pool[about.why])],
+          ["must agree with", pool[about.relation] && make("bdi", pool[about.relation])],
           ["file", make("code", make("bdi", pool[about.file]))],
           ["tags", pool[about.tags].join(", ")],
           ["links", pool[about.links].length && make("ul", pool[about.links].map((text) => make("li", link(text))))],
@@ -366,7 +380,7 @@ document.addEventListener("DOMContentLoaded", () => {
       unfold(group);
       mark(cell);
       const several = opener.matches("td [data-r]") && group.members.length;
-      panel.replaceChildren(...describe(cases[row], result, column, several).filter(Boolean));
+      panel.replaceChildren(...describe(cases[row], result, column, several, row).filter(Boolean));
       panel.hidden = false;
       panel.scrollTop = 0;
       document.documentElement.classList.add("beside");

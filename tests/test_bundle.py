@@ -85,16 +85,16 @@ CALLS: dict[str, dict[str, Any]] = {
 #: What runners read of these calls. A change here changes what every case asks: new numbers, a new
 #: model or a new oracle. That may be meant; then results recorded before speak of other bundles.
 DIGESTS = {
-    "plain": "b639f40454c44921fa83ca276419b25fb7df0c56260d76d15f90cd47bdef5396",
-    "rotary prompt": "560041440eb40217294ff1e59b165fa24a79a5e4eb2ae7d82edc432d6883ddd7",
+    "plain": "5d60d21fc0f9839ec90d07f3f834c7763077a0240d70c82857e1b130d80db38c",
+    "rotary prompt": "2b59c9756dc34dd8bb182d2f474d7584d6d10ab402ec7e03136d1540de45fca3",
     "packed ragged float16 decode": (
-        "341ab9876070e200ae4e4cb10d488f0022a24eda9a9ca436eabe4f2ca1a167b8"
+        "83db09977503405bf21d99d88c363e145ee5b94b17306f0dfea961da16d09ae8"
     ),
     "bfloat16 loop in a shared buffer": (
-        "6f0acc91a4d01b9752545686183359bccd8581af31f5a8b0a840f6ce02c2aead"
+        "9336870dc9e4ac5cc2be71f608a46c5d357072bce985544856993eb3c2635554"
     ),
-    "borrowed cache": "f69e21a2067cc25aaaba5da049bc18f6d9bb96583286f9d7627be54bb9cd5fba",
-    "quantised cache": "211dcf1d69f85b275319036707c87435a40149dea3cb103568c7c92988e8d382",
+    "borrowed cache": "fda7eeb5383fa4720adde5fb569a21459bd6f0aae2d06d58d25540712d7a3476",
+    "quantised cache": "94e9821571e63572c3615a81b409ae885461489544430cd8cd0c47f261c04588",
 }
 
 each_call = pytest.mark.parametrize("fields", CALLS.values(), ids=CALLS)
@@ -335,7 +335,7 @@ def test_every_field_makes_another_bundle() -> None:
 
 def test_every_shipped_case_has_a_bundle_of_its_own() -> None:
     cases = load([data_path("cases")])
-    assert len({digest_of(case.call) for case in cases}) == len(cases)
+    assert len({digest_of(case.call, case.relation) for case in cases}) == len(cases)
 
 
 def test_a_change_of_the_generator_makes_another_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,6 +351,7 @@ def test_the_generator_is_all_that_decides_a_content() -> None:
     sources = {name.removesuffix(".py") for name in bundles._SOURCES}
     elsewhere = {
         "paths",  # where files lie
+        "relations",  # what relations are called
         "protocol",  # how a plan is checked, not what it says
     }
     parts = {module.split(".")[1] for module in said.split()}

@@ -83,7 +83,7 @@ def test_ids_are_unique_and_of_one_form(corpus: list[Case]) -> None:
 def test_no_two_cases_are_the_same_call(corpus: list[Case]) -> None:
     seen: dict[str, str] = {}
     for case in corpus:
-        call = repr((case.steps, attributes_of(case.call), case.call.shared_buffer))
+        call = repr((case.steps, attributes_of(case.call), case.call.shared_buffer, case.relation))
         assert seen.setdefault(call, case.id) == case.id
 
 

@@ -111,8 +111,14 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
         (("programs",), "programs: no case file (format: gqa-cases/1) in this folder"),
         (("three.yaml::two",), "No case is called 'three/two'"),
         (("nosuch/case",), "No case file and no shipped theme is called 'nosuch'"),
-        (("three.yaml", "--ep", "cpuu"), "Unknown target 'cpuu'; known: cpu, cuda, exec:PATH. Did"),
-        (("three.yaml", "--ep", "cpu", "--ep", "tpu"), "Unknown target 'tpu'; known: cpu, cuda"),
+        (
+            ("three.yaml", "--ep", "cpuu"),
+            "Unknown target 'cpuu'; known: cpu, cpu-noflash, cuda, exec:PATH. Did",
+        ),
+        (
+            ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
+            "Unknown target 'tpu'; known: cpu, cpu-noflash, cuda",
+        ),
         (("three.yaml", "--ep", "exec:"), "exec: wants the path of a runner"),
     ],
 )

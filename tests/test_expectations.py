@@ -55,7 +55,7 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
     """What is said of a file, each as ``name:line:column: sentence``."""
     file = write(folder, text, name)
     with pytest.raises(InputError) as caught:
-        load_expectations(file)
+        load_expectations([file])
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
 
 
@@ -229,7 +229,19 @@ def test_a_clean_refusal_of_what_is_only_requested_is_never_red(tmp_path: Path) 
 
 
 def test_an_exec_target_has_no_expectations() -> None:
-    assert target_for("exec:./mine").expectations is None
+    assert target_for("exec:./mine").expectations == ()
+
+
+def test_a_variants_own_line_goes_before_that_of_the_usual_code_path(tmp_path: Path) -> None:
+    own, usual = target_for("cpu-noflash").expectations
+    assert (own.name, usual) == ("cpu-noflash.yaml", *target_for("cpu").expectations)
+    files = [
+        write(tmp_path, f"target: {name}\nexpectations:\n{LINE}", f"{name}.yaml")
+        for name in ("cpu-noflash", "cpu")
+    ]
+    known = expectation_for("theme/a[x]", "1.31.0", load_expectations(files))
+    assert known is not None
+    assert known.file == files[0]
 
 
 # Lines that match nothing
@@ -268,13 +280,13 @@ def test_a_users_file_that_is_called_as_one_of_ours_makes_no_line_stale(tmp_path
 
 def test_a_file_is_read_with_the_line_of_each_entry(tmp_path: Path) -> None:
     second = LINE.replace("theme/a[*", "theme/b")
-    lines = load_expectations(write(tmp_path, f"{HEAD}{LINE}\n{second}", "cpu.yaml"))
+    lines = load_expectations([write(tmp_path, f"{HEAD}{LINE}\n{second}", "cpu.yaml")])
     assert [(line.known.cases, line.line) for line in lines] == [("theme/a[*", 3), ("theme/b", 9)]
 
 
 def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
-    assert load_expectations(tmp_path / "cpu.yaml") == []
-    assert load_expectations(write(tmp_path, "target: cpu\n", "cpu.yaml")) == []
+    assert load_expectations([tmp_path / "cpu.yaml"]) == []
+    assert load_expectations([write(tmp_path, "target: cpu\n", "cpu.yaml")]) == []
 
 
 @pytest.mark.parametrize(
@@ -331,7 +343,7 @@ def test_a_bad_file_stops_the_run_before_it_starts(
 
 
 def shipped() -> list[Expectation]:
-    return load_expectations(data_path("expectations") / "cpu.yaml")
+    return load_expectations(target_for("cpu").expectations)
 
 
 def test_the_schema_is_that_of_the_model() -> None:
@@ -352,7 +364,7 @@ def test_the_schema_takes_and_refuses_what_the_loader_does() -> None:
     "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
 )
 def test_shipped_lines_match_the_corpus_and_say_why(file: Path) -> None:
-    lines = load_expectations(file)
+    lines = load_expectations([file])
     check_stale(lines, load([data_path("cases")]), whole=True)
     assert lines
     for line in lines:

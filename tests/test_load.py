@@ -595,6 +595,10 @@ MISTAKES = {
         "- {name: a, inputs: {key: {values: {kind: constant, high: 2.0}}}}",
         "6:29: low, high and step belong to the kind uniform, not to constant",
     ),
+    "step of a value": (
+        "- {name: a, inputs: {key: {values: {step: -1.0}}}}",
+        "6:29: step -1.0 is no positive number",
+    ),
     "values and data": (
         "- {name: a, inputs: {seqlens_k: {data: [0], values: {kind: constant}}}}",
         "6:35: data are the numbers themselves; values beside it say nothing",

@@ -33,13 +33,13 @@ def uniform(name: str, shape: tuple[int, ...], low: float, high: float, seed: st
 # Frozen
 
 FROZEN = {
-    "query": [2.373538017272949, 0.8445132970809937, -2.758046865463257],
-    "key": [0.2242339551448822, 0.5916255116462708, -0.9208402037620544],
-    "value": [-0.4022260308265686, 0.48073410987854004, -0.21108610928058624],
-    "past_key": [-0.6095946431159973, -0.6486772298812866, 0.30648380517959595],
-    "past_value": [0.7483924031257629, 0.9606479406356812, -0.8089218139648438],
+    "query": [6.329434871673584, 2.25203537940979, -7.354791641235352],
+    "key": [0.014014622196555138, 0.03697659447789192, -0.0575525127351284],
+    "value": [-0.006284781731665134, 0.007511470466852188, -0.00329822045750916],
+    "past_key": [0.804797351360321, -0.040542326867580414, 0.019155237823724747],
+    "past_value": [0.8741961717605591, 0.015010124072432518, -0.012639403343200684],
     "attention_bias": [-0.974078357219696, -1.570273756980896, 0.30796733498573303],
-    "head_sink": [-0.4232921898365021, 1.838094711303711, -0.21947351098060608],
+    "head_sink": [1.5767078399658203, 3.838094711303711, 1.7805265188217163],
 }
 
 
@@ -59,25 +59,41 @@ def test_integers_are_frozen() -> None:
 
 def test_other_types_are_frozen() -> None:
     assert drawn(dtype="float16")["query"].ravel()[:3].tolist() == [
-        2.373046875,
-        0.8447265625,
-        -2.7578125,
+        6.328125,
+        2.251953125,
+        -7.35546875,
     ]
     bfloat16 = drawn(dtype="bfloat16")["query"].ravel()[:3].astype(float)
-    assert bfloat16.tolist() == [2.375, 0.84375, -2.765625]
+    assert bfloat16.tolist() == [6.34375, 2.25, -7.34375]
     float8 = drawn(cache_dtype="float8e4m3fn", past_sequence_length=2)["past_key"].ravel()[:4]
     assert float8.astype(float).tolist() == [-60.0, -64.0, 30.0, -36.0]
 
 
 def test_a_later_call_of_a_loop_is_frozen_too() -> None:
     made = drawn(1, loop=(1, 1), seed=3)
-    assert made["query"].ravel()[:2].tolist() == [1.9110051393508911, 1.808822512626648]
+    assert made["query"].ravel()[:2].tolist() == [5.09601354598999, 4.823526859283447]
 
 
 def test_numbers_do_not_depend_on_numpys_global_state() -> None:
     before = drawn()["query"]
     np.random.seed(1)
     assert np.array_equal(before, drawn()["query"])
+
+
+def test_numbers_can_be_multiples_of_a_step() -> None:
+    values = {"values": {"low": -3.0, "high": 3.0, "step": 0.75}}
+    made = drawn(sequence_length=40, inputs={"key": values})["key"]
+    assert set(np.unique(made / 0.75)) == set(range(-4, 5))
+
+
+def test_scales_fit_the_codes() -> None:
+    """The numbers of new tokens are within the range of the codes, or nearly."""
+    kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
+    wide = drawn(cache_dtype="int8", **kinds)
+    narrow = drawn(cache_dtype="uint8", kv_cache_bit_width=4, **kinds)
+    for name in ("k_scale", "v_scale"):
+        assert 0.01 <= wide[name].min() <= wide[name].max() <= 0.02
+        assert 0.1 <= narrow[name].min() <= narrow[name].max() <= 0.2
 
 
 # dtype, seed, name, step
@@ -87,7 +103,7 @@ def test_numbers_do_not_depend_on_numpys_global_state() -> None:
 def test_a_dtype_rounds_the_same_numbers(dtype: str) -> None:
     """To the nearest representable one, once: float32 and float16 cases are the same question."""
     made = drawn(dtype=dtype)["query"]
-    exact = uniform("query", (1, 1, 64), -3.0, 3.0)
+    exact = uniform("query", (1, 1, 64), -8.0, 8.0)
     assert made.dtype == NUMPY[dtype]
     assert np.array_equal(made, exact.astype(NUMPY[dtype]))
     unit = {"float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}[dtype]
@@ -119,7 +135,7 @@ def test_seeds_and_steps_draw_anew() -> None:
 
 def test_numbers_stay_in_their_range_and_fill_it() -> None:
     made = drawn(batch_size=2, sequence_length=16, attention_bias="full", head_sink=True)
-    ranges = {"query": (-3, 3), "key": (-1, 1), "value": (-1, 1), "attention_bias": (-2, 2)}
+    ranges = {"query": (-8, 8), "attention_bias": (-2, 2)}
     for name, (low, high) in ranges.items():
         assert low <= made[name].min() < 0.95 * low
         assert 0.95 * high < made[name].max() <= high
@@ -260,6 +276,13 @@ def test_a_partial_rotary_has_the_angles_of_its_own_width() -> None:
     assert np.array_equal(whole["sin_cache"], partial["sin_cache"])
 
 
+def test_tables_of_a_wrong_rank_have_numbers_too() -> None:
+    tables = {"cos_cache": {"shape": [3]}, "sin_cache": {"shape": [1, 3, 2]}}
+    made = drawn(rotary="half_split", inputs=tables)
+    np.testing.assert_allclose(made["cos_cache"], np.cos([0.0, 1.0, 2.0]))
+    assert made["sin_cache"].shape == (1, 3, 2)
+
+
 def test_longer_tables_begin_the_same() -> None:
     short = drawn(rotary="interleaved", sequence_length=5)
     long = drawn(rotary="interleaved", sequence_length=5, rotary_cache_length=99)
@@ -323,6 +346,14 @@ def test_lengths_in_a_narrow_type_wrap_the_same_everywhere() -> None:
     assert made.tolist() == [299 - 256]
 
 
+def test_single_elements_can_differ_from_the_rest() -> None:
+    fields: dict[str, Any] = {"sequence_length": 2, "head_size": 2, "kv_num_heads": 1}
+    but = [{"at": [0, 1], "value": float("nan")}, {"at": [0, -1, 1], "value": 7.0}]
+    made = drawn(**fields, inputs={"key": {"but": but}})["key"]
+    np.testing.assert_array_equal(made[0, 0], drawn(**fields)["key"][0, 0])
+    np.testing.assert_array_equal(made[0, 1], [np.nan, 7.0])
+
+
 def test_the_past_of_a_later_call_is_left_to_the_call_before() -> None:
     assert {"past_key", "past_value"} <= set(drawn(loop=(2, 1)))
     assert set(drawn(1, loop=(2, 1))) == {
@@ -332,3 +363,48 @@ def test_the_past_of_a_later_call_is_left_to_the_call_before() -> None:
         "seqlens_k",
         "total_sequence_length",
     }
+
+
+# Marked
+
+
+def elements(**fields: Any) -> np.ndarray:
+    """[batch, heads, tokens]: which element of each token of `value` stands out."""
+    value = drawn(**fields)["value"].astype(float)
+    heads = value.reshape(*value.shape[:2], -1, fields.get("head_size", 16)).swapaxes(1, 2)
+    assert np.all(np.sort(np.abs(heads))[..., -2] < 0.5)
+    assert np.all(heads.max(axis=-1) >= 0.5)
+    return heads.argmax(axis=-1)
+
+
+def test_one_element_of_each_token_stands_out_another_than_its_neighbours() -> None:
+    for size in (8, 16, 40, 64, 80, 112, 256):
+        found = elements(batch_size=2, sequence_length=size, head_size=size)
+        assert all(len(set(found[b, h])) == size for b in range(2) for h in range(2))
+        assert not np.any(found[0] == found[1])
+        assert not np.any(found[:, 0] == found[:, 1])
+
+
+def test_the_past_goes_before_and_new_tokens_go_on_where_it_ends() -> None:
+    """By place in the sequence, whatever the cache and however the sequence is dealt to calls."""
+    whole = elements(batch_size=2, sequence_length=8)
+    ragged = {"batch_size": 2, "total_sequence_lengths": (8, 4)}
+    for fields in ({"past_sequence_length": 7}, {"max_sequence_length": 12}):
+        found = elements(**ragged, **{"past_sequence_length": 7, **fields})
+        assert found[0, :, 0].tolist() == whole[0, :, 7].tolist()
+        assert found[1, :, 0].tolist() == whole[1, :, 3].tolist()
+    past = drawn(batch_size=2, past_sequence_length=7)["past_value"].argmax(axis=-1)
+    assert np.array_equal(past, whole[:, :, :7])
+
+
+def test_the_scores_of_marked_keys_are_of_one_size_for_every_head_size_and_scale() -> None:
+    for fields in ({"head_size": 8}, {"head_size": 256}, {"scale": 1.0}, {"scale": 0.01}):
+        made = drawn(sequence_length=64, num_heads=1, kv_num_heads=1, **fields)
+        query, key = made["query"][0].astype(float), made["key"][0].astype(float)
+        scale = fields.get("scale", query.shape[-1] ** -0.5)
+        assert 0.4 < np.std(scale * query @ key.T) < 1.5
+
+
+def test_every_other_head_asks_for_the_scores_that_a_softcap_is_about() -> None:
+    made = drawn(softcap=20.0, sequence_length=16)["query"].reshape(16, 4, 16)
+    assert np.abs(made).max(axis=(0, 2)) == pytest.approx([200, 8, 200, 8], rel=0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -109,11 +109,11 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
     """Compute the attention of a call from its turned queries and its caches.
 
     logits = softcap * tanh(scale * q.k / softcap) + attention_bias; the sink is neither scaled
-    nor capped nor biased.
+    nor capped nor biased. A row that meets NaN or an infinity is undefined, and no other row is
+    (an attention_bias or a sink of -inf is no such meeting: it takes a key, or the sink, out).
 
     Raises:
-        OracleError: a number that takes part is NaN or infinite (an attention_bias or a sink of
-            -inf is no number taking part: it takes a key, or the sink, out).
+        OracleError: a query's window reaches what the window cache has evicted.
     """
     batch_size, kv_num_heads, _, head_size = cache.key.value.shape
     group = call.num_heads // kv_num_heads
@@ -124,9 +124,10 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
         kept: Float = np.where(real[:, :, None, None], heads, 0.0)
         return kept.reshape(grouped).transpose(0, 2, 3, 1, 4)
 
-    q = as_groups(query.value)
-    k, v = cache.key.value, cache.value.value
-    _refuse_non_finite(query=q, key=cache.key.exact, value=cache.value.exact)
+    q, finite_query = _finite(as_groups(query.value))
+    keys, finite_key = _finite_tokens(cache.key)
+    values, finite_value = _finite_tokens(cache.value)
+    k, v = keys.value, values.value
 
     scores = call.scale * (q @ k[:, :, None].swapaxes(-1, -2))
     capped = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
@@ -134,18 +135,22 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
     if np.any(visible & ~cache.resident[:, None]):
         raise OracleError("A query's window reaches tokens that the window cache has evicted.")
     mask = visible[:, None, None]
-    logits = np.where(mask, capped + _grouped_bias(call, mask, kv_num_heads), -np.inf)
+    bias = _grouped_bias(call, kv_num_heads)
+    finite = (finite_key & finite_value)[:, :, None, None, :] & (bias < np.inf)
+    logits = np.where(mask, capped + np.where(bias < np.inf, bias, 0.0), -np.inf)
+    unspoilt = finite_query & np.all(finite | ~mask, axis=-1)
     sink = None if call.sink is None else call.sink.reshape(kv_num_heads, group)
-    if sink is not None and not np.all(sink < np.inf):
-        raise OracleError("Input head_sink holds NaN or +inf.")
+    if sink is not None:
+        unspoilt = unspoilt & (sink < np.inf)[:, :, None]
+        sink = np.where(sink < np.inf, sink, 0.0)
     probabilities, sink_probability = softmax(logits, None if sink is None else sink[:, :, None])
     attended = probabilities.any(axis=-1) | (sink_probability > 0.0)
     return Attention(
         query=q,
-        query_magnitude=as_groups(query.magnitude),
+        query_magnitude=_finite(as_groups(query.magnitude))[0],
         query_normed=call.q_norm is not None,
-        keys=cache.key,
-        values=cache.value,
+        keys=keys,
+        values=values,
         visible=visible,
         scale=call.scale,
         softcap=call.softcap,
@@ -156,28 +161,36 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
         probabilities=probabilities,
         sink_probability=sink_probability,
         output=probabilities @ v[:, :, None],
-        defined=real[:, None, None, :] & attended & _in_range(call, q, cache.key, scores, mask),
+        defined=real[:, None, None, :]
+        & attended
+        & unspoilt
+        & _in_range(call, q, keys, scores, mask),
         first_prompt=call.first_prompt,
     )
 
 
-def _grouped_bias(call: Call, mask: Bool, kv_num_heads: int) -> Float:
+def _finite(vectors: Float) -> tuple[Float, Bool]:
+    """Return ``vectors`` [..., D] with 0 for what is NaN or infinite, and which [...] have none."""
+    finite = np.isfinite(vectors)
+    return np.where(finite, vectors, 0.0), np.all(finite, axis=-1)
+
+
+def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
+    """Return ``tokens`` with 0 for what is NaN or infinite, and which [B, K, tokens] have none."""
+    value, finite = _finite(tokens.value)
+    exact, finite_exact = _finite(tokens.exact)
+    magnitude, _ = _finite(tokens.magnitude)
+    kept = replace(tokens, value=value, exact=exact, magnitude=magnitude)
+    return kept, finite & finite_exact
+
+
+def _grouped_bias(call: Call, kv_num_heads: int) -> Float:
     """Return attention_bias so that it broadcasts to [B, K, G, S, T]; zeros without one."""
     if call.bias is None:
         return np.zeros((1, 1, 1, 1, 1))
     batch_size, num_heads = call.bias.shape[:2]
     heads = (1, 1) if num_heads == 1 else (kv_num_heads, num_heads // kv_num_heads)
-    bias = call.bias.reshape(batch_size, *heads, *call.bias.shape[2:])
-    bias = np.where(mask, bias, 0.0)  # what nobody attends to may hold anything
-    if not np.all(bias < np.inf):
-        raise OracleError("Input attention_bias holds NaN or +inf for a visible key.")
-    return bias
-
-
-def _refuse_non_finite(**tensors: Float) -> None:
-    for name, tensor in tensors.items():
-        if not np.all(np.isfinite(tensor)):
-            raise OracleError(f"A {name} that takes part in the attention is NaN or infinite.")
+    return call.bias.reshape(batch_size, *heads, *call.bias.shape[2:])
 
 
 def _in_range(call: Call, query: Float, key: Tokens, scores: Float, mask: Bool) -> Bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.bundle import CARRY, SHARE, bundle_for
+from conformance.bundle import bundle_for
 from conformance.case import Case
 from conformance.dtypes import NUMPY
+from conformance.relations import RELATIONS
 from conformance.run import case_record, reproduce
+from conformance.script import CARRY, SHARE
 from conformance.tensors import Step, Tensor
 from conformance.values import draw_inputs
 
@@ -24,7 +26,8 @@ def draw(console: Console, case: Case) -> None:
     cannot be used.
     """
     record = case_record(case)
-    oracle = bundle_for(case.call).expected
+    bundle = bundle_for(case.call)
+    oracle = bundle.expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
     for line in (case.question, case.why):
         if line:
@@ -45,8 +48,15 @@ def draw(console: Console, case: Case) -> None:
         words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
         console.print(Text(f"attributes  {words}"), soft_wrap=True)
     console.print()
-    for label, line in _about(case):
+    for label, line in (*_matters(case, bundle.matters), *_about(case)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
+
+
+def _matters(case: Case, figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """What each feature moves the output by; a case that must be rejected need not show any."""
+    if figures and case.contract.demands != "rejects":
+        told = (f"{name} {figure:g}" for name, figure in figures.items())
+        yield "matters", f"in error budgets: {', '.join(told)}"
 
 
 def _about(case: Case) -> Iterator[tuple[str, str]]:
@@ -57,6 +67,8 @@ def _about(case: Case) -> Iterator[tuple[str, str]]:
     yield "", contract.source
     if contract.mentions:
         yield "", f"a refusal names one of: {', '.join(contract.mentions)}"
+    if case.relation:
+        yield "relation", RELATIONS[case.relation].sentence
     for link in case.links:
         yield "see", link
     if case.tags:

@@ -27,6 +27,8 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if contract.why:
         yield f"            {contract.why}"
     yield f"            {contract.source}"
+    if case.relation:
+        yield f"  relation  {case.relation}"
     worst = max((e for e in result.errors), key=lambda e: e.share or 0.0, default=None)
     if worst is not None and result.verdict != "pass":
         yield f"  worst     {worst_element(worst, case.call.steps)}"

@@ -375,8 +375,10 @@ class _Pool:
 
 
 # What cases and results have in common with many others.
-_POOLED_CASE = ("file", "why", "tags", "links", "contract")
-_POOLED_RESULT = ("message", "reason", "stderr", "expectation", "placement", "errors")
+_POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
+_POOLED_RESULT = (
+    "message", "reason", "stderr", "expectation", "placement", "errors", "relation",
+)  # fmt: skip
 ERROR_FIELDS = (
     "output",
     "step",

@@ -1,0 +1,265 @@
+"""docs/coverage.md: how many cases there are of each part of the signature, and of each pair.
+
+``python -m conformance.coverage`` writes the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from conformance.case import Case
+from conformance.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
+from conformance.load import load
+from conformance.paths import ROOT, data_path
+from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
+from conformance.tensors import Tensor, attributes_of
+
+#: So many cases or fewer of a pair are told.
+THIN: Final = 2
+#: So many values of an attribute are told one by one.
+FEW: Final = 8
+
+Pair = tuple[str, str, str, str]
+
+
+def pair_counts(cases: Iterable[Case]) -> Counter[Pair]:
+    """How many cases have each pair, as (feature, value, feature, value) in FEATURES' order."""
+    counts: Counter[Pair] = Counter()
+    for case in cases:
+        if not counted(case):
+            continue
+        found = [(n, v) for n, v in features_of(case.call, case.steps).items() if v is not None]
+        counts.update((*one, *other) for one, other in itertools.combinations(found, 2))
+    return counts
+
+
+def all_pairs(one: Feature, other: Feature) -> Iterator[Pair]:
+    """Every pair of the two features' values that is asked for."""
+    for value, another in itertools.product(one.paired, other.paired):
+        yield one.name, value, other.name, another
+
+
+def reason_for(pair: Pair) -> Rule | None:
+    """The first rule that says why a pair cannot be."""
+    row = {pair[0]: pair[1], pair[2]: pair[3]}
+    return next((rule for rule in RULES if rule.forbids(row)), None)
+
+
+def faults(cases: Iterable[Case]) -> list[str]:
+    """What is wrong with the coverage: pairs without a case or a reason, and with both."""
+    counts = pair_counts(cases)
+    found = []
+    for one, other in itertools.combinations(FEATURES, 2):
+        for pair in all_pairs(one, other):
+            rule = reason_for(pair)
+            if counts[pair] and rule:
+                found.append(f"{_named(pair)}: {counts[pair]} cases, and yet '{rule.reason}'")
+            elif not counts[pair] and not rule:
+                found.append(f"{_named(pair)}: no case and no reason")
+    return found
+
+
+def text(cases: Sequence[Case]) -> str:
+    """The page."""
+    sections = [_head(cases), _signature(cases), _features(cases), _pairs(cases)]
+    return "\n".join(line for section in sections for line in section)
+
+
+def _named(pair: Pair) -> str:
+    return f"{pair[0]} {pair[1]} × {pair[2]} {pair[3]}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{' --- |' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(str(cell) for cell in row)} |"
+    yield ""
+
+
+def _head(cases: Sequence[Case]) -> Iterator[str]:
+    demands = Counter(case.contract.demands for case in cases)
+    yield "# What the cases cover"
+    yield ""
+    yield "Written by `python -m conformance.coverage`; a test keeps it true. The words of the"
+    yield "features, and the rules that say what cannot meet, are in `conformance/features.py`."
+    yield ""
+    yield (
+        f"{len(cases)} cases in {len({case.theme for case in cases})} themes:"
+        f" {demands['computes']} must compute, {demands['rejects']} must be refused,"
+        f" {demands['either']} may do either."
+    )
+    yield ""
+
+
+def _signature(cases: Sequence[Case]) -> Iterator[str]:
+    yield "## The signature"
+    yield ""
+    yield "Cases of every contract. An input is omitted by an empty name, or the list ends before."
+    yield ""
+    rows: list[tuple[object, ...]] = []
+    for parameter in INPUTS:
+        tensors = [case.steps[0].input(parameter.name) for case in cases]
+        rows.append((f"`{parameter.name}`", *_states(tensors), _forms(tensors)))
+    yield from _table(("input", "connected", "omitted", "list ends before", "forms"), rows)
+    rows = []
+    for index, parameter in enumerate(OUTPUTS):
+        tensors = [case.steps[0].outputs[index] for case in cases]
+        declared = sum(tensor.connected and tensor.shape is not None for tensor in tensors)
+        shape = f"shape declared: {declared}" if declared else ""
+        types = _counted(tensor.dtype for tensor in tensors if tensor.connected)
+        rows.append(
+            (f"`{parameter.name}`", *_states(tensors), "; ".join(filter(None, (types, shape))))
+        )
+    yield from _table(("output", "connected", "omitted", "list ends before", "forms"), rows)
+    rows = [
+        (f"`{attribute.name}`", _values([attributes_of(case.call) for case in cases], attribute))
+        for attribute in ATTRIBUTES
+    ]
+    yield from _table(("attribute", "cases at each value"), rows)
+
+
+def _states(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
+    states = Counter(tensor.state for tensor in tensors)
+    return states["connected"], states["omitted"], states["trailing"]
+
+
+def _forms(tensors: Sequence[Tensor]) -> str:
+    """dtypes, ranks that are not the usual one, empty ones, and numbers written by hand."""
+    there = [tensor for tensor in tensors if tensor.connected and tensor.shape is not None]
+    ranks = Counter(f"rank {len(tensor.shape or ())}" for tensor in there)
+    parts = [_counted(tensor.dtype for tensor in there)]
+    if len(ranks) > 1:
+        parts.append(_counted(ranks.elements()))
+    if empty := sum(0 in (tensor.shape or ()) for tensor in there):
+        parts.append(f"empty: {empty}")
+    if written := sum(tensor.data is not None for tensor in there):
+        parts.append(f"numbers written out: {written}")
+    return "; ".join(filter(None, parts))
+
+
+def _counted(words: Iterable[str]) -> str:
+    return ", ".join(f"{word}: {count}" for word, count in sorted(Counter(words).items()))
+
+
+def _values(found: Sequence[dict[str, Any]], attribute: Attribute) -> str:
+    """How often an attribute has each value; beyond a few, how many values there are."""
+    counts = Counter(
+        attributes[attribute.name] for attributes in found if attribute.name in attributes
+    )
+    unset = len(found) - counts.total()
+    parts = [f"not set: {unset}"] if unset else []
+    shown = sorted(counts, key=lambda value: (-counts[value], str(value)))
+    known = [value for value in (attribute.default, 0, -1) if value in counts]
+    told = shown if len(shown) <= FEW else list(dict.fromkeys(known + shown[: FEW - len(known)]))
+    parts += [f"{value}: {counts[value]}" for value in sorted(told, key=_order)]
+    rest = len(shown) - len(told)
+    if rest:
+        others = counts.total() - sum(counts[value] for value in told)
+        parts.append(f"{rest} other values: {others}")
+    return ", ".join(parts)
+
+
+def _order(value: object) -> tuple[int, float, str]:
+    return (0, value, "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+
+def _features(cases: Sequence[Case]) -> Iterator[str]:
+    yield "## Features"
+    yield ""
+    yield "Cases that must compute, and after a + those that may compute or refuse. What has none"
+    yield "of these values (a call wrong on purpose, a reading only asked for) is left out."
+    yield ""
+    plain: Counter[tuple[str, str | None]] = Counter()
+    either: Counter[tuple[str, str | None]] = Counter()
+    for case in cases:
+        if counted(case):
+            tally = either if case.contract.demands == "either" else plain
+            tally.update(features_of(case.call, case.steps).items())
+    rows = []
+    for feature in FEATURES:
+        cells = []
+        for value in feature.values:
+            extra = either[feature.name, value]
+            cells.append(f"{value} {plain[feature.name, value]}" + (f" + {extra}" if extra else ""))
+        rows.append((feature.name, ", ".join(cells)))
+    yield from _table(("feature", "cases at each value"), rows)
+
+
+def _pairs(cases: Sequence[Case]) -> Iterator[str]:
+    counts = pair_counts(cases)
+    yield "## Pairs"
+    yield ""
+    yield "Of the values of two features that may meet, how many do in some case / how many there"
+    yield f"are. A bare number says that all do. The value `{REST}` has no pairs."
+    yield ""
+    rows = []
+    for one in FEATURES[:-1]:
+        cells = [one.name]
+        for other in FEATURES[1:]:
+            if FEATURES.index(other) <= FEATURES.index(one):
+                cells.append("")
+                continue
+            legal = [pair for pair in all_pairs(one, other) if reason_for(pair) is None]
+            covered = sum(counts[pair] > 0 for pair in legal)
+            cells.append(str(covered) if covered == len(legal) else f"**{covered}/{len(legal)}**")
+        rows.append(cells)
+    yield from _table(("", *(feature.name for feature in FEATURES[1:])), rows)
+    thin: dict[int, list[Pair]] = {}
+    for one, other in itertools.combinations(FEATURES, 2):
+        for pair in all_pairs(one, other):
+            if 0 < counts[pair] <= THIN:
+                thin.setdefault(counts[pair], []).append(pair)
+    yield "### The thinnest pairs"
+    yield ""
+    for count, pairs in sorted(thin.items()):
+        yield f"{len(pairs)} pairs have {count} case{'s' if count > 1 else ''}:"
+        yield ""
+        yield from _grouped(pairs)
+        yield ""
+    yield "### Pairs that cannot be"
+    yield ""
+    for rule in RULES:
+        if len(rule.values) > 2:
+            continue
+        (one_name, ones), (other_name, others) = rule.values.items()
+        yield f"- {one_name} {', '.join(ones)} × {other_name} {', '.join(others)}: {rule.reason}"
+        yield f"  {_source(rule)}"
+    yield ""
+    yield "Nor can these meet all at once:"
+    yield ""
+    for rule in RULES:
+        if len(rule.values) > 2:
+            met = " × ".join(f"{name} {', '.join(values)}" for name, values in rule.values.items())
+            yield f"- {met}: {rule.reason}"
+            yield f"  {_source(rule)}"
+    yield ""
+    yield "### Pairs without a case"
+    yield ""
+    holes = faults(cases)
+    yield from (f"- {hole}" for hole in holes)
+    if not holes:
+        yield "None."
+    yield ""
+
+
+def _source(rule: Rule) -> str:
+    return f"({rule.source})" if rule.source.startswith("http") else f"(`{rule.source}`)"
+
+
+def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Pairs as a list: one line for a value, with all that it meets."""
+    lines: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for one, value, other, another in pairs:
+        lines.setdefault((one, value), {}).setdefault(other, []).append(another)
+    for (one, value), met in lines.items():
+        said = "; ".join(f"{name} {', '.join(values)}" for name, values in met.items())
+        yield f"- {one} {value}: {said}"
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs" / "coverage.md"
+    page.write_text(text(load([data_path("cases")])), encoding="utf-8")

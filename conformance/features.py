@@ -1,0 +1,363 @@
+"""What a call makes use of: one value for each feature, and which values cannot meet.
+
+The vocabulary of the coverage table and of the pairs; everything is read from the call itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.call import Call
+from conformance.case import Case
+from conformance.tensors import Step, Tensor, attributes_of
+
+DOCUMENTATION: Final = (
+    "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"
+    "#com.microsoft.GroupQueryAttention"
+)
+BORROWING: Final = "https://github.com/microsoft/onnxruntime/pull/28242"
+OMITTING: Final = "https://github.com/microsoft/onnxruntime/issues/28318"
+BIDIRECTIONAL: Final = "https://github.com/microsoft/onnxruntime/pull/31704"
+SLIDING: Final = "https://github.com/microsoft/onnxruntime/pull/29904"
+SUITE: Final = "docs/cases.md"
+
+
+class _Reader:
+    """A case's call, its attributes and tensors, as the features look at them.
+
+    Lengths are those of the last call of a loop, by which a window is long or short.
+    """
+
+    def __init__(self, call: Call, steps: tuple[Step, ...]) -> None:
+        self.call = call
+        self.attributes = attributes_of(call)
+        self.step = steps[-1]
+
+    def tensor(self, name: str) -> Tensor | None:
+        """The input ``name`` if it is connected."""
+        tensor = self.step.input(name)
+        return tensor if tensor.connected else None
+
+    def rotary(self) -> str | None:
+        table = self.tensor("cos_cache")
+        if self.attributes.get("do_rotary", 0) != 1:
+            return "none"
+        if table is None or table.shape is None or len(table.shape) != 2:
+            return None
+        layout = "interleaved" if self.attributes.get("rotary_interleaved") else "half_split"
+        return layout if 2 * table.shape[1] >= self.call.head_size else f"partial_{layout}"
+
+    def position_ids(self) -> str:
+        return "given" if self.tensor("position_ids") else "none"
+
+    def window(self) -> str | None:
+        window = self.attributes.get("local_window_size", -1)
+        if not isinstance(window, int) or window == 0 or window < -1:
+            return None
+        keys = max(self.step.total_lengths, default=0)
+        if window == -1:
+            return "none"
+        return "shorter" if window < keys else "whole" if window == keys else "longer"
+
+    def softcap(self) -> str:
+        return "given" if self.attributes.get("softcap") else "none"
+
+    def attention_bias(self) -> str | None:
+        bias = self.tensor("attention_bias")
+        if bias is None:
+            return "none"
+        if bias.shape is None or len(bias.shape) != 4:
+            return None
+        one_batch = bias.shape[0] < self.call.batch_size
+        one_head = bias.shape[1] < self.call.num_heads
+        return {
+            (False, False): "full",
+            (True, False): "one_batch",
+            (False, True): "one_head",
+            (True, True): "one_batch_one_head",
+        }[one_batch, one_head]
+
+    def sink(self) -> str:
+        if self.tensor("head_sink"):
+            return "head_sink"
+        return "smooth_softmax" if self.attributes.get("smooth_softmax") == 1 else "none"
+
+    def key_value(self) -> str | None:
+        natural = self.call.kv_sequence_length in (None, self.step.sequence_length)
+        return self.call.key_value if natural else None
+
+    def cache(self) -> str:
+        if self.attributes.get("sliding_window_cache"):
+            return "sliding_window"
+        return "shared_buffer" if self.call.shared_buffer else self.call.cache_kind
+
+    def phase(self) -> str | None:
+        length = self.step.sequence_length
+        if self.call.loop:
+            return "loop"
+        if self.key_value() is None or not length:
+            return None
+        if length == self.step.total_sequence_length:
+            return "first_prompt"
+        return "one_token" if length == 1 else "several_tokens"
+
+    def lengths(self) -> str:
+        return "ragged" if len(set(self.step.total_lengths)) > 1 else "equal"
+
+    def causal(self) -> str:
+        return "bidirectional" if self.attributes.get("causal", 1) == 0 else "causal"
+
+    def output_qk(self) -> str | None:
+        if "output_qk" not in self.step.connected_outputs:
+            return "none"
+        mode = self.attributes.get("qk_output", 0)
+        return {1: "before_softmax", 2: "after_softmax"}.get(mode if isinstance(mode, int) else 0)
+
+    def presents(self) -> str:
+        outputs = self.step.connected_outputs
+        return ("none", "one", "both")[("present_key" in outputs) + ("present_value" in outputs)]
+
+    def heads(self) -> str:
+        if self.call.num_heads == self.call.kv_num_heads:
+            return "mha"
+        return "mqa" if self.call.kv_num_heads == 1 else "gqa"
+
+    def head_size(self) -> str:
+        size = str(self.call.head_size)
+        return size if size in BY_NAME["head_size"].values else REST
+
+    def scale(self) -> str:
+        return "given" if self.attributes.get("scale") else "default"
+
+    def quantised(self) -> str | None:
+        kinds = [self.attributes.get(f"{side}_quant_type", "NONE") for side in ("k", "v")]
+        if kinds == ["NONE", "NONE"]:
+            return "none"
+        cache = self.call.cache_dtype
+        number = {"int8": "int8", "uint8": "int4", "float8e4m3fn": "float8"}.get(cache or "")
+        if kinds[0] != kinds[1] or number is None:
+            return None
+        return f"{number}_{'channel' if kinds[0] == 'PER_CHANNEL' else 'tensor'}"
+
+    def qk_norm(self) -> str:
+        return "given" if self.tensor("q_norm_weight") else "none"
+
+
+#: A value that stands for all that is not listed; pairs are not asked of it.
+REST: Final = "other"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One thing that calls do in different ways; the first of ``values`` is the plain one.
+
+    ``read`` gives a call's value, or None where it has none of these (calls that are wrong on
+    purpose, and readings of the operator that were only asked for).
+    """
+
+    name: str
+    values: tuple[str, ...]
+    read: Callable[[_Reader], str | None]
+
+    @property
+    def paired(self) -> tuple[str, ...]:
+        """The values of which pairs are asked."""
+        return tuple(value for value in self.values if value != REST)
+
+
+FEATURES: Final = (
+    Feature("phase", ("first_prompt", "one_token", "several_tokens", "loop"), _Reader.phase),
+    Feature(
+        "cache",
+        ("none", "concatenated", "static", "shared_buffer", "sliding_window"),
+        _Reader.cache,
+    ),
+    Feature(
+        "key_value",
+        ("new", "packed", "zero_length", "zero_valued", "omitted"),
+        _Reader.key_value,
+    ),
+    Feature("presents", ("both", "none", "one"), _Reader.presents),
+    Feature("batch", ("one", "more"), lambda r: "one" if r.call.batch_size == 1 else "more"),
+    Feature("lengths", ("equal", "ragged"), _Reader.lengths),
+    Feature("heads", ("gqa", "mha", "mqa"), _Reader.heads),
+    Feature(
+        "head_size",
+        ("16", "8", "40", "64", "80", "128", "256", "512", REST),
+        _Reader.head_size,
+    ),
+    Feature(
+        "rotary",
+        ("none", "half_split", "interleaved", "partial_half_split", "partial_interleaved"),
+        _Reader.rotary,
+    ),
+    Feature("position_ids", ("none", "given"), _Reader.position_ids),
+    Feature("qk_norm", ("none", "given"), _Reader.qk_norm),
+    Feature("causal", ("causal", "bidirectional"), _Reader.causal),
+    Feature("window", ("none", "shorter", "whole", "longer"), _Reader.window),
+    Feature("scale", ("default", "given"), _Reader.scale),
+    Feature("softcap", ("none", "given"), _Reader.softcap),
+    Feature(
+        "attention_bias",
+        ("none", "full", "one_batch", "one_head", "one_batch_one_head"),
+        _Reader.attention_bias,
+    ),
+    Feature("sink", ("none", "head_sink", "smooth_softmax"), _Reader.sink),
+    Feature("output_qk", ("none", "before_softmax", "after_softmax"), _Reader.output_qk),
+    Feature(
+        "quantised",
+        (
+            "none",
+            "int8_tensor",
+            "int8_channel",
+            "int4_tensor",
+            "int4_channel",
+            "float8_tensor",
+            "float8_channel",
+        ),
+        _Reader.quantised,
+    ),
+    Feature("dtype", ("float32", "float16", "bfloat16"), lambda r: r.call.dtype),
+    Feature("dims", ("symbolic", "static"), lambda r: r.call.dims),
+)
+
+BY_NAME: Final = {feature.name: feature for feature in FEATURES}
+
+
+def features_of(call: Call, steps: tuple[Step, ...]) -> dict[str, str | None]:
+    """The value of each feature in a call; None where it has none of those listed."""
+    reader = _Reader(call, steps)
+    return {feature.name: feature.read(reader) for feature in FEATURES}
+
+
+def counted(case: Case) -> bool:
+    """Whether the case shows that features work together: a call that must be refused does not."""
+    return case.contract.demands in ("computes", "either")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Values of two features that cannot meet, or of three that cannot meet all at once."""
+
+    values: Mapping[str, tuple[str, ...]]
+    reason: str
+    source: str
+
+    def forbids(self, row: Mapping[str, str | None]) -> bool:
+        """Whether all the features in question are in ``row``, with such values."""
+        return all(row.get(name) in values for name, values in self.values.items())
+
+
+_BORROWED: Final = ("zero_length", "omitted")
+_OWN: Final = ("new", "packed", "zero_valued")
+
+RULES: Final = (
+    Rule(
+        {"phase": ("one_token", "several_tokens", "loop"), "cache": ("none",)},
+        "Without a cache there are no tokens but the first prompt's.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"phase": ("loop",), "presents": ("none", "one")},
+        "In a loop each call's presents are the next call's past.",
+        SUITE,
+    ),
+    Rule(
+        {"cache": ("shared_buffer",), "presents": ("none", "one")},
+        "The shared buffer is past and present at once.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"cache": ("none",), "key_value": _BORROWED},
+        "Without tokens of its own and without a cache a call has nothing to attend to.",
+        BORROWING,
+    ),
+    Rule(
+        {"key_value": ("omitted",), "phase": ("loop",)},
+        "Borrowing by leaving key and value out was asked for single calls; the released way is"
+        " zero_length.",
+        OMITTING,
+    ),
+    Rule(
+        {"batch": ("one",), "lengths": ("ragged",)},
+        "One sequence has one length.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"batch": ("one",), "attention_bias": ("one_batch", "one_batch_one_head")},
+        "In a batch of one these are the shapes of full and one_head.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"rotary": ("none",), "position_ids": ("given",)},
+        "Positions are those that rotary turns by; without rotary nothing says what they mean.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"causal": ("bidirectional",), "window": ("shorter", "whole", "longer")},
+        "local_window_size must be -1 when causal is 0.",
+        BIDIRECTIONAL,
+    ),
+    Rule(
+        {"cache": ("sliding_window",), "window": ("none",)},
+        "sliding_window_cache requires a local_window_size.",
+        SLIDING,
+    ),
+    Rule(
+        {"cache": ("sliding_window",), "causal": ("bidirectional",)},
+        "sliding_window_cache requires a window, and a window requires causal.",
+        SLIDING,
+    ),
+    Rule(
+        {"cache": ("sliding_window",), "presents": ("none", "one")},
+        "The operator evicts on the way from past to present, so it requires both presents.",
+        SLIDING,
+    ),
+    Rule(
+        {"cache": ("sliding_window",), "key_value": ("zero_length",)},
+        "Released as refused: a window-sized cache holds what its own calls brought.",
+        SLIDING,
+    ),
+    Rule(
+        {"cache": ("none",), "quantised": BY_NAME["quantised"].values[1:]},
+        "Presents have the format of the past; without a past there is none but query's.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"key_value": ("omitted",), "quantised": BY_NAME["quantised"].values[1:]},
+        "That omitted means borrowed shows in the past's head size, and was asked for caches of"
+        " query's own type.",
+        OMITTING,
+    ),
+    Rule(
+        {"key_value": ("omitted",), "cache": ("sliding_window",)},
+        "Asked for before there was a sliding_window_cache, which refuses all borrowing.",
+        OMITTING,
+    ),
+    Rule(
+        {
+            "presents": ("none", "one"),
+            "phase": ("one_token", "several_tokens"),
+            "key_value": _OWN,
+        },
+        "Past and new tokens are joined in present; without it the call must be refused.",
+        BORROWING,
+    ),
+    Rule(
+        {"dims": ("static",), "phase": ("loop",), "cache": ("concatenated",), "key_value": _OWN},
+        "Static dims are one shape for all calls of a loop, and a concatenated cache grows.",
+        SUITE,
+    ),
+    Rule(
+        {
+            "dims": ("static",),
+            "phase": ("loop",),
+            "attention_bias": ("full", "one_batch", "one_head", "one_batch_one_head"),
+            "key_value": _OWN,
+        },
+        "Static dims are one shape for all calls of a loop, and the bias has a column a token.",
+        SUITE,
+    ),
+)

@@ -1,0 +1,65 @@
+"""``python -m conformance.matters``: the figures of cases, and which cases are unfit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from conformance.bundle import BundleError, bundle_for
+from conformance.corpus import NothingMeant, find, names_of
+from conformance.matters import BARS, unfit
+from conformance.selection import SelectionError, compile_expression
+from conformance.yaml_source import InputError
+
+ALL_FIT: Final = 0
+SOME_UNFIT: Final = 1
+BAD_INPUT: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Lists the cases that are meant; returns 1 if one of them is unfit, 2 if none can be told."""
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.matters",
+        description="How far each feature of each case moves the output, in error budgets.",
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="as for gqa run")
+    parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as for gqa run")
+    parser.add_argument("--unfit", action="store_true", help="only cases that are unfit")
+    parser.add_argument("--summary", action="store_true", help="only a line for each feature")
+    given = parser.parse_args(arguments)
+    try:
+        matches = compile_expression(given.expression)
+        cases = [case for case in find(given.paths).named if matches(names_of(case, ""))]
+        found = [(case, bundle_for(case.call)) for case in cases]
+    except (InputError, NothingMeant, SelectionError, BundleError) as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    refused = 0
+    by_feature: dict[tuple[str, str], list[float]] = {}
+    for case, bundle in found:
+        sentence = unfit(case, bundle.matters)
+        refused += sentence is not None
+        if case.contract.demands != "rejects":
+            for name, figure in bundle.matters.items():
+                if name not in case.indifferent:
+                    by_feature.setdefault((name, case.call.dtype), []).append(figure)
+        if not given.summary and (sentence or not given.unfit):
+            marks = (f"{name} {figure:g}" for name, figure in bundle.matters.items())
+            print(f"{case.id}  {', '.join(marks)}")
+            if sentence:
+                print(f"    {sentence}")
+    print()
+    for (name, dtype), values in sorted(by_feature.items()):
+        values.sort()
+        at = [values[int(share * (len(values) - 1))] for share in (0.0, 0.1, 0.5)]
+        bar = f"bar {BARS[name]:g}" if name in BARS else ""
+        line = f"{name:<20} {dtype:<8} {len(values):>5} cases"
+        print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {bar}")
+    print(f"\n{len(found)} cases, {refused} unfit")
+    return SOME_UNFIT if refused else ALL_FIT
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

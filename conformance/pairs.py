@@ -1,0 +1,424 @@
+"""cases/pairs.yaml: a case for every two values of features that may meet.
+
+``python -m conformance.pairs`` writes the file. It depends on the features and rules alone, not on
+the other cases. The rows are a greedy covering array, made in stages:
+
+1. Values that every runtime should take, many pairs a row.
+2. Each value that some released runtime refuses (:data:`SELDOM`), one a row, so that its refusal
+   hides no other pair.
+3. What is left, and combinations in which one feature hides another (:data:`HIDING`): one pair a
+   row, all else plain.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from conformance.call import Call
+from conformance.case import misfits
+from conformance.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING, RULES, features_of
+from conformance.paths import data_path
+from conformance.tensors import ShapeError, steps_of
+
+#: Every row is asked in float32 and float16; bfloat16 stands where it meets a value first.
+DTYPES: Final = ("float32", "float16")
+#: Features of a row; dtype is an axis of every row instead.
+ROW: Final = tuple(feature for feature in FEATURES if feature.name != "dtype")
+#: More values that are not plain make a row hard to read; fewer make too many rows.
+MOST: Final = 9
+#: Rows tried for each that is taken.
+TRIES: Final = 24
+#: Values tried for a row before it is given up.
+PATIENCE: Final = 400
+#: What most rules speak of, and is settled first.
+SHAPING: Final = ("phase", "cache", "key_value", "presents", "causal", "window", "dims")
+
+#: Values that released runtimes refuse, as (feature, value).
+SELDOM: Final = (
+    ("presents", "one"),
+    ("key_value", "omitted"),
+    ("qk_norm", "given"),
+    ("quantised", "float8_tensor"),
+    ("quantised", "float8_channel"),
+    ("cache", "sliding_window"),
+)
+
+_ROTARY: Final = BY_NAME["rotary"].values[1:]
+_QUANTISED: Final = BY_NAME["quantised"].values[1:]
+
+#: What must not stand in one row with other pairs, as values that meet: the reason.
+HIDING: Final[tuple[tuple[dict[str, tuple[str, ...]], str], ...]] = (
+    ({"phase": ("one_token",), "causal": ("bidirectional",)}, "the last token sees all anyway"),
+    ({"phase": ("first_prompt",), "key_value": ("zero_valued",)}, "everything is zero"),
+    (
+        {"phase": ("first_prompt",), "quantised": _QUANTISED},
+        "a prompt may attend to its keys before they are rounded",
+    ),
+    ({"phase": ("several_tokens",), "batch": ("more",)}, "the documentation excludes it"),
+    ({"head_size": ("8", "40"), "rotary": _ROTARY}, "ONNX Runtime wants a multiple of 16"),
+    (
+        {"head_size": ("16",), "rotary": ("partial_half_split", "partial_interleaved")},
+        "ONNX Runtime wants 16 elements or more to turn",
+    ),
+    (
+        {"cache": ("sliding_window",), "phase": ("first_prompt",), "lengths": ("ragged",)},
+        "ONNX Runtime refuses it",
+    ),
+    (
+        {
+            "cache": ("sliding_window",),
+            "quantised": ("int4_tensor", "int4_channel"),
+            "head_size": ("16", "8", "40", "80"),
+        },
+        "ONNX Runtime wants a multiple of 32",
+    ),
+    ({"cache": ("sliding_window",), "output_qk": BY_NAME["output_qk"].values[1:]}, "refused"),
+    (
+        {"quantised": _QUANTISED, "presents": ("none", "one")},
+        "ONNX Runtime refuses it",
+    ),
+)
+
+Row = dict[str, str]
+Pair = tuple[tuple[str, str], tuple[str, str]]
+
+
+def pairs_of(row: Mapping[str, str | None]) -> Iterator[Pair]:
+    """The pairs of values of a row, in the order of the features; values of no pair left out."""
+    there = [
+        (feature.name, value)
+        for feature in FEATURES
+        if (value := row.get(feature.name)) in feature.paired
+    ]
+    yield from itertools.combinations(there, 2)
+
+
+def legal_pairs() -> list[Pair]:
+    """All pairs of values that no rule forbids."""
+    found = []
+    for one, other in itertools.combinations(FEATURES, 2):
+        for pair in itertools.product(one.paired, other.paired):
+            row = {one.name: pair[0], other.name: pair[1]}
+            if not any(rule.forbids(row) for rule in RULES):
+                found.append(((one.name, pair[0]), (other.name, pair[1])))
+    return found
+
+
+def call_of(row: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a small call with the row's values, in the order in which they are written."""
+    phase, kind, key_value = row["phase"], row["cache"], row["key_value"]
+    batch = 2 if row["batch"] == "more" else 1
+    size = int(row["head_size"])
+    fields: dict[str, Any] = {"batch_size": batch}
+    borrowed = key_value in ("zero_length", "omitted")
+    alike = row["dims"] == "static"  # calls of a loop then have one shape
+    past, sequence = {
+        "first_prompt": (11 if borrowed else 0, 11),
+        "one_token": (14, 1),
+        "several_tokens": (13, 4),
+        "loop": (10, 1) if borrowed or alike or key_value == "zero_valued" else (0, 5),
+    }[phase]
+    total = past if borrowed else past + sequence
+    if phase == "loop":
+        fields["loop"] = [sequence, 1, 1]
+    elif sequence != 1:
+        fields["sequence_length"] = sequence
+    if past:
+        fields["past_sequence_length"] = past
+    if row["lengths"] == "ragged":
+        shortest = 1 if total == sequence else sequence
+        fields["total_sequence_lengths"] = [total, max(total - 4, shortest)]
+    if phase == "loop" and not borrowed:
+        total += 2
+    window = {"none": None, "shorter": 3, "whole": total, "longer": total + 2}[row["window"]]
+    if kind == "concatenated":
+        fields["cache"] = kind
+    elif kind == "sliding_window":
+        fields["max_sequence_length"] = (window or 0) + 1
+        fields["sliding_window_cache"] = 1
+    elif kind != "none":
+        fields["max_sequence_length"] = total + 3
+        if kind == "shared_buffer":
+            fields["shared_buffer"] = True
+    heads = {"gqa": (4, 2), "mha": (2, 2), "mqa": (3, 1)}[row["heads"]]
+    fields |= {"num_heads": heads[0], "kv_num_heads": heads[1], "head_size": size}
+    if key_value != "new":
+        fields["key_value"] = key_value
+    if row["presents"] != "both":
+        fields["presents"] = {"none": "none", "one": "key_only"}[row["presents"]]
+    if row["rotary"] != "none":
+        fields["rotary"] = row["rotary"].removeprefix("partial_")
+        if row["rotary"].startswith("partial_"):  # a multiple of 16 where the head has room
+            fields["rotary_dim"] = size // 2 // 16 * 16 or size // 2
+    if row["position_ids"] == "given":
+        fields["position_ids"] = True
+    if row["qk_norm"] == "given":
+        fields["qk_norm"] = True
+    if row["causal"] == "bidirectional":
+        fields["causal"] = 0
+    if window is not None:
+        fields["local_window_size"] = window
+    if row["scale"] == "given":
+        fields["scale"] = round(2 * size**-0.5, 3)
+    if row["softcap"] == "given":
+        fields["softcap"] = 1.0
+    if row["attention_bias"] != "none":
+        fields["attention_bias"] = row["attention_bias"]
+    if row["sink"] == "head_sink":
+        fields["head_sink"] = True
+    elif row["sink"] == "smooth_softmax":
+        fields["smooth_softmax"] = 1
+    if row["output_qk"] != "none":
+        fields["qk_output"] = {"before_softmax": 1, "after_softmax": 2}[row["output_qk"]]
+    if row["quantised"] != "none":
+        number, _, each = row["quantised"].partition("_")
+        kind_of_scale = {"tensor": "PER_TENSOR", "channel": "PER_CHANNEL"}[each]
+        fields |= {
+            "cache_dtype": {"int8": "int8", "int4": "uint8", "float8": "float8e4m3fn"}[number],
+            "k_quant_type": kind_of_scale,
+            "v_quant_type": kind_of_scale,
+            "kv_cache_bit_width": 4 if number == "int4" else 8,
+        }
+    if alike:
+        fields["dims"] = "static"
+    return fields
+
+
+def possible(row: Mapping[str, str]) -> bool:
+    """Whether a whole row is a call that can be, with these very values."""
+    if any(rule.forbids(row) for rule in RULES):
+        return False
+    call = Call.model_validate(call_of(row))
+    try:
+        found = features_of(call, steps_of(call))
+    except ShapeError:
+        return False
+    wrong = {name: found[name] for name in row if found[name] != row[name]}
+    assert not wrong, f"{dict(row)} comes out as {wrong}"
+    return not any(misfits(call, "computes"))
+
+
+class _Maker:
+    """Makes rows until every pair is in one."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(0)
+        self.left = dict.fromkeys(
+            pair for pair in legal_pairs() if all(name != "dtype" for name, _ in pair)
+        )
+
+    def rows(self) -> Iterator[tuple[Row, list[Pair]]]:
+        """Each row with the pairs that it is there for."""
+        hiding = tuple(values for values, _ in HIDING)
+        for value in (None, *SELDOM):
+            yield from self.stage(set(SELDOM) - {value}, hiding, MOST, value)
+        yield from self.stage(set(), (), 0, None)
+        assert not self.left, f"no row can have {list(self.left)}"
+
+    def stage(
+        self,
+        without: set[tuple[str, str]],
+        hiding: tuple[dict[str, tuple[str, ...]], ...],
+        most: int,
+        wanted: tuple[str, str] | None,
+    ) -> Iterator[tuple[Row, list[Pair]]]:
+        """Rows without the values ``without``, for all pairs that such rows can have."""
+        for pair in list(self.left):
+            if pair not in self.left or (wanted and wanted not in pair):
+                continue
+            tried = [self.row(pair, without, hiding, most) for _ in range(TRIES if most else 1)]
+            made = [row for row in tried if row is not None]
+            if not made:
+                continue
+            best = max(made, key=self.gain)
+            new = [found for found in pairs_of(best) if found in self.left]
+            for found in new:
+                del self.left[found]
+            yield best, new
+
+    def gain(self, row: Row) -> int:
+        return sum(pair in self.left for pair in pairs_of(row))
+
+    def row(
+        self,
+        pair: Pair,
+        without: set[tuple[str, str]],
+        hiding: tuple[dict[str, tuple[str, ...]], ...],
+        most: int,
+    ) -> Row | None:
+        """A row with ``pair``, and in the rest what is in the most pairs still left."""
+        order = [feature for feature in ROW if feature.name not in dict(pair)]
+        if most:
+            self.random.shuffle(order)
+            order.sort(key=lambda feature: feature.name not in SHAPING)
+        row = dict(pair)
+        steps = itertools.count()
+
+        def allowed() -> bool:
+            return (
+                not without & row.items()
+                and not any(rule.forbids(row) for rule in RULES)
+                and not any(
+                    all(row.get(name) in values for name, values in hidden.items())
+                    for hidden in hiding
+                )
+            )
+
+        def fill(index: int) -> bool:
+            if index == len(order):
+                return possible(row)
+            feature = order[index]
+            full = sum(BY_NAME[name].values[0] != value for name, value in row.items()) >= most
+
+            def worth(value: str) -> tuple[bool, int]:
+                plain = value == feature.values[0]
+                others = ((feature.name, value), *row.items())
+                gained = sum(
+                    (others[0], other) in self.left or (other, others[0]) in self.left
+                    for other in others[1:]
+                )
+                return (plain if full else False, gained)
+
+            for value in sorted(feature.paired, key=worth, reverse=True):
+                if most and next(steps) > PATIENCE:
+                    return False
+                row[feature.name] = value
+                if allowed() and fill(index + 1):
+                    return True
+                row.pop(feature.name)
+            return False
+
+        if not allowed() or not fill(0):
+            return None
+        return {feature.name: row[feature.name] for feature in ROW}
+
+
+def rows() -> list[tuple[Row, list[Pair]]]:
+    """All rows, each with the pairs that it is there for."""
+    return list(_Maker().rows())
+
+
+#: How the values that are not plain stand in a name.
+WORDS: Final = {
+    ("phase", "first_prompt"): "prompt",
+    ("phase", "one_token"): "decode",
+    ("phase", "several_tokens"): "several",
+    ("cache", "concatenated"): "",
+    ("cache", "shared_buffer"): "shared",
+    ("cache", "sliding_window"): "sliding",
+    ("key_value", "zero_length"): "borrowed",
+    ("key_value", "zero_valued"): "zeros",
+    ("presents", "none"): "no_present",
+    ("presents", "one"): "one_present",
+    ("batch", "more"): "batch",
+    ("position_ids", "given"): "positions",
+    ("qk_norm", "given"): "qk_norm",
+    ("window", "shorter"): "window",
+    ("window", "whole"): "whole_window",
+    ("window", "longer"): "long_window",
+    ("scale", "given"): "scale",
+    ("softcap", "given"): "softcap",
+    ("attention_bias", "full"): "bias",
+    ("attention_bias", "one_batch"): "one_batch_bias",
+    ("attention_bias", "one_head"): "one_head_bias",
+    ("attention_bias", "one_batch_one_head"): "one_row_bias",
+    ("sink", "smooth_softmax"): "smooth",
+    ("output_qk", "before_softmax"): "scores",
+    ("output_qk", "after_softmax"): "weights",
+    ("dims", "static"): "static_dims",
+}
+
+
+def name_of(row: Row) -> str:
+    """The row's name: a word for its phase and for each value that is not plain."""
+    words = []
+    for feature in ROW:
+        value = row[feature.name]
+        if feature.name == "head_size":
+            words += [f"d{value}"] * (value != feature.values[0])
+        elif feature.name == "phase" or value != feature.values[0]:
+            words.append(WORDS.get((feature.name, value), value))
+    return "_".join(filter(None, words))
+
+
+def why(new: list[Pair]) -> str:
+    """What the row is there for; pairs of a plain value only where there are no others."""
+    telling = [pair for pair in new if all(BY_NAME[n].values[0] != v for n, v in pair)] or new
+    said = [" with ".join(f"{name} {value}" for name, value in pair) for pair in telling[:6]]
+    more = f", and {len(new) - len(said)} pairs more" if len(new) > len(said) else ""
+    return f"No row before has {', '.join(said)}{more}."
+
+
+def contract_of(row: Row) -> dict[str, Any] | None:
+    """The row's contract, where it is not that the oracle's values are specified."""
+    if row["key_value"] == "omitted":
+        return {
+            "basis": "requested",
+            "source": OMITTING,
+            "why": "Asked for; the operator reads omitted key and value as packed QKV.",
+        }
+    if row["phase"] == "several_tokens" and row["batch"] == "more":
+        return {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": "The operator's documentation restricts several tokens on a past to a batch of"
+            " one.",
+            "mentions": ["batch_size", "sequence_length"],
+        }
+    if row["cache"] == "sliding_window" and row["output_qk"] != "none":
+        return {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": "The documentation does not say which keys output_qk has where some were"
+            " evicted.",
+            "mentions": ["qk_output", "sliding_window_cache"],
+        }
+    return None
+
+
+def written(value: Any) -> str:
+    """A field's value in YAML's flow style."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {written(part)}' for key, part in value.items())}}}"
+    return str(value)
+
+
+def text() -> str:
+    """The file cases/pairs.yaml."""
+    lines = [
+        "# yaml-language-server: $schema=schema.json",
+        "format: gqa-cases/1",
+        "question: Do any two features that may meet get along?",
+        "# Written by `python -m conformance.pairs`; docs/coverage.md tells which pairs there are.",
+        "tags: [pairs]",
+        "defaults:",
+        "  contract:",
+        f"    source: {DOCUMENTATION}",
+        "cases:",
+    ]
+    third: set[tuple[str, str]] = set()
+    for row, new in rows():
+        dtypes = list(DTYPES)
+        unseen = {item for item in row.items() if item[1] in BY_NAME[item[0]].paired} - third
+        if unseen:
+            third |= unseen
+            dtypes.append("bfloat16")
+        fields = {"why": why(new), **call_of(row)}
+        lines.append(f"  - name: {name_of(row)}")
+        lines += [f"    {field}: {written(value)}" for field, value in fields.items()]
+        if contract := contract_of(row):
+            lines.append("    contract:")
+            lines += [f"      {field}: {written(value)}" for field, value in contract.items()]
+        lines += ["    matrix:", f"      dtype: {written(dtypes)}", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    (data_path("cases") / "pairs.yaml").write_text(text(), encoding="utf-8")

@@ -1,0 +1,90 @@
+"""What a bundle is made from: a model, the inputs of each of its calls, and how to compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import onnx
+
+from conformance.call import Call
+from conformance.model import build_model
+from conformance.oracle import Reference, reference
+from conformance.tensors import attributes_of, steps_of
+from conformance.values import draw_inputs
+
+Array = np.ndarray
+Arrays = dict[str, Array]
+
+#: The past of a looped call comes from the present of the call before.
+CARRY: Final = {"past_key": "present_key", "past_value": "present_value"}
+SHARE: Final = {"present_key": "past_key", "present_value": "past_value"}
+
+
+@dataclass(frozen=True)
+class ScriptStep:
+    """One call of the model.
+
+    ``connected`` are the graph's inputs in order; ``inputs`` has an array for each, except for
+    those in ``carry``, which come from an output of the step before. ``share`` maps an output to
+    the input whose memory it occupies.
+    """
+
+    connected: tuple[str, ...]
+    inputs: Arrays
+    carry: Mapping[str, str] = field(default_factory=dict)
+    share: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A model and the calls of it.
+
+    ``outputs`` are the graph's outputs in order; ``compute`` is the oracle: the inputs of a step,
+    carried ones too, to a reference for each output. ``attributes`` are those of the node, where
+    there is no other.
+    """
+
+    model: onnx.ModelProto
+    steps: tuple[ScriptStep, ...]
+    outputs: tuple[str, ...]
+    compute: Callable[[Arrays], dict[str, Reference]]
+    attributes: Mapping[str, int | float | str] = field(default_factory=dict)
+
+
+def script_of(call: Call) -> Script:
+    """The script of ``call``, its numbers drawn. Raises :class:`conformance.tensors.ShapeError`."""
+    return script_with(call, [draw_inputs(call, step) for step in steps_of(call)])
+
+
+def script_with(call: Call, inputs: list[Arrays]) -> Script:
+    """A script of the node that ``call`` describes, with these inputs for each of its calls.
+
+    There may be more or fewer of them than ``call`` itself has, of other lengths: every call after
+    the first takes its past from the one before it unless it has one in ``inputs``.
+    """
+    first = steps_of(call)[0]
+    connected = tuple(tensor.name for tensor in first.inputs if tensor.connected)
+    outputs = first.connected_outputs
+    attributes = attributes_of(call)
+    return Script(
+        model=build_model(call, first),
+        steps=tuple(
+            ScriptStep(
+                connected,
+                arrays,
+                carry={
+                    past: present
+                    for past, present in CARRY.items()
+                    if past in connected and past not in arrays
+                },
+                share=SHARE if call.shared_buffer else {},
+            )
+            for arrays in inputs
+        ),
+        outputs=outputs,
+        compute=lambda arrays: reference(arrays, attributes, outputs),
+        attributes=attributes,
+    )

@@ -1,0 +1,164 @@
+"""The coverage table and the pairs: what is read from a call, and that there is no hole."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from case_files import cases_of
+
+from conformance.call import Call
+from conformance.case import Case
+from conformance.coverage import faults, pair_counts, text
+from conformance.features import FEATURES, RULES, features_of
+from conformance.load import load
+from conformance.pairs import legal_pairs
+from conformance.pairs import text as pairs_text
+from conformance.paths import ROOT, data_path
+from conformance.tensors import steps_of
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Case]:
+    return load([data_path("cases")])
+
+
+PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
+DECODE = {"phase": "one_token", "cache": "concatenated"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "differs"),
+    [
+        ({"sequence_length": 5}, {}),
+        ({"past_sequence_length": 5}, DECODE),
+        ({"past_sequence_length": 5, "sequence_length": 2}, {**DECODE, "phase": "several_tokens"}),
+        ({"loop": [2, 1]}, {**DECODE, "phase": "loop"}),
+        ({"loop": [2, 1], "max_sequence_length": 4}, {"phase": "loop", "cache": "static"}),
+        (
+            {"past_sequence_length": 3, "max_sequence_length": 9, "shared_buffer": True},
+            {"phase": "one_token", "cache": "shared_buffer"},
+        ),
+        (
+            {
+                "past_sequence_length": 9,
+                "max_sequence_length": 4,
+                "local_window_size": 3,
+                "sliding_window_cache": 1,
+            },
+            {"phase": "one_token", "cache": "sliding_window", "window": "shorter"},
+        ),
+        (
+            {"past_sequence_length": 5, "key_value": "zero_length", "presents": "none"},
+            {**DECODE, "key_value": "zero_length", "presents": "none"},
+        ),
+        ({"presents": "value_only"}, {"presents": "one"}),
+        (
+            {"batch_size": 2, "sequence_length": 5, "total_sequence_lengths": [5, 3]},
+            {"batch": "more", "lengths": "ragged"},
+        ),
+        ({"num_heads": 2}, {"heads": "mha"}),
+        ({"kv_num_heads": 1}, {"heads": "mqa"}),
+        ({"num_heads": 1, "kv_num_heads": 1}, {"heads": "mha"}),
+        ({"head_size": 512}, {"head_size": "512"}),
+        ({"head_size": 48}, {"head_size": "other"}),
+        ({"rotary": "interleaved"}, {"rotary": "interleaved"}),
+        (
+            {"rotary": "half_split", "rotary_dim": 8, "position_ids": True},
+            {"rotary": "partial_half_split", "position_ids": "given"},
+        ),
+        ({"attributes": {"causal": 0}}, {"causal": "bidirectional"}),
+        ({"sequence_length": 5, "local_window_size": 4}, {"window": "shorter"}),
+        ({"sequence_length": 5, "local_window_size": 5}, {"window": "whole"}),
+        ({"sequence_length": 5, "local_window_size": 6}, {"window": "longer"}),
+        ({"loop": [2, 1], "local_window_size": 3}, {**DECODE, "phase": "loop", "window": "whole"}),
+        ({"local_window_size": 0}, {"window": None}),
+        ({"scale": 0.0}, {}),
+        ({"scale": 1.0, "softcap": 2.0}, {"scale": "given", "softcap": "given"}),
+        ({"attention_bias": "one_batch"}, {"attention_bias": "full"}),
+        ({"attention_bias": "one_batch_one_head"}, {"attention_bias": "one_head"}),
+        (
+            {"batch_size": 2, "attention_bias": "one_batch"},
+            {"batch": "more", "attention_bias": "one_batch"},
+        ),
+        ({"smooth_softmax": 1}, {"sink": "smooth_softmax"}),
+        ({"smooth_softmax": 1, "head_sink": True}, {"sink": "head_sink"}),
+        ({"qk_output": 2}, {"output_qk": "after_softmax"}),
+        (
+            {
+                **{"past_sequence_length": 3, "cache_dtype": "uint8", "kv_cache_bit_width": 4},
+                **{"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"},
+            },
+            {**DECODE, "quantised": "int4_channel"},
+        ),
+        (
+            {"past_sequence_length": 3, "cache_dtype": "int8", "k_quant_type": "PER_TENSOR"},
+            {**DECODE, "quantised": None},
+        ),
+        ({"dtype": "bfloat16", "dims": "static"}, {"dtype": "bfloat16", "dims": "static"}),
+        ({"kv_sequence_length": 4}, {"phase": None, "key_value": None}),
+    ],
+    ids=str,
+)
+def test_each_feature_is_read_from_the_call(
+    fields: dict[str, Any], differs: dict[str, Any]
+) -> None:
+    call = Call.model_validate(fields)
+    assert features_of(call, steps_of(call)) == {**PLAIN, **differs}
+
+
+def test_every_pair_that_may_meet_has_a_case_and_no_other_has(corpus: list[Case]) -> None:
+    assert faults(corpus) == []
+
+
+def test_a_pair_without_a_case_is_told(tmp_path: Path) -> None:
+    cases = cases_of(tmp_path, "- {name: a, softcap: 1.0}")
+    assert "softcap given × sink head_sink: no case and no reason" in faults(cases)
+    assert not any(fault.startswith("heads gqa × softcap given") for fault in faults(cases))
+
+
+def test_a_rule_that_a_case_contradicts_is_told(tmp_path: Path) -> None:
+    body = """
+    - name: a
+      sequence_length: 5
+      local_window_size: 3
+      causal: 0
+      contract: {source: a document, demands: DEMANDS}
+    """
+    told = faults(cases_of(tmp_path, body.replace("DEMANDS", "either")))
+    assert any(fault.startswith("causal bidirectional × window shorter: 1 cases") for fault in told)
+    told = faults(cases_of(tmp_path, body.replace("DEMANDS", "rejects")))
+    assert not any(fault.startswith("causal bidirectional × window shorter") for fault in told)
+
+
+def test_rules_speak_of_values_that_there_are() -> None:
+    known = {feature.name: set(feature.values) for feature in FEATURES}
+    for rule in RULES:
+        assert len(rule.values) >= 2
+        assert rule.reason.endswith(".")
+        for name, values in rule.values.items():
+            assert set(values) <= known[name], rule.reason
+
+
+def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
+    """Made by `python -m conformance.coverage`."""
+    assert (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
+
+
+def test_the_pairs_alone_have_every_pair(corpus: list[Case]) -> None:
+    counts = pair_counts(case for case in corpus if case.theme == "pairs")
+    assert [pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]] == []
+
+
+def test_no_two_rows_of_the_pairs_are_there_for_the_same_pairs(corpus: list[Case]) -> None:
+    whys = {case.name: case.why for case in corpus if case.theme == "pairs"}
+    for one, other in itertools.combinations(whys, 2):
+        assert whys[one] != whys[other]
+
+
+@pytest.mark.slow
+def test_the_committed_pairs_are_what_the_command_writes() -> None:
+    """Made by `python -m conformance.pairs`."""
+    assert (data_path("cases") / "pairs.yaml").read_text(encoding="utf-8") == pairs_text()

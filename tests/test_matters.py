@@ -1,0 +1,287 @@
+"""What a feature changes, measured; and what becomes of a case whose feature changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from as_user import Desk
+from case_files import cases_of, complaints, entries, write
+
+from conformance.bundle import bundle_for
+from conformance.call import Call
+from conformance.case import FeatureName
+from conformance.load import load
+from conformance.matters import BARS, EDGE, INDIFFERENT, MATTERS, unfit, worst
+from conformance.matters.__main__ import main
+from conformance.oracle import reference
+from conformance.paths import data_path
+from conformance.tensors import attributes_of, steps_of
+from conformance.tolerance import CONSTANTS, budgets
+from conformance.values import draw_inputs
+
+DECODE = {"past_sequence_length": 9}
+PROMPT = {"sequence_length": 6}
+
+#: A call for each feature, and the figures that it has beside that one.
+ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "rotary": ({**DECODE, "rotary": "half_split"}, {"rotary_interleaved", "past"}),
+    "rotary_interleaved": ({**DECODE, "rotary": "interleaved"}, {"rotary", "past"}),
+    "position_ids": (
+        {**PROMPT, "rotary": "half_split", "position_ids": True},
+        {"rotary", "rotary_interleaved", "causal"},
+    ),
+    "window": ({**PROMPT, "local_window_size": 3}, {"window_edge"}),
+    "window_edge": ({**PROMPT, "local_window_size": 5}, {"window"}),
+    "softcap": ({**DECODE, "softcap": 2.0}, {"past"}),
+    "attention_bias": ({**DECODE, "attention_bias": "full"}, {"past"}),
+    "head_sink": ({**DECODE, "head_sink": True}, {"past"}),
+    "smooth_softmax": ({**DECODE, "smooth_softmax": 1}, {"past"}),
+    "causal": (PROMPT, set()),
+    "scale": ({**DECODE, "scale": 1.0}, {"past"}),
+    "ragged": ({**DECODE, "batch_size": 2, "total_sequence_lengths": (10, 4)}, {"past"}),
+    "past": (DECODE, set()),
+}
+
+
+def matters(**fields: Any) -> dict[str, float]:
+    """The figures of a call, without the one that is for information."""
+    found = dict(bundle_for(Call(**fields)).matters)
+    found.pop("past_token", None)
+    return found
+
+
+# Figures
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", ACTIVE)
+def test_a_feature_has_a_figure_and_with_the_drawn_values_it_matters(name: str, dtype: str) -> None:
+    fields, beside = ACTIVE[name]
+    found = matters(**fields, dtype=dtype)
+    assert set(found) == {name} | beside
+    assert found[name] >= (EDGE if name == "window_edge" else MATTERS)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"softcap": 0.0, "scale": 0.25, "smooth_softmax": 0, "local_window_size": -1},
+        {"causal": 0},
+        {"rotary": "half_split", "rotary_cache_length": 4, "attributes": {"do_rotary": 0}},
+    ],
+    ids=str,
+)
+def test_what_is_off_has_no_figure(fields: dict[str, Any]) -> None:
+    assert matters(**fields) == {}
+
+
+def test_the_padding_of_a_prompt_is_no_feature_of_what_comes_before_it() -> None:
+    ragged = {**PROMPT, "batch_size": 2, "total_sequence_lengths": (6, 4)}
+    assert set(matters(**ragged)) == {"causal"}
+    assert set(matters(**ragged, causal=0)) == {"causal", "ragged"}
+
+
+def test_a_window_that_hides_nothing_has_no_edge() -> None:
+    for window in (9, 10):
+        found = matters(sequence_length=9, local_window_size=window)
+        assert found == {"window": 0.0}
+    found = matters(sequence_length=9, local_window_size=8)
+    assert found["window"] > MATTERS
+    assert found["window_edge"] > EDGE
+
+
+def test_a_head_sink_overrides_smooth_softmax_which_then_is_no_feature() -> None:
+    assert set(matters(head_sink=True, smooth_softmax=1)) == {"head_sink"}
+
+
+def test_the_figure_is_the_largest_change_in_budgets() -> None:
+    """By hand, for a softcap: the oracle with it and without it."""
+    call = Call(**DECODE, softcap=4.0, dtype="float16")
+    (step,) = steps_of(call)
+    inputs, attributes = draw_inputs(call, step), attributes_of(call)
+    right = reference(inputs, attributes, step.connected_outputs)
+    wrong = reference(inputs, {**attributes, "softcap": 0.0}, ["output"])["output"].value
+    moved = np.abs(wrong - right["output"].value) / budgets(right)["output"]
+    figure = moved.max() / max(CONSTANTS.values())
+    assert matters(**call.model_dump(exclude_defaults=True))["softcap"] == float(f"{figure:.3g}")
+
+
+@pytest.mark.parametrize("past", [1, 5])
+def test_a_forgotten_token_is_as_if_a_bias_hid_it(past: int) -> None:
+    """The closed form against the oracle; the only other key is the new one."""
+    call = Call(past_sequence_length=past, batch_size=2)
+    (step,) = steps_of(call)
+    inputs, attributes = draw_inputs(call, step), attributes_of(call)
+    right = reference(inputs, attributes, step.connected_outputs)
+    unit = budgets(right)["output"]
+
+    def without(*tokens: int) -> np.ndarray:
+        bias = np.zeros((1, 1, 1, past + 1), np.float32)
+        bias[..., list(tokens)] = -np.inf
+        wrong = reference({**inputs, "attention_bias": bias}, attributes, ["output"])
+        moved = np.abs(wrong["output"].value - right["output"].value) / unit
+        return moved.reshape(2, -1).max(axis=1) / max(CONSTANTS.values())
+
+    found = bundle_for(call).matters
+    token = min(without(one).min() for one in range(past))
+    assert found["past_token"] == pytest.approx(token, rel=0.01)
+    assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
+
+
+def test_a_past_that_is_all_there_is_leaves_nothing_behind() -> None:
+    found = bundle_for(Call(key_value="zero_length", past_sequence_length=1)).matters
+    assert found["past"] == found["past_token"] > MATTERS
+
+
+def test_a_loop_has_the_largest_figure_of_its_calls() -> None:
+    assert worst([{"softcap": 3.0, "past": 1.0}, {"softcap": 2.0, "past": 7.0}, {}]) == {
+        "softcap": 3.0,
+        "past": 7.0,
+    }
+    found = matters(loop=(5, 1, 1), local_window_size=3)
+    assert set(found) == {"window", "window_edge", "past"}
+    assert found["past"] > MATTERS
+
+
+def test_the_manifest_records_the_figures() -> None:
+    made = bundle_for(Call(**DECODE, softcap=2.0))
+    said = json.loads((made.path / "manifest.json").read_text())["matters"]
+    assert said == made.matters
+    assert set(said) == {"softcap", "past", "past_token"}
+
+
+def test_what_cannot_be_computed_has_no_figures() -> None:
+    assert matters(softcap=-1.0) == {}
+    assert matters(sequence_length=0, past_sequence_length=3) == {}
+
+
+def test_every_name_that_a_case_may_say_is_looked_at() -> None:
+    assert set(get_args(FeatureName)) == set(BARS)
+
+
+# A case
+
+
+def verdict(folder: Path, body: str) -> str | None:
+    (case,) = cases_of(folder, body)
+    return unfit(case, bundle_for(case.call).matters)
+
+
+WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
+
+
+def test_a_case_whose_feature_changes_nothing_is_refused(tmp_path: Path) -> None:
+    assert verdict(tmp_path, WIDE) == (
+        "The case cannot show a fault in window: a call without it, or with another, is 0 error"
+        " budgets away at most, and 20 are wanted. Give it sharper values, or say"
+        " indifferent: [window] if it must not matter."
+    )
+
+
+def test_unless_it_says_that_it_must_not_matter(tmp_path: Path) -> None:
+    assert verdict(tmp_path, WIDE + "  indifferent: [window]\n") is None
+
+
+def test_a_case_that_shows_too_little_cannot_say_so(tmp_path: Path) -> None:
+    """Between 1 and 20 budgets a feature neither matters nor is it indifferent."""
+    values = "{values: {low: -0.7, high: 0.7}}"
+    body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
+    (case,) = cases_of(tmp_path, body + "  dtype: float16\n")
+    figure = bundle_for(case.call).matters["scale"]
+    assert INDIFFERENT < figure < MATTERS
+    said = unfit(case, bundle_for(case.call).matters)
+    assert said is not None
+    assert f"fault in scale: a call without it, or with another, is {figure:g} error" in said
+    assert said.endswith("20 are wanted. Give it sharper values.")
+
+
+def test_a_claim_that_is_false_is_refused(tmp_path: Path) -> None:
+    said = verdict(tmp_path, "- name: a\n  sequence_length: 4\n  indifferent: [causal]\n")
+    assert said is not None
+    assert said.startswith("The case says that causal is indifferent, but a call without it, or")
+    assert said.endswith("budgets away: take causal out of indifferent.")
+
+
+@pytest.mark.parametrize(("demands", "refused"), [("rejects", False), ("either", True)])
+def test_who_may_compute_is_held_to_his_values(tmp_path: Path, demands: str, refused: bool) -> None:
+    contract = f"  contract: {{source: x, demands: {demands}}}\n"
+    assert (verdict(tmp_path, WIDE + contract) is not None) == refused
+
+
+def test_a_name_that_is_no_feature_is_told(tmp_path: Path) -> None:
+    (said,) = complaints(tmp_path, entries("- name: a\n  indifferent: [windows]"))
+    assert said.startswith("7:19: indifferent: found 'windows', allowed: rotary, ")
+    assert said.endswith("did you mean 'window'?")
+
+
+@pytest.mark.slow
+def test_every_shipped_case_can_show_its_faults() -> None:
+    cases = load([data_path("cases")])
+    found = {case.id: unfit(case, bundle_for(case.call).matters) for case in cases}
+    assert {name: sentence for name, sentence in found.items() if sentence} == {}
+
+
+# What the user sees
+
+REFUSED = "The case cannot show a fault in window: a call without it, or with another, is 0 error"
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(made.folder, entries(WIDE.replace("- name: a", "- name: wide") + "- name: b"), "w.yaml")
+    return made
+
+
+def test_gqa_run_blames_the_case_and_runs_the_others(desk: Desk) -> None:
+    runner = desk.runner("correct")
+    done = desk.gqa("run", "w.yaml", "--ep", runner)
+    assert done.status == 3
+    assert f"Infrastructure, {runner}@1.0 (w/wide): {REFUSED}" in done.out
+    assert "1 result, 0 unexpected, 1 infrastructure problem" in done.out
+
+
+def test_a_runtime_that_fails_on_it_is_not_blamed_either(desk: Desk) -> None:
+    done = desk.gqa("run", "w.yaml::wide", "--ep", desk.runner("rejects"), environment=FAULT)
+    assert done.status == 3
+    assert REFUSED in done.out
+    assert "unsupported" not in done.out
+
+
+def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
+    arguments = ("w.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
+    done = desk.run("python", "-m", "pytest", *arguments, environment=ALONE)
+    assert done.status == 1
+    assert "1 failed, 1 passed" in done.out
+    assert REFUSED in done.out
+    assert "Traceback" not in done.both
+
+
+def test_gqa_show_draws_it_and_says_so(desk: Desk) -> None:
+    done = desk.gqa("show", "w.yaml::wide")
+    assert done.status == 3
+    assert "matters     in error budgets: window 0\n" in done.out
+    assert done.err.strip().startswith(REFUSED)
+    assert desk.gqa("show", "w.yaml::b").status == 0
+
+
+def test_the_command_lists_figures_and_ends_with_the_count(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk.folder)
+    assert main(["w.yaml"]) == 1
+    said = capsys.readouterr().out
+    assert "w/wide  window 0\n    " + REFUSED in said
+    assert said.endswith("2 cases, 1 unfit\n")
+    assert main(["w.yaml", "-k", "b@", "--unfit"]) == 0
+    assert main(["nowhere.yaml"]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+FAULT = {"FAULT_ON": "/"}
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "FAULT_ON": "no bundle"}

@@ -1,0 +1,215 @@
+"""The relations: that the two forms of a call mean the same, and that a difference is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from as_user import Desk
+from case_files import cases_of, complaints, entries
+
+from conformance.bundle import Bundle, bundle_for, digest_of
+from conformance.case import Case
+from conformance.dtypes import NUMPY
+from conformance.forms import Outputs, pairs_of
+from conformance.judge import Related, relate
+from conformance.load import load
+from conformance.paths import ROOT, data_path
+from conformance.relations import RELATIONS, RelationName, document
+from conformance.tolerance import CONSTANTS
+
+SHIPPED = [case for case in load([data_path("cases")]) if case.relation]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+def both(case: Case) -> tuple[Bundle, Bundle]:
+    return bundle_for(case.call), bundle_for(case.call, relation=case.relation)
+
+
+def rounded(bundle: Bundle) -> list[dict[str, np.ndarray]]:
+    """What a perfect kernel returns."""
+    return [
+        {name: want.value.astype(NUMPY[want.dtype]) for name, want in step.items()}
+        for step in bundle.expected
+    ]
+
+
+def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> Related:
+    mine, theirs = both(case)
+    assert case.relation is not None
+    return relate(
+        case.call, case.relation, (own, mine.expected), (other, theirs.expected), target_class
+    )
+
+
+def shipped(relation: RelationName, dtype: str = "float32") -> Case:
+    return next(c for c in SHIPPED if c.relation == relation and c.call.dtype == dtype)
+
+
+def test_every_relation_has_a_case_and_a_law() -> None:
+    assert {case.relation for case in SHIPPED} == set(RELATIONS) == set(get_args(RelationName))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_two_forms_mean_the_same(relation: RelationName) -> None:
+    """By the oracle, which computes each from its own inputs and knows nothing of relations."""
+    exact = RELATIONS[relation].closeness != "storage"
+    for case in SHIPPED:
+        if case.relation != relation:
+            continue
+        own, other = both(case)
+        assert own.unjudged is other.unjudged is None
+        values = [[{n: e.value for n, e in s.items()} for s in b.expected] for b in (own, other)]
+        units = [[{n: e.unit for n, e in s.items()} for s in b.expected] for b in (own, other)]
+        compared = 0
+        for pair in pairs_of(case.call, relation):
+            unit = pair.own(units[0]) + pair.other(units[1])
+            defined = ~np.isnan(unit)
+            difference = np.abs(pair.own(values[0]) * pair.factor - pair.other(values[1]))[defined]
+            # Of a loop in a coarse dtype the second call has the rounded present of the first.
+            carried = case.call.dtype != "float32" and len(other.steps) > 1
+            bound = unit[defined] if carried or not exact else 1e-6 * np.maximum(unit[defined], 1)
+            assert np.all(difference <= bound), case.id
+            compared += int(np.count_nonzero(defined))
+        assert compared > 0, case.id
+
+
+def test_the_page_is_what_the_command_writes() -> None:
+    assert (ROOT / "docs" / "relations.md").read_text() == document()
+
+
+def test_equal_answers_agree_to_the_bit() -> None:
+    case = shipped("permuted_heads")
+    found = related(case, rounded(both(case)[0]), rounded(both(case)[1]))
+    assert (found.share, found.identical) == (0.0, True)
+
+
+@pytest.mark.parametrize("target_class", ["cpu", "gpu"])
+def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> None:
+    case = shipped("permuted_heads")
+    own, other = (rounded(bundle) for bundle in both(case))
+    value = other[0]["output"][1, 2, 3]
+    other[0]["output"][1, 2, 3] = np.nextafter(value, np.float32(9))
+    found = related(case, own, other, target_class)
+    assert found.share == np.inf
+    assert not found.identical
+    assert found.sentence.startswith("output is ")
+    assert found.sentence.endswith("at [1, 2, 3] (they must be equal)")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_otherwise_each_form_may_be_off_by_its_arithmetic_alone(dtype: str) -> None:
+    """What a float16 kernel loses inside is far more: two kernels of the CPU do not lose it."""
+    case = shipped("token_by_token", dtype)
+    mine, theirs = both(case)
+    own, other = rounded(mine), rounded(theirs)
+    unit = theirs.expected[3]["output"].arithmetic
+    assert unit is not None
+    allowed = 2 * CONSTANTS["cpu"] * unit[0, 0, 5]
+    step = other[3]["output"]
+    value = float(own[0]["output"][0, 3, 5])
+    for factor in (0.9, 1.6):
+        step[0, 0, 5] = np.array(value + factor * allowed).astype(NUMPY[dtype])
+        difference = abs(float(step[0, 0, 5]) - value)
+        found = related(case, own, other)
+        assert found.share == pytest.approx(difference / allowed, rel=0.05)
+        assert (found.share <= 1) == (factor < 1)
+    whole = theirs.expected[3]["output"].unit[0, 0, 5]
+    assert unit[0, 0, 5] < (0.6 if dtype == "float16" else 1.0001) * whole
+    assert related(case, own, other, "gpu").share <= found.share
+
+
+def test_what_is_undefined_in_either_form_is_not_compared() -> None:
+    case = next(c for c in SHIPPED if c.id.endswith("alone[dtype=float32,how=prompt_ragged]"))
+    own, other = (rounded(bundle) for bundle in both(case))
+    own[0]["output"][1, 4:] = np.nan
+    own[0]["present_key"][2, :, 1:] = np.inf
+    assert related(case, own, other).share == 0.0
+    own[0]["output"][1, 3, 0] = np.nan
+    assert related(case, own, other).share == np.inf
+
+
+# As a user sees it
+
+EXACT = entries("""
+- name: faulty
+  relation: permuted_batch
+  batch_size: 2
+""")
+
+
+def exact(desk: Desk) -> Case:
+    (desk.folder / "exact.yaml").write_text(EXACT)
+    (case,) = load([desk.folder / "exact.yaml"])
+    return case
+
+
+def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
+    case = exact(desk)
+    other = {"FAULT_ON": digest_of(case.call, "permuted_batch")}
+    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("last_bit"), environment=other)
+    assert done.status == 1
+    said = " ".join(done.out.split())
+    assert "1 wrong" in said or "wrong" in said
+    assert "The same call, with the sequences of the batch in another order, gives other" in said
+    assert "(they must be equal); sequences of a batch do not see each other." in said
+    right = desk.gqa("run", "exact.yaml", "--ep", desk.runner("correct"))
+    assert right.status == 0
+    assert "in another order, agrees to the bit." in " ".join(right.out.split())
+
+
+@pytest.mark.parametrize(
+    ("runner", "verdict"), [("dies", "crash"), ("rejects", "unsupported"), ("one_file", "")]
+)
+def test_what_befalls_the_other_form_befalls_the_case(
+    desk: Desk, runner: str, verdict: str
+) -> None:
+    case = exact(desk)
+    other = {"FAULT_ON": digest_of(case.call, "permuted_batch")}
+    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=other)
+    said = " ".join(done.both.split())
+    if verdict:
+        assert done.status == 1
+        assert f": {verdict}" in said
+        assert "The same call, with the sequences of the batch in another order: " in said
+    else:
+        assert done.status == 3
+        assert "Infrastructure" in said
+
+
+# What a case file may say
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ("relation: permuted_batch", "permuted_batch: batch_size must be at least 2"),
+        ("relation: packed_qkv, key_value: packed", "packed_qkv: key_value must be new"),
+        ("relation: long_window, causal: 0", "long_window: causal must not be 0"),
+        ("relation: token_by_token, loop: [2, 1]", "token_by_token: it must be one call, not a"),
+        ("relation: packed_qkv, inputs: {query: trailing}", "packed_qkv: inputs, outputs and"),
+        ("relation: scale_in_query, scale: 0.3", "scale_in_query: scale must be given, a power"),
+    ],
+)
+def test_a_call_without_that_form_is_refused(tmp_path: Path, fields: str, sentence: str) -> None:
+    said = complaints(tmp_path, entries(f"- {{name: a, {fields}}}"))
+    assert any(sentence in line for line in said), said
+
+
+def test_a_call_that_must_be_rejected_has_no_other_form(tmp_path: Path) -> None:
+    body = "- {name: a, relation: doubled_values, contract: {demands: rejects, source: here}}"
+    (said,) = complaints(tmp_path, entries(body))
+    assert said.endswith("a call that must be rejected has no other form")
+
+
+def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:
+    forms = "{packed: {relation: packed_qkv}, window: {relation: long_window}}"
+    body = f"- {{name: a, sequence_length: 4, matrix: {{form: {forms}}}}}"
+    cases = cases_of(tmp_path, body)
+    assert [case.relation for case in cases] == ["packed_qkv", "long_window"]
