@@ -149,9 +149,13 @@ def _quantisation(given: Given) -> Iterator[Other]:
 
 
 def _sliding(given: Given) -> Iterator[Other]:
-    if given.attributes.get("sliding_window_cache"):
+    """A cache of everything, where the window cache has anything to evict."""
+    call = given.call
+    if call.window_cache and call.lengths.max() > call.past_sequence_length:
         yield given.having(sliding_window_cache=0)
 
+
+_ALL: Final = ("output", "present_key", "present_value")
 
 #: Every feature that can be set otherwise; the past stands apart (:func:`_past`).
 FEATURES: Final[Mapping[FeatureName, Feature]] = {
@@ -169,8 +173,9 @@ FEATURES: Final[Mapping[FeatureName, Feature]] = {
     "scale": Feature(_scale),
     "ragged": Feature(_ragged),
     "qk_norm": Feature(lambda given: given.without("q_norm_weight", "k_norm_weight")),
-    "quantisation": Feature(_quantisation),
-    "sliding_window_cache": Feature(_sliding),
+    # The output of a first prompt may be that of unquantised tokens; the codes show the scales.
+    "quantisation": Feature(_quantisation, seen_in=_ALL),
+    "sliding_window_cache": Feature(_sliding, seen_in=_ALL),
 }
 
 #: The figures that are looked at, and what each must reach.
