@@ -17,7 +17,14 @@ from typing import Final, NoReturn
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from conformance import __version__
@@ -409,12 +416,23 @@ class Show:
             yield step
 
     @contextlib.contextmanager
-    def bar(self, total: int) -> Iterator[Callable[[], None]]:
-        """A live bar on a terminal, and nothing elsewhere."""
-        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
+    def bars(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A live bar for each thing that is told of, on a terminal; nothing elsewhere."""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+        )
         with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
-            task = bar.add_task("", total=total)
-            yield lambda: bar.advance(task)
+            tasks: dict[str, TaskID] = {}
+
+            def watch(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=total)
+                bar.update(tasks[what], completed=done)
+
+            yield watch
 
     def summary(self, carried: Carried) -> None:
         """Verdicts by theme, then what is unexpected, then what did not work.
@@ -645,8 +663,8 @@ def power(
         chosen = [known[name] for name in dict.fromkeys(names or known)]
         made = mutants.Power(chosen, cases, jobs, only)
         show = Show(_console(), Console(stderr=True))
-        with show.bar(made.pairs()) as advance:
-            made.run(advance)
+        with show.bars() as watch:
+            made.run(watch)
     except (mutants.PowerError, RunnerFailed) as error:
         _say(str(error))
         return INFRASTRUCTURE

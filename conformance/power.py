@@ -1,9 +1,9 @@
 """The suite's power: which faults it catches. The corpus is run against kernels with a known fault.
 
 The mutants are programs like any runner (``tests/mutants/``), and go through the same harness and
-judge as a runtime. One process plays them all: which one is meant stands in the bundle's path,
-where a folder with the mutant's name links to the one in which the bundle lies. So a bundle is read
-once for all mutants, and no mutant waits for a process to start.
+judge as a runtime. One process plays them all: which one is meant stands in the bundle's path, in
+which a link with the mutant's name leads to the cache. So a bundle is read once for all mutants,
+and no mutant waits for a process to start.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from conformance.case import Case
-from conformance.harness import Infrastructure, Limits, Outcome, Pool
+from conformance.harness import Infrastructure, Limits, Outcome, Pool, Ran, Rejected
 from conformance.judge import Judgement, Unjudgeable, judge
 from conformance.paths import ROOT
 from conformance.protocol import DescribedAnswer
@@ -33,6 +33,8 @@ RUNNER: Final = MUTANTS / "runner.py"
 
 #: What the kernel without a fault is called.
 CORRECT: Final = "correct"
+#: The same, with an eye on which mutants could differ from it.
+PROBE: Final = "probe"
 #: A mutant that ends or stalls its process so often is not tried further: each time takes long.
 ENOUGH_ENDS: Final = 3
 #: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
@@ -41,6 +43,10 @@ SECONDS: Final = 10.0
 RECORDED: Final = 3
 
 _RED: Final = ("crash", "timeout", "wrong", "accepted", "fallback")
+
+
+#: Told what is done, how many of it, and of how many.
+Watch = Callable[[str, int, int], None]
 
 
 class PowerError(Exception):
@@ -107,7 +113,7 @@ class Score:
             "mutant": self.mutant.name,
             "area": self.mutant.area,
             "what": self.mutant.what,
-            "numerical": self.mutant.kind == "numbers",
+            "numerical": self.mutant.kind == "numbers" and bool(self.shares),
             "kills": len(self.kills),
             "themes": self.themes,
             "first": self.kills[0].case.id if self.kills else None,
@@ -181,12 +187,11 @@ class Power:
         self.correct = Score(Mutant(CORRECT, CORRECT, what))
         self.scores = [Score(mutant) for mutant in self.mutants]
 
-    def pairs(self) -> int:
-        """How many cases are to be run, over all mutants."""
-        return sum(len(self._tried_on(case)) for case in self.cases)
+    def run(self, watch: Watch = lambda what, done, total: None) -> None:
+        """Run it. ``watch`` is told what is done and how much of it, case by case, run by run.
 
-    def run(self, advance: Callable[[], None] = lambda: None) -> None:
-        """Run it; ``advance`` is called for each pair of case and mutant that has been judged.
+        First the right kernel is run on every case, and says which mutants could differ from it
+        there (``tests/mutants/probe.py``); then each mutant is run where it could.
 
         Raises :class:`conformance.harness.RunnerFailed`, :class:`conformance.bundle.BundleError`.
         """
@@ -201,39 +206,29 @@ class Power:
             if not isinstance(answer, DescribedAnswer):
                 raise PowerError(f"The mutants are not available: {answer.reason}")
             ready = Ready(target, answer, None, None)
-            for job, outcome in pool.run(self._work(Path(folder))):
+            role = CORRECT if self.only is not None else PROBE
+            first = ((case, self.correct, role) for case in self.cases)
+            touched: dict[str, list[str]] = {}
+            for done, (job, outcome) in enumerate(pool.run(_work(first, Path(folder)))):
+                watch("the right kernel", done + 1, len(self.cases))
                 self._count(job, outcome, ready)
-                advance()
+                touched[job.case.id] = _touched(outcome) if role == PROBE else []
+            pairs = list(self._pairs(touched))
+            untold = ((case, score, score.mutant.name) for case, score in pairs)
+            for done, (job, outcome) in enumerate(pool.run(_work(untold, Path(folder)))):
+                watch("mutants", done + 1, len(pairs))
+                self._count(job, outcome, ready)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])
 
-    def _tried_on(self, case: Case) -> list[Score]:
-        only = self.only
-        if only is None:
-            return [self.correct, *self.scores]
-        return [self.correct, *(s for s in self.scores if case.id in only.get(s.mutant.name, ()))]
-
-    def _work(self, folder: Path) -> Iterator[_Job]:
+    def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:
         for case in self.cases:
-            prepared = job_for(case)
-            bundle = Path(prepared.bundle)
-            for score in self._tried_on(case):
-                if score.given_up:
-                    continue
-                link = folder / bundle.parent.name / score.mutant.name
-                if not os.path.lexists(link):
-                    link.parent.mkdir(exist_ok=True)
-                    link.symlink_to(bundle.parent, target_is_directory=True)
-                yield _Job(
-                    key=f"{score.mutant.name} on {case.id}",
-                    bundle=str(link / bundle.name),
-                    steps=prepared.steps,
-                    seconds=min(case.time_limit_seconds, SECONDS),
-                    case=case,
-                    prepared=prepared.prepared,
-                    score=score,
-                )
+            names = set(touched[case.id])
+            for score in self.scores:
+                name = score.mutant.name
+                if name in names or (self.only is not None and case.id in self.only.get(name, ())):
+                    yield case, score
 
     def _count(self, job: _Job, outcome: Outcome, ready: Ready) -> None:
         score, case = job.score, job.case
@@ -285,6 +280,37 @@ class Power:
             for score in self.scores
             if score.of_one_theme()
         ]
+
+
+def _work(tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
+    """A job for each case and mutant, by way of a link that has the name of the ``role``."""
+    last: CaseJob | None = None
+    for case, score, role in tasks:
+        if score.given_up:
+            continue
+        if last is None or last.case is not case:
+            last = job_for(case)
+        bundle = Path(last.bundle)
+        link = folder / role
+        if not os.path.lexists(link):
+            link.symlink_to(bundle.parent.parent, target_is_directory=True)
+        yield _Job(
+            key=f"{role} on {case.id}",
+            bundle=f"{link}/{bundle.parent.name}/{bundle.name}",
+            steps=last.steps,
+            seconds=min(case.time_limit_seconds, SECONDS),
+            case=case,
+            prepared=last.prepared,
+            score=score,
+        )
+
+
+def _touched(outcome: Outcome) -> list[str]:
+    """What the probe wrote to standard error: the mutants that could differ."""
+    if not isinstance(outcome, Ran | Rejected):
+        return []
+    names: list[str] = json.loads(outcome.stderr.strip().splitlines()[-1])
+    return names
 
 
 def kills(mutant: Mutant, case: Case, judgement: Judgement) -> bool:

@@ -21,6 +21,9 @@ Array = np.ndarray
 FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 
+#: Attributes that are numbers with a fraction; the others are whole.
+FLOAT_ATTRIBUTES = dict.fromkeys(("scale", "softcap", "qk_norm_epsilon"), float)
+
 #: The types of a quantised cache, by kv_cache_bit_width.
 QUANTISED = {4: (np.dtype(np.uint8),), 8: (np.dtype(np.int8), FLOAT8)}
 
@@ -139,22 +142,32 @@ class Kernel:
         raise Refused(message)
 
     def check_attributes(self, call: Call) -> None:
+        self.check_kinds(call)
         self.check_heads(call)
         self.check_window(call)
         if call.get("smooth_softmax", -1) not in (-1, 0, 1):
             self.refuse("smooth_softmax must be -1, 0 or 1")
-        for name in ("softcap", "scale"):
+        for name in FLOAT_ATTRIBUTES:
             if not np.isfinite(call.get(name, 0.0)):
                 self.refuse(f"{name} must be finite")
-        if call.get("softcap", 0.0) < 0:
-            self.refuse("softcap must not be negative")
+        for name in ("softcap", "qk_norm_epsilon"):
+            if call.get(name, 0.0) < 0:
+                self.refuse(f"{name} must not be negative")
         for name, default in (("do_rotary", 0), ("rotary_interleaved", 0), ("causal", 1)):
             if call.get(name, default) not in (0, 1):
                 self.refuse(f"{name} must be 0 or 1")
         if call.get("qk_output", 0) not in (0, 1, 2):
             self.refuse("qk_output must be 0, 1 or 2")
+        if "output" not in call.outputs:
+            self.refuse("output must be connected")
         if bool(call.get("qk_output", 0)) != ("output_qk" in call.outputs):
             self.refuse("output_qk is connected if and only if qk_output is 1 or 2")
+
+    def check_kinds(self, call: Call) -> None:
+        for name, value in call.attributes.items():
+            kind = FLOAT_ATTRIBUTES.get(name) or (str if name.endswith("_quant_type") else int)
+            if type(value) is not kind:
+                self.refuse(f"the attribute {name} has the wrong type")
 
     def check_heads(self, call: Call) -> None:
         for name in ("num_heads", "kv_num_heads"):
@@ -183,7 +196,7 @@ class Kernel:
                 self.refuse(f"{name} must have the type of query")
         for name in ("seqlens_k", "total_sequence_length"):
             if not call.has(name) or call.inputs[name].dtype != np.int32:
-                self.refuse(f"{name} must be connected, of int32")
+                self.refuse(f"{name} must be connected, of type int32")
 
     def read_sizes(self, call: Call) -> None:
         query = call.inputs["query"]
@@ -246,9 +259,7 @@ class Kernel:
             if array.shape[2] != call.past:
                 self.refuse("past_key and past_value must have one length")
             if not self.quantised(call, name[5:]) and array.dtype != call.dtype:
-                self.refuse(
-                    f"{name} must have the type of query while {name[5]}_quant_type is NONE"
-                )
+                self.refuse(f"{name} must have query's type: {name[5]}_quant_type is NONE")
 
     def check_both_pasts(self, call: Call) -> None:
         if call.has("past_key") != call.has("past_value"):
@@ -314,7 +325,7 @@ class Kernel:
         if call.has("position_ids"):
             ids = call.inputs["position_ids"]
             if ids.dtype != np.int64 or ids.shape != (call.batch, call.queries):
-                self.refuse("position_ids must be int64 [batch_size, sequence_length]")
+                self.refuse("position_ids must be [batch_size, sequence_length], of type int64")
 
     def check_bias(self, call: Call) -> None:
         if not call.has("attention_bias"):
@@ -562,6 +573,8 @@ class Kernel:
 
     def bind(self, buffer: Array, present: Array) -> None:
         """Write a present into the buffer that it shares with its past."""
+        if buffer.shape != present.shape:
+            self.refuse("a present needs more rows than the past buffer has that it shares")
         buffer[...] = present
 
     def empty_present(self, call: Call, side: str, shape: tuple[int, ...]) -> Array:
@@ -768,4 +781,8 @@ class Kernel:
 
     def weigh(self, call: Call, weights: Array, value: Array) -> Array:
         """[N, S, D] from weights [N, S, tokens] and value [N, tokens, D]."""
-        return weights @ value
+        if np.isfinite(value).all():
+            return weights @ value
+        # Zero times infinity is NaN: what has no weight must not take part.
+        terms = weights[..., None] * value[:, None]
+        return np.where(weights[..., None] == 0, np.float32(0), terms).sum(axis=2)

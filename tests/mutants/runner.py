@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Play a mutant, or the right kernel, behind the runner protocol (runners/README.md).
 
-``runner.py --mutant NAME`` plays one mutant; without it, the right kernel. With ``--by-folder`` it
-plays the mutant whose name the folder has in which the bundle lies, so that one process plays them
-all: starting one takes as long as a hundred cases. `gqa power` links bundles into such folders.
+``runner.py --mutant NAME`` plays one mutant; without it, the right kernel. With ``--by-folder`` the
+path of the bundle says which mutant to play, ``…/NAME/ab/abcdef``, so that one process plays them
+all: starting one takes as long as a hundred cases. `gqa power` links the cache under these names.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ import graph  # noqa: E402
 import numpy as np  # noqa: E402
 from areas import MUTANTS  # noqa: E402
 from kernel import Kernel, Refused  # noqa: E402
+from probe import probe  # noqa: E402
 from tensor_file import Tensor, read_file, read_tensor, write_tensor  # noqa: E402
 
 PROVIDER = "KernelExecutionProvider"
 Arrays = dict[str, np.ndarray]
+
+PROBE = probe()
 
 #: What is listed of a mutant.
 SHOWN = ("name", "area", "what", "kind", "only")
@@ -56,14 +59,20 @@ def main() -> int:
             answer = describe()
         else:
             path = request["bundle"]
-            by_folder = os.path.basename(os.path.dirname(path))
-            name = by_folder if arguments.by_folder else arguments.mutant
-            answer = run(kernel_of(name), name, bundles.open(path), request)
+            name = path.split("/")[-3] if arguments.by_folder else arguments.mutant
+            kernel = kernel_of(name)()
+            answer = run(kernel, name, bundles.open(path), request)
+            if name == "probe":
+                touched = sorted(kernel.memory.get("touched", ()))
+                print(json.dumps(touched), file=sys.stderr, flush=True)
         print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
     return 0
 
 
 def kernel_of(name: str) -> type[Kernel]:
+    """The kernel that is called ``name``; `probe` is the right one too (see probe.py)."""
+    if name == "probe":
+        return PROBE
     return Kernel if name == "correct" else MUTANTS[name].kernel
 
 
@@ -109,12 +118,10 @@ class Bundles:
         return np.frombuffer(bytearray(tensor.raw), dtype).reshape(tensor.dims)
 
 
-def run(
-    kernel: type[Kernel], name: str, bundle: Bundles, request: dict[str, Any]
-) -> dict[str, Any]:
+def run(kernel: Kernel, name: str, bundle: Bundles, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a `run` request, without its id."""
     start = perf_counter()
-    session = graph.Session(bundle.graph, kernel())
+    session = graph.Session(bundle.graph, kernel)
     load, runs, fastest = perf_counter() - start, [], float("inf")
     for repeat in range(request["repeat"]):
         outputs: Arrays = {}
@@ -125,19 +132,18 @@ def run(
             start = perf_counter()
             try:
                 outputs = session.run(feeds)
+                for output, shared in step["share"].items():
+                    session.kernel.bind(feeds[shared], outputs[output])
+                    outputs[output] = feeds[shared]
             except Refused as refusal:
                 return rejected(number, str(refusal))
             except Exception as error:
-                if name == "correct":
+                if name in ("correct", "probe"):
                     raise
                 # Whatever goes wrong inside a runtime, its users see an error.
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 return rejected(number, f"internal: {type(error).__name__} in {place.name}")
             seconds += perf_counter() - start
-            for output, shared in step["share"].items():
-                if outputs[output].shape == feeds[shared].shape:
-                    session.kernel.bind(feeds[shared], outputs[output])
-                    outputs[output] = feeds[shared]
             files.append(write(outputs, f"{request['out']}/{repeat}_{number}_"))
         runs.append(files)
         fastest = min(fastest, seconds)

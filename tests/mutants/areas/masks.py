@@ -124,3 +124,9 @@ def mask_before_softcap(kernel, call, b, logits):
     cap = np.float32(call.get("softcap", 0.0))
     masked = np.where(np.isneginf(logits), -cap, logits) if cap else logits
     return Kernel.softmax(kernel, call, b, masked)
+
+
+@mutant(Kernel.weigh)
+def masked_values_spread(kernel, call, weights, value):
+    """A value of NaN or infinity spoils the queries that do not see it: zero times it is NaN."""
+    return weights @ value
