@@ -59,6 +59,8 @@ FeatureName = Literal[
     "past",
     "qk_norm",
     "quantisation",
+    "dequantisation",
+    "channels",
     "sliding_window_cache",
 ]
 

@@ -17,7 +17,14 @@ from typing import Final, NoReturn
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from conformance import __version__
@@ -408,6 +415,25 @@ class Show:
 
             yield step
 
+    @contextlib.contextmanager
+    def bars(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A live bar for each thing that is told of, on a terminal; nothing elsewhere."""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+        )
+        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
+            tasks: dict[str, TaskID] = {}
+
+            def watch(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=total)
+                bar.update(tasks[what], completed=done)
+
+            yield watch
+
     def summary(self, carried: Carried) -> None:
         """Verdicts by theme, then what is unexpected, then what did not work.
 
@@ -587,3 +613,68 @@ def cache(clear: bool) -> int:
     done = "removed " if clear else ""
     click.echo(f"{cache_root()}: {done}{held.bundles} bundles, {held.size / 1e6:.1f} MB")
     return ALL_AS_EXPECTED
+
+
+@gqa.command()
+@_PATHS
+@_EXPRESSION
+@click.option("--mutant", "names", multiple=True, metavar="NAME", help="Only this one; repeat.")
+@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="All of it.")
+@click.option("--reduced", is_flag=True, help="Each mutant against its recorded killers only.")
+@click.option("--record", is_flag=True, help="Record the killers, and the table in docs/power.md.")
+def power(
+    paths: Sequence[str],
+    expression: str,
+    names: Sequence[str],
+    jobs: int,
+    file: Path | None,
+    reduced: bool,
+    record: bool,
+) -> int:
+    """Run cases against kernels with a known fault, and say which faults no case shows.
+
+    \b
+    Exit status: 0 each mutant is killed, by cases of two themes where the whole corpus is run
+                 1 one is not, or the kernel without a fault fails
+                 2 bad input         3 infrastructure
+    """
+    from conformance import power as mutants
+    from conformance.report import power as shown
+
+    corpus, cases = _selected(paths, expression)
+    whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
+    if record and (names or not whole):
+        raise BadArgument("--record wants the whole corpus and all mutants.")
+    if file is not None:
+        _check_writable(file, "the table")
+    try:
+        known = {mutant.name: mutant for mutant in mutants.known_mutants()}
+        for name in names:
+            if name not in known:
+                raise BadArgument(f"There is no mutant '{name}'.")
+        only = mutants.recorded_killers() if reduced else None
+        if only is not None:
+            why = mutants.stale(only, {case.id for case in corpus.loaded}, known)
+            if why:
+                raise BadArgument(f"{mutants.KILLERS}: {why}; run gqa power --record.")
+            killers = {case for name in names or known for case in only[name]}
+            cases = [case for case in cases if case.id in killers]
+        chosen = [known[name] for name in dict.fromkeys(names or known)]
+        made = mutants.Power(chosen, cases, jobs, only)
+        show = Show(_console(), Console(stderr=True))
+        with show.bars() as watch:
+            made.run(watch)
+    except (mutants.PowerError, RunnerFailed) as error:
+        _say(str(error))
+        return INFRASTRUCTURE
+    show.out.print(shown.table(made.scores))
+    told = list(shown.told(made, whole))
+    for sentence in (*told, "", shown.correct_line(made), shown.closing(made)):
+        show.line(sentence)
+    if file is not None:
+        made.write_json(file)
+    if record:
+        mutants.record_killers(made.scores)
+        shown.write_page(made)
+    return UNEXPECTED if told else ALL_AS_EXPECTED

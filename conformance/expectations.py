@@ -53,6 +53,11 @@ class ExpectationFile(Model):
     expectations: tuple[Known, ...] = ()
 
 
+def id_pattern(text: str) -> re.Pattern[str]:
+    """The case ids that ``text`` means: `*` stands for anything, every other sign for itself."""
+    return re.compile(".*".join(map(re.escape, text.split("*"))))
+
+
 @dataclass(frozen=True)
 class Expectation:
     """A line of an expectations file and where it stands."""
@@ -63,7 +68,7 @@ class Expectation:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile(".*".join(map(re.escape, self.known.cases.split("*"))))
+        return id_pattern(self.known.cases)
 
     def covers(self, case_id: str) -> bool:
         """Whether the line speaks of this case."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -296,6 +297,10 @@ def relate(
         units = pair.other([{n: e.unit for n, e in step.items()} for step in other[1]])
         units = units + pair.own([{n: e.unit for n, e in step.items()} for step in own[1]])
         defined = ~np.isnan(units)
+        if pair.factor != 1.0:  # subnormal numbers are rounded to steps of one size: not linear
+            info = ml_dtypes.finfo(theirs.dtype)  # type: ignore[no-untyped-call]
+            smallest_normal = float(info.smallest_normal)
+            defined &= np.abs(theirs.astype(np.float64)) >= 2 * smallest_normal
         if mine[defined].tobytes() == theirs[defined].tobytes():
             continue
         if not whole:

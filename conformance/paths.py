@@ -12,7 +12,7 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
 
 
 def data_path(name: str) -> Path:
-    """The folder ``name`` (``cases``, ``runners``, ``expectations`` or ``reports``)."""
+    """The folder ``name`` (``cases``, ``runners``, ``expectations``, ``reports`` or ``docs``)."""
     return ROOT / name
 
 

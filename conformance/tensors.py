@@ -245,7 +245,7 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         (batch, kv_heads, names["max_sequence_length"], stored),
         ("batch_size", None, capacity, None),
     )
-    cached = Values(kind="marked")
+    cached = token_values(call)
     if call.cache_dtype == "float8e4m3fn":  # of the order of the new tokens, times the scales below
         cached = Values(low=-100.0, high=100.0)
     table: _Natural = (
@@ -268,11 +268,11 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         ),
         Values(low=-2.0, high=2.0),
     )
-    norm: _Natural = ((size,), (None,), Values(low=0.5, high=1.5))
+    norm: _Natural = ((size,), (None,), Values(low=0.5, high=2.5))
     return {
         "query": ((batch, sequence_length, width), (*tokens, None), _query_values(call, keys)),
-        "key": (*new, zeros or Values(kind="marked")),
-        "value": (*new, zeros or Values(kind="marked")),
+        "key": (*new, zeros or token_values(call)),
+        "value": (*new, zeros or token_values(call)),
         "past_key": (*past, cached),
         "past_value": (*past, cached),
         "seqlens_k": ((batch,), ("batch_size",), None),
@@ -284,9 +284,15 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         "head_sink": ((heads,), (None,), Values(low=sink, high=sink + 3.0)),
         "k_scale": _quantisation_scale(call, call.k_quant_type),
         "v_scale": _quantisation_scale(call, call.v_quant_type),
-        "q_norm_weight": norm,
+        "q_norm_weight": ((size,), (None,), Values(low=1.5, high=3.5)),
         "k_norm_weight": norm,
     }
+
+
+def token_values(call: Call) -> Values:
+    """Keys and values, if nobody says anything else: marked, or where they are quantised, of all
+    codes alike."""
+    return Values() if _quantised(call) else Values(kind="marked")
 
 
 def _query_values(call: Call, keys: int) -> Values:
@@ -295,15 +301,15 @@ def _query_values(call: Call, keys: int) -> Values:
     With marked keys (:class:`conformance.call.Values`) they are about `scale * high` at most. So
     near each other, a wrong score shows and no key is lost beside the others. A softcap needs
     scores of its own size, in every other head, and the sink of smooth_softmax, whose logit is 0,
-    all ``keys`` together below it. Keys of a quantised cache are not marked: all of it counts.
+    all ``keys`` together below it. In quantised keys all elements of a head count alike.
     """
     scale = abs(call.scale or 0.0)
     if not 0.0 < scale < math.inf:
         scale = 1.0 / math.sqrt(call.head_size)
-    if call.cache_dtype in ("int8", "uint8", "float8e4m3fn"):
+    if _quantised(call):
         scale *= math.sqrt(call.head_size)
     cap = abs(call.softcap or 0.0)
-    if call.smooth_softmax == 1 and not call.head_sink:
+    if call.smooth_softmax == 1 and not call.head_sink and not _quantised(call):
         below = 0.5 + keys.bit_length()  # more than the logarithm of keys
         return Values(low=-1.25 * below / scale, high=-0.75 * below / scale)
     score = max(SCORE, min(2.5 * cap, 250.0))
@@ -315,6 +321,11 @@ def _quantisation_scale(call: Call, kind: str | None) -> _Natural:
     shape = (1, call.kv_num_heads, 1, call.head_size) if kind == "PER_CHANNEL" else (1,)
     values = Values(low=0.1, high=0.2) if _packs_two(call) else Values(low=0.01, high=0.02)
     return shape, (None,) * len(shape), values
+
+
+def _quantised(call: Call) -> bool:
+    """Whether past and present hold codes."""
+    return call.cache_dtype in ("int8", "uint8", "float8e4m3fn")
 
 
 def _packs_two(call: Call) -> bool:
@@ -469,13 +480,12 @@ def _check_values(said: InputOverride, values: Values, dtype: str, field: str) -
     if said.data is not None:
         raise ShapeError(field, "data are the numbers themselves; values beside it say nothing")
     kind = values.kind
-    if kind != "uniform" and (values.low, values.high) != (unused.low, unused.high):
-        raise ShapeError(field, f"low and high belong to the kind uniform, not to {kind}")
+    uniform = values.model_copy(update={"kind": "uniform", "value": unused.value})
+    if kind != "uniform" and uniform != unused:
+        sentence = f"low, high, step and odd_heads belong to the kind uniform, not to {kind}"
+        raise ShapeError(field, sentence)
     if kind != "constant" and values.value != unused.value:
         raise ShapeError(field, f"value belongs to the kind constant, not to {kind}")
-    other = (values.step, values.odd_heads) != (unused.step, unused.odd_heads)
-    if kind != "uniform" and other:
-        raise ShapeError(field, f"step and odd_heads belong to the kind uniform, not to {kind}")
     if kind == "constant":
         _check_number(values.value, dtype, field)
         return

@@ -14,7 +14,7 @@ import numpy as np
 
 from conformance.call import Call, Values
 from conformance.dtypes import INTEGER_RANGE, NUMPY
-from conformance.tensors import Step, Tensor
+from conformance.tensors import Step, Tensor, token_values
 
 #: Base of the rotary angles, as in RoPE and Llama.
 ROTARY_BASE: Final = 10000.0
@@ -121,8 +121,8 @@ def _packed(call: Call, step: Step, values: Values) -> Array:
     batch, length, size = call.batch_size, step.sequence_length, call.head_size
     parts = (
         ("query", call.num_heads * size, values),
-        ("key", call.kv_num_heads * size, Values(kind="marked")),
-        ("value", call.kv_num_heads * size, Values(kind="marked")),
+        ("key", call.kv_num_heads * size, token_values(call)),
+        ("value", call.kv_num_heads * size, token_values(call)),
     )
     return np.concatenate(
         [_filled(call, step, n, (batch, length, width), v, call.dtype) for n, width, v in parts],

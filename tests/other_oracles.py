@@ -108,6 +108,8 @@ class Computed(NamedTuple):
     key: np.ndarray
     """[B, K, T or more, D]: the cache after the call."""
     value: np.ndarray
+    matrix: np.ndarray | None = None
+    """[B, N, S, sink and keys]: what Attention tells of scores or weights."""
 
 
 def largest_difference(configuration: Configuration, ways: Iterable[Computed]) -> float:

@@ -593,7 +593,11 @@ MISTAKES = {
     ),
     "range of a value": (
         "- {name: a, inputs: {key: {values: {kind: constant, high: 2.0}}}}",
-        "6:29: low, high and step belong to the kind uniform, not to constant",
+        "6:29: low, high, step and odd_heads belong to the kind uniform, not to constant",
+    ),
+    "step of a value": (
+        "- {name: a, inputs: {key: {values: {step: -1.0}}}}",
+        "6:29: step -1.0 is no positive number",
     ),
     "values and data": (
         "- {name: a, inputs: {seqlens_k: {data: [0], values: {kind: constant}}}}",

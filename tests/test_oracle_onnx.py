@@ -68,8 +68,8 @@ class Standard:
     A sink becomes a key before all others: zero, of value zero, and with its logit in the mask.
     """
 
-    def __init__(self, said: Said, opset: int) -> None:
-        self.said, self.opset = said, opset
+    def __init__(self, said: Said, opset: int, qk_matmul_output_mode: int = 3) -> None:
+        self.said, self.opset, self.mode = said, opset, qk_matmul_output_mode
         self.first = 0 if said.sink is None else 1
         """The place of the first token's key."""
 
@@ -136,7 +136,7 @@ class Standard:
             **self.arguments(),
         )
         way = f"opset {self.opset}, cache outside"
-        return Computed(way, output, weights.sum(axis=3), key, value)
+        return Computed(way, output, weights.sum(axis=3), key, value, weights)
 
     @property
     def scale_is_told(self) -> bool:
@@ -153,7 +153,10 @@ class Standard:
 
     def arguments(self) -> dict[str, Any]:
         said = self.said
-        arguments: dict[str, Any] = {"is_causal": int(said.causal), "qk_matmul_output_mode": 3}
+        arguments: dict[str, Any] = {
+            "is_causal": int(said.causal),
+            "qk_matmul_output_mode": self.mode,
+        }
         if "scale" in said.attributes:
             arguments["scale"] = said.scale if self.scale_is_told else 1.0
         if said.softcap:

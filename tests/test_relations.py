@@ -125,6 +125,15 @@ def test_otherwise_each_form_may_be_off_by_its_arithmetic_alone(dtype: str) -> N
     assert related(case, own, other, "gpu").share <= found.share
 
 
+def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
+    case = shipped("doubled_values", "float16")
+    own, other = (rounded(bundle) for bundle in both(case))
+    own[0]["output"][0, 0, 0], other[0]["output"][0, 0, 0] = 3 * 2.0**-24, 7 * 2.0**-24
+    assert related(case, own, other).share == 0.0
+    other[0]["output"][0, 0, 1] *= np.float16(1.001)
+    assert related(case, own, other).share == np.inf
+
+
 def test_what_is_undefined_in_either_form_is_not_compared() -> None:
     case = next(c for c in SHIPPED if c.id.endswith("alone[dtype=float32,how=prompt_ragged]"))
     own, other = (rounded(bundle) for bundle in both(case))

@@ -440,16 +440,39 @@ def test_any_input_can_have_any_type(dtype: str) -> None:
     assert dtypes(inputs={"query": {"dtype": dtype}})["query"] == dtype
 
 
-def test_quantised_scales_are_of_one_number_or_one_a_channel() -> None:
-    scales = {"k_scale": "connected", "v_scale": "connected"}
-    found = shapes(k_quant_type="PER_TENSOR", v_quant_type="PER_CHANNEL", inputs=scales)
+def test_a_quantised_cache_has_scales_of_one_number_or_one_a_channel() -> None:
+    found = shapes(k_quant_type="PER_TENSOR", v_quant_type="PER_CHANNEL")
     assert (found["k_scale"], found["v_scale"]) == ((1,), (1, 2, 1, 16))
+    assert not {"k_scale", "v_scale"} & set(shapes(k_quant_type="NONE"))
+
+
+def test_two_values_of_four_bits_share_a_byte() -> None:
+    fields: dict[str, Any] = {"cache_dtype": "uint8", "past_sequence_length": 3}
+    assert shapes(**fields, kv_cache_bit_width=4)["past_key"] == (1, 2, 3, 8)
+    assert shapes(**fields, kv_cache_bit_width=8)["past_key"] == (1, 2, 3, 16)
 
 
 def test_norm_weights_are_of_a_head() -> None:
-    weights = {"q_norm_weight": "connected", "k_norm_weight": "connected"}
-    found = shapes(inputs=weights, qk_norm_epsilon=1e-5)
+    found = shapes(qk_norm=True)
     assert found["q_norm_weight"] == found["k_norm_weight"] == (16,)
+    assert "q_norm_weight" not in shapes()
+
+
+def test_the_past_of_a_window_cache_has_its_capacity() -> None:
+    """The lengths are those of the sequence, which may be longer than the cache."""
+    call = Call(
+        sliding_window_cache=1,
+        local_window_size=4,
+        max_sequence_length=5,
+        past_sequence_length=20,
+        attention_bias="full",
+        rotary="half_split",
+    )
+    step = steps_of(call)[0]
+    assert (step.total_lengths, step.total_sequence_length) == ((21,), 21)
+    assert step.input("past_key").shape == (1, 2, 5, 16)
+    assert step.input("attention_bias").shape == (1, 4, 1, 21)
+    assert step.input("cos_cache").shape == (21, 8)
 
 
 # Written by hand

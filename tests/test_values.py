@@ -80,6 +80,22 @@ def test_numbers_do_not_depend_on_numpys_global_state() -> None:
     assert np.array_equal(before, drawn()["query"])
 
 
+def test_numbers_can_be_multiples_of_a_step() -> None:
+    values = {"values": {"low": -3.0, "high": 3.0, "step": 0.75}}
+    made = drawn(sequence_length=40, inputs={"key": values})["key"]
+    assert set(np.unique(made / 0.75)) == set(range(-4, 5))
+
+
+def test_scales_fit_the_codes() -> None:
+    """The numbers of new tokens are within the range of the codes, or nearly."""
+    kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
+    wide = drawn(cache_dtype="int8", **kinds)
+    narrow = drawn(cache_dtype="uint8", kv_cache_bit_width=4, **kinds)
+    for name in ("k_scale", "v_scale"):
+        assert 0.01 <= wide[name].min() <= wide[name].max() <= 0.02
+        assert 0.1 <= narrow[name].min() <= narrow[name].max() <= 0.2
+
+
 # dtype, seed, name, step
 
 

@@ -29,6 +29,8 @@ MATTERS: Final = 20.0
 #: A window that is one token longer or shorter must be told apart too; one key of hundreds has no
 #: larger part in the output, and two budgets are beyond what a right kernel can add to.
 EDGE: Final = 2.0
+#: Doubled key scales sharpen the softmax and no more, and bfloat16 has little left to say of that.
+SCALES: Final = 5.0
 #: A feature is indifferent if without it every element moves by less than so many budgets.
 INDIFFERENT: Final = 1.0
 #: Above this a figure says nothing more, and JSON has no infinity.
@@ -138,20 +140,45 @@ def _ragged(given: Given) -> Iterator[Other]:
         yield given.replacing(seqlens_k=np.full_like(given.inputs["seqlens_k"], call.total - 1))
 
 
-def _quantisation(given: Given) -> Iterator[Other]:
-    """Each scale doubled, and the scales of channels dealt to their neighbours."""
+def _doubled_scales(given: Given) -> Iterator[Other]:
     for name in ("k_scale", "v_scale"):
         if name in given.inputs:
-            scale = given.inputs[name]
-            yield given.replacing(**{name: 2 * scale})
-            if scale.size > 1:
-                yield given.replacing(**{name: np.roll(scale, 1, axis=-1)})
+            yield given.replacing(**{name: 2 * given.inputs[name]})
+
+
+def _other_channels(given: Given) -> Iterator[Other]:
+    """The scales of channels dealt to their neighbours."""
+    for name in ("k_scale", "v_scale"):
+        if name in given.inputs and np.ptp(given.inputs[name]) > 0:
+            yield given.replacing(**{name: np.roll(given.inputs[name], 1, axis=-1)})
+
+
+def _quantisation(given: Given) -> Iterator[Other]:
+    """What is stored of new tokens, with other scales."""
+    if given.call.kv_sequence_length:
+        yield from _doubled_scales(given)
+        yield from _other_channels(given)
+
+
+def _dequantisation(given: Given) -> Iterator[Other]:
+    """What is read of the past, with other scales."""
+    if given.call.past_lengths.any():
+        yield from _doubled_scales(given)
+
+
+def _channels(given: Given) -> Iterator[Other]:
+    if given.call.past_lengths.any():
+        yield from _other_channels(given)
 
 
 def _sliding(given: Given) -> Iterator[Other]:
-    if given.attributes.get("sliding_window_cache"):
+    """A cache of everything, where the window cache has anything to evict."""
+    call = given.call
+    if call.window_cache and call.lengths.max() > call.past_sequence_length:
         yield given.having(sliding_window_cache=0)
 
+
+_ALL: Final = ("output", "present_key", "present_value")
 
 #: Every feature that can be set otherwise; the past stands apart (:func:`_past`).
 FEATURES: Final[Mapping[FeatureName, Feature]] = {
@@ -169,8 +196,10 @@ FEATURES: Final[Mapping[FeatureName, Feature]] = {
     "scale": Feature(_scale),
     "ragged": Feature(_ragged),
     "qk_norm": Feature(lambda given: given.without("q_norm_weight", "k_norm_weight")),
-    "quantisation": Feature(_quantisation),
-    "sliding_window_cache": Feature(_sliding),
+    "quantisation": Feature(_quantisation, seen_in=("present_key", "present_value")),
+    "dequantisation": Feature(_dequantisation, SCALES),
+    "channels": Feature(_channels, EDGE),
+    "sliding_window_cache": Feature(_sliding, seen_in=_ALL),
 }
 
 #: The figures that are looked at, and what each must reach.
@@ -201,9 +230,14 @@ def figures(
     if "output" not in references or not references["output"].defined.any():
         return {}
     given = Given(inputs, attributes, read_call(inputs, attributes, list(references)))
+    # What the first prompt of a quantised cache attends to is open: its output tells little.
+    quantised = any(f"{side}_scale" in inputs for side in "kv")
+    stored = ("present_key",) if quantised and given.call.first_prompt else ()
     found: dict[str, float] = {}
     for name, feature in FEATURES.items():
-        seen = [output for output in feature.seen_in if output in references]
+        seen = [output for output in (*feature.seen_in, *stored) if output in references]
+        if not seen:
+            continue
         moved = [_moved(other, references, units, seen) for other in feature.others(given)]
         least = min((figure for figure in moved if figure is not None), default=None)
         if least is not None:

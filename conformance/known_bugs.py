@@ -1,0 +1,115 @@
+"""Known bugs of runtimes, and which cases would show them again: ``docs/known_bugs.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from conformance.call import Model
+from conformance.case import Case
+from conformance.expectations import id_pattern
+from conformance.load import explain
+from conformance.paths import data_path
+from conformance.yaml_source import InputError, Problem, read_yaml
+
+FILE: Final = data_path("docs") / "known_bugs.yaml"
+
+Sentence = Annotated[str, Field(pattern=r"^\S.*\.$")]
+
+
+class KnownBug(Model):
+    """A bug, a limit or a decision that a user met, in this project's words."""
+
+    id: Annotated[str, Field(pattern=r"^[A-Z][1-9][0-9]*$")]
+    runtime: Annotated[str, Field(min_length=1)]
+    """Runtime, or runtime and execution provider."""
+    versions: str | None = None
+    """Range of the versions that have it (`>=1.27,<1.31`), where it is known."""
+    what: Sentence
+    """What happens."""
+    right: Sentence
+    """What should happen."""
+    link: Annotated[str, Field(pattern=r"^https://github\.com/[\w.-]+/[\w.-]+/\w+/\S+$")]
+    """The thread, or where none is known the text that says what is right."""
+    cases: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Cases that would show it, `*` for anything: each has the link among its own."""
+    not_covered: Sentence | None = None
+    """Why no case can show it."""
+
+    @field_validator("versions")
+    @classmethod
+    def _is_range(cls, value: str | None) -> str | None:
+        try:
+            SpecifierSet(value or "")
+        except InvalidSpecifier:
+            raise ValueError("is no range of versions such as '>=1.27,<1.32'") from None
+        return value
+
+    @model_validator(mode="after")
+    def _is_covered_or_not(self) -> KnownBug:
+        if bool(self.cases) == bool(self.not_covered):
+            raise ValueError("wanted either cases or not_covered")
+        return self
+
+
+class KnownBugs(Model):
+    """The file."""
+
+    format: Literal["gqa-known-bugs/1"]
+    bugs: tuple[KnownBug, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry and where it stands."""
+
+    bug: KnownBug
+    file: Path
+    line: int
+
+
+def load_known_bugs(file: Path = FILE) -> list[Entry]:
+    """The entries of ``file``, in its order. Raises :class:`InputError` with every problem."""
+    source = read_yaml(file)
+    try:
+        parsed = KnownBugs.model_validate(source.data)
+    except ValidationError as error:
+        known = (KnownBugs.model_fields, KnownBug.model_fields)
+        raise InputError(
+            [explain(source, d, fields=list(known[len(d["loc"]) > 2])) for d in error.errors()]
+        ) from None
+    entries: list[Entry] = []
+    problems: list[Problem] = []
+    for index, bug in enumerate(parsed.bugs):
+        if any(bug.id == entry.bug.id for entry in entries):
+            problems.append(source.problem(("bugs", index, "id"), f"the id '{bug.id}' is taken"))
+        entries.append(Entry(bug, file, source.values[("bugs", index)][0]))
+    if problems:
+        raise InputError(problems)
+    return entries
+
+
+def uncovered(entries: Sequence[Entry], cases: Sequence[Case]) -> list[Problem]:
+    """What is wrong with the entries' patterns: no case, or a case without the entry's link."""
+    problems: list[Problem] = []
+    for entry in entries:
+        for text in entry.bug.cases:
+            pattern = id_pattern(text)
+            found = [case for case in cases if pattern.fullmatch(case.id)]
+            sentences = [
+                f"{case.id} has no link to {entry.bug.link}"
+                for case in found
+                if entry.bug.link not in (*case.links, case.contract.source)
+            ]
+            if not found:
+                sentences = [f"no case matches '{text}'"]
+            problems += (
+                Problem(entry.file, entry.line, 1, f"{entry.bug.id}: {sentence}")
+                for sentence in sentences
+            )
+    return problems

@@ -1,0 +1,322 @@
+"""The suite's power: which faults it catches. The corpus is run against kernels with a known fault.
+
+The mutants are programs like any runner (``tests/mutants/``), and go through the same harness and
+judge as a runtime. One process plays them all: which one is meant stands in the bundle's path, in
+which a link with the mutant's name leads to the cache. So a bundle is read once for all mutants,
+and no mutant waits for a process to start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from conformance.case import Case
+from conformance.harness import Infrastructure, Limits, Outcome, Pool, Ran, Rejected
+from conformance.judge import Judgement, Unjudgeable, judge
+from conformance.paths import ROOT
+from conformance.protocol import DescribedAnswer
+from conformance.run import CaseJob, Ready, job_for
+from conformance.runner_process import Command
+from conformance.targets import Target
+
+MUTANTS: Final = ROOT / "tests" / "mutants"
+KILLERS: Final = MUTANTS / "killers.json"
+RUNNER: Final = MUTANTS / "runner.py"
+
+#: What the kernel without a fault is called.
+CORRECT: Final = "correct"
+#: The same, with an eye on which mutants could differ from it.
+PROBE: Final = "probe"
+#: A mutant that ends or stalls its process so often is not tried further: each time takes long.
+ENOUGH_ENDS: Final = 3
+#: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
+SECONDS: Final = 10.0
+#: So many killers of a mutant are recorded, each of another theme.
+RECORDED: Final = 3
+
+_RED: Final = ("crash", "timeout", "wrong", "accepted", "fallback")
+
+
+#: Told what is done, how many of it, and of how many.
+Watch = Callable[[str, int, int], None]
+
+
+class PowerError(Exception):
+    """The mutants cannot be run; the message says why."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault. ``kind``: it shows in numbers, in behaviour (what is taken, refused, or ends the
+    process), or in a refusal's message. ``only`` says why a single theme can see it, if so."""
+
+    name: str
+    area: str
+    what: str
+    kind: Literal["numbers", "behaviour", "message"] = "numbers"
+    only: str = ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A case that shows the fault: how, and its largest error as a share of the budget."""
+
+    case: Case
+    verdict: str
+    share: float | None
+    reason: str
+
+
+@dataclass
+class Score:
+    """What came of one mutant, or of the right kernel."""
+
+    mutant: Mutant
+    tried: int = 0
+    kills: list[Kill] = field(default_factory=list)
+    ends: int = 0
+    largest: dict[str, float] = field(default_factory=dict)
+    """The largest share of the budget in each dtype."""
+    given_up: bool = False
+    """Not tried further after `ENOUGH_ENDS`."""
+
+    @property
+    def themes(self) -> list[str]:
+        """The themes of the cases that show the fault, in the order of the corpus."""
+        return list(dict.fromkeys(kill.case.theme for kill in self.kills))
+
+    @property
+    def shares(self) -> list[float]:
+        """The errors of the killers, where there is a number."""
+        return [kill.share for kill in self.kills if kill.share is not None and kill.share > 1]
+
+    def killers(self) -> list[str]:
+        """The first killer of each of the first themes."""
+        first = {kill.case.theme: kill.case.id for kill in reversed(self.kills)}
+        return [first[theme] for theme in self.themes][:RECORDED]
+
+    def of_one_theme(self) -> bool:
+        """Whether one theme alone sees it, though the registry gives no reason for that."""
+        return len(self.themes) == 1 and not self.mutant.only
+
+    def record(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "mutant": self.mutant.name,
+            "area": self.mutant.area,
+            "what": self.mutant.what,
+            "numerical": self.mutant.kind == "numbers" and bool(self.shares),
+            "kills": len(self.kills),
+            "themes": self.themes,
+            "first": self.kills[0].case.id if self.kills else None,
+            "killers": self.killers(),
+            "largest_share": dict(sorted(self.largest.items())),
+            "smallest_kill": min(self.shares, default=None),
+        }
+
+
+def known_mutants() -> list[Mutant]:
+    """All mutants, as the runner lists them. Raises :class:`PowerError`."""
+    if not RUNNER.is_file():
+        raise PowerError(f"The mutants are part of a checkout; there is none at {ROOT}.")
+    done = subprocess.run([sys.executable, str(RUNNER), "--list"], capture_output=True, text=True)
+    if done.returncode:
+        raise PowerError(f"{RUNNER} does not list its mutants: {done.stderr.strip()}")
+    return [Mutant(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def recorded_killers() -> dict[str, list[str]]:
+    """The cases that killed each mutant first when it was last recorded."""
+    try:
+        killers: dict[str, list[str]] = json.loads(KILLERS.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PowerError(
+            f"{KILLERS} cannot be read: {error}; gqa power --record makes it."
+        ) from None
+    return killers
+
+
+def record_killers(scores: Sequence[Score]) -> None:
+    """Write the killers of ``scores``."""
+    killers = {score.mutant.name: score.killers() for score in scores}
+    KILLERS.write_text(json.dumps(killers, indent=1) + "\n", encoding="utf-8")
+
+
+def stale(
+    killers: Mapping[str, Sequence[str]], cases: Collection[str], names: Collection[str]
+) -> str:
+    """Why recorded killers no longer fit the corpus and the mutants; empty if they do."""
+    gone = sorted({case for of in killers.values() for case in of} - set(cases))
+    if gone:
+        return f"there is no case {gone[0]}"
+    missing = sorted(set(names) - set(killers)) + sorted(set(killers) - set(names))
+    return f"the mutant {missing[0]} is new or gone" if missing else ""
+
+
+@dataclass(frozen=True)
+class _Job(CaseJob):
+    score: Score = field(kw_only=True)
+
+
+@dataclass
+class Power:
+    """A run of cases against mutants.
+
+    ``only`` maps a mutant to the ids of the cases it is tried on; None: on all. ``correct`` is what
+    came of the kernel without a fault, ``troubles`` what said nothing of any mutant.
+    """
+
+    mutants: Sequence[Mutant]
+    cases: Sequence[Case]
+    jobs: int = 1
+    only: Mapping[str, Sequence[str]] | None = None
+    correct: Score = field(init=False)
+    scores: list[Score] = field(init=False)
+    troubles: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        what = "Nothing is wrong with this one."
+        self.correct = Score(Mutant(CORRECT, CORRECT, what))
+        self.scores = [Score(mutant) for mutant in self.mutants]
+
+    def run(self, watch: Watch = lambda what, done, total: None) -> None:
+        """Run it. ``watch`` is told what is done and how much of it, case by case, run by run.
+
+        First the right kernel is run on every case, and says which mutants could differ from it
+        there (``tests/mutants/probe.py``); then each mutant is run where it could.
+
+        Raises :class:`conformance.harness.RunnerFailed`, :class:`conformance.bundle.BundleError`.
+        """
+        command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
+        target = Target("mutants", (), command, "cpu", None, "a checkout")
+        limits = Limits(case_seconds=SECONDS)
+        with (
+            tempfile.TemporaryDirectory(prefix="gqa-power-") as folder,
+            Pool(command, self.jobs, limits) as pool,
+        ):
+            answer = pool.start()
+            if not isinstance(answer, DescribedAnswer):
+                raise PowerError(f"The mutants are not available: {answer.reason}")
+            ready = Ready(target, answer, None, None)
+            role = CORRECT if self.only is not None else PROBE
+            first = ((case, self.correct, role) for case in self.cases)
+            touched: dict[str, list[str]] = {}
+            for done, (job, outcome) in enumerate(pool.run(_work(first, Path(folder)))):
+                watch("the right kernel", done + 1, len(self.cases))
+                self._count(job, outcome, ready)
+                touched[job.case.id] = _touched(outcome) if role == PROBE else []
+            pairs = list(self._pairs(touched))
+            untold = ((case, score, score.mutant.name) for case, score in pairs)
+            for done, (job, outcome) in enumerate(pool.run(_work(untold, Path(folder)))):
+                watch("mutants", done + 1, len(pairs))
+                self._count(job, outcome, ready)
+        order = {case.id: number for number, case in enumerate(self.cases)}
+        for score in (self.correct, *self.scores):
+            score.kills.sort(key=lambda kill: order[kill.case.id])
+
+    def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:
+        for case in self.cases:
+            names = set(touched[case.id])
+            for score in self.scores:
+                name = score.mutant.name
+                if name in names or (self.only is not None and case.id in self.only.get(name, ())):
+                    yield case, score
+
+    def _count(self, job: _Job, outcome: Outcome, ready: Ready) -> None:
+        score, case = job.score, job.case
+        score.tried += 1
+        if isinstance(outcome, Infrastructure):
+            self.troubles.append(f"{job.key}: {outcome.message}")
+            return
+        try:
+            judgement = judge(
+                case,
+                job.prepared,
+                outcome,
+                execution_provider=ready.execution_provider,
+                target_class=ready.target.target_class,
+            )
+        except Unjudgeable as error:
+            self.troubles.append(f"{job.key}: {error}")
+            return
+        share = judgement.share
+        if share is not None:
+            before = score.largest.get(case.call.dtype, 0.0)
+            score.largest[case.call.dtype] = max(before, share)
+        if kills(score.mutant, case, judgement):
+            score.kills.append(Kill(case, judgement.verdict, share, judgement.reason))
+        if judgement.verdict in ("crash", "timeout"):
+            score.ends += 1
+            score.given_up = score.ends >= ENOUGH_ENDS
+
+    def write_json(self, file: Path) -> None:
+        """Write the record of every mutant; an infinite share is `Infinity`."""
+        records = [score.record() for score in self.scores]
+        file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+
+    def faults(self) -> list[str]:
+        """Everything for which the run is not a proof of power, a sentence each."""
+        found = list(self.troubles)
+        found += [f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills]
+        found += [
+            f"{score.mutant.name} survives: {score.mutant.what}"
+            for score in self.scores
+            if not score.kills
+        ]
+        return found
+
+    def of_one_theme(self) -> list[str]:
+        """Mutants that one theme alone sees without a reason, a sentence each."""
+        return [
+            f"{score.mutant.name} is seen by one theme alone: {score.themes[0]}"
+            for score in self.scores
+            if score.of_one_theme()
+        ]
+
+
+def _work(tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
+    """A job for each case and mutant, by way of a link that has the name of the ``role``."""
+    last: CaseJob | None = None
+    for case, score, role in tasks:
+        if score.given_up:
+            continue
+        if last is None or last.case is not case:
+            last = job_for(case)
+        bundle = Path(last.bundle)
+        link = folder / role
+        if not os.path.lexists(link):
+            link.symlink_to(bundle.parent.parent, target_is_directory=True)
+        yield _Job(
+            key=f"{role} on {case.id}",
+            bundle=f"{link}/{bundle.parent.name}/{bundle.name}",
+            steps=last.steps,
+            seconds=min(case.time_limit_seconds, SECONDS),
+            case=case,
+            prepared=last.prepared,
+            score=score,
+        )
+
+
+def _touched(outcome: Outcome) -> list[str]:
+    """What the probe wrote to standard error: the mutants that could differ."""
+    if not isinstance(outcome, Ran | Rejected):
+        return []
+    names: list[str] = json.loads(outcome.stderr.strip().splitlines()[-1])
+    return names
+
+
+def kills(mutant: Mutant, case: Case, judgement: Judgement) -> bool:
+    """Whether a verdict shows that something is wrong."""
+    if judgement.verdict == "unsupported":
+        return case.contract.basis == "specified"
+    if mutant.kind == "message" and judgement.verdict == "pass":
+        return judgement.vague
+    return judgement.verdict in _RED

@@ -1,0 +1,128 @@
+"""The table of the mutants, for the terminal and for ``docs/power.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from rich.markup import escape
+from rich.table import Table
+
+from conformance.paths import ROOT
+from conformance.power import Power, Score
+
+PAGE: Final = ROOT / "docs" / "power.md"
+_BEGIN: Final = "<!-- written by: gqa power --record -->"
+_END: Final = "<!-- end -->"
+
+
+def share(number: float | None) -> str:
+    """A share of the error budget as a person reads it."""
+    if number is None:
+        return "–"
+    if number == float("inf"):
+        return "∞"
+    return f"{number:.2g}" if number < 1000 else f"{number:.0e}".replace("e+0", "e")
+
+
+def table(scores: Sequence[Score]) -> Table:
+    """A row a mutant: what is wrong with it, and what the corpus made of it."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column("mutant", no_wrap=True)
+    made.add_column("what is wrong", max_width=60)
+    made.add_column("kills", justify="right", no_wrap=True)
+    made.add_column("themes", justify="right", no_wrap=True)
+    made.add_column("margin", justify="right", no_wrap=True)
+    made.add_column("first killer", overflow="fold")
+    for area, members in groupby(scores, key=lambda score: score.mutant.area):
+        made.add_section()
+        made.add_row(f"[bold]{escape(area)}[/]")
+        for score in members:
+            made.add_row(*_row(score))
+    return made
+
+
+def _row(score: Score) -> list[str]:
+    kills = f"{len(score.kills)}{'+' if score.given_up else ''}"
+    alone = score.of_one_theme()
+    return [
+        escape(score.mutant.name),
+        f"[dim]{escape(score.mutant.what)}[/]",
+        kills if score.kills else "[bold red]0[/]",
+        f"[yellow]{len(score.themes)}[/]" if alone else str(len(score.themes)),
+        _margin(score),
+        escape(score.kills[0].case.id) if score.kills else "[bold red]survives[/]",
+    ]
+
+
+def _margin(score: Score) -> str:
+    """The smallest and the largest error of its killers, as shares of the budget."""
+    if not score.shares:
+        return "–"
+    return f"{share(min(score.shares))} … {share(max(score.shares))}"
+
+
+def correct_line(power: Power) -> str:
+    """What the kernel without a fault did."""
+    largest = ", ".join(
+        f"{dtype} {share(number)}" for dtype, number in sorted(power.correct.largest.items())
+    )
+    failed = len(power.correct.kills)
+    verdict = f"fails {failed} of" if failed else "passes all"
+    return (
+        f"The right kernel {verdict} {power.correct.tried} cases;"
+        f" its largest shares of the error budget: {largest}."
+    )
+
+
+def closing(power: Power) -> str:
+    """One line on all mutants."""
+    killed = sum(bool(score.kills) for score in power.scores)
+    pairs = sum(score.tried for score in power.scores)
+    return f"{killed} of {len(power.scores)} mutants killed, {pairs} runs."
+
+
+def summary(power: Power) -> str:
+    """A Markdown table with a row for each area."""
+    lines = [
+        "| area | mutants | killed | fewest kills | median | the hardest to see |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for area, members in groupby(power.scores, key=lambda score: score.mutant.area):
+        scores = list(members)
+        hardest = min(scores, key=lambda score: (len(score.kills), score.mutant.name))
+        counts = [len(score.kills) for score in scores]
+        cells = (
+            area.replace("_", " "),
+            len(scores),
+            sum(map(bool, counts)),
+            min(counts),
+            f"{median(counts):g}",
+            f"`{hardest.mutant.name}`: {hardest.mutant.what.rstrip('.')}",
+        )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*lines, "", f"{closing(power)} {correct_line(power)}"])
+
+
+def write_page(power: Power, page: Path = PAGE) -> None:
+    """Write the summary to its place in ``docs/power.md``."""
+    page.write_text(replaced(page.read_text(encoding="utf-8"), summary(power)), encoding="utf-8")
+
+
+def replaced(text: str, summary: str) -> str:
+    """``text`` with ``summary`` between its two marks. ValueError if they are not there."""
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"there is no place between {_BEGIN} and {_END}")
+    return f"{before}{begin}\n\n{summary}\n\n{end}{after}"
+
+
+def told(power: Power, whole: bool) -> Iterator[str]:
+    """What is not as it should be, a sentence each. Themes count when the corpus was ``whole``."""
+    yield from power.faults()
+    if whole:
+        yield from power.of_one_theme()

@@ -1,0 +1,29 @@
+"""The mutants, a module for each part of a kernel in which they are at fault."""
+
+from registry import MUTANTS
+
+from areas import (  # noqa: F401
+    acceptances,
+    batches,
+    bias,
+    cache,
+    heads,
+    lengths,
+    masks,
+    memory,
+    messages,
+    norm,
+    outputs,
+    positions,
+    precision,
+    presents,
+    process,
+    quantisation,
+    refusals,
+    rotary,
+    scores,
+    sink,
+    window_cache,
+)
+
+__all__ = ["MUTANTS"]

@@ -1,0 +1,132 @@
+"""Which keys a query may see."""
+
+import numpy as np
+from kernel import Kernel
+from registry import mutant
+
+
+@mutant(Kernel.window)
+def window_one_longer(kernel, call):
+    """A local window sees one token more than it should."""
+    window = Kernel.window(kernel, call)
+    return window if window == -1 else window + 1
+
+
+@mutant(Kernel.window)
+def window_one_shorter(kernel, call):
+    """A local window does not count the query's own token and loses its last key."""
+    window = Kernel.window(kernel, call)
+    return window if window == -1 else window - 1
+
+
+@mutant(Kernel.window)
+def window_ignored(kernel, call):
+    """A local window is ignored."""
+    return -1
+
+
+@mutant(Kernel.window)
+def window_ignored_for_one_token(kernel, call):
+    """The path for a single token knows no local window."""
+    return -1 if call.queries == 1 else Kernel.window(kernel, call)
+
+
+@mutant(Kernel.window)
+def window_ignored_for_prompts(kernel, call):
+    """A first prompt is computed without its local window."""
+    return -1 if call.first_prompt else Kernel.window(kernel, call)
+
+
+@mutant(Kernel.visible)
+def window_of_the_last_query(kernel, call, b, tokens):
+    """All queries have the local window of the last one."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    window, j = kernel.window(call), kernel.first_place(call, b) + np.arange(tokens)
+    return seen if window == -1 else seen & (j > call.lengths[b] - 1 - window)
+
+
+@mutant(Kernel.last_visible)
+def causal_one_more(kernel, call, i):
+    """A query sees the key after its own."""
+    return i + 1
+
+
+@mutant(Kernel.last_visible)
+def causal_one_less(kernel, call, i):
+    """A query does not see its own key."""
+    return i - 1
+
+
+@mutant(Kernel.last_visible)
+def causal_ignored(kernel, call, i):
+    """Every query sees every key."""
+    return i + call.total
+
+
+@mutant(Kernel.last_visible)
+def causal_ignored_on_a_past(kernel, call, i):
+    """Several tokens on a past see one another in both directions."""
+    return i if call.first_prompt else i + call.total
+
+
+@mutant(Kernel.visible)
+def causal_always(kernel, call, b, tokens):
+    """The attribute causal is not read: the mask is always causal."""
+    i = kernel.query_places(call, b)[:, None]
+    return Kernel.visible(kernel, call, b, tokens) & (np.arange(tokens) <= i)
+
+
+@mutant(Kernel.last_visible)
+def causal_top_left(kernel, call, i):
+    """The causal mask begins at the first key, not so as to end at the last one."""
+    return np.arange(call.queries)[:, None]
+
+
+@mutant(Kernel.query_places)
+def causal_by_the_longest(kernel, call, b):
+    """The mask places the queries of every sequence at the end of the longest."""
+    return call.total - call.queries + np.arange(call.queries)
+
+
+@mutant(Kernel.new_length)
+def padding_visible(kernel, call, b):
+    """The padding of a prompt takes part as if it were tokens."""
+    return 0 if call.borrowed else call.new
+
+
+@mutant(Kernel.visible)
+def last_key_unseen(kernel, call, b, tokens):
+    """The loop over the keys ends one early."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    seen[:, tokens - 1 :] = False
+    return seen
+
+
+@mutant(Kernel.visible)
+def first_key_unseen(kernel, call, b, tokens):
+    """The loop over the keys begins at the second."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    seen[:, :1] &= tokens == 1
+    return seen
+
+
+@mutant(Kernel.visible)
+def keys_in_tiles_of_eight(kernel, call, b, tokens):
+    """The keys after the last whole tile of eight are left out."""
+    seen = Kernel.visible(kernel, call, b, tokens)
+    seen[:, max(tokens // 8 * 8, 8) :] = False
+    return seen
+
+
+@mutant(Kernel.softmax)
+def mask_before_softcap(kernel, call, b, logits):
+    """Masked scores go through the softcap and come out as its negative, not as minus infinity."""
+    cap = np.float32(call.get("softcap", 0.0))
+    masked = np.where(np.isneginf(logits), -cap, logits) if cap else logits
+    return Kernel.softmax(kernel, call, b, masked)
+
+
+@mutant(Kernel.weigh)
+def masked_values_spread(kernel, call, weights, value):
+    """A value of NaN or infinity spoils the queries that do not see it: zero times it is NaN."""
+    return weights @ value

@@ -1,0 +1,105 @@
+"""The RMS norm of queries and keys."""
+
+import numpy as np
+from kernel import Kernel
+from registry import mutant
+
+
+@mutant()
+class norm_after_rotary(Kernel):
+    """Heads are normalised after they are turned."""
+
+    def normalise(self, call, query, key):
+        return query, key
+
+    def turn_query(self, call, query):
+        turned = Kernel.turn_query(self, call, query)
+        return (
+            Kernel.normalise(self, call, turned, turned)[0] if call.has("q_norm_weight") else turned
+        )
+
+    def turn_key(self, call, key):
+        turned = Kernel.turn_key(self, call, key)
+        return (
+            Kernel.normalise(self, call, turned, turned)[1] if call.has("q_norm_weight") else turned
+        )
+
+
+@mutant(Kernel.normalise)
+def norm_ignored(kernel, call, query, key):
+    """The norm's weights are connected and not read."""
+    return query, key
+
+
+@mutant(Kernel.normalise)
+def norm_of_queries_alone(kernel, call, query, key):
+    """Keys are not normalised."""
+    return Kernel.normalise(kernel, call, query, key)[0], key
+
+
+@mutant(Kernel.normalise)
+def norm_of_keys_alone(kernel, call, query, key):
+    """Queries are not normalised."""
+    return query, Kernel.normalise(kernel, call, query, key)[1]
+
+
+@mutant(Kernel.normalise)
+def norm_weights_swapped(kernel, call, query, key):
+    """Queries have the weight of keys and the other way round."""
+    if not call.has("q_norm_weight"):
+        return query, key
+    q = kernel.rms_norm(call, query, call.inputs["k_norm_weight"])
+    return q, kernel.rms_norm(call, key, call.inputs["q_norm_weight"])
+
+
+@mutant(Kernel.epsilon)
+def norm_without_epsilon(kernel, call):
+    """No epsilon is added to the mean of squares."""
+    return np.float32(0)
+
+
+@mutant(Kernel.epsilon)
+def norm_epsilon_always_default(kernel, call):
+    """qk_norm_epsilon is not read."""
+    return np.float32(1e-6)
+
+
+@mutant(Kernel.rms_norm)
+def norm_epsilon_outside_the_root(kernel, call, heads, weight):
+    """epsilon is added to the root, not under it."""
+    x = heads.astype(np.float32)
+    root = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
+    return x / (root + kernel.epsilon(call)) * weight.astype(np.float32)
+
+
+@mutant(Kernel.rms_norm)
+def norm_over_all_heads(kernel, call, heads, weight):
+    """The mean of squares is that of all heads of a token."""
+    x = heads.astype(np.float32)
+    mean = np.mean(x * x, axis=(2, 3), keepdims=True)
+    return x / np.sqrt(mean + kernel.epsilon(call)) * weight.astype(np.float32)
+
+
+@mutant(Kernel.rms_norm)
+def norm_weight_plus_one(kernel, call, heads, weight):
+    """The weight is taken as an offset from one, as Gemma stores it."""
+    return Kernel.rms_norm(kernel, call, heads, weight.astype(np.float32) + 1)
+
+
+@mutant(Kernel.rms_norm)
+def norm_without_weight(kernel, call, heads, weight):
+    """The weight is not multiplied in."""
+    return Kernel.rms_norm(kernel, call, heads, np.ones_like(weight))
+
+
+@mutant(Kernel.rms_norm)
+def norm_of_a_layer(kernel, call, heads, weight):
+    """The mean is taken off first, as in a layer norm."""
+    x = heads.astype(np.float32)
+    return Kernel.rms_norm(kernel, call, x - x.mean(axis=-1, keepdims=True), weight)
+
+
+@mutant(Kernel.rms_norm)
+def norm_by_the_sum(kernel, call, heads, weight):
+    """Heads are divided by the root of the sum of squares, not of the mean."""
+    return Kernel.rms_norm(kernel, call, heads, weight) / np.float32(call.size**0.5)

@@ -1,0 +1,108 @@
+"""The right kernel, with an eye on which mutants could differ from it.
+
+A mutant replaces a step. Where the right kernel never comes to that step, or where the replacement,
+given the same arguments, returns the same each time, the mutant does what the right kernel does,
+and need not be run to know it. This is what mutation testers call weak mutation. It errs on the
+safe side: what cannot be told so is named as one that could differ.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from kernel import Call, Kernel, Refused
+from registry import MUTANTS, Mutant
+
+#: Areas whose mutants remember, or do something to the process: to be run.
+NOT_TOLD = ("memory", "process")
+
+
+def probe() -> type[Kernel]:
+    """A right kernel whose ``touched`` names the mutants that could differ from it so far."""
+    by_step: dict[str, list[Mutant]] = {}
+    for mutant in MUTANTS.values():
+        for step in vars(mutant.kernel):
+            if callable(getattr(Kernel, step, None)) and not step.startswith("__"):
+                by_step.setdefault(step, []).append(mutant)
+    steps = {step: _probed(step, mutants) for step, mutants in by_step.items()}
+    kernel = type("Probe", (Kernel,), {**steps, "probing": False})
+    return kernel
+
+
+def _told(mutant: Mutant, step: str) -> bool:
+    """Whether a comparison of one step tells that the mutant is right."""
+    own = [name for name in vars(mutant.kernel) if callable(getattr(Kernel, name, None))]
+    steps = [name for name in own if not name.startswith("__")]
+    return steps == [step] and mutant.area not in NOT_TOLD
+
+
+def _probed(step: str, mutants: list[Mutant]) -> Callable[..., Any]:
+    right = getattr(Kernel, step)
+    told = [mutant for mutant in mutants if _told(mutant, step)]
+    run_anyway = {mutant.name for mutant in mutants} - {mutant.name for mutant in told}
+
+    def probed(kernel: Any, *arguments: Any) -> Any:
+        if kernel.probing:
+            return right(kernel, *arguments)
+        touched = kernel.memory.setdefault("touched", set())
+        touched |= run_anyway
+        waiting = [mutant for mutant in told if mutant.name not in touched]
+        given = [copied(arguments) for _ in waiting]
+        try:
+            made = right(kernel, *arguments)
+        except Refused:
+            touched |= {mutant.name for mutant in waiting}
+            raise
+        kernel.probing = True
+        try:
+            for mutant, own in zip(waiting, given, strict=True):
+                if _differs(vars(mutant.kernel)[step], kernel, own, arguments, made):
+                    touched.add(mutant.name)
+        finally:
+            kernel.probing = False
+        return made
+
+    return probed
+
+
+def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments that may be written to."""
+    return tuple(
+        copy.copy(one) if isinstance(one, Call) else copy.deepcopy(one) for one in arguments
+    )
+
+
+def _differs(
+    replacement: Callable[..., Any],
+    kernel: Any,
+    own: tuple[Any, ...],
+    arguments: tuple[Any, ...],
+    made: Any,
+) -> bool:
+    """Whether the replacement, on arguments of its own, does not what the right step has done."""
+    try:
+        other = replacement(kernel, *own)
+    except Exception:
+        return True
+    return not (same(made, other) and all(map(same, arguments, own)))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are the same to the last bit."""
+    if isinstance(one, Call) and isinstance(other, Call):
+        return all(same(value, vars(other)[name]) for name, value in vars(one).items())
+    if one is other:
+        return True
+    if isinstance(one, np.ndarray | np.generic) and isinstance(other, np.ndarray | np.generic):
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return alike and one.tobytes() == other.tobytes()
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return bool(one == other)

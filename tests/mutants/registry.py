@@ -1,0 +1,67 @@
+"""What a mutant is: the right kernel with a step replaced, and a sentence that says what is wrong.
+
+A mutant is declared by the step that it replaces::
+
+    @mutant(Kernel.window)
+    def window_one_longer(kernel, call):
+        \"\"\"A local window sees one token more than it should.\"\"\"
+        return Kernel.window(kernel, call) + 1
+
+Its name is the function's, its area that of the module in which it stands, its sentence the
+docstring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kernel import Kernel
+
+Step = Callable[..., Any]
+#: How a mutant shows itself: by numbers, by what it takes, refuses or does, by its messages.
+Kind = Literal["numbers", "behaviour", "message"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault. ``only`` says why a single theme of the corpus can see it, where that is so."""
+
+    name: str
+    area: str
+    what: str
+    kind: Kind
+    only: str
+    kernel: type[Kernel]
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(*steps: Step, kind: Kind = "numbers", only: str = "") -> Callable[[Step], Step]:
+    """Declare a mutant: the decorated function replaces these ``steps`` of `Kernel`.
+
+    Without a step a subclass of `Kernel` is decorated, whose methods are the replacements.
+    """
+
+    def decorate(replacement: Step) -> Step:
+        if steps:
+            declare(replacement, kind, only, **{step.__name__: replacement for step in steps})
+        else:
+            _add(replacement, kind, only, replacement)
+        return replacement
+
+    return decorate
+
+
+def declare(named: Step, kind: Kind = "numbers", only: str = "", **steps: Step) -> None:
+    """Declare a mutant with the name and the sentence of ``named`` that replaces ``steps``."""
+    _add(named, kind, only, type(named.__name__, (Kernel,), steps))
+
+
+def _add(named: Step, kind: Kind, only: str, kernel: Any) -> None:
+    name, area = named.__name__, named.__module__.rpartition(".")[2]
+    if name in MUTANTS:
+        raise ValueError(f"two mutants are called {name}")
+    MUTANTS[name] = Mutant(name, area, (named.__doc__ or "").strip(), kind, only, kernel)

@@ -1,0 +1,283 @@
+"""Quantised caches and window caches, by examples small enough to work out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gqa_calls import Arrays, Attributes
+from numpy.random import RandomState
+
+from conformance.oracle import Format, OracleError, reference
+
+PRESENTS = ("present_key", "present_value")
+FLOAT8 = ml_dtypes.float8_e4m3fn
+
+CODES = {"int8": (np.int8, 8, 2), "int4": (np.uint8, 4, 1), "float8": (FLOAT8, 8, 2)}
+
+
+def decode(
+    stored: str, keys: list[float], past: Any, scale: Any = 0.5, **attributes: Any
+) -> tuple[Arrays, Attributes]:
+    """One head of two elements; ``past`` are the raw numbers of its tensor, for key and value."""
+    dtype, bits, width = CODES[stored]
+    token = np.array(keys, np.float32).reshape(1, 1, 2)
+    past_array = np.array(past, dtype).reshape(1, 1, -1, width)
+    scales = np.array(scale, np.float32)
+    kind = "PER_TENSOR" if scales.size == 1 else "PER_CHANNEL"
+    inputs = {
+        "query": token,
+        "key": token,
+        "value": token,
+        "past_key": past_array,
+        "past_value": past_array,
+        "seqlens_k": np.array([past_array.shape[2]], np.int32),
+        "total_sequence_length": np.array(past_array.shape[2] + 1, np.int32),
+        "k_scale": scales,
+        "v_scale": scales,
+    }
+    said = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
+    return inputs, {"num_heads": 1, "kv_num_heads": 1} | said | attributes
+
+
+@pytest.mark.parametrize(
+    ("stored", "numbers", "codes"),
+    [
+        # 0.5 a step: 1.25 and 1.75 are just between two codes and go to the even one.
+        ("int8", [1.25, -1.75], [2, -4]),
+        ("int8", [99.0, -99.0], [127, -128]),
+        ("int8", [0.3, -0.2], [1, 0]),
+        # Two codes a byte, each with 8 added, the first one in the low half.
+        ("int4", [1.0, -1.5], [(2 + 8) + 16 * (-3 + 8)]),
+        ("int4", [99.0, -99.0], [(7 + 8) + 16 * (-8 + 8)]),
+        ("int4", [0.25, 0.75], [(0 + 8) + 16 * (2 + 8)]),
+        # Between 16 and 32, a float8 has steps of 2; it ends at 448.
+        ("float8", [8.4, 9.5], [16.0, 20.0]),
+        ("float8", [8.5, 999.0], [16.0, 448.0]),
+    ],
+)
+def test_new_tokens_are_stored_as_codes(stored: str, numbers: list[float], codes: Any) -> None:
+    past = [[8], [7]] if stored == "int4" else [[1, 2], [3, 4]]
+    references = reference(*decode(stored, numbers, past), PRESENTS)
+    for present in references.values():
+        assert present.dtype == CODES[stored][0]
+        assert present.defined.all()
+        np.testing.assert_array_equal(present.value[0, 0, :2], past)
+        np.testing.assert_array_equal(present.value[0, 0, 2], codes)
+
+
+@pytest.mark.parametrize("stored", ["int8", "int4"])
+def test_a_call_attends_to_what_the_codes_stand_for(stored: str) -> None:
+    """New tokens included: the oracle's output is that of a cache of the decoded numbers."""
+    past = [[0x2F], [0xE4]] if stored == "int4" else [[7, -6], [-4, 6]]
+    numbers = [[[3.5, -3.0], [-2.0, 3.0]]]  # (0xF - 8) / 2, (0x2 - 8) / 2, ...
+    inputs, attributes = decode(stored, [0.6, -1.1], past)
+    exact = {
+        "query": inputs["query"],
+        "key": np.array([[[0.5, -1.0]]], np.float32),
+        "value": np.array([[[0.5, -1.0]]], np.float32),
+        "past_key": np.array([numbers], np.float32),
+        "past_value": np.array([numbers], np.float32),
+        "seqlens_k": inputs["seqlens_k"],
+        "total_sequence_length": inputs["total_sequence_length"],
+    }
+    got = reference(inputs, attributes, ["output"])["output"].value
+    want = reference(exact, {"num_heads": 1, "kv_num_heads": 1}, ["output"])["output"].value
+    np.testing.assert_allclose(got, want, rtol=1e-14)
+
+
+def test_each_channel_has_its_scale() -> None:
+    inputs, attributes = decode("int8", [1.0, 1.0], [[1, 1]], [[[[0.5, 0.25]]]])
+    inputs["v_scale"] = np.array([[[[1.0, 0.125]]]], np.float32)
+    references = reference(inputs, attributes, PRESENTS)
+    np.testing.assert_array_equal(references["present_key"].value[0, 0, 1], [2, 4])
+    np.testing.assert_array_equal(references["present_value"].value[0, 0, 1], [1, 8])
+
+
+def test_keys_are_stored_turned() -> None:
+    inputs, attributes = decode("int8", [1.0, 2.0], [[1, 1]], do_rotary=1)
+    inputs["cos_cache"] = np.array([[1.0], [0.0]], np.float32)  # position 1: a quarter turn
+    inputs["sin_cache"] = np.array([[0.0], [1.0]], np.float32)
+    references = reference(inputs, attributes, PRESENTS)
+    np.testing.assert_array_equal(references["present_key"].value[0, 0], [[1, 1], [-4, 2]])
+    np.testing.assert_array_equal(references["present_value"].value[0, 0], [[1, 1], [2, 4]])
+
+
+def test_a_byte_is_undefined_beyond_the_end() -> None:
+    inputs, attributes = decode("int4", [1.0, 1.0], [[8], [7], [9], [9]])
+    inputs["seqlens_k"], inputs["total_sequence_length"] = np.array([2], "i4"), np.array(3, "i4")
+    present = reference(inputs, attributes, PRESENTS)["present_key"]
+    assert present.value.shape == (1, 1, 4, 1)
+    np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True, True, True, False])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, FLOAT8])
+def test_every_code_comes_back(dtype: Any) -> None:
+    raw = np.arange(256, dtype=np.uint8).view(dtype)
+    raw = raw[np.isfinite(raw.astype(np.float32))].reshape(1, 1, 1, -1)
+    format = Format(np.dtype(dtype), np.array([[[[0.0123]]]], np.float32).astype(float))
+    back = format.pack(format.encode(format.decode(format.unpack(raw))))
+    np.testing.assert_array_equal(back, raw.astype(float))
+
+
+QUANTISED_BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no scale": ({"v_scale": None}, "v_scale is missing: v_quant_type is PER_TENSOR"),
+    "scale of float16": ({"k_scale": np.ones(1, np.float16)}, "k_scale is float16, not float32"),
+    "scale of zero": ({"k_scale": np.zeros(1, np.float32)}, "k_scale must hold positive"),
+    "two for a tensor": ({"k_scale": np.ones(2, np.float32)}, r"broadcast to \[1, 1, 1, 1\]"),
+    "three channels": (
+        {"v_quant_type": "PER_CHANNEL", "v_scale": np.ones(3, np.float32)},
+        r"broadcast to \[1, 1, 1, 2\] \(PER_CHANNEL\)",
+    ),
+    "another kind": ({"k_quant_type": "PER_HEAD"}, "k_quant_type must not be 'PER_HEAD'"),
+    "not quantised": ({"k_quant_type": "NONE"}, "past_key is int8, but query is float32"),
+    "four bits": ({"kv_cache_bit_width": 4}, "kv_cache_bit_width is 4, but past_key int8"),
+    "cache of floats": (
+        {"past_key": np.zeros((1, 1, 1, 2), np.float32)},
+        "past_key is float32, but k_quant_type is PER_TENSOR",
+    ),
+    "no past": ({"past_key": None, "past_value": None}, "its type is the type of the cache"),
+}
+
+
+@pytest.mark.parametrize("what", QUANTISED_BAD)
+def test_a_quantised_cache_without_a_meaning_is_refused(what: str) -> None:
+    changes, message = QUANTISED_BAD[what]
+    inputs, attributes = decode("int8", [1.0, 2.0], [[1, 1]])
+    for name, value in changes.items():
+        (attributes if isinstance(value, str | int) else inputs)[name] = value
+    inputs = {name: array for name, array in inputs.items() if array is not None}
+    with pytest.raises(OracleError, match=message) as caught:
+        reference(inputs, attributes, PRESENTS)
+    assert str(caught.value).endswith(".")
+
+
+def test_the_type_says_the_width_where_the_attribute_does_not() -> None:
+    for stored in CODES:
+        inputs, attributes = decode(stored, [1.0, 2.0], [[1], [2]])
+        want = reference(inputs, attributes, PRESENTS)
+        del attributes["kv_cache_bit_width"]
+        got = reference(inputs, attributes, PRESENTS)
+        np.testing.assert_array_equal(got["present_key"].value, want["present_key"].value)
+
+
+# --- window caches ---
+
+
+def resident(total: int, capacity: int, window: int) -> int:
+    """L(T) as the documentation has it, counted by evicting one group after another."""
+    length = 0
+    for _ in range(total):
+        length += 1
+        if length > capacity:
+            length -= capacity - window + 1
+    return length
+
+
+def windowed(
+    before: int, new: int, capacity: int, window: int
+) -> tuple[Arrays, Attributes, np.ndarray]:
+    """A call on a window cache, and all keys of the sequence [tokens, 2], evicted ones too."""
+    rng = RandomState(before * 100 + new)
+    tokens = rng.randn(before + new, 2).astype(np.float32)
+    kept = resident(before, capacity, window)
+    past = np.full((1, 1, capacity, 2), np.nan, np.float32)
+    past[0, 0, :kept] = tokens[before - kept : before]
+    inputs = {
+        "query": rng.randn(1, new, 2).astype(np.float32),
+        "key": tokens[None, before:],
+        "value": tokens[None, before:],
+        "past_key": past,
+        "past_value": past,
+        "seqlens_k": np.array([before + new - 1], np.int32),
+        "total_sequence_length": np.array(before + new, np.int32),
+    }
+    attributes = {"num_heads": 1, "kv_num_heads": 1, "local_window_size": window}
+    return inputs, attributes | {"sliding_window_cache": 1}, tokens
+
+
+@pytest.mark.parametrize(("capacity", "window"), [(1, 1), (4, 4), (6, 4), (7, 3), (5, 1)])
+@pytest.mark.parametrize("new", [1, 3, 9])
+def test_a_window_cache_is_a_full_cache_with_a_window(capacity: int, window: int, new: int) -> None:
+    """Same output as with everything kept; present holds the last L(T) tokens from row 0 on."""
+    for before in range(15):
+        inputs, attributes, tokens = windowed(before, new, capacity, window)
+        references = reference(inputs, attributes, ["output", *PRESENTS])
+        whole = {name: array for name, array in inputs.items() if not name.startswith("past")}
+        if before:
+            whole |= dict.fromkeys(("past_key", "past_value"), tokens[None, None, :before])
+        want = reference(whole, attributes | {"sliding_window_cache": 0}, ["output"])
+        np.testing.assert_allclose(references["output"].value, want["output"].value, rtol=1e-14)
+        kept = resident(before + new, capacity, window)
+        for name in PRESENTS:
+            present = references[name]
+            assert present.value.shape == (1, 1, capacity, 2)
+            np.testing.assert_array_equal(present.value[0, 0, :kept], tokens[-kept:])
+            np.testing.assert_array_equal(present.defined[0, 0, :, 0], np.arange(capacity) < kept)
+
+
+def test_each_sequence_has_its_own_layout() -> None:
+    """Capacity 4, window 3: of 5 tokens the last 3 stay (2 are evicted), of 4 all four do."""
+    tokens = np.arange(5, dtype=np.float32).reshape(5, 1)
+    past = np.array([[[0], [1], [2], [3]], [[0], [1], [2], [9]]], np.float32)[:, None]
+    inputs = {
+        "query": np.ones((2, 1, 1), np.float32),
+        "key": np.array([tokens[4:5], tokens[3:4]]),
+        "value": np.array([tokens[4:5], tokens[3:4]]),
+        "past_key": past,
+        "past_value": past,
+        "seqlens_k": np.array([4, 3], np.int32),
+        "total_sequence_length": np.array(5, np.int32),
+    }
+    attributes = {"num_heads": 1, "kv_num_heads": 1, "local_window_size": 3}
+    present = reference(inputs, attributes | {"sliding_window_cache": 1}, PRESENTS)["present_key"]
+    np.testing.assert_array_equal(present.value[0, 0, :3, 0], [2, 3, 4])
+    np.testing.assert_array_equal(present.value[1, 0, :, 0], [0, 1, 2, 3])
+    np.testing.assert_array_equal(present.defined[:, 0, :, 0], [[1, 1, 1, 0], [1, 1, 1, 1]])
+
+
+def test_the_columns_of_a_bias_are_places_in_the_sequence() -> None:
+    inputs, attributes, _ = windowed(9, 1, 4, 3)
+    bias = np.zeros((1, 1, 1, 10), np.float32)
+    bias[..., :7] = np.nan  # evicted, or outside of the window
+    bias[..., 8] = -np.inf
+    inputs["attention_bias"] = bias
+    output = reference(inputs, attributes, ["output"])["output"]
+    assert output.attention is not None
+    assert (output.attention.probabilities[0, 0, 0, 0] > 0).tolist() == [False] * 7 + [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_borrowed_window_cache_serves_one_query_and_not_several() -> None:
+    inputs, attributes, tokens = windowed(9, 1, 3, 3)
+    inputs["past_key"] = inputs["past_value"] = tokens[None, None, 7:10]
+    inputs["key"] = inputs["value"] = np.zeros((1, 0, 2), np.float32)
+    present = reference(inputs, attributes, PRESENTS)["present_key"]
+    np.testing.assert_array_equal(present.value[0, 0], tokens[7:])
+    inputs["query"] = np.ones((1, 2, 2), np.float32)
+    with pytest.raises(OracleError, match="tokens that the window cache has evicted"):
+        reference(inputs, attributes, PRESENTS)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "without", "message"),
+    [
+        ({"local_window_size": 5}, (), "4 rows, fewer than local_window_size 5"),
+        ({"local_window_size": -1}, (), "local_window_size must be set"),
+        ({"sliding_window_cache": 2}, (), "sliding_window_cache must be 0 or 1"),
+        ({}, PRESENTS, "past_key is missing: sliding_window_cache is 1"),
+    ],
+)
+def test_a_window_cache_without_a_meaning_is_refused(
+    attributes: Attributes, without: tuple[str, ...], message: str
+) -> None:
+    inputs, said, _ = windowed(0, 2, 4, 4)
+    if without:
+        del inputs["past_key"], inputs["past_value"]
+    with pytest.raises(OracleError, match=message):
+        reference(inputs, said | attributes, PRESENTS)

@@ -1,0 +1,164 @@
+"""The norm of query and key, and output_qk, by examples small enough to work out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gqa_calls import Arrays, Attributes
+
+from conformance.oracle import OracleError, reference
+
+ALL = ("output", "present_key", "present_value")
+
+
+def prompt(
+    queries: list[list[float]], keys: list[list[float]], **attributes: Any
+) -> tuple[Arrays, Attributes]:
+    """One head of each; the values are the keys, scale 1."""
+    query, key = (np.array([rows], np.float32) for rows in (queries, keys))
+    inputs = {
+        "query": query,
+        "key": key,
+        "value": key,
+        "seqlens_k": np.array([key.shape[1] - 1], np.int32),
+        "total_sequence_length": np.array(key.shape[1], np.int32),
+    }
+    return inputs, {"num_heads": 1, "kv_num_heads": 1, "scale": 1.0} | attributes
+
+
+def weights(query: list[float], key: list[float]) -> Arrays:
+    return {
+        "q_norm_weight": np.array(query, np.float32),
+        "k_norm_weight": np.array(key, np.float32),
+    }
+
+
+def test_query_and_key_are_divided_by_their_root_mean_square() -> None:
+    """(3, 1) has the mean square 5, (7, 1) has 25; values stay as they are."""
+    inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]], qk_norm_epsilon=0.0)
+    inputs |= weights([2.0, 1.0], [1.0, -10.0])
+    references = reference(inputs, attributes, [*ALL])
+    np.testing.assert_allclose(references["present_key"].value[0, 0, 0], [1.4, -2.0])
+    np.testing.assert_array_equal(references["present_value"].value[0, 0, 0], [7.0, 1.0])
+    attention = references["output"].attention
+    assert attention is not None
+    want = [6.0 / np.sqrt(5.0), 1.0 / np.sqrt(5.0)]
+    np.testing.assert_allclose(attention.query[0, 0, 0, 0], want)
+
+
+def test_each_head_has_its_own_norm_and_all_one_weight() -> None:
+    inputs, attributes = prompt([[3.0, 1.0, 0.6, 0.2]], [[7.0, 1.0]], qk_norm_epsilon=0.0)
+    inputs |= weights([2.0, 1.0], [1.0, 1.0])
+    attention = reference(inputs, attributes | {"num_heads": 2}, ["output"])["output"].attention
+    assert attention is not None
+    np.testing.assert_allclose(attention.query[0, 0, 0, 0], attention.query[0, 0, 1, 0], rtol=1e-6)
+
+
+def test_the_norm_comes_before_the_turn() -> None:
+    inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]], qk_norm_epsilon=0.0, do_rotary=1)
+    inputs |= weights([1.0, 1.0], [1.0, 10.0])
+    inputs |= {"cos_cache": np.zeros((1, 1), np.float32), "sin_cache": np.ones((1, 1), np.float32)}
+    present = reference(inputs, attributes, ALL)["present_key"]
+    np.testing.assert_allclose(present.value[0, 0, 0], [-2.0, 1.4])
+
+
+def test_past_keys_are_not_normed_again() -> None:
+    inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]])
+    past = np.array([[[[5.0, 5.0]]]], np.float32)
+    inputs |= weights([1.0, 1.0], [1.0, 1.0]) | {"past_key": past, "past_value": past}
+    inputs["seqlens_k"], inputs["total_sequence_length"] = np.array([1], "i4"), np.array(2, "i4")
+    present = reference(inputs, attributes, ALL)["present_key"]
+    np.testing.assert_array_equal(present.value[0, 0, 0], [5.0, 5.0])
+    np.testing.assert_allclose(present.value[0, 0, 1], [1.4, 0.2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("said", "epsilon"), [({}, 1e-6), ({"qk_norm_epsilon": 0.04}, 0.04)])
+def test_epsilon_keeps_small_heads_small(said: Attributes, epsilon: float) -> None:
+    inputs, attributes = prompt([[0.0, 0.0]], [[1e-3, 0.0]], **said)
+    inputs |= weights([1.0, 1.0], [1.0, 1.0])
+    references = reference(inputs, attributes, ALL)
+    want = 1e-3 / np.sqrt(5e-7 + epsilon)
+    np.testing.assert_allclose(references["present_key"].value[0, 0, 0, 0], want, rtol=1e-6)
+    assert references["output"].defined.all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k_norm_weight": None}, "must be both connected or omitted"),
+        ({"q_norm_weight": np.ones(3, np.float32)}, r"q_norm_weight must be \[2\]"),
+        ({"q_norm_weight": np.ones(2, np.float16)}, "q_norm_weight is float16"),
+        ({"qk_norm_epsilon": -1.0}, "qk_norm_epsilon must not be negative"),
+    ],
+)
+def test_a_norm_without_a_meaning_is_refused(changes: dict[str, Any], message: str) -> None:
+    inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]])
+    inputs |= weights([1.0, 1.0], [1.0, 1.0])
+    for name, value in changes.items():
+        (attributes if isinstance(value, float) else inputs)[name] = value
+    inputs = {name: array for name, array in inputs.items() if array is not None}
+    with pytest.raises(OracleError, match=message):
+        reference(inputs, attributes, ALL)
+
+
+# --- output_qk ---
+
+
+def qk(
+    call: tuple[Arrays, Attributes], mode: int, **attributes: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values and what is defined of the first head, [S, T]."""
+    made = reference(call[0], call[1] | {"qk_output": mode} | attributes, [*ALL, "output_qk"])
+    return made["output_qk"].value[0, 0], made["output_qk"].defined[0, 0]
+
+
+def test_before_the_softmax_are_the_numbers_that_it_takes() -> None:
+    call = prompt([[1.0], [2.0]], [[3.0], [-1.0]])
+    value, defined = qk(call, 1, scale=0.5)
+    np.testing.assert_array_equal(value, [[1.5, 0.0], [3.0, -1.0]])
+    np.testing.assert_array_equal(defined, [[True, False], [True, True]])
+
+
+def test_softcap_and_bias_come_before_the_softmax() -> None:
+    call = prompt([[1.0], [2.0]], [[3.0], [-1.0]])
+    call[0]["attention_bias"] = np.array([[[[0.25, 9.0], [-np.inf, 1.0]]]], np.float32)
+    value, defined = qk(call, 1, softcap=2.0)
+    want = [2 * np.tanh(1.5) + 0.25, 2 * np.tanh(-1.0) + 1.0]
+    np.testing.assert_allclose([value[0, 0], value[1, 1]], want)
+    np.testing.assert_array_equal(defined, [[True, False], [False, True]])
+
+
+def test_after_the_softmax_are_probabilities_and_zeros() -> None:
+    call = prompt([[1.0], [1.0]], [[np.log(3.0)], [0.0]])
+    value, defined = qk(call, 2)
+    np.testing.assert_allclose(value, [[1.0, 0.0], [0.75, 0.25]], rtol=1e-6)
+    assert defined.all()
+    value, _ = qk(call, 2, smooth_softmax=1)
+    np.testing.assert_allclose(value, [[0.75, 0.0], [0.6, 0.2]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_what_stands_beyond_the_end_of_a_sequence_is_undefined(mode: int) -> None:
+    inputs, attributes = prompt([[1.0]] * 3, [[1.0]] * 3)
+    inputs["seqlens_k"] = np.array([1], np.int32)  # the third token is padding
+    _, defined = qk((inputs, attributes), mode)
+    want = [[True, mode == 2, False], [True, True, False], [False] * 3]
+    np.testing.assert_array_equal(defined, want)
+
+
+def test_query_heads_stand_in_their_order() -> None:
+    call = prompt([[1.0, 2.0, 3.0, 4.0]], [[10.0, 100.0]], num_heads=4, kv_num_heads=2)
+    made = reference(call[0], call[1] | {"qk_output": 1}, ["output_qk"])["output_qk"]
+    np.testing.assert_array_equal(made.value.ravel(), [10.0, 20.0, 300.0, 400.0])
+    assert made.value.shape == (1, 4, 1, 1)
+
+
+def test_nothing_is_put_out_unasked() -> None:
+    call = prompt([[1.0]], [[1.0]])
+    with pytest.raises(OracleError, match="output_qk is connected, but qk_output is 0"):
+        reference(*call, ["output_qk"])
+    with pytest.raises(OracleError, match="qk_output must be 0 or 1 or 2, not 3"):
+        reference(call[0], call[1] | {"qk_output": 3}, ["output"])
+    assert list(reference(call[0], call[1] | {"qk_output": 1}, ["output"])) == ["output"]

@@ -1,0 +1,245 @@
+"""The suite's power: the mutants, the kernel without a fault, and `gqa power`."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from as_user import Done
+from onnx import TensorProto
+
+from conformance.corpus import find
+from conformance.judge import Judgement
+from conformance.power import (
+    KILLERS,
+    MUTANTS,
+    Mutant,
+    Power,
+    PowerError,
+    kills,
+    known_mutants,
+    recorded_killers,
+    stale,
+)
+from conformance.report.power import PAGE, replaced, share, summary
+from conformance.results import Verdict
+
+WINDOW = "window/prompt[dtype=float32,local_window_size=4]"
+REFUSED = "refusals/heads_not_a_multiple[dtype=float32]"
+
+
+@pytest.fixture(scope="module")
+def mutants() -> dict[str, Mutant]:
+    return {mutant.name: mutant for mutant in known_mutants()}
+
+
+def power(mutants: dict[str, Mutant], names: list[str], *cases: str) -> Power:
+    made = Power([mutants[name] for name in names], list(find(cases).named))
+    made.run()
+    return made
+
+
+def test_every_mutant_says_what_is_wrong(mutants: dict[str, Mutant]) -> None:
+    assert len(mutants) >= 100
+    for mutant in mutants.values():
+        assert mutant.what.endswith("."), mutant.name
+        assert len(mutant.what) <= 100, mutant.name
+    assert len({mutant.what for mutant in mutants.values()}) == len(mutants)
+
+
+@pytest.mark.parametrize("file", sorted(MUTANTS.rglob("*.py")), ids=lambda file: file.name)
+def test_the_mutants_share_no_code_with_the_suite(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in names if name.split(".")[0] == "conformance"]
+
+
+def test_a_mutant_is_killed_by_the_cases_that_show_it(mutants: dict[str, Mutant]) -> None:
+    made = power(mutants, ["window_one_longer", "says_error", "sink_ignored"], WINDOW, REFUSED)
+    window, says_error, sink = made.scores
+    assert [kill.case.id for kill in window.kills] == [WINDOW]
+    assert window.kills[0].verdict == "wrong"
+    assert window.largest["float32"] > 1000
+    assert window.of_one_theme()
+    assert [kill.case.id for kill in says_error.kills] == [REFUSED]
+    assert made.faults() == [f"sink_ignored survives: {sink.mutant.what}"]
+    assert made.of_one_theme()[0] == "window_one_longer is seen by one theme alone: window"
+    record = window.record()
+    assert record["first"] == WINDOW
+    assert record["killers"] == [WINDOW]
+    assert record["smallest_kill"] == window.largest["float32"]
+    assert made.correct.tried == 2
+    assert made.correct.kills == []
+    assert made.correct.largest["float32"] < 0.5
+
+
+def test_a_mutant_that_ends_its_process_is_not_tried_for_ever(mutants: dict[str, Mutant]) -> None:
+    name = "crashes_where_borrowed_presents_are_omitted"
+    made = power(mutants, [name], "shared_kv/zero_length_kv_present_omitted")
+    (score,) = made.scores
+    assert {kill.verdict for kill in score.kills} == {"crash"}
+    assert score.given_up
+    assert score.tried < made.correct.tried == 8
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "basis", "vague", "kill"),
+    [
+        ("wrong", "numbers", "specified", False, True),
+        ("fallback", "behaviour", "specified", False, True),
+        ("pass", "behaviour", "specified", True, False),
+        ("pass", "message", "specified", True, True),
+        ("pass", "message", "specified", False, False),
+        ("unsupported", "behaviour", "specified", False, True),
+        ("unsupported", "behaviour", "requested", False, False),
+        ("skip", "numbers", "specified", False, False),
+    ],
+)
+def test_what_kills(verdict: Verdict, kind: str, basis: str, vague: bool, kill: bool) -> None:
+    name = "omitted_kv/omitted_kv_window" if basis == "requested" else "window/rotary"
+    case = find([name]).named[0]
+    assert case.contract.basis == basis
+    mutant = Mutant("m", "a", "w", kind)  # type: ignore[arg-type]
+    assert kills(mutant, case, Judgement(verdict, "", vague=vague)) is kill
+
+
+def test_recorded_killers_must_fit(mutants: dict[str, Mutant], tmp_path: Path) -> None:
+    killers = {"a": ["x", "y"], "b": ["x"]}
+    assert stale(killers, ["x", "y", "z"], ["a", "b"]) == ""
+    assert stale(killers, ["x"], ["a", "b"]) == "there is no case y"
+    assert stale(killers, ["x", "y"], ["a"]) == "the mutant b is new or gone"
+    assert stale(killers, ["x", "y"], ["a", "b", "c"]) == "the mutant c is new or gone"
+
+
+def test_killers_that_were_never_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("conformance.power.KILLERS", tmp_path / "none.json")
+    with pytest.raises(PowerError, match="gqa power --record makes it"):
+        recorded_killers()
+
+
+def test_the_table_is_written_to_its_place() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    written = replaced(text, "new")
+    assert "-->\n\nnew\n\n<!-- end -->" in written
+    assert replaced(written, "old") == replaced(text, "old")
+    with pytest.raises(ValueError, match="no place"):
+        replaced("", "new")
+    numbers = (None, 0.25, 1234.0, float("inf"))
+    assert [share(number) for number in numbers] == ["–", "0.25", "1e3", "∞"]
+
+
+def test_the_summary_has_a_row_for_each_area(mutants: dict[str, Mutant]) -> None:
+    made = power(mutants, ["window_one_longer", "window_ignored", "sink_ignored"], WINDOW)
+    text = summary(made)
+    assert "| masks | 2 | 2 | 1 | 1 | `window_ignored`" in text
+    assert "| sink | 1 | 0 | 0 | 0 | `sink_ignored`" in text
+    assert "2 of 3 mutants killed" in text
+    assert "passes all 1 cases" in text
+
+
+def gqa_power(*arguments: str) -> Done:
+    argv = [sys.executable, "-m", "conformance", "power", *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
+    """The reduced form, which is what CI has of the whole: all are killed, none is dead."""
+    assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
+    done = gqa_power("--reduced", "--jobs", "2")
+    assert done.status == 0, done.out[-3000:] + done.err
+    assert f"{len(mutants)} of {len(mutants)} mutants killed" in done.out
+    assert "The right kernel passes all" in done.out
+
+
+def test_a_survivor_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "mutants.json"
+    done = gqa_power("--mutant", "sink_ignored", "--json", str(file), WINDOW)
+    assert done.status == 1
+    assert "sink_ignored survives: head_sink is not read." in done.out
+    (record,) = json.loads(file.read_text())
+    assert (record["mutant"], record["kills"], record["first"]) == ("sink_ignored", 0, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--mutant", "nonsense"], "There is no mutant 'nonsense'."),
+        (["--record", "cases/window.yaml"], "--record wants the whole corpus and all mutants."),
+    ],
+)
+def test_bad_input(arguments: list[str], says: str) -> None:
+    done = gqa_power(*arguments)
+    assert (done.status, done.err.strip()) == (2, says)
+
+
+@pytest.mark.slow
+def test_the_right_kernel_passes_the_whole_corpus() -> None:
+    made = Power([], list(find([]).named), jobs=2)
+    made.run()
+    assert made.troubles == []
+    assert [f"{kill.case.id}: {kill.reason}" for kill in made.correct.kills] == []
+
+
+def test_a_graph_of_several_nodes(tmp_path: Path) -> None:
+    """What is not the operator goes through onnx's own reference; two nodes share one kernel."""
+    names = ["query", "key", "value", "", "", "seqlens_k", "total_sequence_length"]
+    attributes = {"num_heads": 2, "kv_num_heads": 1, "domain": "com.microsoft"}
+    first = oh.make_node("GroupQueryAttention", names, ["first", "pk", "pv"], **attributes)
+    doubled = oh.make_node("Add", ["first", "first"], ["doubled"])
+    borrowed = ["doubled", "nothing", "nothing", "pk", "pv", *names[5:]]
+    second = oh.make_node("GroupQueryAttention", borrowed, ["output"], **attributes)
+    inputs = [
+        oh.make_tensor_value_info(name, kind, [None] * rank)
+        for name, kind, rank in [
+            *[(name, TensorProto.FLOAT, 3) for name in names[:3]],
+            ("seqlens_k", TensorProto.INT32, 1),
+            ("total_sequence_length", TensorProto.INT32, 0),
+        ]
+    ]
+    graph = oh.make_graph(
+        [first, doubled, second],
+        "g",
+        inputs,
+        [oh.make_tensor_value_info("output", TensorProto.FLOAT, [None] * 3)],
+        [oh.make_tensor("nothing", TensorProto.FLOAT, [1, 0, 8], [])],
+    )
+    opsets = [oh.make_opsetid("", 18), oh.make_opsetid("com.microsoft", 1)]
+    onnx.save(oh.make_model(graph, opset_imports=opsets), tmp_path / "model.onnx")
+    random = np.random.RandomState(0)
+    widths = {"query": 16, "key": 8, "value": 8}
+    feeds = {name: random.rand(1, 3, width).astype("f") for name, width in widths.items()}
+    feeds |= {"seqlens_k": np.array([2], "i4"), "total_sequence_length": np.array(3, "i4")}
+    for name, array in feeds.items():
+        onnx.save_tensor(onnx.numpy_helper.from_array(array, name), tmp_path / name)
+    (tmp_path / "out").mkdir()
+    request = {
+        "id": 1, "cmd": "run", "bundle": str(tmp_path), "out": str(tmp_path / "out"), "repeat": 1,
+        "steps": [{"files": {name: name for name in feeds}, "carry": {}, "share": {}}],
+    }  # fmt: skip
+    argv = [sys.executable, str(MUTANTS / "runner.py")]
+    line = json.dumps(request)
+    done = subprocess.run(argv, input=line, capture_output=True, text=True, check=True)
+    answer = json.loads(done.stdout)
+    assert answer["outcome"] == "ran"
+    path = tmp_path / "out" / answer["runs"][0][0]["output"]
+    got = onnx.numpy_helper.to_array(onnx.load_tensor(str(path)))
+
+    def attend(query: np.ndarray) -> np.ndarray:
+        heads = query.reshape(3, 2, 8).swapaxes(0, 1)
+        scores = heads @ feeds["key"][0].T / np.sqrt(8)
+        scores[:, np.arange(3)[:, None] < np.arange(3)] = -np.inf
+        weights = np.exp(scores)
+        weights /= weights.sum(axis=2, keepdims=True)
+        return (weights @ feeds["value"][0]).swapaxes(0, 1).reshape(1, 3, 16)
+
+    np.testing.assert_allclose(got, attend(2 * attend(feeds["query"])), rtol=1e-5)
