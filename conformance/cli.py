@@ -678,6 +678,5 @@ def power(
         made.write_json(file)
     if record:
         mutants.record_killers(made.scores)
-        if not quick:
-            shown.write_page(made)
+        shown.write_page(made)
     return UNEXPECTED if told else ALL_AS_EXPECTED

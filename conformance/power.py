@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +37,9 @@ RUNNER: Final = MUTANTS / "runner.py"
 CORRECT: Final = "correct"
 #: The same, with an eye on which mutants could differ from it.
 PROBE: Final = "probe"
-#: A mutant that ends or stalls its process so often is not tried further: each time takes long.
-ENOUGH_ENDS: Final = 3
+#: A mutant that ends or stalls its process so often by cases of a theme is not tried on more of them,
+#: and after so many themes on none: each time takes long.
+ENOUGH_ENDS: Final = 2
 #: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
 SECONDS: Final = 10.0
 #: So many killers of a mutant are recorded, each of another theme.
@@ -83,11 +85,15 @@ class Score:
     mutant: Mutant
     tried: int = 0
     kills: list[Kill] = field(default_factory=list)
-    ends: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    """How often it ended or stalled its process, by theme."""
     largest: dict[str, float] = field(default_factory=dict)
     """The largest share of the budget in each dtype."""
-    given_up: bool = False
-    """Not tried further after `ENOUGH_ENDS`."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was not tried on all cases, having ended its process often enough."""
+        return any(ends >= ENOUGH_ENDS for ends in self.ends.values())
 
     @property
     def themes(self) -> list[str]:
@@ -290,19 +296,19 @@ class Power:
         if kills(score.mutant, case, record):
             score.kills.append(Kill(case, record.verdict, record.share, record.reason))
         if record.verdict in ("crash", "timeout"):
-            score.ends += 1
-        score.given_up = score.ends >= ENOUGH_ENDS
+            score.ends[case.theme] += 1
 
     def _wanted(self, case: Case, score: Score) -> bool:
         """Whether the mutant is still to be run on the case."""
-        if score.given_up:
+        ended = sum(ends >= ENOUGH_ENDS for ends in score.ends.values())
+        if ended >= ENOUGH_ENDS or score.ends[case.theme] >= ENOUGH_ENDS:
             return False
         themes = {kill.case.theme for kill in score.kills} if self.quick else ()
         return len(themes) < RECORDED and case.theme not in themes
 
     def write_json(self, file: Path) -> None:
-        """Write the record of every mutant; an infinite share is `Infinity`."""
-        records = [score.record() for score in self.scores]
+        """Write the record of the right kernel and of every mutant; an infinite share is `Infinity`."""
+        records = [score.record() for score in (self.correct, *self.scores)]
         file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
     def faults(self) -> list[str]:
