@@ -229,8 +229,8 @@ def _panel(base: float, dtype: str, right: Sequence[Point], faults: Sequence[Poi
         parts.append(_line(_x(10.0**exponent), base - _UP, base + _DOWN, "grid"))
     for share in (RIGHT_MOST, 1.0, FAULT_LEAST):
         parts.append(_line(_x(share), base - _UP, base + _DOWN, "mark"))
-    parts.append(_bars(base, -_UP, right, "right"))
-    parts.append(_bars(base, _DOWN, faults, "fault"))
+    parts += _bars(base, -_UP, right, "right")
+    parts += _bars(base, _DOWN, faults, "fault")
     parts.append(f'<path class="base" d="M{left} {base}H{end}"/>')
     parts.append(_text(20, base + 4, dtype, "dtype"))
     parts.append(_text(left, base - _UP - 6, described(right, "result"), "soft"))
@@ -238,18 +238,29 @@ def _panel(base: float, dtype: str, right: Sequence[Point], faults: Sequence[Poi
     return parts
 
 
-def _bars(base: float, room: float, points: Sequence[Point], name: str) -> str:
-    """A histogram as one path; ``room`` is the height of its highest bar, negative upwards."""
+def _bars(base: float, room: float, points: Sequence[Point], name: str) -> list[str]:
+    """A histogram as one path; ``room`` is the height of its highest bar, negative upwards.
+
+    The two bins at the ends hold what the axis does not. They do not count for the scale, else the
+    mutants that break a copy (∞) would flatten all others: their number stands at their bar.
+    """
     counts = [0] * _BINS
     for point in points:
         counts[bin_of(point.share)] += 1
-    most = max(counts)
+    most = max(counts[1:-1], default=0) or max(counts)
+    heights = [room * min(count / most, 1) if count else 0.0 for count in counts]
     d = "".join(
-        f"M{_LEFT + _STEP * number + 1} {base}v{room * count / most:.1f}h{_STEP - 2}V{base}z"
-        for number, count in enumerate(counts)
-        if count
+        f"M{_LEFT + _STEP * number + 1} {base}v{height:.1f}h{_STEP - 2}V{base}z"
+        for number, height in enumerate(heights)
+        if height
     )
-    return f'<path class="{name}" d="{d}"/>'
+    parts = [f'<path class="{name}" d="{d}"/>']
+    for number in (0, _BINS - 1):
+        if counts[number]:
+            y = base + heights[number] + (14 if room > 0 else -4)
+            x = _LEFT + _STEP * (number + 0.5)
+            parts.append(_text(x, y, str(counts[number]), "soft", "middle"))
+    return parts
 
 
 def _decades() -> range:

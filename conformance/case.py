@@ -61,6 +61,7 @@ FeatureName = Literal[
     "quantisation",
     "dequantisation",
     "channels",
+    "sliding_window_cache",
 ]
 
 

@@ -268,7 +268,7 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         ),
         Values(low=-2.0, high=2.0),
     )
-    norm: _Natural = ((size,), (None,), Values(low=0.5, high=1.5))
+    norm: _Natural = ((size,), (None,), Values(low=0.5, high=2.5))
     return {
         "query": ((batch, sequence_length, width), (*tokens, None), _query_values(call, keys)),
         "key": (*new, zeros or token_values(call)),

@@ -147,6 +147,14 @@ def test_bars_are_as_high_as_they_count() -> None:
     assert x1 < x2 < low < high < x3
 
 
+def test_what_is_off_the_axis_does_not_flatten_the_rest() -> None:
+    shares = [math.inf] * 7 + [30.0, 30.0, 300.0]
+    picture = svg({}, {"float32": [Point(share, "a") for share in shares]})
+    heights = [height for _, height in bars(picture, "fault")[0]]
+    assert heights[0] == 2 * heights[1] == heights[2]
+    assert "7" in [text.text for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+
+
 def test_the_picture_names_its_marks_and_both_ends() -> None:
     texts = [text.text for text in ElementTree.fromstring(svg({}, {})).iter(f"{SVG}text")]
     assert {"0", "0.001", "0.5", "1", "2", "10", "10⁶", "∞"} <= set(texts)

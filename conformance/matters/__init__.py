@@ -171,6 +171,15 @@ def _channels(given: Given) -> Iterator[Other]:
         yield from _other_channels(given)
 
 
+def _sliding(given: Given) -> Iterator[Other]:
+    """A cache of everything, where the window cache has anything to evict."""
+    call = given.call
+    if call.window_cache and call.lengths.max() > call.past_sequence_length:
+        yield given.having(sliding_window_cache=0)
+
+
+_ALL: Final = ("output", "present_key", "present_value")
+
 #: Every feature that can be set otherwise; the past stands apart (:func:`_past`).
 FEATURES: Final[Mapping[FeatureName, Feature]] = {
     "rotary": Feature(_rotary),
@@ -190,6 +199,7 @@ FEATURES: Final[Mapping[FeatureName, Feature]] = {
     "quantisation": Feature(_quantisation, seen_in=("present_key", "present_value")),
     "dequantisation": Feature(_dequantisation, SCALES),
     "channels": Feature(_channels, EDGE),
+    "sliding_window_cache": Feature(_sliding, seen_in=_ALL),
 }
 
 #: The figures that are looked at, and what each must reach.
