@@ -37,8 +37,8 @@ RUNNER: Final = MUTANTS / "runner.py"
 CORRECT: Final = "correct"
 #: The same, with an eye on which mutants could differ from it.
 PROBE: Final = "probe"
-#: A mutant that ends or stalls its process so often by cases of a theme is not tried on more of them,
-#: and after so many themes on none: each time takes long.
+#: A mutant that ends or stalls its process so often by cases of a theme is not tried on more of
+#: them, and after so many themes on none: each time takes long.
 ENOUGH_ENDS: Final = 2
 #: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
 SECONDS: Final = 10.0
@@ -307,7 +307,7 @@ class Power:
         return len(themes) < RECORDED and case.theme not in themes
 
     def write_json(self, file: Path) -> None:
-        """Write the record of the right kernel and of every mutant; an infinite share is `Infinity`."""
+        """Write all records, the right kernel's first; an infinite share is `Infinity`."""
         records = [score.record() for score in (self.correct, *self.scores)]
         file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 

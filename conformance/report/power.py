@@ -89,7 +89,7 @@ def closing(power: Power) -> str:
 def summary(power: Power) -> str:
     """A Markdown table with a row for each area."""
     lines = [
-        "| area | mutants | killed | seen by one theme | the least visible, and its largest error |",
+        "| area | mutants | killed | seen by one theme | the least visible (its largest error) |",
         "| --- | --- | --- | --- | --- |",
     ]
     for area, members in groupby(power.scores, key=lambda score: score.mutant.area):
