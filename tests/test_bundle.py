@@ -133,7 +133,7 @@ def test_the_layout_is_that_of_onnxs_backend_tests(tmp_path: Path) -> None:
         "case.json",
         "manifest.json",
         "model.onnx",
-        "oracle.f64",
+        "oracle.f64.z",
         *(f"test_data_set_0/input_{position}.pb" for position in range(7)),
         *(f"test_data_set_0/output_{position}.pb" for position in range(3)),
     ]

@@ -220,8 +220,9 @@ def figures(
     attributes: Attributes,
     references: Mapping[str, Reference],
     units: Mapping[str, Float],
+    shown: Collection[str] = (),
 ) -> dict[str, float]:
-    """The figure of each feature that is active in one call.
+    """The figure of each feature that is active in one call, but for those already ``shown``.
 
     Beside the features there are ``past``, how far the output moves without the past, and
     ``past_token``, how far it moves without that one past token that counts least. The latter is
@@ -232,6 +233,7 @@ def figures(
         attributes: the attributes that are set.
         references: what the oracle said of the connected outputs.
         units: the unit budgets of those outputs.
+        shown: features that need no figure, since another call of the loop has a good one.
     """
     if "output" not in references or not references["output"].defined.any():
         return {}
@@ -242,6 +244,8 @@ def figures(
     stored = ("present_key",) if quantised and call.first_prompt else ()
     found: dict[str, float] = {}
     for name, feature in FEATURES.items():
+        if name in shown:
+            continue
         seen = [output for output in (*feature.seen_in, *stored) if output in references]
         if not seen:
             continue
@@ -249,7 +253,8 @@ def figures(
         least = min((figure for figure in moved if figure is not None), default=None)
         if least is not None:
             found[name] = least
-    found |= _past(call, references["output"], units["output"])
+    if "past" not in shown:
+        found |= _past(call, references["output"], units["output"])
     return {name: min(float(f"{figure:.3g}"), _MOST) for name, figure in found.items()}
 
 
@@ -326,6 +331,11 @@ def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
         moved = np.abs(_without(output, part, p) - output) / budget[..., None, :]
         most[taken] = moved.max(axis=(0, 1, 2, 4))
     return most
+
+
+def reached(found: Mapping[str, float]) -> set[str]:
+    """The features whose figures are high enough, so that later calls of a loop need no more."""
+    return {name for name, figure in found.items() if figure >= BARS.get(name, np.inf)}
 
 
 def worst(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
