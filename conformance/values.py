@@ -67,7 +67,9 @@ def _filled(
 ) -> Array:
     if values.kind == "constant":
         return np.full(shape, values.value)
-    stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{step.index}/{name}".encode()))
+    # The codes of a cache mean what they meant when they were stored, so its scales stay.
+    index = 0 if name in ("k_scale", "v_scale") else step.index
+    stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{index}/{name}".encode()))
     uniform = stream.random_sample(shape)
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
