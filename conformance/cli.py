@@ -622,6 +622,7 @@ def cache(clear: bool) -> int:
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="All of it.")
 @click.option("--reduced", is_flag=True, help="Each mutant against its recorded killers only.")
+@click.option("--quick", is_flag=True, help="Each mutant until cases of three themes show it.")
 @click.option("--record", is_flag=True, help="Record the killers, and the table in docs/power.md.")
 def power(
     paths: Sequence[str],
@@ -630,6 +631,7 @@ def power(
     jobs: int,
     file: Path | None,
     reduced: bool,
+    quick: bool,
     record: bool,
 ) -> int:
     """Run cases against kernels with a known fault, and say which faults no case shows.
@@ -661,7 +663,7 @@ def power(
             killers = {case for name in names or known for case in only[name]}
             cases = [case for case in cases if case.id in killers]
         chosen = [known[name] for name in dict.fromkeys(names or known)]
-        made = mutants.Power(chosen, cases, jobs, only)
+        made = mutants.Power(chosen, cases, jobs, only, quick)
         show = Show(_console(), Console(stderr=True))
         with show.bars() as watch:
             made.run(watch)

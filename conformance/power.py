@@ -13,17 +13,19 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from conformance.case import Case
-from conformance.harness import Infrastructure, Limits, Outcome, Pool, Ran, Rejected
-from conformance.judge import Judgement, Unjudgeable, judge
+from conformance.harness import Limits, Outcome, Pool, Ran, Rejected
 from conformance.paths import ROOT
 from conformance.protocol import DescribedAnswer
-from conformance.run import CaseJob, Ready, job_for
+from conformance.results import Infrastructure as Trouble
+from conformance.results import ResultRecord
+from conformance.run import CaseJob, Ready, Side, assess, jobs_for, look
 from conformance.runner_process import Command
 from conformance.targets import Target
 
@@ -35,8 +37,9 @@ RUNNER: Final = MUTANTS / "runner.py"
 CORRECT: Final = "correct"
 #: The same, with an eye on which mutants could differ from it.
 PROBE: Final = "probe"
-#: A mutant that ends or stalls its process so often is not tried further: each time takes long.
-ENOUGH_ENDS: Final = 3
+#: A mutant that ends or stalls its process so often by cases of a theme is not tried on more of
+#: them, and after so many themes on none: each time takes long.
+ENOUGH_ENDS: Final = 2
 #: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
 SECONDS: Final = 10.0
 #: So many killers of a mutant are recorded, each of another theme.
@@ -82,11 +85,15 @@ class Score:
     mutant: Mutant
     tried: int = 0
     kills: list[Kill] = field(default_factory=list)
-    ends: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    """How often it ended or stalled its process, by theme."""
     largest: dict[str, float] = field(default_factory=dict)
     """The largest share of the budget in each dtype."""
-    given_up: bool = False
-    """Not tried further after `ENOUGH_ENDS`."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it was not tried on all cases, having ended its process often enough."""
+        return any(ends >= ENOUGH_ENDS for ends in self.ends.values())
 
     @property
     def themes(self) -> list[str]:
@@ -170,17 +177,22 @@ class _Job(CaseJob):
 class Power:
     """A run of cases against mutants.
 
-    ``only`` maps a mutant to the ids of the cases it is tried on; None: on all. ``correct`` is what
-    came of the kernel without a fault, ``troubles`` what said nothing of any mutant.
+    ``only`` maps a mutant to the ids of the cases it is tried on; None: on all. ``quick``: a mutant
+    that cases of three themes have killed is not tried further, and before that on no other case of
+    a theme that has killed it. ``correct`` is what came of the kernel without a fault, ``troubles``
+    what said nothing of any mutant.
     """
 
     mutants: Sequence[Mutant]
     cases: Sequence[Case]
     jobs: int = 1
     only: Mapping[str, Sequence[str]] | None = None
+    quick: bool = False
     correct: Score = field(init=False)
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
+    _unfit: set[str] = field(default_factory=set, init=False)
+    _waiting: dict[tuple[str, str], Side] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         what = "Nothing is wrong with this one."
@@ -208,58 +220,95 @@ class Power:
             ready = Ready(target, answer, None, None)
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
-            touched: dict[str, list[str]] = {}
-            for done, (job, outcome) in enumerate(pool.run(_work(first, Path(folder)))):
+            touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
+            for done, (job, outcome) in enumerate(pool.run(self._work(first, Path(folder)))):
                 watch("the right kernel", done + 1, len(self.cases))
                 self._count(job, outcome, ready)
-                touched[job.case.id] = _touched(outcome) if role == PROBE else []
+                if role == PROBE:
+                    touched[job.case.id] |= _touched(outcome)
             pairs = list(self._pairs(touched))
             untold = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (job, outcome) in enumerate(pool.run(_work(untold, Path(folder)))):
+            for done, (job, outcome) in enumerate(pool.run(self._work(untold, Path(folder)))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome, ready)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])
 
+    def _work(self, tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
+        """Jobs for each case and mutant, by way of a link that has the name of the ``role``."""
+        last: list[CaseJob] = []
+        for case, score, role in tasks:
+            if not self._wanted(case, score):
+                continue
+            if not last or last[0].case is not case:
+                last = jobs_for(case)
+            for prepared in last:
+                bundle = Path(prepared.bundle)
+                link = folder / role
+                if not os.path.lexists(link):
+                    link.symlink_to(bundle.parent.parent, target_is_directory=True)
+                yield _Job(
+                    key=f"{role} on {prepared.key}",
+                    bundle=f"{link}/{bundle.parent.name}/{bundle.name}",
+                    steps=prepared.steps,
+                    seconds=min(case.time_limit_seconds, SECONDS),
+                    case=case,
+                    prepared=prepared.prepared,
+                    other_form=prepared.other_form,
+                    score=score,
+                )
+
     def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:
         for case in self.cases:
-            names = set(touched[case.id])
+            if case.id in self._unfit:
+                continue
+            names = touched[case.id]
             for score in self.scores:
                 name = score.mutant.name
                 if name in names or (self.only is not None and case.id in self.only.get(name, ())):
                     yield case, score
 
     def _count(self, job: _Job, outcome: Outcome, ready: Ready) -> None:
-        score, case = job.score, job.case
+        """Note what a run, or the last of a case's two forms, says of its mutant."""
+        score, case, side = job.score, job.case, look(job, outcome, ready)
+        if isinstance(side.judged, Trouble):
+            self.troubles.append(f"{job.key}: {side.judged.message}")
+            if score is self.correct:
+                self._unfit.add(case.id)
+        if not case.relation:
+            record = assess(side, None, ready, ())
+        else:
+            first = self._waiting.pop((case.id, score.mutant.name), None)
+            if first is None:
+                self._waiting[case.id, score.mutant.name] = side
+                return
+            own, other = (side, first) if first.job.other_form else (first, side)
+            record = assess(own, other, ready, ())
         score.tried += 1
-        if isinstance(outcome, Infrastructure):
-            self.troubles.append(f"{job.key}: {outcome.message}")
-            return
-        try:
-            judgement = judge(
-                case,
-                job.prepared,
-                outcome,
-                execution_provider=ready.execution_provider,
-                target_class=ready.target.target_class,
-            )
-        except Unjudgeable as error:
-            self.troubles.append(f"{job.key}: {error}")
-            return
-        share = judgement.share
-        if share is not None:
+        if isinstance(record, ResultRecord):
+            self._note(score, case, record)
+
+    def _note(self, score: Score, case: Case, record: ResultRecord) -> None:
+        if record.share is not None:
             before = score.largest.get(case.call.dtype, 0.0)
-            score.largest[case.call.dtype] = max(before, share)
-        if kills(score.mutant, case, judgement):
-            score.kills.append(Kill(case, judgement.verdict, share, judgement.reason))
-        if judgement.verdict in ("crash", "timeout"):
-            score.ends += 1
-            score.given_up = score.ends >= ENOUGH_ENDS
+            score.largest[case.call.dtype] = max(before, record.share)
+        if kills(score.mutant, case, record):
+            score.kills.append(Kill(case, record.verdict, record.share, record.reason))
+        if record.verdict in ("crash", "timeout"):
+            score.ends[case.theme] += 1
+
+    def _wanted(self, case: Case, score: Score) -> bool:
+        """Whether the mutant is still to be run on the case."""
+        ended = sum(ends >= ENOUGH_ENDS for ends in score.ends.values())
+        if ended >= ENOUGH_ENDS or score.ends[case.theme] >= ENOUGH_ENDS:
+            return False
+        themes = {kill.case.theme for kill in score.kills} if self.quick else ()
+        return len(themes) < RECORDED and case.theme not in themes
 
     def write_json(self, file: Path) -> None:
-        """Write the record of every mutant; an infinite share is `Infinity`."""
-        records = [score.record() for score in self.scores]
+        """Write all records, the right kernel's first; an infinite share is `Infinity`."""
+        records = [score.record() for score in (self.correct, *self.scores)]
         file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
     def faults(self) -> list[str]:
@@ -282,41 +331,17 @@ class Power:
         ]
 
 
-def _work(tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
-    """A job for each case and mutant, by way of a link that has the name of the ``role``."""
-    last: CaseJob | None = None
-    for case, score, role in tasks:
-        if score.given_up:
-            continue
-        if last is None or last.case is not case:
-            last = job_for(case)
-        bundle = Path(last.bundle)
-        link = folder / role
-        if not os.path.lexists(link):
-            link.symlink_to(bundle.parent.parent, target_is_directory=True)
-        yield _Job(
-            key=f"{role} on {case.id}",
-            bundle=f"{link}/{bundle.parent.name}/{bundle.name}",
-            steps=last.steps,
-            seconds=min(case.time_limit_seconds, SECONDS),
-            case=case,
-            prepared=last.prepared,
-            score=score,
-        )
-
-
-def _touched(outcome: Outcome) -> list[str]:
+def _touched(outcome: Outcome) -> set[str]:
     """What the probe wrote to standard error: the mutants that could differ."""
     if not isinstance(outcome, Ran | Rejected):
-        return []
-    names: list[str] = json.loads(outcome.stderr.strip().splitlines()[-1])
-    return names
+        return set()
+    return set(json.loads(outcome.stderr.strip().splitlines()[-1]))
 
 
-def kills(mutant: Mutant, case: Case, judgement: Judgement) -> bool:
+def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
     """Whether a verdict shows that something is wrong."""
-    if judgement.verdict == "unsupported":
+    if record.verdict == "unsupported":
         return case.contract.basis == "specified"
-    if mutant.kind == "message" and judgement.verdict == "pass":
-        return judgement.vague
-    return judgement.verdict in _RED
+    if mutant.kind == "message" and record.verdict == "pass":
+        return record.vague
+    return record.verdict in _RED

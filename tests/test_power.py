@@ -16,7 +16,6 @@ from as_user import Done
 from onnx import TensorProto
 
 from conformance.corpus import find
-from conformance.judge import Judgement
 from conformance.power import (
     KILLERS,
     MUTANTS,
@@ -29,7 +28,7 @@ from conformance.power import (
     stale,
 )
 from conformance.report.power import PAGE, replaced, share, summary
-from conformance.results import Verdict
+from conformance.results import ResultRecord, Verdict
 
 WINDOW = "window/prompt[dtype=float32,local_window_size=4]"
 REFUSED = "refusals/heads_not_a_multiple[dtype=float32]"
@@ -89,6 +88,37 @@ def test_a_mutant_that_ends_its_process_is_not_tried_for_ever(mutants: dict[str,
     assert {kill.verdict for kill in score.kills} == {"crash"}
     assert score.given_up
     assert score.tried < made.correct.tried == 8
+    assert len(score.kills) <= 4
+
+
+def test_what_the_probe_lets_by_is_right(mutants: dict[str, Mutant]) -> None:
+    """A mutant that is not run on a case, because no step of its own differs, is right there."""
+    ids = [
+        "window/rotary[dtype=float16]",
+        "static_cache/ragged[dtype=float32]",
+        "refusals/query_width[dtype=float32]",
+        "quantised_cache/prompt[dtype=float32,stored=int4,scales=channel]",
+    ]
+    cases = list(find(ids).named)
+    told = Power(list(mutants.values()), cases, jobs=2)
+    told.run()
+    every = Power(list(mutants.values()), cases, jobs=2, only=dict.fromkeys(mutants, ids))
+    every.run()
+    for score, whole in zip(told.scores, every.scores, strict=True):
+        shown = [[kill.case.id for kill in one.kills] for one in (score, whole)]
+        assert shown[0] == shown[1], score.mutant.name
+    tried = [sum(score.tried for score in power.scores) for power in (told, every)]
+    assert tried[0] < tried[1] * 0.6
+
+
+def test_a_quick_run_stops_at_the_third_theme(mutants: dict[str, Mutant]) -> None:
+    themes = ["window", "causal", "packed_qkv", "softcap"]
+    cases = list(find(themes).named)
+    made = Power([mutants["scale_ignored"]], cases, quick=True)
+    made.run()
+    (score,) = made.scores
+    assert len(score.themes) == 3
+    assert len(score.kills) < 10
 
 
 @pytest.mark.parametrize(
@@ -109,7 +139,8 @@ def test_what_kills(verdict: Verdict, kind: str, basis: str, vague: bool, kill: 
     case = find([name]).named[0]
     assert case.contract.basis == basis
     mutant = Mutant("m", "a", "w", kind)  # type: ignore[arg-type]
-    assert kills(mutant, case, Judgement(verdict, "", vague=vague)) is kill
+    record = ResultRecord.model_construct(verdict=verdict, vague=vague)
+    assert kills(mutant, case, record) is kill
 
 
 def test_recorded_killers_must_fit(mutants: dict[str, Mutant], tmp_path: Path) -> None:
@@ -140,8 +171,8 @@ def test_the_table_is_written_to_its_place() -> None:
 def test_the_summary_has_a_row_for_each_area(mutants: dict[str, Mutant]) -> None:
     made = power(mutants, ["window_one_longer", "window_ignored", "sink_ignored"], WINDOW)
     text = summary(made)
-    assert "| masks | 2 | 2 | 1 | 1 | `window_ignored`" in text
-    assert "| sink | 1 | 0 | 0 | 0 | `sink_ignored`" in text
+    assert "| masks | 2 | 2 | 2 | `window_one_longer`: A local window sees" in text
+    assert "| sink | 1 | 0 | 0 | `sink_ignored`: head_sink is not read (not in numbers) |" in text
     assert "2 of 3 mutants killed" in text
     assert "passes all 1 cases" in text
 
@@ -166,7 +197,8 @@ def test_a_survivor_is_an_error(tmp_path: Path) -> None:
     done = gqa_power("--mutant", "sink_ignored", "--json", str(file), WINDOW)
     assert done.status == 1
     assert "sink_ignored survives: head_sink is not read." in done.out
-    (record,) = json.loads(file.read_text())
+    right, record = json.loads(file.read_text())
+    assert (right["mutant"], right["kills"]) == ("correct", 0)
     assert (record["mutant"], record["kills"], record["first"]) == ("sink_ignored", 0, None)
 
 

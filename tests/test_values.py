@@ -86,6 +86,14 @@ def test_numbers_can_be_multiples_of_a_step() -> None:
     assert set(np.unique(made / 0.75)) == set(range(-4, 5))
 
 
+def test_scales_and_norm_weights_stay_what_they_are_in_a_loop() -> None:
+    fields: dict[str, Any] = {"qk_norm": True, "k_quant_type": "PER_CHANNEL", "cache_dtype": "int8"}
+    first, second = (drawn(index, loop=(2, 1), **fields) for index in (0, 1))
+    for name in ("k_scale", "q_norm_weight", "k_norm_weight"):
+        assert np.array_equal(first[name], second[name])
+    assert not np.array_equal(first["query"][:, :1], second["query"])
+
+
 def test_scales_fit_the_codes() -> None:
     """The numbers of new tokens are within the range of the codes, or nearly."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}

@@ -42,11 +42,12 @@ Other = tuple[Inputs, Attributes]
 
 @dataclass(frozen=True)
 class Given:
-    """A call as it stands: its inputs and attributes, and what the oracle reads in them."""
+    """A call as it stands: inputs, attributes, what the oracle reads in them, connected outputs."""
 
     inputs: Inputs
     attributes: Attributes
     call: Call
+    outputs: Collection[str]
 
     def having(self, **attributes: float) -> Other:
         """The call with other attributes."""
@@ -140,35 +141,40 @@ def _ragged(given: Given) -> Iterator[Other]:
         yield given.replacing(seqlens_k=np.full_like(given.inputs["seqlens_k"], call.total - 1))
 
 
-def _doubled_scales(given: Given) -> Iterator[Other]:
-    for name in ("k_scale", "v_scale"):
+def _doubled(given: Given, names: Collection[str]) -> Iterator[Other]:
+    """The call with each of these scales doubled."""
+    for name in names:
         if name in given.inputs:
             yield given.replacing(**{name: 2 * given.inputs[name]})
 
 
-def _other_channels(given: Given) -> Iterator[Other]:
-    """The scales of channels dealt to their neighbours."""
-    for name in ("k_scale", "v_scale"):
+def _mixed_up(given: Given, names: Collection[str]) -> Iterator[Other]:
+    """The call with the scales of channels dealt to their neighbours."""
+    for name in names:
         if name in given.inputs and np.ptp(given.inputs[name]) > 0:
             yield given.replacing(**{name: np.roll(given.inputs[name], 1, axis=-1)})
 
 
 def _quantisation(given: Given) -> Iterator[Other]:
-    """What is stored of new tokens, with other scales."""
-    if given.call.kv_sequence_length:
-        yield from _doubled_scales(given)
-        yield from _other_channels(given)
+    """What is stored of new tokens; zeros are zeros by any scale."""
+    for scale, present, new in (
+        ("k_scale", "present_key", given.call.key),
+        ("v_scale", "present_value", given.call.value),
+    ):
+        if present in given.outputs and new.any():
+            yield from _doubled(given, [scale])
+            yield from _mixed_up(given, [scale])
 
 
 def _dequantisation(given: Given) -> Iterator[Other]:
-    """What is read of the past, with other scales."""
+    """What is read of the past."""
     if given.call.past_lengths.any():
-        yield from _doubled_scales(given)
+        yield from _doubled(given, ["k_scale", "v_scale"])
 
 
 def _channels(given: Given) -> Iterator[Other]:
     if given.call.past_lengths.any():
-        yield from _other_channels(given)
+        yield from _mixed_up(given, ["k_scale", "v_scale"])
 
 
 def _sliding(given: Given) -> Iterator[Other]:
@@ -229,10 +235,11 @@ def figures(
     """
     if "output" not in references or not references["output"].defined.any():
         return {}
-    given = Given(inputs, attributes, read_call(inputs, attributes, list(references)))
+    call = read_call(inputs, attributes, list(references))
+    given = Given(inputs, attributes, call, list(references))
     # What the first prompt of a quantised cache attends to is open: its output tells little.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
-    stored = ("present_key",) if quantised and given.call.first_prompt else ()
+    stored = ("present_key",) if quantised and call.first_prompt else ()
     found: dict[str, float] = {}
     for name, feature in FEATURES.items():
         seen = [output for output in (*feature.seen_in, *stored) if output in references]
@@ -242,7 +249,7 @@ def figures(
         least = min((figure for figure in moved if figure is not None), default=None)
         if least is not None:
             found[name] = least
-    found |= _past(given.call, references["output"], units["output"])
+    found |= _past(call, references["output"], units["output"])
     return {name: min(float(f"{figure:.3g}"), _MOST) for name, figure in found.items()}
 
 

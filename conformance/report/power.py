@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from rich.markup import escape
@@ -15,6 +14,8 @@ from conformance.paths import ROOT
 from conformance.power import Power, Score
 
 PAGE: Final = ROOT / "docs" / "power.md"
+#: So many troubles are told in full.
+MOST: Final = 10
 _BEGIN: Final = "<!-- written by: gqa power --record -->"
 _END: Final = "<!-- end -->"
 
@@ -88,23 +89,27 @@ def closing(power: Power) -> str:
 def summary(power: Power) -> str:
     """A Markdown table with a row for each area."""
     lines = [
-        "| area | mutants | killed | fewest kills | median | the hardest to see |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| area | mutants | killed | seen by one theme | the least visible (its largest error) |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for area, members in groupby(power.scores, key=lambda score: score.mutant.area):
         scores = list(members)
-        hardest = min(scores, key=lambda score: (len(score.kills), score.mutant.name))
-        counts = [len(score.kills) for score in scores]
+        least = min(scores, key=_visible)
+        error = share(max(least.shares)) if least.shares else "not in numbers"
         cells = (
             area.replace("_", " "),
             len(scores),
-            sum(map(bool, counts)),
-            min(counts),
-            f"{median(counts):g}",
-            f"`{hardest.mutant.name}`: {hardest.mutant.what.rstrip('.')}",
+            sum(bool(score.kills) for score in scores),
+            sum(len(score.themes) == 1 for score in scores),
+            f"`{least.mutant.name}`: {least.mutant.what.rstrip('.')} ({error})",
         )
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*lines, "", f"{closing(power)} {correct_line(power)}"])
+
+
+def _visible(score: Score) -> tuple[float, int, str]:
+    """How plainly a mutant shows: by its largest error, then by the themes that see it."""
+    return max(score.shares, default=float("inf")), len(score.themes), score.mutant.name
 
 
 def write_page(power: Power, page: Path = PAGE) -> None:
@@ -123,6 +128,9 @@ def replaced(text: str, summary: str) -> str:
 
 def told(power: Power, whole: bool) -> Iterator[str]:
     """What is not as it should be, a sentence each. Themes count when the corpus was ``whole``."""
+    yield from power.troubles[:MOST]
+    if len(power.troubles) > MOST:
+        yield f"{len(power.troubles) - MOST} more cases or runs say nothing of any mutant."
     yield from power.faults()
     if whole:
         yield from power.of_one_theme()

@@ -24,6 +24,9 @@ FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 #: Attributes that are numbers with a fraction; the others are whole.
 FLOAT_ATTRIBUTES = dict.fromkeys(("scale", "softcap", "qk_norm_epsilon"), float)
 
+#: Attributes that are 0 or 1, and what they are where they are not set.
+SWITCHES = {"do_rotary": 0, "rotary_interleaved": 0, "causal": 1, "sliding_window_cache": 0}
+
 #: The types of a quantised cache, by kv_cache_bit_width.
 QUANTISED = {4: (np.dtype(np.uint8),), 8: (np.dtype(np.int8), FLOAT8)}
 
@@ -153,7 +156,7 @@ class Kernel:
         for name in ("softcap", "qk_norm_epsilon"):
             if call.get(name, 0.0) < 0:
                 self.refuse(f"{name} must not be negative")
-        for name, default in (("do_rotary", 0), ("rotary_interleaved", 0), ("causal", 1)):
+        for name, default in SWITCHES.items():
             if call.get(name, default) not in (0, 1):
                 self.refuse(f"{name} must be 0 or 1")
         if call.get("qk_output", 0) not in (0, 1, 2):
@@ -384,6 +387,9 @@ class Kernel:
             fits = [size in (1, most) for size, most in zip(padded, wanted, strict=False)]
             if len(padded) != 4 or not all(fits):
                 self.refuse(f"{name} must broadcast to {wanted}")
+            scale = call.inputs[name]
+            if not np.all(np.isfinite(scale) & (scale > 0)):
+                self.refuse(f"{name} must hold positive numbers")
 
     def check_presents(self, call: Call) -> None:
         """New tokens join their past in the present buffers."""

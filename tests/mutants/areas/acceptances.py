@@ -75,7 +75,11 @@ def accepts_positions_beyond_the_tables(kernel, call):
     """A position beyond cos_cache takes its last row."""
 
 
-@mutant(Kernel.check_presents, kind="behaviour")
+@mutant(
+    Kernel.check_presents,
+    kind="behaviour",
+    only="Only the theme of omitted presents leaves them out beside a past and new tokens.",
+)
 def accepts_a_past_without_presents(kernel, call):
     """A past and new tokens need no present; the call is computed."""
 

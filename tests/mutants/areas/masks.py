@@ -126,7 +126,7 @@ def mask_before_softcap(kernel, call, b, logits):
     return Kernel.softmax(kernel, call, b, masked)
 
 
-@mutant(Kernel.weigh)
+@mutant(Kernel.weigh, only="Only the boundaries of values have NaN and infinity behind a mask.")
 def masked_values_spread(kernel, call, weights, value):
     """A value of NaN or infinity spoils the queries that do not see it: zero times it is NaN."""
     return weights @ value

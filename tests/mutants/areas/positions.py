@@ -4,6 +4,8 @@ import numpy as np
 from kernel import Kernel
 from registry import mutant
 
+WRITTEN = "A first prompt with other positions than its own is written by hand, in one place."
+
 
 @mutant(Kernel.positions)
 def positions_one_too_far(kernel, call):
@@ -81,7 +83,7 @@ def position_ids_ignored_for_prompts(kernel, call):
     return _without_ids(kernel, call) if call.first_prompt else Kernel.positions(kernel, call)
 
 
-@mutant(Kernel.positions)
+@mutant(Kernel.positions, only=WRITTEN)
 def position_ids_all_for_a_prompt(kernel, call):
     """A first prompt reads every one of position_ids, not the first alone."""
     if call.first_prompt and call.has("position_ids"):
@@ -89,7 +91,7 @@ def position_ids_all_for_a_prompt(kernel, call):
     return Kernel.positions(kernel, call)
 
 
-@mutant(Kernel.positions)
+@mutant(Kernel.positions, only=WRITTEN)
 def position_ids_by_sequence_for_a_prompt(kernel, call):
     """A first prompt reads the first of position_ids of each sequence, not of the whole input."""
     if call.first_prompt and call.has("position_ids"):

@@ -3,7 +3,7 @@
 from registry import declare
 
 
-def _refuses(name, sentence, when):
+def _refuses(name, sentence, when, only=""):
     """A mutant that refuses the calls for which ``when(call)`` holds."""
 
     def check_extras(kernel, call):
@@ -11,14 +11,14 @@ def _refuses(name, sentence, when):
             kernel.refuse(f"not implemented: {sentence}")
 
     check_extras.__name__, check_extras.__doc__ = name, sentence
-    declare(check_extras, "behaviour", check_extras=check_extras)
+    declare(check_extras, "behaviour", only, check_extras=check_extras)
 
 
 def _batched_on_past(kernel, call):
     return call.batch > 1 and call.past > 0 and not call.first_prompt
 
 
-for name, sentence, when in (
+for refusal in (
     ("refuses_float16", "Refuses float16.", lambda k, c: c.dtype.name == "float16"),
     ("refuses_bfloat16", "Refuses bfloat16.", lambda k, c: c.dtype.name == "bfloat16"),
     ("refuses_float32", "Refuses float32.", lambda k, c: c.dtype.name == "float32"),
@@ -111,6 +111,7 @@ for name, sentence, when in (
         "refuses_seqlens_of_rank_two",
         "Refuses seqlens_k of rank two.",
         lambda k, c: c.inputs["seqlens_k"].ndim == 2,
+        "Only the theme of ragged batches has the older forms of seqlens_k.",
     ),
     (
         "refuses_long_prompts",
@@ -123,4 +124,4 @@ for name, sentence, when in (
         lambda k, c: c.first_prompt and c.queries == 1,
     ),
 ):
-    _refuses(name, sentence, when)
+    _refuses(*refusal)
