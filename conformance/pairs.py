@@ -230,7 +230,7 @@ def _indifferent(row: Mapping[str, str]) -> list[str]:
             hidden.append("sliding_window_cache")
     if row["phase"] == "first_prompt" and row["key_value"] == "zero_valued":
         hidden.append("causal")
-    if row["phase"] == "first_prompt" and row["quantised"] != "none":
+    if row["key_value"] == "zero_valued" and row["quantised"] != "none":
         hidden.append("quantisation")
     return hidden
 
@@ -488,7 +488,8 @@ def sharp(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | Non
 def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
     """The names of the rows that are asked in bfloat16 too: the plainest that have every value.
 
-    Quantised ones are not among them: beside roundings so coarse no scale would show.
+    Quantised ones are not among them: beside roundings so coarse no scale would show. Nor are those
+    that may be refused for another reason than their type.
     """
 
     def special(item: tuple[str, Row, dict[str, Any]]) -> int:
@@ -497,7 +498,8 @@ def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
     seen: set[tuple[str, str]] = set()
     names = set()
     for name, row, fields in sorted(made, key=special):
-        if not seen >= row.items() and row["quantised"] == "none" and fit(fields, "bfloat16"):
+        allowed = row["quantised"] == "none" and "demands" not in (contract_of(row) or {})
+        if allowed and not seen >= row.items() and fit(fields, "bfloat16"):
             seen |= row.items()
             names.add(name)
     return names
