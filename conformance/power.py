@@ -227,8 +227,8 @@ class Power:
                 if role == PROBE:
                     touched[job.case.id] |= _touched(outcome)
             pairs = list(self._pairs(touched))
-            untold = ((case, score, score.mutant.name) for case, score in pairs)
-            for done, (job, outcome) in enumerate(pool.run(self._work(untold, Path(folder)))):
+            tasks = ((case, score, score.mutant.name) for case, score in pairs)
+            for done, (job, outcome) in enumerate(pool.run(self._work(tasks, Path(folder)))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome, ready)
         order = {case.id: number for number, case in enumerate(self.cases)}
@@ -285,8 +285,8 @@ class Power:
                 return
             own, other = (side, first) if first.job.other_form else (first, side)
             record = assess(own, other, ready, ())
-        score.tried += 1
         if isinstance(record, ResultRecord):
+            score.tried += 1
             self._note(score, case, record)
 
     def _note(self, score: Score, case: Case, record: ResultRecord) -> None:
@@ -312,9 +312,8 @@ class Power:
         file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
     def faults(self) -> list[str]:
-        """Everything for which the run is not a proof of power, a sentence each."""
-        found = list(self.troubles)
-        found += [f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills]
+        """What of the right kernel and of the mutants is not as it should be, a sentence each."""
+        found = [f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills]
         found += [
             f"{score.mutant.name} survives: {score.mutant.what}"
             for score in self.scores

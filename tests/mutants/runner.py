@@ -12,6 +12,7 @@ import argparse
 import gc
 import json
 import os
+import resource
 import sys
 import traceback
 from pathlib import Path
@@ -49,6 +50,7 @@ def main() -> int:
         for mutant in MUTANTS.values():
             print(json.dumps({name: getattr(mutant, name) for name in SHOWN}))
         return 0
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some of them crash, and leave nothing behind
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     bundles = Bundles()
