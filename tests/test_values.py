@@ -141,13 +141,6 @@ def test_seeds_and_steps_draw_anew() -> None:
         assert np.array_equal(drawn()[name], first[name])
 
 
-def test_a_loop_keeps_the_scales_of_its_cache() -> None:
-    stored = {"cache_dtype": "int8", "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_TENSOR"}
-    first, second = (drawn(index, loop=(2, 1), **stored) for index in (0, 1))
-    for name in ("k_scale", "v_scale"):
-        np.testing.assert_array_equal(first[name], second[name])
-
-
 def test_numbers_stay_in_their_range_and_fill_it() -> None:
     made = drawn(batch_size=2, sequence_length=16, attention_bias="full", head_sink=True)
     ranges = {"query": (-8, 8), "attention_bias": (-2, 2)}
