@@ -6,7 +6,8 @@
     test_data_set_K/input_N.pb     inputs of call K of a loop (0 alone for a single call)
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
-    oracle.f64                     the oracle's values and error units in float64, for the judge
+    oracle.f64.z                   the oracle's values and error units in float64, for the judge;
+                                   compressed by zlib, since copies and zeros are most of it
     manifest.json                  size and SHA-256 of each file and its own, and where what lies;
                                    what each feature of the call changes (matters)
 
@@ -25,6 +26,7 @@ import math
 import os
 import shutil
 import uuid
+import zlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -38,7 +40,7 @@ from onnx import TensorProto
 from conformance.call import Call
 from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.forms import other_form
-from conformance.matters import figures, worst
+from conformance.matters import figures, reached, worst
 from conformance.oracle import OracleError, Reference
 from conformance.paths import PACKAGE
 from conformance.protocol import Step as StepPlan
@@ -195,7 +197,8 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         past_error = carried_errors if step.carry else None
         units = budgets(references, past_error)
         if relation is None:
-            matters.append(figures(inputs, script.attributes, references, units))
+            shown = reached(worst(matters))
+            matters.append(figures(inputs, script.attributes, references, units, shown))
         for position, name in enumerate(script.outputs):
             expected = references[name]
             path = f"test_data_set_{index}/output_{position}.pb"
@@ -220,7 +223,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     if unjudged is not None:
         outputs, oracle, layout, matters = {}, bytearray(), [], []
     files |= outputs
-    files["oracle.f64"] = bytes(oracle)
+    files[_ORACLE] = zlib.compress(oracle, level=1)
     manifest = {
         "files": {
             name: [len(content), hashlib.sha256(content).hexdigest()]
@@ -267,6 +270,7 @@ def _tensor_file(values: Array, name: str) -> bytes:
     return bytes(tensor.SerializeToString(deterministic=True))
 
 
+_ORACLE: Final = "oracle.f64.z"
 _SEAL: Final = b', "sha256": "'
 
 
@@ -294,8 +298,8 @@ def _open(place: Path) -> Bundle | None:
             content = _content(folder + name, size)
             if hashlib.sha256(content).hexdigest() != digest:
                 return None
-            if name == "oracle.f64":
-                oracle = content
+            if name == _ORACLE:
+                oracle = zlib.decompress(content)
         numbers = np.frombuffer(oracle, "<f8")
         expected: list[dict[str, Expected]] = [{} for _ in manifest["steps"]]
         for entry in manifest["oracle"]:
@@ -313,7 +317,7 @@ def _open(place: Path) -> Bundle | None:
             manifest["unjudged"],
             manifest["matters"],
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, zlib.error):
         return None
 
 

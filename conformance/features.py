@@ -311,16 +311,6 @@ RULES: Final = (
         SLIDING,
     ),
     Rule(
-        {"cache": ("sliding_window",), "presents": ("none", "one")},
-        "The operator evicts on the way from past to present, so it requires both presents.",
-        SLIDING,
-    ),
-    Rule(
-        {"cache": ("sliding_window",), "key_value": ("zero_length",)},
-        "Released as refused: a window-sized cache holds what its own calls brought.",
-        SLIDING,
-    ),
-    Rule(
         {"cache": ("none",), "quantised": BY_NAME["quantised"].values[1:]},
         "Presents have the format of the past; without a past there is none but query's.",
         DOCUMENTATION,

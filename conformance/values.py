@@ -19,6 +19,10 @@ from conformance.tensors import Step, Tensor, token_values
 #: Base of the rotary angles, as in RoPE and Llama.
 ROTARY_BASE: Final = 10000.0
 
+#: What does not change from call to call of a loop: codes in a cache mean nothing without the scale
+#: that they were made with.
+_OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+
 Array = np.ndarray
 
 
@@ -67,7 +71,8 @@ def _filled(
 ) -> Array:
     if values.kind == "constant":
         return np.full(shape, values.value)
-    stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{step.index}/{name}".encode()))
+    index = 0 if name in _OF_THE_MODEL else step.index
+    stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{index}/{name}".encode()))
     uniform = stream.random_sample(shape)
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))

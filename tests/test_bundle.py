@@ -133,7 +133,7 @@ def test_the_layout_is_that_of_onnxs_backend_tests(tmp_path: Path) -> None:
         "case.json",
         "manifest.json",
         "model.onnx",
-        "oracle.f64",
+        "oracle.f64.z",
         *(f"test_data_set_0/input_{position}.pb" for position in range(7)),
         *(f"test_data_set_0/output_{position}.pb" for position in range(3)),
     ]
@@ -247,6 +247,33 @@ def test_a_call_without_a_meaning_has_no_values_and_says_why(tmp_path: Path) -> 
     assert made.unjudged is not None
     assert made.unjudged.startswith("num_heads 3 must be a positive multiple of kv_num_heads 2")
     assert not list(made.path.rglob("output_*.pb"))
+
+
+@pytest.mark.parametrize("cache_dtype", ["int8", "uint8", "float8e4m3fn"])
+def test_a_quantised_cache_is_expected_in_its_type(cache_dtype: Any, tmp_path: Path) -> None:
+    bits = 4 if cache_dtype == "uint8" else 8
+    kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
+    call = Call(past_sequence_length=3, cache_dtype=cache_dtype, kv_cache_bit_width=bits, **kinds)
+    made = bundle_for(call, tmp_path)
+    (expected,) = made.expected
+    assert {name: wanted.dtype for name, wanted in expected.items()} == {
+        "output": "float32",
+        "present_key": cache_dtype,
+        "present_value": cache_dtype,
+    }
+    assert expected["present_key"].value.shape == (1, 2, 4, 8 if bits == 4 else 16)
+
+
+def test_a_loop_carries_codes_and_what_they_may_be_off(tmp_path: Path) -> None:
+    """A key that may have gone to either of two codes stays in doubt in the calls after."""
+    kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
+    call = Call(
+        dtype="float16", cache_dtype="int8", rotary="half_split", loop=(8, 1), seed=5, **kinds
+    )
+    first, second = (step["present_key"] for step in bundle_for(call, tmp_path).expected)
+    np.testing.assert_array_equal(second.value[:, :, :8], first.value)
+    np.testing.assert_allclose(second.unit[:, :, :8], first.unit)
+    assert set(np.unique(first.unit)) == {0.0, 1.0}
 
 
 def test_a_loop_that_loses_its_meaning_has_no_values_at_all(tmp_path: Path) -> None:

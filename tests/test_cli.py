@@ -779,7 +779,7 @@ def test_show_draws_a_call(gqa: Gqa, desk: Desk) -> None:
     assert (done.status, done.err) == (0, "")
     table = rows(done.out)
     assert table["query"][:2] == ["float32", "[1, 1, 64]"]
-    assert re.fullmatch(r"-\d\.\d+ … \d\.\d+", table["query"][2])
+    assert re.fullmatch(r"-\d+\.\d+ … \d+\.\d+", table["query"][2])
     assert table["past_key"][:2] == ["float32", "[1, 2, 3, 16]"]
     assert table["seqlens_k"] == ["int32", "[1]", "3"]
     assert table["total_sequence_length"] == ["int32", "[]", "4"]

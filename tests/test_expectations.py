@@ -25,7 +25,7 @@ from conformance.load import load
 from conformance.paths import ROOT, data_path
 from conformance.protocol import DescribedAnswer
 from conformance.results import Infrastructure, ResultRecord
-from conformance.run import Plan, Ready, TargetRun, assess, job_for, plans
+from conformance.run import Plan, Ready, TargetRun, assess, job_for, look, plans
 from conformance.targets import target_for
 from conformance.yaml_source import InputError, read_yaml
 
@@ -146,7 +146,7 @@ def result(
 ) -> ResultRecord:
     """The record of ``outcome`` on cpu, held against ``lines``."""
     ready = Ready(target_for("cpu"), described(version), None, None)
-    record = assess(job_for(case), outcome, ready, lines)
+    record = assess(look(job_for(case), outcome, ready), None, ready, lines)
     assert isinstance(record, ResultRecord)
     return record
 

@@ -86,6 +86,14 @@ def test_numbers_can_be_multiples_of_a_step() -> None:
     assert set(np.unique(made / 0.75)) == set(range(-4, 5))
 
 
+def test_scales_and_norm_weights_stay_what_they_are_in_a_loop() -> None:
+    fields: dict[str, Any] = {"qk_norm": True, "k_quant_type": "PER_CHANNEL", "cache_dtype": "int8"}
+    first, second = (drawn(index, loop=(2, 1), **fields) for index in (0, 1))
+    for name in ("k_scale", "q_norm_weight", "k_norm_weight"):
+        assert np.array_equal(first[name], second[name])
+    assert not np.array_equal(first["query"][:, :1], second["query"])
+
+
 def test_scales_fit_the_codes() -> None:
     """The numbers of new tokens are within the range of the codes, or nearly."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
@@ -131,6 +139,13 @@ def test_seeds_and_steps_draw_anew() -> None:
     for name in ("query", "key", "value"):
         assert not np.array_equal(drawn()[name], other[name])
         assert np.array_equal(drawn()[name], first[name])
+
+
+def test_a_loop_keeps_the_scales_of_its_cache() -> None:
+    stored = {"cache_dtype": "int8", "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_TENSOR"}
+    first, second = (drawn(index, loop=(2, 1), **stored) for index in (0, 1))
+    for name in ("k_scale", "v_scale"):
+        np.testing.assert_array_equal(first[name], second[name])
 
 
 def test_numbers_stay_in_their_range_and_fill_it() -> None:

@@ -42,11 +42,12 @@ Other = tuple[Inputs, Attributes]
 
 @dataclass(frozen=True)
 class Given:
-    """A call as it stands: its inputs and attributes, and what the oracle reads in them."""
+    """A call as it stands: inputs, attributes, what the oracle reads in them, connected outputs."""
 
     inputs: Inputs
     attributes: Attributes
     call: Call
+    outputs: Collection[str]
 
     def having(self, **attributes: float) -> Other:
         """The call with other attributes."""
@@ -140,35 +141,40 @@ def _ragged(given: Given) -> Iterator[Other]:
         yield given.replacing(seqlens_k=np.full_like(given.inputs["seqlens_k"], call.total - 1))
 
 
-def _doubled_scales(given: Given) -> Iterator[Other]:
-    for name in ("k_scale", "v_scale"):
+def _doubled(given: Given, names: Collection[str]) -> Iterator[Other]:
+    """The call with each of these scales doubled."""
+    for name in names:
         if name in given.inputs:
             yield given.replacing(**{name: 2 * given.inputs[name]})
 
 
-def _other_channels(given: Given) -> Iterator[Other]:
-    """The scales of channels dealt to their neighbours."""
-    for name in ("k_scale", "v_scale"):
+def _mixed_up(given: Given, names: Collection[str]) -> Iterator[Other]:
+    """The call with the scales of channels dealt to their neighbours."""
+    for name in names:
         if name in given.inputs and np.ptp(given.inputs[name]) > 0:
             yield given.replacing(**{name: np.roll(given.inputs[name], 1, axis=-1)})
 
 
 def _quantisation(given: Given) -> Iterator[Other]:
-    """What is stored of new tokens, with other scales."""
-    if given.call.kv_sequence_length:
-        yield from _doubled_scales(given)
-        yield from _other_channels(given)
+    """What is stored of new tokens; zeros are zeros by any scale."""
+    for scale, present, new in (
+        ("k_scale", "present_key", given.call.key),
+        ("v_scale", "present_value", given.call.value),
+    ):
+        if present in given.outputs and new.any():
+            yield from _doubled(given, [scale])
+            yield from _mixed_up(given, [scale])
 
 
 def _dequantisation(given: Given) -> Iterator[Other]:
-    """What is read of the past, with other scales."""
+    """What is read of the past."""
     if given.call.past_lengths.any():
-        yield from _doubled_scales(given)
+        yield from _doubled(given, ["k_scale", "v_scale"])
 
 
 def _channels(given: Given) -> Iterator[Other]:
     if given.call.past_lengths.any():
-        yield from _other_channels(given)
+        yield from _mixed_up(given, ["k_scale", "v_scale"])
 
 
 def _sliding(given: Given) -> Iterator[Other]:
@@ -214,8 +220,9 @@ def figures(
     attributes: Attributes,
     references: Mapping[str, Reference],
     units: Mapping[str, Float],
+    shown: Collection[str] = (),
 ) -> dict[str, float]:
-    """The figure of each feature that is active in one call.
+    """The figure of each feature that is active in one call, but for those already ``shown``.
 
     Beside the features there are ``past``, how far the output moves without the past, and
     ``past_token``, how far it moves without that one past token that counts least. The latter is
@@ -226,15 +233,19 @@ def figures(
         attributes: the attributes that are set.
         references: what the oracle said of the connected outputs.
         units: the unit budgets of those outputs.
+        shown: features that need no figure, since another call of the loop has a good one.
     """
     if "output" not in references or not references["output"].defined.any():
         return {}
-    given = Given(inputs, attributes, read_call(inputs, attributes, list(references)))
+    call = read_call(inputs, attributes, list(references))
+    given = Given(inputs, attributes, call, list(references))
     # What the first prompt of a quantised cache attends to is open: its output tells little.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
-    stored = ("present_key",) if quantised and given.call.first_prompt else ()
+    stored = ("present_key",) if quantised and call.first_prompt else ()
     found: dict[str, float] = {}
     for name, feature in FEATURES.items():
+        if name in shown:
+            continue
         seen = [output for output in (*feature.seen_in, *stored) if output in references]
         if not seen:
             continue
@@ -242,7 +253,8 @@ def figures(
         least = min((figure for figure in moved if figure is not None), default=None)
         if least is not None:
             found[name] = least
-    found |= _past(given.call, references["output"], units["output"])
+    if "past" not in shown:
+        found |= _past(call, references["output"], units["output"])
     return {name: min(float(f"{figure:.3g}"), _MOST) for name, figure in found.items()}
 
 
@@ -319,6 +331,11 @@ def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
         moved = np.abs(_without(output, part, p) - output) / budget[..., None, :]
         most[taken] = moved.max(axis=(0, 1, 2, 4))
     return most
+
+
+def reached(found: Mapping[str, float]) -> set[str]:
+    """The features whose figures are high enough, so that later calls of a loop need no more."""
+    return {name for name, figure in found.items() if figure >= BARS.get(name, np.inf)}
 
 
 def worst(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
