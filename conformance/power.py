@@ -162,12 +162,18 @@ def record_killers(scores: Sequence[Score]) -> None:
 def stale(
     killers: Mapping[str, Sequence[str]], cases: Collection[str], names: Collection[str]
 ) -> str:
-    """Why recorded killers no longer fit the corpus and the mutants; empty if they do."""
-    gone = sorted({case for of in killers.values() for case in of} - set(cases))
-    if gone:
-        return f"there is no case {gone[0]}"
-    missing = sorted(set(names) - set(killers)) + sorted(set(killers) - set(names))
-    return f"the mutant {missing[0]} is new or gone" if missing else ""
+    """Why recorded killers no longer do for the corpus and the mutants; empty if they do.
+
+    A killer may be gone, as cases get other names; a mutant without one must be recorded anew.
+    """
+    for name in sorted(set(names) - set(killers)):
+        return f"the mutant {name} is new"
+    for name in sorted(set(killers) - set(names)):
+        return f"the mutant {name} is gone"
+    for name, of in killers.items():
+        if not set(of) & set(cases):
+            return f"no killer of {name} is there any more"
+    return ""
 
 
 @dataclass(frozen=True)
