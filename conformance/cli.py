@@ -644,10 +644,6 @@ def power(
     from conformance import power as mutants
     from conformance.report import power as shown
 
-    corpus, cases = _selected(paths, expression)
-    whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
-    if record and (names or not whole):
-        raise BadArgument("--record wants the whole corpus and all mutants.")
     if file is not None:
         _check_writable(file, "the table")
     try:
@@ -655,6 +651,10 @@ def power(
         for name in names:
             if name not in known:
                 raise BadArgument(f"There is no mutant '{name}'.")
+        corpus, cases = _selected(paths, expression)
+        whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
+        if record and (names or not whole):
+            raise BadArgument("--record wants the whole corpus and all mutants.")
         only = mutants.recorded_killers() if reduced else None
         if only is not None:
             why = mutants.stale(only, {case.id for case in corpus.loaded}, known)

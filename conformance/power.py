@@ -41,9 +41,11 @@ PROBE: Final = "probe"
 #: them, and after so many themes on none: each time takes long.
 ENOUGH_ENDS: Final = 2
 #: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
-SECONDS: Final = 10.0
+SECONDS: Final = 5.0
+#: A mutant that cases of so many themes have killed is seen well enough for a quick run.
+THEMES: Final = 3
 #: So many killers of a mutant are recorded, each of another theme.
-RECORDED: Final = 3
+RECORDED: Final = 2
 
 _RED: Final = ("crash", "timeout", "wrong", "accepted", "fallback")
 
@@ -108,7 +110,7 @@ class Score:
     def killers(self) -> list[str]:
         """The first killer of each of the first themes."""
         first = {kill.case.theme: kill.case.id for kill in reversed(self.kills)}
-        return [first[theme] for theme in self.themes][:RECORDED]
+        return [first[theme] for theme in self.themes][:THEMES]
 
     def of_one_theme(self) -> bool:
         """Whether one theme alone sees it, though the registry gives no reason for that."""
@@ -153,19 +155,25 @@ def recorded_killers() -> dict[str, list[str]]:
 
 def record_killers(scores: Sequence[Score]) -> None:
     """Write the killers of ``scores``."""
-    killers = {score.mutant.name: score.killers() for score in scores}
+    killers = {score.mutant.name: score.killers()[:RECORDED] for score in scores}
     KILLERS.write_text(json.dumps(killers, indent=1) + "\n", encoding="utf-8")
 
 
 def stale(
     killers: Mapping[str, Sequence[str]], cases: Collection[str], names: Collection[str]
 ) -> str:
-    """Why recorded killers no longer fit the corpus and the mutants; empty if they do."""
-    gone = sorted({case for of in killers.values() for case in of} - set(cases))
-    if gone:
-        return f"there is no case {gone[0]}"
-    missing = sorted(set(names) - set(killers)) + sorted(set(killers) - set(names))
-    return f"the mutant {missing[0]} is new or gone" if missing else ""
+    """Why recorded killers no longer do for the corpus and the mutants; empty if they do.
+
+    A killer may be gone, as cases get other names; a mutant without one must be recorded anew.
+    """
+    for name in sorted(set(names) - set(killers)):
+        return f"the mutant {name} is new"
+    for name in sorted(set(killers) - set(names)):
+        return f"the mutant {name} is gone"
+    for name, of in killers.items():
+        if not set(of) & set(cases):
+            return f"no killer of {name} is there any more"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -304,7 +312,7 @@ class Power:
         if ended >= ENOUGH_ENDS or score.ends[case.theme] >= ENOUGH_ENDS:
             return False
         themes = {kill.case.theme for kill in score.kills} if self.quick else ()
-        return len(themes) < RECORDED and case.theme not in themes
+        return len(themes) < THEMES and case.theme not in themes
 
     def write_json(self, file: Path) -> None:
         """Write all records, the right kernel's first; an infinite share is `Infinity`."""

@@ -405,6 +405,8 @@ class Kernel:
             self.refuse("sliding_window_cache needs a local_window_size")
         if not call.has("past_key") or call.past < window:
             self.refuse("sliding_window_cache needs a past_key of local_window_size rows at least")
+        if call.borrowed:
+            self.refuse("sliding_window_cache does not go with kv_sequence_length 0")
         if call.batch > 1 and call.queries > 1 and not call.first_prompt:
             self.refuse("several tokens on a window cache need a batch_size of 1")
 
