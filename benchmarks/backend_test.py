@@ -49,6 +49,8 @@ def backend_tests(cases: list[Case]) -> tuple[float, int]:
     os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"  # or it skips every contrib operator
     import onnxruntime.backend
 
+    onnxruntime.set_default_logger_severity(4)
+
     runner = Runner(onnxruntime.backend)
     for number, case in enumerate(cases):
         name = f"test_case_{number}"

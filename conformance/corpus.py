@@ -64,9 +64,10 @@ def find(arguments: Sequence[str]) -> Corpus:
             " A case of your own file is FILE.yaml::name."
         )
     loaded = load(list(dict.fromkeys(paths)))
+    index = _Index(loaded)
     named: dict[str, Case] = {}
     for text, path in wanted:
-        found = [case for case in loaded if _means(text, path, case)]
+        found = index.meant(text, path)
         if not found:
             raise NothingMeant(f"No case is called '{text}'{_near(text, [c.id for c in loaded])}")
         named.update((case.id, case) for case in found)
@@ -89,11 +90,25 @@ def _is_id(argument: str) -> bool:
     return bool(theme and name) and not argument.startswith(".") and not name.endswith(_NO_CASE)
 
 
-def _means(text: str, path: Path | None, case: Case) -> bool:
-    """Whether an argument means ``case``: its exact id, all of an entry, or all of a path."""
-    if path is not None and not case.file.resolve().is_relative_to(path.resolve()):
-        return False
-    return text in ("", case.id, f"{case.theme}/{case.name}")
+class _Index:
+    """Loaded cases by what an argument may say of them."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = cases
+        self._by_name: dict[str, list[Case]] = {}
+        for case in cases:
+            for name in dict.fromkeys((case.id, f"{case.theme}/{case.name}")):
+                self._by_name.setdefault(name, []).append(case)
+        self._places = {file: file.resolve() for file in {case.file for case in cases}}
+
+    def meant(self, text: str, path: Path | None) -> list[Case]:
+        """Those with the exact id, all of an entry, or for no text all there are, under ``path``."""
+        found = self._by_name.get(text, ()) if text else self._cases
+        if path is None:
+            return list(found)
+        place = path.resolve()
+        inside = {file for file, at in self._places.items() if at.is_relative_to(place)}
+        return [case for case in found if case.file in inside]
 
 
 def _near(word: str, known: Sequence[str]) -> str:

@@ -322,9 +322,9 @@ RULES: Final = (
         OMITTING,
     ),
     Rule(
-        {"key_value": ("omitted",), "cache": ("sliding_window",)},
-        "Asked for before there was a sliding_window_cache, which refuses all borrowing.",
-        OMITTING,
+        {"key_value": ("zero_length", "omitted"), "cache": ("sliding_window",)},
+        "Released as refused: a window cache holds what its own calls brought.",
+        SLIDING,
     ),
     Rule(
         {

@@ -414,7 +414,7 @@ class _Expander:
             indifferent=fields.indifferent,
         )
         return case, (
-            repr(steps),
+            tuple((t.state, t.dtype, t.shape) for s in steps for t in (*s.inputs, *s.outputs)),
             tuple(attributes_of(call).items()),
             call.seed,
             call.shared_buffer,
@@ -423,11 +423,13 @@ class _Expander:
 
     def check_axes(self, path: Key, made: list[tuple[Case, object]]) -> None:
         """An axis must change the call: no two cases of an entry may come down to the same one."""
-        seen: dict[object, Case] = {}
+        seen: dict[object, list[Case]] = {}
         reported: set[str] = set()
         for case, call in made:
-            other = seen.setdefault(call, case)
-            if other is case:
+            alike = seen.setdefault(call, [])
+            other = next((one for one in alike if repr(one.steps) == repr(case.steps)), None)
+            if other is None:
+                alike.append(case)
                 continue
             axis = next(a for a in case.axes if case.axes[a] != other.axes[a])
             if axis not in reported:

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="TARGET",
-        help="run the cases on TARGET (cpu, cpu-noflash, cuda, exec:PATH; default: cpu); repeat",
+        help="run the cases on TARGET (cpu, cpu-noflash, cuda, exec:PATH); repeat; default: cpu",
     )
     group.addoption(
         "--ort-python",

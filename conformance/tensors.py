@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from conformance.call import Call, InputOverride, OutputOverride, State, Values
@@ -222,6 +223,18 @@ def _step(
 _Natural = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
 
 
+# Made once: a step has a dozen of them, and the corpus thousands of steps.
+_PLAIN: Final = Values()
+_MARKED: Final = Values(kind="marked")
+_ZEROS: Final = Values(kind="constant", value=0.0)
+_NOTHING_SAID: Final = InputOverride()
+
+
+@lru_cache(maxsize=1024)
+def _uniform(low: float, high: float, odd_heads: float = 1.0) -> Values:
+    return Values(low=low, high=high, odd_heads=odd_heads)
+
+
 def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str, _Natural]:
     """Every input as it is where it is connected, by the fields or by an override."""
     batch, heads, size = call.batch_size, call.num_heads, call.head_size
@@ -230,7 +243,7 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
     sink = keys.bit_length() / 2.0  # so that it weighs about as much as all keys together
     hidden, kv_hidden = names["hidden_size"], names["kv_hidden_size"]
     width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
-    zeros = Values(kind="constant", value=0.0) if call.key_value == "zero_valued" else None
+    zeros = _ZEROS if call.key_value == "zero_valued" else None
     capacity = "max_sequence_length" if call.cache_kind == "static" else "past_sequence_length"
     one_batch = call.attention_bias in ("one_batch", "one_batch_one_head")
     one_head = call.attention_bias in ("one_head", "one_batch_one_head")
@@ -247,7 +260,7 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
     )
     cached = token_values(call)
     if call.cache_dtype == "float8e4m3fn":  # of the order of the new tokens, times the scales below
-        cached = Values(low=-100.0, high=100.0)
+        cached = _uniform(-100.0, 100.0)
     table: _Natural = (
         (rotary_rows, (call.rotary_dim or size) // 2),
         ("rotary_cache_length", None),
@@ -266,9 +279,9 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
             "sequence_length",
             "total_sequence_length",
         ),
-        Values(low=-2.0, high=2.0),
+        _uniform(-2.0, 2.0),
     )
-    norm: _Natural = ((size,), (None,), Values(low=0.5, high=2.5))
+    norm: _Natural = ((size,), (None,), _uniform(0.5, 2.5))
     return {
         "query": ((batch, sequence_length, width), (*tokens, None), _query_values(call, keys)),
         "key": (*new, zeros or token_values(call)),
@@ -281,10 +294,10 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         "sin_cache": table,
         "position_ids": ((batch, sequence_length), tokens, None),
         "attention_bias": bias,
-        "head_sink": ((heads,), (None,), Values(low=sink, high=sink + 3.0)),
+        "head_sink": ((heads,), (None,), _uniform(sink, sink + 3.0)),
         "k_scale": _quantisation_scale(call, call.k_quant_type),
         "v_scale": _quantisation_scale(call, call.v_quant_type),
-        "q_norm_weight": ((size,), (None,), Values(low=1.5, high=3.5)),
+        "q_norm_weight": ((size,), (None,), _uniform(1.5, 3.5)),
         "k_norm_weight": norm,
     }
 
@@ -292,7 +305,7 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
 def token_values(call: Call) -> Values:
     """Keys and values, if nobody says anything else: marked, or where they are quantised, of all
     codes alike."""
-    return Values() if _quantised(call) else Values(kind="marked")
+    return _PLAIN if _quantised(call) else _MARKED
 
 
 def _query_values(call: Call, keys: int) -> Values:
@@ -311,15 +324,15 @@ def _query_values(call: Call, keys: int) -> Values:
     cap = abs(call.softcap or 0.0)
     if call.smooth_softmax == 1 and not call.head_sink and not _quantised(call):
         below = 0.5 + keys.bit_length()  # more than the logarithm of keys
-        return Values(low=-1.25 * below / scale, high=-0.75 * below / scale)
+        return _uniform(-1.25 * below / scale, -0.75 * below / scale)
     score = max(SCORE, min(2.5 * cap, 250.0))
     high = min(max(score / scale, 1.0), 4096.0)
-    return Values(low=-high, high=high, odd_heads=SCORE / score)
+    return _uniform(-high, high, SCORE / score)
 
 
 def _quantisation_scale(call: Call, kind: str | None) -> _Natural:
     shape = (1, call.kv_num_heads, 1, call.head_size) if kind == "PER_CHANNEL" else (1,)
-    values = Values(low=0.1, high=0.2) if _packs_two(call) else Values(low=0.01, high=0.02)
+    values = _uniform(0.1, 0.2) if _packs_two(call) else _uniform(0.01, 0.02)
     return shape, (None,) * len(shape), values
 
 
@@ -351,9 +364,11 @@ def _given(call: Call) -> set[str]:
 
 
 def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
-    return {"T": call.dtype, "T_CACHE": cache_dtype, "T_KV_SCALE": "float32", "M": "int32"}.get(
-        parameter.type, parameter.type
-    )
+    if parameter.type == "T":
+        return call.dtype
+    if parameter.type == "T_CACHE":
+        return cache_dtype
+    return {"T_KV_SCALE": "float32", "M": "int32"}.get(parameter.type, parameter.type)
 
 
 def _input(
@@ -377,7 +392,7 @@ def _input(
         if said != InputOverride(state=said.state):
             raise ShapeError(field, f"{name} is {said.state}, so it has no shape and no numbers")
         return Tensor(name, said.state, dtype, parameter.rank), True
-    said = said or InputOverride()
+    said = said or _NOTHING_SAID
     dtype = said.dtype or dtype
     shape, dims, values = natural
     if said.shape is not None:

@@ -138,6 +138,7 @@ def themes(corpus: list[Case]) -> dict[str, list[Case]]:
     return by_theme(corpus)
 
 
+@pytest.mark.slow  # makes every bundle; running the cases on a target says the same of each
 @pytest.mark.parametrize("theme", [file.stem for file in FILES])
 def test_what_is_promised_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
     """A contract that is specified and demands values has them from the oracle, and not none."""

@@ -12,10 +12,12 @@ from packaging.version import Version
 
 from conformance.call import Call
 from conformance.case import Case
+from conformance.expectations import load_expectations
 from conformance.load import load
 from conformance.model import DEFAULT_OPSET, IR_VERSION, build_model
 from conformance.paths import data_path
 from conformance.signature import ATTRIBUTES, DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.targets import target_for
 from conformance.tensors import attributes_of, steps_of
 from conformance.values import draw_inputs
 
@@ -89,7 +91,8 @@ def test_attributes_are_there_only_when_set(corpus: list[Case]) -> None:
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         assert found.keys() == attributes_of(case.call).keys()
         for name, value in attributes_of(case.call).items():
-            assert found[name] == pytest.approx(value), name
+            wanted = value.encode() if isinstance(value, str) else value
+            assert found[name] == pytest.approx(wanted, nan_ok=True), name
 
 
 def test_the_bytes_are_the_same_each_time() -> None:
@@ -125,8 +128,15 @@ def test_onnxruntime_loads_what_it_should(corpus: list[Case]) -> None:
     """One case of each entry whose values are promised, as far as the installed version goes."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     seen: set[tuple[str, str]] = set()
+    refused = [
+        line
+        for line in load_expectations(target_for("cpu").expectations)
+        if line.known.stage == "load"
+    ]
     for case in corpus:
         entry = (case.theme, case.name)
+        if any(line.covers(case.id) for line in refused):
+            continue
         promised = (case.contract.demands, case.contract.basis) == ("computes", "specified")
         if not promised or entry in seen or case.call.dtype != "float32":
             continue
