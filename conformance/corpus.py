@@ -102,7 +102,7 @@ class _Index:
         self._places = {file: file.resolve() for file in {case.file for case in cases}}
 
     def meant(self, text: str, path: Path | None) -> list[Case]:
-        """Those with the exact id, all of an entry, or for no text all there are, under ``path``."""
+        """Those of this id or entry, or all for no text; of these, those under ``path``."""
         found = self._by_name.get(text, ()) if text else self._cases
         if path is None:
             return list(found)
