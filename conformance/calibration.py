@@ -88,6 +88,24 @@ def read_power(path: Path) -> list[Mutant]:
         raise ResultsError(f"{path}: no file of gqa power: {where}: {first['msg']}.") from None
 
 
+def joined(runs: Iterable[Sequence[Mutant]]) -> list[Mutant]:
+    """The mutants of several runs, each once, by the largest share that any of them saw."""
+    found: dict[str, Mutant] = {}
+    for mutant in (mutant for run in runs for mutant in run):
+        known = found.get(mutant.mutant, mutant)
+        shares = dict(known.largest_share)
+        for dtype, share in mutant.largest_share.items():
+            seen = shares.get(dtype)
+            shares[dtype] = share if seen is None else max(seen, share if share is not None else 0)
+        found[mutant.mutant] = Mutant(
+            mutant=mutant.mutant,
+            numerical=known.numerical or mutant.numerical,
+            kills=max(known.kills, mutant.kills),
+            largest_share=shares,
+        )
+    return list(found.values())
+
+
 def killed(mutants: Iterable[Mutant]) -> list[Mutant]:
     """The numerical mutants that some case kills."""
     return [m for m in mutants if m.numerical and m.kills and m.mutant != CORRECT]
@@ -300,12 +318,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Draw how much of the error budget right kernels and mutants use.",
     )
     parser.add_argument("results", nargs="+", type=Path, help="files of gqa run --results")
-    parser.add_argument("--power", type=Path, help="file of gqa power --json")
+    parser.add_argument(
+        "--power", type=Path, action="append", default=[], help="file of gqa power --json; repeat"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="the SVG file")
     given = parser.parse_args(arguments)
     try:
         of_right = right(read(path) for path in given.results)
-        mutants = [] if given.power is None else read_power(given.power)
+        mutants = joined(map(read_power, given.power))
         of_faults = faults(mutants)
         try:
             given.output.write_text(svg(of_right, of_faults), encoding="utf-8")

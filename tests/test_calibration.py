@@ -21,6 +21,7 @@ from conformance.calibration import (
     described,
     faults,
     findings,
+    joined,
     main,
     right,
     svg,
@@ -213,3 +214,11 @@ def test_the_shipped_picture_is_whole_and_shown() -> None:
         pytest.skip("not a checkout")
     ElementTree.parse(ROOT / "docs" / "calibration.svg")
     assert "](calibration.svg)" in (ROOT / "docs" / "tolerance.md").read_text(encoding="utf-8")
+
+
+def test_several_runs_of_the_mutants_are_joined_by_the_largest_share() -> None:
+    one = Mutant(mutant="a", kills=2, largest_share={"float32": 3.0, "float16": None})
+    two = Mutant(mutant="a", numerical=True, largest_share={"float32": 2.0, "float16": 7.0})
+    (both,) = joined([[one], [two]])
+    assert (both.kills, both.numerical) == (2, True)
+    assert both.largest_share == {"float32": 3.0, "float16": 7.0}
