@@ -25,9 +25,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.bundle import Bundle, bundle_for
+from conformance.bundle import Bundle
 from conformance.load import load
 from conformance.paths import data_path
+from conformance.run import jobs_for
 
 
 class Row(NamedTuple):
@@ -131,7 +132,7 @@ def measure(repeat: int) -> tuple[int, list[Row]]:
         left_out = crashing(folder)
         expression = " and ".join(f"not {word}" for word in sorted(left_out))
         cases = [case for case in load([data_path("cases")]) if case.name not in left_out]
-        bundles = [bundle_for(case.call) for case in cases]
+        bundles = [job.prepared for case in cases for job in jobs_for(case)]
         for _ in range(repeat):
             note("floor: read, session, two runs", floor(bundles, read=True), "")
             note("session and two runs alone", floor(bundles, read=False), "")
@@ -142,8 +143,9 @@ def measure(repeat: int) -> tuple[int, list[Row]]:
             collect = command(*pytest, "--collect-only")
             seconds = command(*pytest)
             note("`pytest --ep cpu`, warm", seconds - collect, f"{collect:.2f} s start, collection")
-        seconds, rest = gqa(folder, expression, cache=str(folder / "cold"))
-        note("`gqa run --jobs 1`, cold", seconds, f"{rest:.2f} s start and end")
+            note("`pytest --ep cpu -n 2`, warm, all of it", command(*pytest, "-n", "2"), "")
+        seconds, rest = gqa(folder, expression, 2, cache=str(folder / "cold"))
+        note("`gqa run --jobs 2`, cold", seconds, f"{rest:.2f} s start and end")
     return len(cases), [Row(what, *row) for what, row in best.items()]
 
 

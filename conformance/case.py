@@ -160,7 +160,7 @@ def misfits(
             yield "relation", f"{relation}: {said}"
         if demands == "rejects":
             yield "relation", "a call that must be rejected has no other form"
-    if demands != "computes":
+    if demands != "computes" and relation is None:
         return
     hint = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"
     if call.num_heads % call.kv_num_heads:

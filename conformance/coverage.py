@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -261,5 +262,6 @@ def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Writes docs/coverage.md.").parse_args()
     page = ROOT / "docs" / "coverage.md"
     page.write_text(text(load([data_path("cases")])), encoding="utf-8")

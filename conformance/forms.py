@@ -378,6 +378,9 @@ def _lender(call: Call) -> Call:
         position_ids=False,
         attention_bias="none",
         head_sink=False,
+        qk_output=None,
+        qk_norm=False,
+        qk_norm_epsilon=None,
         presents="both",
     )
 

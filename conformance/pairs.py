@@ -12,6 +12,7 @@ the other cases. The rows are a greedy covering array, made in stages:
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -539,4 +540,5 @@ def text() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Writes cases/pairs.yaml.").parse_args()
     (data_path("cases") / "pairs.yaml").write_text(text(), encoding="utf-8")

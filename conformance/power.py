@@ -250,7 +250,7 @@ class Power:
             if not self._wanted(case, score):
                 continue
             if not last or last[0].case is not case:
-                last = jobs_for(case)
+                last = list(jobs_for(case))
             for prepared in last:
                 bundle = Path(prepared.bundle)
                 link = folder / role

@@ -7,6 +7,7 @@ other beside the oracle: a relation needs no reference values, and holds far mor
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -76,6 +77,8 @@ def _plain(call: Call) -> str | None:
         return "the cache must hold what it was given, neither quantised nor evicted"
     if call.dims == "static":
         return "dims must be symbolic"
+    if call.kv_sequence_length is not None:
+        return "key and value must have the query's length, or 0"
     return None
 
 
@@ -99,14 +102,19 @@ _NO_BIAS = _wants("attention_bias must be none", lambda call: call.attention_bia
 _NO_SINK = _wants(
     "there must be no sink", lambda call: not call.head_sink and call.smooth_softmax is None
 )
+_UNPACKED = _wants(
+    "key and value must be given", lambda call: call.key_value not in ("packed", "omitted")
+)
+_BOTH_PRESENTS = _wants("both presents must be connected", lambda call: call.presents == "both")
 _NO_EXTRAS = _wants(
-    "softcap, sink, window, rotary, causal, scale and output_qk have no place in it",
+    "softcap, sink, window, rotary, norm, causal, scale and output_qk have no place in it",
     lambda call: (
         call.rotary == "none"
         and not call.head_sink
         and call.smooth_softmax is call.softcap is call.local_window_size is call.causal is None
         and call.scale is None
         and not call.qk_output
+        and not call.qk_norm
     ),
 )
 
@@ -152,7 +160,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         _all(
             _plain,
             _single,
-            _wants("key_value must not be packed", lambda call: call.key_value != "packed"),
+            _UNPACKED,
             _wants("num_heads must be at least 2", lambda call: call.num_heads > 1),
         ),
     ),
@@ -163,7 +171,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         _all(
             _plain,
             _single,
-            _wants("key_value must be new or zero_length", lambda c: c.key_value != "packed"),
+            _UNPACKED,
             _wants("heads must be grouped", lambda call: call.num_heads > call.kv_num_heads),
         ),
     ),
@@ -177,19 +185,19 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         "on a static buffer that past and present share",
         "where the present is stored changes nothing",
         "arithmetic",
-        _all(_plain, _single, _APPENDING, _NEW),
+        _all(_plain, _single, _APPENDING, _NEW, _BOTH_PRESENTS),
     ),
     "token_by_token": Relation(
         "fed one token at a time, each on the present of the one before",
         "a causal query sees the tokens up to its own, whenever they came",
         "arithmetic",
-        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS),
+        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "in_chunks": Relation(
         "fed in two chunks, the second on the present of the first",
         "a causal query sees the tokens up to its own, whenever they came",
         "arithmetic",
-        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS),
+        _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "rejected_tokens": Relation(
         "with three more tokens fed in between, taken back and overwritten",
@@ -201,7 +209,10 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _EVEN,
             _NO_BIAS,
             _NO_POSITIONS,
-            _wants("it must be a loop of two calls", lambda c: c.loop is not None),
+            _wants(
+                "it must be a loop of two calls", lambda c: c.loop is not None and len(c.loop) == 2
+            ),
+            _wants("rotary_cache_length must be absent", lambda c: c.rotary_cache_length is None),
             _wants(
                 "max_sequence_length must leave room for three tokens more",
                 lambda c: (
@@ -224,15 +235,21 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _plain,
             _single,
             _wants("rotary must be on", lambda call: call.rotary != "none"),
-            _wants("qk_norm comes before rotary", lambda c: not getattr(c, "qk_norm", False)),
-            _wants("key_value must not be packed", lambda call: call.key_value != "packed"),
+            _wants("qk_norm comes before rotary", lambda c: not c.qk_norm),
+            _UNPACKED,
         ),
     ),
     "constant_bias": Relation(
         "with an attention_bias that is one number for all keys of a query",
         "softmax does not change when all logits of a row rise alike",
         "arithmetic",
-        _all(_plain, _single, _NO_BIAS, _NO_SINK),
+        _all(
+            _plain,
+            _single,
+            _NO_BIAS,
+            _NO_SINK,
+            _wants("output_qk before the softmax moves with it", lambda c: c.qk_output != 1),
+        ),
     ),
     "long_window": Relation(
         "with a local window as long as the sequence",
@@ -279,8 +296,8 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         _all(
             _plain,
             _single,
-            _wants("key_value must not be packed", lambda call: call.key_value != "packed"),
-            _wants("qk_norm takes the factor away", lambda c: not getattr(c, "qk_norm", False)),
+            _UNPACKED,
+            _wants("qk_norm takes the factor away", lambda c: not c.qk_norm),
             _wants("scale must be given, a power of two", lambda call: _power_of_two(call.scale)),
         ),
     ),
@@ -291,7 +308,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         _all(
             _plain,
             _single,
-            _wants("key_value must not be packed", lambda call: call.key_value != "packed"),
+            _UNPACKED,
         ),
     ),
     "borrowed_in_graph": Relation(
@@ -320,7 +337,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _single,
             _EVEN,
             _NO_EXTRAS,
-            _wants("key_value must be new or zero_length", lambda c: c.key_value != "packed"),
+            _UNPACKED,
             _wants(
                 "the cache must be none or concatenated, not static",
                 lambda call: call.cache_kind != "static",
@@ -350,8 +367,9 @@ def document() -> str:
 
 
 def _power_of_two(scale: float | None) -> bool:
-    return scale is not None and scale > 0 and (scale.hex().startswith("0x1.0000000000000p"))
+    return scale is not None and scale >= 2.0**-124 and scale.hex().startswith("0x1.0000000000000p")
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Writes docs/relations.md.").parse_args()
     (ROOT / "docs" / "relations.md").write_text(document())

@@ -146,9 +146,11 @@ class CaseJob(Job):
     other_form: bool = field(kw_only=True, default=False)
 
 
-def jobs_for(case: Case) -> list[CaseJob]:
+def jobs_for(case: Case) -> Iterator[CaseJob]:
     """The case, and its other form where it names a relation."""
-    return [job_for(case)] + ([job_for(case, other_form=True)] if case.relation else [])
+    yield job_for(case)
+    if case.relation:
+        yield job_for(case, other_form=True)
 
 
 def job_for(case: Case, *, other_form: bool = False) -> CaseJob:
@@ -226,26 +228,42 @@ class TargetRun:
                 yield case, _skipped(case, self.ready, why)
         again: list[CaseJob] = []
         waiting: dict[str, Side] = {}
+        settled: set[str] = set()
 
         def assessed(job: CaseJob, outcome: Outcome) -> Iterator[tuple[Case, Record]]:
-            """The case's record, once all its forms are there."""
-            side = self._look(job, outcome)
-            if not job.case.relation:
-                yield job.case, self._assess(side)
-            elif job.case.id not in waiting:
-                waiting[job.case.id] = side
+            """The case's record, once its call has failed or all its forms are there."""
+            side, case = self._look(job, outcome), job.case
+            if case.id in settled:
+                return
+            if not case.relation or (not job.other_form and side.outputs is None):
+                settled.add(case.id)
+                waiting.pop(case.id, None)
+                yield case, self._assess(side)
+            elif case.id not in waiting:
+                waiting[case.id] = side
             else:
-                first = waiting.pop(job.case.id)
+                first = waiting.pop(case.id)
                 own, other = (side, first) if first.job.other_form else (first, side)
-                yield job.case, self._assess(own, other)
+                yield case, self._assess(own, other)
 
-        for job, outcome in self._pool.run(chain.from_iterable(map(jobs_for, possible))):
-            if isinstance(outcome, Infrastructure) and not intact(job.prepared):
-                again.append(job)
-            else:
+        try:
+            for job, outcome in self._pool.run(chain.from_iterable(map(jobs_for, possible))):
+                if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+                    again.append(job)
+                else:
+                    yield from assessed(job, outcome)
+            repeated = (job_for(job.case, other_form=job.other_form) for job in again)
+            for job, outcome in self._pool.run(repeated):
                 yield from assessed(job, outcome)
-        for job, outcome in self._pool.run(job_for(j.case, other_form=j.other_form) for j in again):
-            yield from assessed(job, outcome)
+        except (RunnerFailed, BundleError):
+            for side in waiting.values():
+                message = "One form of the case ran, and the other was not tried any more."
+                case = side.job.case
+                yield (
+                    case,
+                    InfrastructureRecord(target=self.ready.name, case=case.id, message=message),
+                )
+            raise
 
     def run_one(self, case: Case) -> Record:
         """What came of one case; raises as :meth:`run` does."""

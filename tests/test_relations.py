@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import onnx
 import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries
+from onnx.reference import ReferenceEvaluator
 
 from conformance.bundle import Bundle, bundle_for, digest_of
 from conformance.case import Case
 from conformance.dtypes import NUMPY
-from conformance.forms import Outputs, pairs_of
+from conformance.forms import Outputs, other_form, pairs_of
 from conformance.judge import Related, relate
 from conformance.load import load
 from conformance.paths import ROOT, data_path
 from conformance.relations import RELATIONS, RelationName, document
-from conformance.tolerance import CONSTANTS
+from conformance.tolerance import CONSTANTS, shares
 
 SHIPPED = [case for case in load([data_path("cases")]) if case.relation]
 
@@ -82,6 +84,22 @@ def test_the_two_forms_mean_the_same(relation: RelationName) -> None:
 
 def test_the_page_is_what_the_command_writes() -> None:
     assert (ROOT / "docs" / "relations.md").read_text() == document()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_standard_operators_mean_what_the_oracle_says(dtype: str) -> None:
+    """By onnx.reference, which runs the very graph that a runtime gets."""
+    for case in SHIPPED:
+        if case.relation != "standard_attention" or case.call.dtype != dtype:
+            continue
+        script = other_form(case.call, "standard_attention")
+        onnx.checker.check_model(script.model, full_check=True)
+        inputs = script.steps[0].inputs
+        outputs = ReferenceEvaluator(script.model).run(None, inputs)
+        wanted = both(case)[1].expected[0]
+        for name, got in zip(script.outputs, outputs, strict=True):
+            share = shares(got.astype(np.float64), wanted[name].value, wanted[name].unit, "cpu")
+            assert share.max() < 2, f"{case.id}: {name}"  # it rounds scores to storage too
 
 
 def test_equal_answers_agree_to_the_bit() -> None:
@@ -192,6 +210,16 @@ def test_what_befalls_the_other_form_befalls_the_case(
         assert "Infrastructure" in said
 
 
+def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
+    own = {"FAULT_ON": digest_of(exact(desk).call)}
+    done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("dies"), environment=own)
+    assert done.status == 1
+    said = " ".join(done.out.split())
+    assert ": crash" in said
+    assert "in another order: " not in said.partition("contract")[0]
+    assert said.endswith("1 result, 1 unexpected")
+
+
 # What a case file may say
 
 
@@ -204,6 +232,29 @@ def test_what_befalls_the_other_form_befalls_the_case(
         ("relation: token_by_token, loop: [2, 1]", "token_by_token: it must be one call, not a"),
         ("relation: packed_qkv, inputs: {query: trailing}", "packed_qkv: inputs, outputs and"),
         ("relation: scale_in_query, scale: 0.3", "scale_in_query: scale must be given, a power"),
+        ("relation: scale_in_query, scale: 1.0e-40", "scale_in_query: scale must be given, a"),
+        (
+            "relation: packed_qkv, sequence_length: 5, kv_sequence_length: 7",
+            "packed_qkv: key and value must have the query's length, or 0",
+        ),
+        (
+            "relation: rejected_tokens, loop: [5, 1, 1], max_sequence_length: 16",
+            "rejected_tokens: it must be a loop of two calls",
+        ),
+        (
+            "relation: token_by_token, sequence_length: 3, presents: none",
+            "token_by_token: both presents must be connected",
+        ),
+        (
+            "relation: doubled_values, key_value: omitted",
+            "doubled_values: key and value must be given",
+        ),
+        ("relation: standard_attention, qk_norm: true", "standard_attention: softcap, sink"),
+        ("relation: constant_bias, qk_output: 1", "constant_bias: output_qk before the softmax"),
+        (
+            "relation: doubled_values, num_heads: 3, contract: {demands: either, source: here}",
+            "num_heads 3 is not a multiple of kv_num_heads 2",
+        ),
     ],
 )
 def test_a_call_without_that_form_is_refused(tmp_path: Path, fields: str, sentence: str) -> None:
