@@ -175,7 +175,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     layout: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
     carried_errors: PastErrors | None = None
-    matters: list[dict[str, float]] = []
+    matters: dict[str, float] = {}
     unjudged: str | None = None
     for index, step in enumerate(script.steps):
         inputs = {
@@ -197,8 +197,9 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         past_error = carried_errors if step.carry else None
         units = budgets(references, past_error)
         if relation is None:
-            shown = reached(worst(matters))
-            matters.append(figures(inputs, script.attributes, references, units, shown))
+            shown = reached(matters)
+            found = figures(inputs, script.attributes, references, units, shown)
+            matters = worst((matters, found))
         for position, name in enumerate(script.outputs):
             expected = references[name]
             path = f"test_data_set_{index}/output_{position}.pb"
@@ -221,7 +222,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         carried = {name: _rounded(value) for name, value in references.items()}
         carried_errors = past_errors(references, past_error)
     if unjudged is not None:
-        outputs, oracle, layout, matters = {}, bytearray(), [], []
+        outputs, oracle, layout, matters = {}, bytearray(), [], {}
     files |= outputs
     files[_ORACLE] = zlib.compress(oracle, level=1)
     manifest = {
@@ -232,7 +233,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": unjudged,
-        "matters": worst(matters),
+        "matters": matters,
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():

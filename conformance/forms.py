@@ -23,7 +23,7 @@ from conformance.relations import RelationName
 from conformance.script import Array, Arrays, Script, ScriptStep, script_with
 from conformance.signature import DOMAIN, OPSET_VERSION
 from conformance.tensors import Step, attributes_of, steps_of
-from conformance.values import draw_inputs
+from conformance.values import draw_inputs, positions
 
 #: What a run of all steps returns: for each step, output name to array.
 Outputs = Sequence[Mapping[str, Array]]
@@ -178,14 +178,7 @@ def _alone(call: Call) -> Script:
             mine["attention_bias"] = mine["attention_bias"][:, :, :queries, :total]
         mine["total_sequence_length"] = np.full_like(mine["total_sequence_length"], total)
         calls.append(mine)
-    script = script_with(one, calls)
-    return _without_carry(script)
-
-
-def _without_carry(script: Script) -> Script:
-    """Calls that have nothing to do with each other."""
-    steps = tuple(ScriptStep(s.connected, s.inputs, {}, s.share) for s in script.steps)
-    return Script(script.model, steps, script.outputs, script.compute)
+    return script_with(one, calls)
 
 
 def _queries(step: Step, b: int) -> int:
@@ -275,14 +268,10 @@ def _other_later(call: Call, inputs: Arrays) -> Arrays:
 
 def _turn_before(call: Call) -> Script:
     """Query and new keys turned in float64, rounded to storage."""
-    inputs, step = _drawn(call), steps_of(call)[0]
-    starts = np.array(step.total_lengths) - step.sequence_length
-    if step.sequence_length == step.total_sequence_length:
-        starts = np.zeros_like(starts)
-    positions = starts[:, None] + np.arange(step.sequence_length)
+    inputs, rows = _drawn(call), positions(call, steps_of(call)[0]).astype(np.int64)
     for name, heads in (("query", call.num_heads), ("key", call.kv_num_heads)):
         if inputs[name].shape[1]:
-            inputs[name] = _turned(call, inputs, inputs[name], heads, positions)
+            inputs[name] = _turned(call, inputs, inputs[name], heads, rows)
     kept = {
         name: array
         for name, array in inputs.items()
@@ -292,9 +281,9 @@ def _turn_before(call: Call) -> Script:
     return script_with(_changed(call, **fields, position_ids=False), [kept])
 
 
-def _turned(call: Call, inputs: Arrays, array: Array, heads: int, positions: Array) -> Array:
+def _turned(call: Call, inputs: Arrays, array: Array, heads: int, rows: Array) -> Array:
     x = _heads(call, array.astype(np.float64), heads)
-    rows = np.clip(positions[:, : array.shape[1]], 0, len(inputs["cos_cache"]) - 1)
+    rows = np.clip(rows[:, : array.shape[1]], 0, len(inputs["cos_cache"]) - 1)
     cos, sin = (
         inputs[name].astype(np.float64)[rows][:, :, None] for name in ("cos_cache", "sin_cache")
     )
@@ -317,13 +306,18 @@ def _constant_bias(call: Call, inputs: Arrays) -> Arrays:
     return {"attention_bias": np.repeat(each[..., None], total, 3).astype(NUMPY[call.dtype])}
 
 
-def _causal_bias(call: Call, inputs: Arrays) -> Arrays:
+def _causal_mask(call: Call) -> Array:
+    """[S, T]: -inf for keys later than the query, where all sequences are of one length."""
     step = steps_of(call)[0]
     queries, total = step.sequence_length, step.total_sequence_length
     later = np.arange(total) > np.arange(total - queries, total)[:, None]
-    shape = (call.batch_size, call.num_heads, queries, total)
-    bias = np.where(later, -np.inf, 0.0)
-    return {"attention_bias": np.broadcast_to(bias, shape).astype(NUMPY[call.dtype])}
+    return np.where(later, -np.inf, 0.0)
+
+
+def _causal_bias(call: Call, inputs: Arrays) -> Arrays:
+    mask = _causal_mask(call)
+    shape = (call.batch_size, call.num_heads, *mask.shape)
+    return {"attention_bias": np.broadcast_to(mask, shape).astype(NUMPY[call.dtype])}
 
 
 def _long_window(call: Call) -> Script:
@@ -435,11 +429,8 @@ def _standard(call: Call) -> Script:
     if not step.new_tokens:
         names = [name for name in names if name not in ("key", "value")]
     inputs: Arrays = {name: own[name] for name in names}
-    queries, total = step.sequence_length, step.total_sequence_length
-    later = np.arange(total) > np.arange(total - queries, total)[:, None]
-    mask = np.where(later, -np.inf, 0.0)
     bias = own.get("attention_bias", np.zeros((1, 1, 1, 1))).astype(np.float64)
-    inputs["mask"] = (mask + bias).astype(NUMPY[call.dtype])
+    inputs["mask"] = (_causal_mask(call) + bias).astype(NUMPY[call.dtype])
 
     nodes: list[onnx.NodeProto] = []
 
@@ -501,10 +492,10 @@ def _output_only(call: Call) -> list[Pair]:
     return [Pair("output", _get("output"), _get("output"))]
 
 
-def _presents(call: Call, pick: Callable[[Array], Array], other: int = -1) -> list[Pair]:
-    """The presents, of which ``pick`` takes what both have."""
+def _presents(call: Call, pick: Callable[[Array], Array]) -> list[Pair]:
+    """The last presents, of which ``pick`` takes what both have."""
     return [
-        Pair(name, _picked(name, pick), _picked(name, pick, other))
+        Pair(name, _picked(name, pick), _picked(name, pick))
         for name in _connected(call)
         if name.startswith("present_")
     ]
@@ -525,8 +516,8 @@ def _tokens(call: Call) -> list[Pair]:
 
 
 def _first_rows(call: Call) -> list[Pair]:
-    """The output, and of the presents the rows that both buffers have."""
-    total = steps_of(call)[0].total_sequence_length
+    """The last output, and of the last presents the rows that both buffers have."""
+    total = steps_of(call)[-1].total_sequence_length
     return [*_output_only(call), *_presents(call, lambda present: present[:, :, :total])]
 
 
@@ -596,11 +587,6 @@ def _early_pairs(call: Call) -> list[Pair]:
     ]
 
 
-def _rejected_pairs(call: Call) -> list[Pair]:
-    total = steps_of(call)[-1].total_sequence_length
-    return [*_output_only(call), *_presents(call, lambda present: present[:, :, :total])]
-
-
 def _doubled_pairs(call: Call) -> list[Pair]:
     """The output and the present values, twice; the keys as they are."""
     factors = {"output": 2.0, "present_value": 2.0}
@@ -620,7 +606,7 @@ _FORMS: Final[dict[RelationName, _Form]] = {
     "shared_buffer": (_static(shared=True), _first_rows),
     "token_by_token": (_in_pieces(lambda length: (1,) * length), _tokens),
     "in_chunks": (_in_pieces(_two), _tokens),
-    "rejected_tokens": (_rejected, _rejected_pairs),
+    "rejected_tokens": (_rejected, _first_rows),
     "other_later_tokens": (_with(_other_later), _early_pairs),
     "rotary_before": (_turn_before, _all_outputs),
     "constant_bias": (_with(_constant_bias, attention_bias="full"), _all_outputs),

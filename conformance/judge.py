@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -293,8 +293,7 @@ def relate(
         mine = pair.own(own[0])
         mine = mine * mine.dtype.type(pair.factor)
         theirs = pair.other(other[0])
-        units = pair.other([{n: e.unit for n, e in step.items()} for step in other[1]])
-        units = units + pair.own([{n: e.unit for n, e in step.items()} for step in own[1]])
+        units = pair.other(_each(other[1], _unit)) + pair.own(_each(own[1], _unit))
         defined = ~np.isnan(units)
         if pair.factor != 1.0:  # subnormal numbers are rounded to steps of one size: not linear
             info = ml_dtypes.finfo(theirs.dtype)  # type: ignore[no-untyped-call]
@@ -303,9 +302,7 @@ def relate(
         if mine[defined].tobytes() == theirs[defined].tobytes():
             continue
         if not whole:
-            units = 2 * pair.other(
-                [{n: _arithmetic(e) for n, e in step.items()} for step in other[1]]
-            )
+            units = 2 * pair.other(_each(other[1], _arithmetic))
         # Sums kept in float16, as some GPUs have them, are not linear near 0.
         exact = closeness == "exact" and (pair.factor == 1.0 or target_class == "cpu")
         constant = 0.0 if exact else CONSTANTS[target_class]
@@ -322,6 +319,17 @@ def relate(
             sentence = f"{pair.output} is {x[index]:.9g} and {y[index]:.9g} at {place} ({how})"
             found = Related(worst, False, sentence)
     return found
+
+
+def _each(
+    expected: Sequence[Mapping[str, Expected]], of: Callable[[Expected], Array]
+) -> list[dict[str, Array]]:
+    """One array of each output, in the form of the outputs themselves."""
+    return [{name: of(one) for name, one in step.items()} for step in expected]
+
+
+def _unit(expected: Expected) -> Array:
+    return expected.unit
 
 
 def _arithmetic(expected: Expected) -> Array:

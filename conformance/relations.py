@@ -99,6 +99,7 @@ _NO_PAST = _wants("cache must be none", lambda call: call.cache_kind == "none")
 _APPENDING = _wants("cache must be concatenated", lambda call: call.cache_kind == "concatenated")
 _NO_POSITIONS = _wants("position_ids must be off", lambda call: not call.position_ids)
 _NO_BIAS = _wants("attention_bias must be none", lambda call: call.attention_bias == "none")
+_NO_WINDOW = _wants("local_window_size must be absent", lambda call: call.local_window_size is None)
 _NO_SINK = _wants(
     "there must be no sink", lambda call: not call.head_sink and call.smooth_softmax is None
 )
@@ -259,7 +260,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _plain,
             _single,
             _CAUSAL,
-            _wants("local_window_size must be absent", lambda call: call.local_window_size is None),
+            _NO_WINDOW,
         ),
     ),
     "causal_as_bias": Relation(
@@ -273,7 +274,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _NO_BIAS,
             _SEVERAL,
             _wants("causal must be absent", lambda call: call.causal is None),
-            _wants("local_window_size must be absent", lambda call: call.local_window_size is None),
+            _NO_WINDOW,
         ),
     ),
     "sink_of_zero": Relation(

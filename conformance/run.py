@@ -320,14 +320,15 @@ class Side:
 def look(job: CaseJob, outcome: Outcome, ready: Ready) -> Side:
     """Judges what came of a job. Its output files are not needed afterwards."""
     case = job.case
+
+    def problem(message: str, fix: str | None = None) -> Side:
+        record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
+        return Side(job, outcome, record)
+
     if not job.other_form and (refusal := unfit(case, job.prepared.matters)) is not None:
-        problem = InfrastructureRecord(target=ready.name, case=case.id, message=refusal)
-        return Side(job, outcome, problem)
+        return problem(refusal)
     if isinstance(outcome, Infrastructure):
-        problem = InfrastructureRecord(
-            target=ready.name, case=case.id, message=outcome.message, fix=outcome.fix
-        )
-        return Side(job, outcome, problem)
+        return problem(outcome.message, outcome.fix)
     try:
         judgement = judge(
             case,
@@ -341,8 +342,7 @@ def look(job: CaseJob, outcome: Outcome, ready: Ready) -> Side:
             outputs = read_outputs(outcome)
         return Side(job, outcome, judgement, outputs)
     except Unjudgeable as error:
-        problem = InfrastructureRecord(target=ready.name, case=case.id, message=str(error))
-        return Side(job, outcome, problem)
+        return problem(str(error))
 
 
 def assess(

@@ -143,7 +143,7 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "total_sequence_length":
         return np.full(tensor.shape, float(step.total_sequence_length))
     if tensor.name == "position_ids":
-        return np.resize(_positions(call, step), tensor.shape)
+        return np.resize(positions(call, step), tensor.shape)
     if tensor.name in ("cos_cache", "sin_cache"):
         # a table of another rank, wrong on purpose, is one column in another shape
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
@@ -154,7 +154,7 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
     raise AssertionError(tensor.name)
 
 
-def _positions(call: Call, step: Step) -> Array:
+def positions(call: Call, step: Step) -> Array:
     """Positions of the new tokens where position_ids is absent: (batch_size, sequence_length).
 
     A right-padded first prompt counts from 0 in every sequence; later tokens follow the past of

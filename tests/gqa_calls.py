@@ -66,20 +66,10 @@ def random_call(
     def values(*shape: int) -> np.ndarray:
         return (spread * rng.standard_normal(shape)).astype(dtype)
 
-    inputs: Arrays = {}
     attributes: Attributes = {"num_heads": num_heads, "kv_num_heads": kv_num_heads}
-    if new == queries and chance(0.3):
-        packed = (num_heads + 2 * kv_num_heads) * head_size
-        inputs["query"] = values(batch_size, queries, packed)
-    else:
-        inputs["query"] = values(batch_size, queries, num_heads * head_size)
-        inputs["key"] = values(batch_size, new, kv_num_heads * head_size)
-        inputs["value"] = values(batch_size, new, kv_num_heads * head_size)
-    if past is not None:
-        inputs["past_key"] = values(batch_size, kv_num_heads, past, head_size)
-        inputs["past_value"] = values(batch_size, kv_num_heads, past, head_size)
-    inputs["seqlens_k"] = (lengths - 1).astype(np.int32)
-    inputs["total_sequence_length"] = np.array(total, np.int32)
+    packed = new == queries and chance(0.3)
+    sizes = (num_heads, kv_num_heads, head_size)
+    inputs = token_inputs(values, sizes, (queries, new, past, total), lengths, packed)
     if rotary:
         half, rows = pick(*(h for h in (8, 16, 32) if 2 * h <= head_size)), total + pick(0, 9)
         inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(rows, half, dtype)
@@ -106,6 +96,38 @@ def random_call(
         else:
             inputs["head_sink"] = values(num_heads)
     return inputs, attributes
+
+
+def token_inputs(
+    values: Callable[..., np.ndarray],
+    sizes: tuple[int, int, int],
+    tokens: tuple[int, int, int | None, int],
+    lengths: np.ndarray,
+    packed: bool,
+) -> Arrays:
+    """Return the inputs that every call has, their numbers from ``values(*shape)``.
+
+    ``sizes``: num_heads, kv_num_heads, head_size. ``tokens``: queries, new keys, rows of the past
+    buffer (None: no past), total length. ``lengths``: [B], tokens of each sequence. ``packed``: key
+    and value are part of query.
+    """
+    num_heads, kv_num_heads, head_size = sizes
+    queries, new, past, total = tokens
+    batch_size = len(lengths)
+    inputs: Arrays = {}
+    if packed:
+        width = (num_heads + 2 * kv_num_heads) * head_size
+        inputs["query"] = values(batch_size, queries, width)
+    else:
+        inputs["query"] = values(batch_size, queries, num_heads * head_size)
+        inputs["key"] = values(batch_size, new, kv_num_heads * head_size)
+        inputs["value"] = values(batch_size, new, kv_num_heads * head_size)
+    if past is not None:
+        inputs["past_key"] = values(batch_size, kv_num_heads, past, head_size)
+        inputs["past_value"] = values(batch_size, kv_num_heads, past, head_size)
+    inputs["seqlens_k"] = (lengths - 1).astype(np.int32)
+    inputs["total_sequence_length"] = np.array(total, np.int32)
+    return inputs
 
 
 def _lengths(

@@ -11,7 +11,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from gqa_calls import Arrays, Attributes, rotary_caches
+from gqa_calls import Arrays, Attributes, rotary_caches, token_inputs
 from numpy.random import RandomState
 
 STAGES = (
@@ -67,19 +67,10 @@ def random_configuration(seed: int) -> Configuration:
     def values(*shape: int) -> np.ndarray:
         return (spread * rng.standard_normal(shape)).astype(dtype)
 
-    inputs: Arrays = {}
     attributes: Attributes = {"num_heads": num_heads, "kv_num_heads": kv_num_heads}
-    if new == queries and chance(0.25):
-        inputs["query"] = values(batch_size, queries, (num_heads + 2 * kv_num_heads) * head_size)
-    else:
-        inputs["query"] = values(batch_size, queries, num_heads * head_size)
-        inputs["key"] = values(batch_size, new, kv_num_heads * head_size)
-        inputs["value"] = values(batch_size, new, kv_num_heads * head_size)
-    if past is not None:
-        inputs["past_key"] = values(batch_size, kv_num_heads, past, head_size)
-        inputs["past_value"] = values(batch_size, kv_num_heads, past, head_size)
-    inputs["seqlens_k"] = (lengths - 1).astype(np.int32)
-    inputs["total_sequence_length"] = np.array(total, np.int32)
+    packed = new == queries and chance(0.25)
+    sizes = (num_heads, kv_num_heads, head_size)
+    inputs = token_inputs(values, sizes, (queries, new, past, total), lengths, packed)
     if head_size > 1 and chance(0.5):
         half, rows = rng.randint(1, head_size // 2 + 1), total + pick(0, 7)
         inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(rows, half, dtype)
