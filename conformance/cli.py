@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import signal
@@ -10,9 +11,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 from rich.console import Console
@@ -55,7 +57,7 @@ from conformance.run import (
     plans,
 )
 from conformance.selection import SelectionError, compile_expression
-from conformance.targets import KNOWN, TargetError, built_in, targets_for
+from conformance.targets import KNOWN, Programs, TargetError, built_in, targets_for
 from conformance.yaml_source import InputError
 
 ALL_AS_EXPECTED: Final = 0
@@ -83,11 +85,36 @@ _PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
 _EXPRESSION = click.option(
     "-k", "expression", default="", metavar="EXPR", help="Only cases that match, as in pytest."
 )
-_ORT_PYTHON = click.option(
-    "--ort-python",
-    metavar="PYTHON",
-    help="The interpreter whose onnxruntime is meant; this one's by default.",
+_PROGRAMS: Final = (
+    click.option(
+        "--ort-python",
+        metavar="PYTHON",
+        help="The interpreter whose onnxruntime is meant; this one's by default.",
+    ),
+    click.option(
+        "--tract",
+        metavar="PATH",
+        help="The tract binary; by default $GQA_TRACT, then what gqa setup built, then PATH.",
+    ),
+    click.option(
+        "--tract-python",
+        metavar="PYTHON",
+        help="The interpreter whose package tract is meant; this one's by default.",
+    ),
 )
+
+
+def _programs(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives ``command`` the options that name programs, as its argument ``programs``."""
+
+    @functools.wraps(command)
+    def wrapped(**options: Any) -> int:
+        named = {field.name: options.pop(field.name) for field in fields(Programs)}
+        return command(programs=Programs(**named), **options)
+
+    for option in reversed(_PROGRAMS):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 class BadArgument(ValueError):
@@ -155,7 +182,7 @@ def gqa() -> None:
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
-@_ORT_PYTHON
+@_programs
 def run(
     paths: Sequence[str],
     eps: Sequence[str],
@@ -163,7 +190,7 @@ def run(
     jobs: int,
     results: Path | None,
     html: Path | None,
-    ort_python: str | None,
+    programs: Programs,
 ) -> int:
     """Run cases on targets, judge them, and say what is unexpected.
 
@@ -176,7 +203,7 @@ def run(
     meant = [split_target(path) for path in paths]
     corpus = find([path for path, _ in meant])
     eps = eps or [ep for _, ep in meant if ep is not None]
-    targets = targets_for(eps or ("cpu",), ort_python)
+    targets = targets_for(eps or ("cpu",), programs)
     matches = compile_expression(expression)
     named = {case.id for case in corpus.named}
     planned = plans(
@@ -576,12 +603,12 @@ def report(results: Sequence[Path], html: Path) -> int:
 
 
 @gqa.command()
-@_ORT_PYTHON
-def doctor(ort_python: str | None) -> int:
+@_programs
+def doctor(programs: Programs) -> int:
     """Say of each target what it needs, what is there, and what mends what is not."""
     console = _console()
     available = 0
-    for target in built_in(ort_python):
+    for target in built_in(programs):
         with TargetRun(Plan(target, (), ())) as run:
             ready = run.ready
         if ready.described is not None:
@@ -596,6 +623,9 @@ def doctor(ort_python: str | None) -> int:
             lines = [f"[red]✗[/] [bold]{target.ep}[/]  {escape(ready.unavailable or '')}"]
             if ready.fix:
                 lines.append(f"    mend it   {escape(ready.fix)}")
+        if target.program is not None:
+            found = f"{target.program.path}, by {target.program.found_by}"
+            lines.append(f"    program   {escape(found)}")
         lines.append(f"    needs     {escape(target.needs)}")
         for line in lines:
             console.print(line, highlight=False, soft_wrap=True)

@@ -46,6 +46,7 @@ from types import TracebackType
 from typing import Final, Literal, Self, TypeVar, cast
 
 from conformance.protocol import (
+    CrashedAnswer,
     DescribeAnswer,
     DescribedAnswer,
     DescribeRequest,
@@ -163,7 +164,9 @@ class Crashed(_Seen):
     """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence.
 
     ``repeated``: it did so again when the case was tried alone in a fresh process. If not, the
-    case before it in the same process may be to blame, and ``message`` names it.
+    case before it in the same process may be to blame, and ``message`` names it. Where the runner
+    itself told of the death (`CrashedAnswer`), the process was the call's own, ``signal`` may be
+    another word (panic), and there is nothing to try again.
     """
 
     signal: str
@@ -493,9 +496,9 @@ class Pool:
         outcome = self._outcome(slot, process, task, news)
         before, slot.before = slot.before, task.job.key
         slot.task = slot.request = None
-        if isinstance(outcome, Crashed | TimedOut | Infrastructure):
+        if not isinstance(news, bytes) or isinstance(outcome, Infrastructure):
             slot.drop()
-        if isinstance(outcome, Crashed) and task.crash is None:
+        if isinstance(outcome, Crashed) and not outcome.repeated and task.crash is None:
             _remove(task.request.out)
             task = replace(task, crash=outcome, before=before)
             slot.task = self._task(task.job, outcome, before)
@@ -540,6 +543,14 @@ class Pool:
         answer = parse_answer(line, task.request)
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason, stderr=stderr, total_ms=total_ms)
+        if isinstance(answer, CrashedAnswer):
+            return Crashed(
+                signal=answer.ended,
+                message=_told_of(answer, len(task.request.steps)),
+                repeated=True,
+                stderr=stderr,
+                total_ms=total_ms,
+            )
         if isinstance(answer, RejectedAnswer):
             return Rejected(
                 stage=answer.stage,
@@ -688,6 +699,18 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
         return replace(crash, message=f"{what}; when it was tried alone: {outcome.message}")
     blame = f": {task.before}, which it had run before, may be to blame" if task.before else ""
     return replace(crash, message=f"{what}, but not when it was tried alone{blame}.")
+
+
+def _told_of(answer: CrashedAnswer, steps: int) -> str:
+    """The sentence for the death of a program that the runner had started."""
+    where = f" in step {answer.step}" if steps > 1 else ""
+    what = (
+        f"died of {answer.ended}"
+        if answer.ended.startswith("SIG")
+        else f"ended in a {answer.ended}"
+    )
+    said = f": {answer.message}" if answer.message else "."
+    return f"The runtime's process {what}{where}{said}"
 
 
 def _signal_of(status: int) -> str | None:

@@ -187,9 +187,27 @@ class RejectedAnswer(_Message):
     message: str = Field(description="The full text of the error.")
 
 
-Answer = DescribedAnswer | UnavailableAnswer | RanAnswer | RejectedAnswer
+class CrashedAnswer(_Message):
+    """The runtime, a program that the runner starts for each call, died or panicked in a step.
+
+    Only for such a runtime: one that lives in the runner's process dies with it.
+    """
+
+    id: Id
+    outcome: Literal["crashed"]
+    step: int = Field(default=0, ge=0, description="The step in which it died.")
+    ended: Name = Field(
+        description="How it ended: the signal's name (SIGSEGV), or the runtime's word for it "
+        "(panic)."
+    )
+    message: str = Field(
+        default="", description="What it said of it: the panic's text and place, if there is one."
+    )
+
+
+Answer = DescribedAnswer | UnavailableAnswer | RanAnswer | RejectedAnswer | CrashedAnswer
 DescribeAnswer = DescribedAnswer | UnavailableAnswer
-RunAnswer = RanAnswer | RejectedAnswer | UnavailableAnswer
+RunAnswer = RanAnswer | RejectedAnswer | CrashedAnswer | UnavailableAnswer
 
 _TO_DESCRIBE: Final[TypeAdapter[DescribeAnswer]] = TypeAdapter(
     Annotated[DescribeAnswer, Field(discriminator="outcome")]
@@ -238,8 +256,9 @@ def parse_answer(line: bytes | str, request: Request) -> Answer:
 def _check_against(answer: Answer, request: RunRequest) -> None:
     """Raise `ProtocolError` unless ``answer`` has the shape that ``request`` asked for."""
     steps = len(request.steps)
-    if isinstance(answer, RejectedAnswer) and answer.step >= steps:
-        raise ProtocolError(f"the answer rejects step {answer.step} of a case with {steps}")
+    if isinstance(answer, RejectedAnswer | CrashedAnswer) and answer.step >= steps:
+        what = "rejects" if isinstance(answer, RejectedAnswer) else "tells of a crash in"
+        raise ProtocolError(f"the answer {what} step {answer.step} of a case with {steps}")
     if not isinstance(answer, RanAnswer):
         return
     if len(answer.runs) != request.repeat:
@@ -267,7 +286,9 @@ def _what_is_wrong(line: bytes | str, request: Request, error: ValidationError) 
         return f"the line is not a JSON object: {excerpt(line)}"
     if found.get("id") != request.id:
         return _other_id(found.get("id"), request)
-    allowed = ["described"] if isinstance(request, DescribeRequest) else ["ran", "rejected"]
+    allowed = (
+        ["described"] if isinstance(request, DescribeRequest) else ["ran", "rejected", "crashed"]
+    )
     if found.get("outcome") not in [*allowed, "unavailable"]:
         return (
             f"the answer to {request.cmd} has outcome {excerpt(json.dumps(found.get('outcome')))}, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from conformance.paths import data_path
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results import Infrastructure, ResultRecord
 from conformance.run import Plan, Record, TargetRun, case_record, plans
-from conformance.targets import Target, TargetError, targets_for
+from conformance.targets import Programs, Target, TargetError, targets_for
 from conformance.yaml_source import InputError
 
 
@@ -60,7 +61,8 @@ def bench_of(config: pytest.Config) -> Bench:
     if bench is None:
         eps = config.getoption("ep") or ["cpu"]
         try:
-            bench = Bench(targets_for(eps, config.getoption("ort_python")))
+            named = {field.name: config.getoption(field.name) for field in fields(Programs)}
+            bench = Bench(targets_for(eps, Programs(**named)))
         except TargetError as error:
             raise pytest.UsageError(str(error)) from None
         config.stash[_BENCH] = bench

@@ -20,19 +20,30 @@ _TRIED: Final = ("ran", "rejected", "crashed", "timed_out")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--ep`` and ``--ort-python``."""
+    """Adds ``--ep`` and the options that name a runtime's programs."""
     group = parser.getgroup("gqa", "GroupQueryAttention conformance")
     group.addoption(
         "--ep",
         action="append",
         default=[],
         metavar="TARGET",
-        help="run the cases on TARGET (cpu, cpu-noflash, cuda, exec:PATH); repeat; default: cpu",
+        help="run the cases on TARGET (cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, "
+        "exec:PATH); repeat; default: cpu",
     )
     group.addoption(
         "--ort-python",
         metavar="PYTHON",
         help="the interpreter whose onnxruntime is meant; this one's by default",
+    )
+    group.addoption(
+        "--tract",
+        metavar="PATH",
+        help="the tract binary; by default $GQA_TRACT, then what gqa setup built, then PATH",
+    )
+    group.addoption(
+        "--tract-python",
+        metavar="PYTHON",
+        help="the interpreter whose package tract is meant; this one's by default",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from conformance.paths import data_path
 from conformance.runner_process import Command
 from conformance.tolerance import TargetClass
+from conformance.tools import Program, find_tract
 
 EXEC: Final = "exec:"
 
@@ -22,13 +23,27 @@ class TargetError(ValueError):
 
 
 @dataclass(frozen=True)
+class Programs:
+    """What a person named on the command line instead of what is found without a word.
+
+    ``ort_python`` and ``tract_python`` are interpreters, this one by default; ``tract`` is the
+    binary (`conformance.tools.find_tract`).
+    """
+
+    ort_python: str | None = None
+    tract: str | None = None
+    tract_python: str | None = None
+
+
+@dataclass(frozen=True)
 class Target:
     """What ``--ep`` names.
 
     ``ep`` is the name as typed, ``arguments`` what the command line needs to mean it again;
     ``execution_provider`` is the one that a node must run on, None where the runner itself says
     (``exec:``). ``needs`` tells ``gqa doctor`` what it takes. ``variant_of`` names the target that
-    is the same runtime by its usual code path.
+    is the same runtime by its usual code path. ``program`` is the program that the runner starts,
+    and how it was found, where there is such a one.
     """
 
     ep: str
@@ -38,6 +53,7 @@ class Target:
     execution_provider: str | None
     needs: str
     variant_of: str | None = None
+    program: Program | None = None
 
     @property
     def expectations(self) -> tuple[Path, ...]:
@@ -82,37 +98,45 @@ _ONNX_RUNTIME: Final = {
     ),
 }
 
-KNOWN: Final = (*_ONNX_RUNTIME, f"{EXEC}PATH")
+_TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
+#: The optimised graph, and the graph as it was read.
+_TRACT: Final = {"tract": (), "tract-plain": ("--plain",)}
+_WHEEL: Final = "tract-wheel"
+
+_BUILT_IN: Final = (*_ONNX_RUNTIME, *_TRACT, _WHEEL)
+KNOWN: Final = (*_BUILT_IN, f"{EXEC}PATH")
 
 
-def target_for(ep: str, ort_python: str | None = None) -> Target:
-    """The target that ``--ep`` names.
-
-    ``ort_python`` is the interpreter whose onnxruntime is meant; this one's by default.
-    Raises :class:`TargetError`.
-    """
+def target_for(ep: str, programs: Programs | None = None) -> Target:
+    """The target that ``--ep`` names. Raises :class:`TargetError`."""
+    programs = programs or Programs()
     if ep.startswith(EXEC):
         path = ep.removeprefix(EXEC)
         if not path:
             raise TargetError("exec: wants the path of a runner, such as exec:./my-runner")
-        program = os.path.abspath(os.path.expanduser(path))
-        command = Command(argv=(program,), name=ep)
+        command = Command(argv=(_path(path),), name=ep)
         return Target(
             ep, ("--ep", ep), command, "gpu", None, "a program that speaks runners/README.md"
         )
-    known = _ONNX_RUNTIME.get(ep)
-    if known is None:
-        near = difflib.get_close_matches(ep, list(_ONNX_RUNTIME), n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise TargetError(f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{hint}")
+    if ep in _ONNX_RUNTIME:
+        return _onnx_runtime(ep, programs.ort_python)
+    if ep in _TRACT:
+        return _tract(ep, programs.tract)
+    if ep == _WHEEL:
+        return _tract_wheel(programs.tract_python)
+    near = difflib.get_close_matches(ep, _BUILT_IN, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise TargetError(f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{hint}")
+
+
+def _onnx_runtime(ep: str, python: str | None) -> Target:
+    known = _ONNX_RUNTIME[ep]
     runner = data_path("runners") / "onnxruntime" / "runner.py"
-    python = os.path.abspath(os.path.expanduser(ort_python)) if ort_python else sys.executable
-    command = Command(argv=(python, str(runner), "--ep", known.runner_ep), name=ep, env=known.env)
-    arguments = ("--ep", ep, *(("--ort-python", ort_python) if ort_python else ()))
+    argv = (_interpreter(python), str(runner), "--ep", known.runner_ep)
     return Target(
         ep,
-        arguments,
-        command,
+        _arguments(ep, "--ort-python", python),
+        Command(argv=argv, name=ep, env=known.env),
         known.target_class,
         known.execution_provider,
         known.needs,
@@ -120,11 +144,53 @@ def target_for(ep: str, ort_python: str | None = None) -> Target:
     )
 
 
-def targets_for(eps: Sequence[str], ort_python: str | None = None) -> list[Target]:
+def _tract(ep: str, named: str | None) -> Target:
+    program = find_tract(named)
+    runner = data_path("runners") / "tract" / "cli.py"
+    binary = ("--tract", str(program.path)) if program else ()
+    return Target(
+        ep,
+        _arguments(ep, "--tract", named),
+        Command(argv=(sys.executable, str(runner), *binary, *_TRACT[ep]), name=ep),
+        "cpu",
+        None,
+        _TRACT_NEEDS,
+        None if ep == "tract" else "tract",
+        program,
+    )
+
+
+def _tract_wheel(python: str | None) -> Target:
+    runner = data_path("runners") / "tract" / "wheel.py"
+    return Target(
+        _WHEEL,
+        _arguments(_WHEEL, "--tract-python", python),
+        Command(argv=(_interpreter(python), str(runner)), name=_WHEEL),
+        "cpu",
+        None,
+        "the Python package tract, 0.20 or later",
+        "tract",
+    )
+
+
+def _interpreter(named: str | None) -> str:
+    return _path(named) if named else sys.executable
+
+
+def _path(named: str) -> str:
+    return os.path.abspath(os.path.expanduser(named))
+
+
+def _arguments(ep: str, option: str, named: str | None) -> tuple[str, ...]:
+    """What the command line needs to mean the target again."""
+    return ("--ep", ep, *((option, named) if named else ()))
+
+
+def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:
     """The targets of several ``--ep``, each once. Raises :class:`TargetError`."""
-    return [target_for(ep, ort_python) for ep in dict.fromkeys(eps)]
+    return [target_for(ep, programs) for ep in dict.fromkeys(eps)]
 
 
-def built_in(ort_python: str | None = None) -> list[Target]:
+def built_in(programs: Programs | None = None) -> list[Target]:
     """Every target that needs no path."""
-    return targets_for(list(_ONNX_RUNTIME), ort_python)
+    return targets_for(_BUILT_IN, programs)

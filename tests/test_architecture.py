@@ -49,6 +49,7 @@ ORDER = [
     "runner_process",
     "harness",
     "matters.__main__",
+    "tools",
     "targets",
     "results",
     "calibration",

@@ -166,7 +166,7 @@ def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
         ({**RAN, "id": 8.0}, "id is 8.0"),
         (without(RAN, "id"), "has id null where 8"),
         ({"id": 7, "outcome": "nonsense"}, "has id 7"),
-        (without(RAN, "outcome"), "outcome null, not one of ran, rejected, unavailable"),
+        (without(RAN, "outcome"), "outcome null, not one of ran, rejected, crashed, unavailable"),
         ({**RAN, "outcome": "done"}, 'outcome "done"'),
         ({**DESCRIBED, "id": 8}, 'answer to run has outcome "described"'),
         (without(RAN, "ms"), "lacks ms"),

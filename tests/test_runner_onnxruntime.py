@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,16 +22,30 @@ import onnx
 import onnx.helper as oh
 import pytest
 from onnx import TensorProto, numpy_helper
+from spoken_runner import (
+    ANSWERS,
+    GQA_OUTPUTS,
+    REQUESTS,
+    RUNNERS,
+    Message,
+    Runner,
+    assert_same,
+    bundle,
+    gqa_inputs,
+    gqa_model,
+    load,
+    model,
+    one_node,
+    step,
+    value,
+)
 
-from conformance.paths import data_path
-
-jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
 onnxruntime = pytest.importorskip(
     "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
 )
 
-RUNNERS = data_path("runners")
 FOLDER = RUNNERS / "onnxruntime"
+COMMON = RUNNERS / "common"
 RUNNER = FOLDER / "runner.py"
 CPU = "CPUExecutionProvider"
 README = (RUNNERS / "README.md").read_text()
@@ -47,81 +60,6 @@ ANSWERED_DTYPES = {
     "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
 }
-
-Arrays = dict[str, np.ndarray]
-Message = dict[str, Any]
-
-
-def validator(name: str) -> Any:
-    schema = json.loads((RUNNERS / "schema" / name).read_text())
-    return jsonschema.Draft202012Validator(schema)
-
-
-REQUESTS, ANSWERS = validator("request.json"), validator("answer.json")
-
-
-class Runner:
-    """A runner process. Its standard error goes to a file, so that nothing can block."""
-
-    def __init__(self, argv: list[str], stderr: Path, **environment: str) -> None:
-        self.stderr_path = stderr
-        self.last_id = 0
-        with stderr.open("wb") as file:
-            self.process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-            )
-
-    def tell(self, request: Message) -> bytes:
-        """Send ``request`` as it is; the line that comes back, empty if the runner ends."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
-
-    def ask(self, **request: Any) -> Message:
-        """The answer to a valid request, itself valid and with the same id."""
-        self.last_id += 1
-        request["id"] = self.last_id
-        REQUESTS.validate(request)
-        answer: Message = json.loads(self.tell(request))
-        ANSWERS.validate(answer)
-        assert answer.pop("id") == self.last_id
-        return answer
-
-    def run(self, bundle: Path, *steps: Message, repeat: int = 2) -> Message:
-        """Run a case into a new folder beside its bundle; ``arrays`` has what the files hold."""
-        out = bundle / f"out{self.last_id}"
-        out.mkdir()
-        answer = self.ask(
-            cmd="run", bundle=str(bundle), out=str(out), repeat=repeat, steps=list(steps)
-        )
-        if answer["outcome"] == "ran":
-            named = [file for run in answer["runs"] for step in run for file in step.values()]
-            assert sorted(named) == sorted(os.listdir(out))
-            answer["arrays"] = [
-                [{name: load(out / file, name) for name, file in step.items()} for step in run]
-                for run in answer["runs"]
-            ]
-        return answer
-
-    def stderr(self) -> str:
-        return self.stderr_path.read_text(errors="replace")
-
-    def end(self) -> int:
-        """End its input; its exit status."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        status = self.process.wait(20)
-        assert self.process.stdout.read() == b""
-        self.process.stdout.close()
-        return status
-
 
 Start = Callable[..., Runner]
 
@@ -152,114 +90,17 @@ def cpu(start: Start) -> Runner:
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
     """Imports one of the runner's modules, as the runner itself finds it."""
+    monkeypatch.syspath_prepend(str(COMMON))
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
     yield lambda name: __import__(name)
     for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(FOLDER)):
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(RUNNERS)):
             del sys.modules[name]
-
-
-# Models and bundles
-
-
-def value(name: str, data_type: int, rank: int) -> onnx.ValueInfoProto:
-    return oh.make_tensor_value_info(name, data_type, [None] * rank)
-
-
-def model(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-) -> bytes:
-    graph = oh.make_graph(nodes, "test", inputs, outputs)
-    opsets = [oh.make_opsetid("", 19), oh.make_opsetid("com.microsoft", 1)]
-    content: bytes = oh.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
-    return content
-
-
-def one_node(operator: str, data_type: int, rank: int, result: int = 0, **attributes: Any) -> bytes:
-    """``y = operator(x)``."""
-    return model(
-        [oh.make_node(operator, ["x"], ["y"], **attributes)],
-        [value("x", data_type, rank)],
-        [value("y", result or data_type, rank)],
-    )
-
-
-GQA_INPUTS = {"query": 3, "key": 3, "value": 3, "past_key": 4, "past_value": 4}
-GQA_OUTPUTS = {"output": 3, "present_key": 4, "present_value": 4}
-
-
-def gqa_model(data_type: int = TensorProto.FLOAT) -> bytes:
-    """Two query heads on one key head of size 8, with a past."""
-    inputs = [value(name, data_type, rank) for name, rank in GQA_INPUTS.items()]
-    inputs.append(value("seqlens_k", TensorProto.INT32, 1))
-    inputs.append(value("total_sequence_length", TensorProto.INT32, 0))
-    node = oh.make_node(
-        "GroupQueryAttention",
-        [info.name for info in inputs],
-        list(GQA_OUTPUTS),
-        domain="com.microsoft",
-        num_heads=2,
-        kv_num_heads=1,
-    )
-    return model([node], inputs, [value(n, data_type, r) for n, r in GQA_OUTPUTS.items()])
-
-
-def gqa_inputs(past: int, total: int, seed: int = 0, dtype: Any = np.float32) -> Arrays:
-    """One token; a past of ``past`` rows, of which ``total`` - 1 are in use."""
-    rng = np.random.RandomState(seed)
-    shapes = {
-        "query": (1, 1, 16),
-        "key": (1, 1, 8),
-        "value": (1, 1, 8),
-        "past_key": (1, 1, past, 8),
-        "past_value": (1, 1, past, 8),
-    }
-    arrays: Arrays = {name: rng.randn(*shape).astype(dtype) for name, shape in shapes.items()}
-    arrays["seqlens_k"] = np.array([total - 1], np.int32)
-    arrays["total_sequence_length"] = np.array(total, np.int32)
-    return arrays
-
-
-def bundle(folder: Path, content: bytes, *steps: Arrays) -> list[dict[str, str]]:
-    """Write a bundle; for each step, input → file."""
-    (folder / "model.onnx").write_bytes(content)
-    files = []
-    for number, arrays in enumerate(steps):
-        (folder / f"test_data_set_{number}").mkdir()
-        named = {n: f"test_data_set_{number}/input_{i}.pb" for i, n in enumerate(arrays)}
-        for name, array in arrays.items():
-            save(folder / named[name], name, array)
-        files.append(named)
-    return files
-
-
-def save(path: Path, name: str, array: np.ndarray) -> None:
-    path.write_bytes(numpy_helper.from_array(array, name).SerializeToString())
-
-
-def load(path: Path, name: str) -> np.ndarray:
-    tensor = onnx.load_tensor(str(path))
-    assert tensor.name == name
-    return numpy_helper.to_array(tensor)
-
-
-def step(files: dict[str, str], carry: Any = None, share: Any = None) -> Message:
-    return {"files": files, "carry": carry or {}, "share": share or {}}
 
 
 def plain_session(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, providers=[CPU])
-
-
-def assert_same(got: Arrays, want: Arrays) -> None:
-    assert list(got) == list(want)
-    for name in want:
-        assert got[name].dtype == want[name].dtype, name
-        assert got[name].shape == want[name].shape, name
-        assert got[name].tobytes() == want[name].tobytes(), name
 
 
 # describe
@@ -577,7 +418,7 @@ def test_a_request_it_does_not_know_ends_it_with_1(start: Start, request_: Messa
     runner = start()
     assert runner.tell(request_) == b""
     assert runner.end() == 1
-    assert re.match(r"runner\.py: \w+: .*\(runner\.py:\d+\)\n$", runner.stderr())
+    assert re.match(r"runner\.py: \w+: .*\(serving\.py:\d+\)\n$", runner.stderr())
 
 
 # A faulty onnxruntime, played by a package of that name that is found first
@@ -765,9 +606,11 @@ def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -
     assert imported.isdisjoint({"conformance", "onnx", "ml_dtypes", "google"})
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted([*FOLDER.glob("*.py"), *COMMON.glob("*.py")]), ids=lambda path: path.name
+)
 def test_it_says_so_in_its_imports(path: Path) -> None:
-    siblings = {file.stem for file in FOLDER.glob("*.py")}
+    siblings = {file.stem for folder in (FOLDER, COMMON) for file in folder.glob("*.py")}
     allowed = siblings | {"numpy"} | set(sys.stdlib_module_names)
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):

@@ -15,10 +15,10 @@ import importlib.util
 import os
 import platform
 import re
-import shlex
 import sys
 from typing import Any
 
+from availability import Unavailable, first_line, pip, processor_name
 from tensor_file import length_field, varint_field
 
 OLDEST = (1, 20)
@@ -28,15 +28,6 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 CUDA_SUCCESS = 0
 CUDA_ERROR_NO_DEVICE = 100
-
-
-class Unavailable(Exception):
-    """Nothing can be tried: ``reason`` is one sentence, ``fix`` an exact command or None."""
-
-    def __init__(self, reason: str, fix: str | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.fix = fix
 
 
 def load(provider: str) -> Any:
@@ -86,21 +77,6 @@ def is_too_old(version: str) -> bool:
 def package(onnxruntime: Any) -> str:
     """The name of the installed wheel, such as onnxruntime-gpu."""
     return str(getattr(onnxruntime, "package_name", None) or "onnxruntime")
-
-
-def pip(*words: str) -> str:
-    """The command that lets pip, or uv where it made the environment, work on this interpreter."""
-    python = shlex.quote(sys.executable)
-    command = shlex.join(words)
-    if importlib.util.find_spec("pip") is None:
-        return f"uv pip {command} --python {python}"
-    return f"{python} -m pip {command}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its class where it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 # CUDA
@@ -194,20 +170,6 @@ def count_gpus(driver: Any) -> int:
 def device(provider: str) -> str:
     """The device in words: the processor and its cores, or the GPU."""
     return gpu_name() if provider == PROVIDERS["cuda"] else processor_name()
-
-
-def processor_name() -> str:
-    """The processor's model, and the cores that this process may use."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            named = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
-        model = named[1] if named else model
-    except OSError:
-        pass  # not Linux
-    usable = getattr(os, "sched_getaffinity", None)
-    cores = len(usable(0)) if usable else os.cpu_count() or 1
-    return f"{' '.join(model.split())}, {cores} core{'s' if cores > 1 else ''}"
 
 
 def gpu_name() -> str:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from ort_availability import PROVIDERS, Unavailable
+from availability import Unavailable
+from ort_availability import PROVIDERS
 from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor, write_tensor
 
 Bits = npt.NDArray[Any]

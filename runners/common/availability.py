@@ -1,0 +1,56 @@
+"""What every runner says where nothing can be tried, and of the machine it is on.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import sys
+from typing import Any
+
+
+class Unavailable(Exception):
+    """Nothing can be tried: ``reason`` is one sentence, ``fix`` an exact command or None."""
+
+    def __init__(self, reason: str, fix: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fix = fix
+
+    def answer(self) -> dict[str, Any]:
+        """The answer that says so."""
+        return {"outcome": "unavailable", "reason": self.reason, "fix": self.fix}
+
+
+def pip(*words: str) -> str:
+    """The command that lets pip, or uv where it made the environment, work on this interpreter."""
+    python = shlex.quote(sys.executable)
+    command = shlex.join(words)
+    if importlib.util.find_spec("pip") is None:
+        return f"uv pip {command} --python {python}"
+    return f"{python} -m pip {command}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def processor_name() -> str:
+    """The processor's model, and the cores that this process may use."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            named = re.search(r"^model name\s*:\s*(.+)$", file.read(), re.MULTILINE)
+        model = named[1] if named else model
+    except OSError:
+        pass  # not Linux
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable else os.cpu_count() or 1
+    return f"{' '.join(model.split())}, {cores} core{'s' if cores > 1 else ''}"

@@ -1,0 +1,81 @@
+"""A runner's loop: requests on standard input, answers on standard output (runners/README.md).
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO, Protocol
+
+from tensor_file import BadFile
+
+
+class Target(Protocol):
+    """What answers requests."""
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request with the command describe or run, without its id."""
+        ...
+
+
+def serve(start: Callable[[], Target]) -> int:
+    """Answer requests until there are none, with the target that ``start`` makes; the exit status.
+
+    ``start`` is called after the streams are taken, so that it may load libraries that print.
+    """
+    requests, answers = take_streams()
+    target = start()
+    # What was imported stays: the collector need not walk it again and again between cases.
+    gc.freeze()
+    try:
+        for line in requests:
+            request = json.loads(line)
+            if request["cmd"] not in ("describe", "run"):
+                raise ValueError(f"unknown command {request['cmd']!r}")
+            send(answers, {"id": request["id"], **target.answer(request)})
+    except (BadFile, OSError) as error:
+        print(f"{program()}: {error}", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # a fault of the runner or of the request
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{os.path.basename(where.filename)}:{where.lineno}"
+        kind = type(error).__name__
+        print(f"{program()}: {kind}: {error} ({place})", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def program() -> str:
+    """The runner's own name."""
+    return os.path.basename(sys.argv[0])
+
+
+def take_streams() -> tuple[BinaryIO, int]:
+    """Standard input, and a private copy of standard output for the answers alone.
+
+    What C or Python prints to standard output from here on goes to standard error, so that it
+    never mixes with an answer; and nothing but this program reads the requests.
+    """
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return requests, answers
+
+
+def send(answers: int, answer: dict[str, Any]) -> None:
+    """Write one answer, whole, as one line."""
+    rest = json.dumps(answer).encode() + b"\n"
+    while rest:
+        rest = rest[os.write(answers, rest) :]

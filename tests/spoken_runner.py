@@ -1,0 +1,196 @@
+"""A runner process as the harness drives it, spoken to line by line, and small bundles for it.
+
+Each request and each answer is held against the protocol's JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from conformance.paths import data_path
+
+jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
+
+RUNNERS = data_path("runners")
+
+Arrays = dict[str, np.ndarray]
+Message = dict[str, Any]
+
+
+def validator(name: str) -> Any:
+    schema = json.loads((RUNNERS / "schema" / name).read_text())
+    return jsonschema.Draft202012Validator(schema)
+
+
+REQUESTS, ANSWERS = validator("request.json"), validator("answer.json")
+
+
+class Runner:
+    """A runner process. Its standard error goes to a file, so that nothing can block."""
+
+    def __init__(self, argv: list[str], stderr: Path, **environment: str) -> None:
+        self.stderr_path = stderr
+        self.last_id = 0
+        with stderr.open("wb") as file:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            )
+
+    def tell(self, request: Message) -> bytes:
+        """Send ``request`` as it is; the line that comes back, empty if the runner ends."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def ask(self, **request: Any) -> Message:
+        """The answer to a valid request, itself valid and with the same id."""
+        self.last_id += 1
+        request["id"] = self.last_id
+        REQUESTS.validate(request)
+        answer: Message = json.loads(self.tell(request))
+        ANSWERS.validate(answer)
+        assert answer.pop("id") == self.last_id
+        return answer
+
+    def run(self, bundle: Path, *steps: Message, repeat: int = 2) -> Message:
+        """Run a case into a new folder beside its bundle; ``arrays`` has what the files hold."""
+        out = bundle / f"out{self.last_id}"
+        out.mkdir()
+        answer = self.ask(
+            cmd="run", bundle=str(bundle), out=str(out), repeat=repeat, steps=list(steps)
+        )
+        if answer["outcome"] == "ran":
+            named = [file for run in answer["runs"] for step in run for file in step.values()]
+            assert sorted(named) == sorted(os.listdir(out))
+            answer["arrays"] = [
+                [{name: load(out / file, name) for name, file in step.items()} for step in run]
+                for run in answer["runs"]
+            ]
+        return answer
+
+    def stderr(self) -> str:
+        return self.stderr_path.read_text(errors="replace")
+
+    def end(self) -> int:
+        """End its input; its exit status."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        status = self.process.wait(20)
+        assert self.process.stdout.read() == b""
+        self.process.stdout.close()
+        return status
+
+
+# Models and bundles
+
+
+def value(name: str, data_type: int, rank: int) -> onnx.ValueInfoProto:
+    return oh.make_tensor_value_info(name, data_type, [None] * rank)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+) -> bytes:
+    graph = oh.make_graph(nodes, "test", inputs, outputs)
+    opsets = [oh.make_opsetid("", 19), oh.make_opsetid("com.microsoft", 1)]
+    content: bytes = oh.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    return content
+
+
+def one_node(operator: str, data_type: int, rank: int, result: int = 0, **attributes: Any) -> bytes:
+    """``y = operator(x)``."""
+    return model(
+        [oh.make_node(operator, ["x"], ["y"], **attributes)],
+        [value("x", data_type, rank)],
+        [value("y", result or data_type, rank)],
+    )
+
+
+GQA_INPUTS = {"query": 3, "key": 3, "value": 3, "past_key": 4, "past_value": 4}
+GQA_OUTPUTS = {"output": 3, "present_key": 4, "present_value": 4}
+
+
+def gqa_model(data_type: int = TensorProto.FLOAT) -> bytes:
+    """Two query heads on one key head of size 8, with a past."""
+    inputs = [value(name, data_type, rank) for name, rank in GQA_INPUTS.items()]
+    inputs.append(value("seqlens_k", TensorProto.INT32, 1))
+    inputs.append(value("total_sequence_length", TensorProto.INT32, 0))
+    node = oh.make_node(
+        "GroupQueryAttention",
+        [info.name for info in inputs],
+        list(GQA_OUTPUTS),
+        domain="com.microsoft",
+        num_heads=2,
+        kv_num_heads=1,
+    )
+    return model([node], inputs, [value(n, data_type, r) for n, r in GQA_OUTPUTS.items()])
+
+
+def gqa_inputs(past: int, total: int, seed: int = 0, dtype: Any = np.float32) -> Arrays:
+    """One token; a past of ``past`` rows, of which ``total`` - 1 are in use."""
+    rng = np.random.RandomState(seed)
+    shapes = {
+        "query": (1, 1, 16),
+        "key": (1, 1, 8),
+        "value": (1, 1, 8),
+        "past_key": (1, 1, past, 8),
+        "past_value": (1, 1, past, 8),
+    }
+    arrays: Arrays = {name: rng.randn(*shape).astype(dtype) for name, shape in shapes.items()}
+    arrays["seqlens_k"] = np.array([total - 1], np.int32)
+    arrays["total_sequence_length"] = np.array(total, np.int32)
+    return arrays
+
+
+def bundle(folder: Path, content: bytes, *steps: Arrays) -> list[dict[str, str]]:
+    """Write a bundle; for each step, input → file."""
+    (folder / "model.onnx").write_bytes(content)
+    files = []
+    for number, arrays in enumerate(steps):
+        (folder / f"test_data_set_{number}").mkdir()
+        named = {n: f"test_data_set_{number}/input_{i}.pb" for i, n in enumerate(arrays)}
+        for name, array in arrays.items():
+            save(folder / named[name], name, array)
+        files.append(named)
+    return files
+
+
+def save(path: Path, name: str, array: np.ndarray) -> None:
+    path.write_bytes(numpy_helper.from_array(array, name).SerializeToString())
+
+
+def load(path: Path, name: str) -> np.ndarray:
+    tensor = onnx.load_tensor(str(path))
+    assert tensor.name == name
+    return numpy_helper.to_array(tensor)
+
+
+def step(files: dict[str, str], carry: Any = None, share: Any = None) -> Message:
+    return {"files": files, "carry": carry or {}, "share": share or {}}
+
+
+def assert_same(got: Arrays, want: Arrays) -> None:
+    assert list(got) == list(want)
+    for name in want:
+        assert got[name].dtype == want[name].dtype, name
+        assert got[name].shape == want[name].shape, name
+        assert got[name].tobytes() == want[name].tobytes(), name
