@@ -113,7 +113,8 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
         (("nosuch/case",), "No case file and no shipped theme is called 'nosuch'"),
         (
             ("three.yaml", "--ep", "cpuu"),
-            "Unknown target 'cpuu'; known: cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, exec:PATH. Did",
+            "Unknown target 'cpuu'; known: cpu, cpu-noflash, cuda, tract, tract-plain, "
+            "tract-wheel, exec:PATH. Did",
         ),
         (
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
