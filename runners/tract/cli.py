@@ -1,0 +1,212 @@
+"""Run cases on tract by its command line: ``PYTHON cli.py --tract BINARY [--plain]``.
+
+Requests come on standard input, answers go to standard output; the protocol is in
+``runners/README.md``. Each call of a model is a process of its own. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+# Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from availability import Unavailable, processor_name
+from command_line import FAILED, FIX, FROM_OUTSIDE, PLAIN_NAME, Called, Tract, fact
+from nnef_tensor import encode
+from nnef_tensor import read as read_nnef
+from serving import serve
+from tensor_file import BadFile, Tensor, read_tensor, write_tensor
+
+# What NNEF files can carry of what an input of the operator may have.
+DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
+
+
+def main() -> int:
+    """Answer requests until there are none; the exit status."""
+    parser = argparse.ArgumentParser(description="Run cases on tract (runners/README.md).")
+    parser.add_argument("--tract", metavar="BINARY", help="the program; without it, there is none")
+    parser.add_argument("--plain", action="store_true", help="run the graph without optimising it")
+    arguments = parser.parse_args()
+    return serve(lambda: Target(arguments.tract, not arguments.plain))
+
+
+class Target:
+    """A tract binary, or the reason why there is none."""
+
+    def __init__(self, binary: str | None, optimised: bool) -> None:
+        self.missing: Unavailable | None = None
+        if binary is None:
+            self.missing = Unavailable("there is no tract binary.", FIX)
+            return
+        self.tract = Tract(binary, optimised)
+        folder = tempfile.mkdtemp(prefix="gqa-tract-")
+        try:
+            self.tract.check(folder)
+        except Unavailable as missing:
+            self.missing = missing
+        finally:
+            shutil.rmtree(folder)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request, without its id."""
+        if self.missing is not None:
+            return self.missing.answer()
+        if request["cmd"] == "describe":
+            return self.describe()
+        try:
+            return {"outcome": "ran", **run_case(self.tract, request)}
+        except Ended as ended:
+            return ended.answer
+        except Unavailable as missing:
+            return {"outcome": "unavailable", "reason": missing.reason}
+
+    def describe(self) -> dict[str, Any]:
+        """What is here."""
+        return {
+            "outcome": "described",
+            "runtime": "tract",
+            "version": self.tract.version,
+            "execution_provider": self.tract.runtime,
+            "device": processor_name(),
+            "dtypes": DTYPES,
+            "features": [],
+            "versions": {
+                "tract": self.tract.version,
+                "binary": self.tract.binary,
+                "runtimes": " ".join(self.tract.runtimes),
+                "platform": platform.platform(),
+            },
+        }
+
+
+class Ended(Exception):
+    """A call came to no result: ``answer`` says whether tract refused or died."""
+
+    def __init__(self, called: Called, step: int) -> None:
+        super().__init__(called.status)
+        death = called.death
+        if death in FROM_OUTSIDE:
+            raise BadFile(f"somebody ended tract with {death}")
+        if death is not None:
+            self.answer = {
+                "outcome": "crashed",
+                "step": step,
+                "ended": death,
+                "message": called.panic,
+            }
+            return
+        if called.status != FAILED or called.error is None:
+            raise BadFile(f"tract ended with status {called.status}: {called.last_words()}")
+        self.answer = {
+            "outcome": "rejected",
+            "stage": "load" if called.ready_ms is None else "run",
+            "step": step,
+            "message": called.error,
+        }
+
+
+def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
+    """Run the case that ``request`` names; the fields of a `ran` answer beside its outcome.
+
+    Raises `Ended` (tract refused, or died), `Unavailable` (tract's formats have no way to hand a
+    tensor over) and `BadFile` (no usable bundle, or tract left something else than its outputs).
+    """
+    bundle, out = request["bundle"], request["out"]
+    steps = [
+        Step(out, number, step["carry"], given(bundle, step["files"]))
+        for number, step in enumerate(request["steps"])
+    ]
+    runs = []
+    load, run = 0.0, math.inf
+    for repeat in range(request["repeat"]):
+        files, seconds = [], 0.0
+        previous: dict[str, str] = {}
+        for step in steps:
+            called, previous = step.run(tract, f"{bundle}/model.onnx", repeat, previous)
+            ready = called.ready_ms or 0.0
+            load, seconds = max(load, ready), seconds + called.total_ms - ready
+            files.append(step.convert(previous, repeat))
+        runs.append(files)
+        run = min(run, seconds)
+    for step in steps:
+        step.clean()
+    return {"placement": tract.runtime, "runs": runs, "ms": {"load": load, "run": run}}
+
+
+def given(bundle: str, files: dict[str, str]) -> dict[str, Tensor]:
+    """The tensors that a step reads from the bundle."""
+    return {name: read_tensor(f"{bundle}/{file}") for name, file in files.items()}
+
+
+class Step:
+    """One call of the model, in folders of its own below the case's output folder.
+
+    Inputs from the bundle are written out once and read by every repeat.
+    """
+
+    def __init__(
+        self, out: str, number: int, carry: dict[str, str], tensors: dict[str, Tensor]
+    ) -> None:
+        self.out = out
+        self.number = number
+        self.carry = carry
+        self.facts = {name: fact(name, tensor) for name, tensor in tensors.items()}
+        self.inputs = f"{out}/in{number}"
+        self.folders = [self.inputs]
+        os.mkdir(self.inputs)
+        for name, tensor in tensors.items():
+            with open(f"{self.inputs}/{name}.dat", "wb", buffering=0) as file:
+                file.write(encode(tensor))
+
+    def run(
+        self, tract: Tract, model: str, repeat: int, previous: dict[str, str]
+    ) -> tuple[Called, dict[str, str]]:
+        """Call the model; ``previous`` and what comes back are NNEF files by output."""
+        facts = dict(self.facts)
+        for name, output in self.carry.items():
+            source = previous[output]
+            facts[name] = fact(name, read_nnef(source, output))
+            link = f"{self.inputs}/{name}.dat"
+            if repeat:
+                os.unlink(link)
+            os.link(source, link)
+        outputs = f"{self.out}/out{repeat}_{self.number}"
+        called = tract.run(model, facts, self.inputs, outputs)
+        self.folders.append(outputs)
+        if called.status != 0:
+            raise Ended(called, self.number)
+        try:
+            written = sorted(os.listdir(outputs))
+        except OSError as error:
+            raise BadFile(f"tract wrote no outputs: {error}") from error
+        if not written or not all(PLAIN_NAME.fullmatch(n) and n.endswith(".dat") for n in written):
+            raise BadFile(f"tract wrote these files instead of its outputs: {written}")
+        return called, {name.removesuffix(".dat"): f"{outputs}/{name}" for name in written}
+
+    def convert(self, written: dict[str, str], repeat: int) -> dict[str, str]:
+        """Write each output as a TensorProto: output to its file."""
+        files = {}
+        for name, path in written.items():
+            files[name] = file = f"{repeat}_{self.number}_{name}.pb"
+            write_tensor(f"{self.out}/{file}", read_nnef(path, name))
+        return files
+
+    def clean(self) -> None:
+        """Remove its folders, and what is in them."""
+        for folder in self.folders:
+            for name in os.listdir(folder):
+                os.unlink(f"{folder}/{name}")
+            os.rmdir(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

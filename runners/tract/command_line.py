@@ -1,0 +1,273 @@
+"""tract's command line: how it is called, and what its exit status and its log say.
+
+Written for tract 0.23. The command line promises no stability, so `Tract.check` runs a one-node
+model with all options that a case needs, once, before the first case.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from availability import Unavailable, first_line
+from nnef_tensor import ITEMS, encode
+from nnef_tensor import read as read_nnef
+from tensor_file import BadFile, Tensor, length_field, varint_field
+
+#: Exit statuses: of an error that tract tells, of options that it does not know, of a Rust panic.
+FAILED, BAD_OPTIONS, PANICKED = 1, 2, 101
+
+#: Sent by someone to end a process: they say nothing of the runtime.
+FROM_OUTSIDE = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
+
+# TensorProto.DataType → tract's word in a fact, for what NNEF can carry.
+FACT_WORDS = {
+    1: "f32",
+    2: "u8",
+    3: "i8",
+    4: "u16",
+    5: "i16",
+    6: "i32",
+    7: "i64",
+    9: "bool",
+    10: "f16",
+    11: "f64",
+    12: "u32",
+    13: "u64",
+}
+assert FACT_WORDS.keys() == ITEMS.keys()
+
+# Of an input or an output: good for a fact (name:1,4,f32) and for a file's name.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+# A line of env_logger: [2026-11-21T16:30:00.123456789Z INFO  tract::params] text.
+LOG_LINE = re.compile(r"\[(?P<time>\S+)\s+(?P<level>[A-Z]+)\s+(?P<module>[\w:]+)\] ?(?P<text>.*)")
+READY = "Model ready"  # logged once the model is loaded, optimised and planned, before it runs
+BACKTRACE = "Stack backtrace:"
+
+LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
+
+#: What tract finds in its environment: warnings, and the log line `READY` tells when it can run.
+LOGGING = {
+    "TRACT_LOG": "warn,tract::params=info",
+    "RUST_LOG_STYLE": "never",
+    "RUST_BACKTRACE": "0",
+    "RUST_LIB_BACKTRACE": "0",
+}
+
+
+class Called(NamedTuple):
+    """One process of tract, ended.
+
+    ``status`` is as in `subprocess.Popen.returncode`. ``log`` is standard error without the lines
+    that only tell progress. ``ready_ms`` is the time until the model was ready to run, None if it
+    never was; ``total_ms`` is all of the process's life.
+    """
+
+    status: int
+    log: str
+    ready_ms: float | None
+    total_ms: float
+
+    @property
+    def death(self) -> str | None:
+        """The signal's name, or "panic"; None for a process that ended in order."""
+        if self.status == PANICKED:
+            return "panic"
+        # A shell between this and tract reports a signal as 128 + its number.
+        number = -self.status if self.status < 0 else self.status - 128
+        if number <= 0:
+            return None
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"signal {number}" if self.status < 0 else None
+
+    @property
+    def error(self) -> str | None:
+        """The chain of causes that tract tells, without time stamps and stack trace."""
+        return "\n".join(chain_of_causes(self.log)).strip()[:LONGEST_MESSAGE] or None
+
+    @property
+    def panic(self) -> str:
+        """What a panic says: its place and its text."""
+        found = re.search(r"panicked at .*(?:\n(?!note:|stack backtrace:).*)*", self.log)
+        return found[0].strip()[:LONGEST_MESSAGE] if found else ""
+
+    def last_words(self) -> str:
+        """The last line of the log, which mostly says why."""
+        lines = self.log.strip().splitlines()
+        return lines[-1] if lines else f"status {self.status}, and not a word"
+
+
+def chain_of_causes(log: str) -> Iterator[str]:
+    """The lines of the error that tract logs before it ends with status 1."""
+    telling = False
+    for line in log.splitlines():
+        logged = LOG_LINE.fullmatch(line)
+        if logged:
+            telling = logged["level"] == "ERROR"
+            line = logged["text"]
+        if line.strip() == BACKTRACE:
+            telling = False
+        if telling:
+            yield line.rstrip()
+
+
+class Tract:
+    """A tract binary; ``optimised`` is its option -O, and otherwise the graph runs as it was read.
+
+    ``runtime`` is tract's own word for what then computes. It is asked for by name, and tract ends
+    with an error where it has none of that name: so a call that ran, ran there.
+    """
+
+    def __init__(self, binary: str, optimised: bool) -> None:
+        self.binary = binary
+        self.optimised = optimised
+        self.runtime = "cpu" if optimised else "unoptimized"
+        self.environment = {**os.environ, **LOGGING}
+        self.version = ""
+        self.runtimes: list[str] = []
+
+    def check(self, folder: str) -> None:
+        """Find out version and runtimes, and try every option; ``folder`` is empty, for its files.
+
+        Raises `Unavailable` for what is no tract, or one that is called in another way.
+        """
+        told = self.ask("--version")
+        version = re.search(r"\d+\.\d+\.\d+\S*", told)
+        if version is None or "tract" not in told:
+            raise Unavailable(f"{self.binary} is no tract: to --version it says {told!r}.", FIX)
+        self.version = version[0]
+        called = self.try_options(folder)
+        if called is not None:
+            raise Unavailable(
+                f"tract {self.version} ({self.binary}) is not called as this runner calls it, which"
+                f" is for 0.23: {called}",
+                FIX,
+            )
+        self.runtimes = re.findall(r"[\w-]+", self.ask("list-runtimes"))
+
+    def ask(self, *arguments: str) -> str:
+        """What tract says to a plain question."""
+        try:
+            done = subprocess.run(
+                (self.binary, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                timeout=60,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it does not answer"
+            raise Unavailable(f"{self.binary} cannot be started: {reason}.", FIX) from error
+        return done.stdout.decode(errors="replace").strip()
+
+    def try_options(self, folder: str) -> str | None:
+        """Run ``y = Relu(x)`` as a case is run; what is wrong, None if it is as it must be."""
+        inputs, outputs = os.path.join(folder, "in"), os.path.join(folder, "out")
+        os.mkdir(inputs)
+        model = os.path.join(folder, "model.onnx")
+        with open(model, "wb") as file:
+            file.write(probe_model())
+        given = Tensor("x", 10, (1, 4), b"\x00\xbc\x00\x00\x00\x3c\x00\x40")  # -1, 0, 1, 2
+        with open(os.path.join(inputs, "x.dat"), "wb") as file:
+            file.write(encode(given))
+        called = self.run(model, {"x": fact("x", given)}, inputs, outputs)
+        if called.status != 0:
+            return first_line(ValueError(called.error or called.last_words()))
+        if called.ready_ms is None:
+            return f"its log does not say '{READY}'"
+        try:
+            got = read_nnef(os.path.join(outputs, "y.dat"), "y")
+        except BadFile as error:
+            return f"{error}."
+        if got != Tensor("y", 10, (1, 4), b"\0\0\0\0" + given.raw[4:]):
+            return f"the Relu of -1, 0, 1, 2 in float16 comes back as {got}"
+        return None
+
+    def run(self, model: str, facts: Mapping[str, str], inputs: str, outputs: str) -> Called:
+        """Run ``model`` once, in a process of its own.
+
+        ``facts`` are by input, ``inputs`` is the folder of their values; the folder ``outputs`` is
+        made by tract, with one NNEF file for each output.
+        """
+        argv = [self.binary, model]
+        for each in facts.values():
+            argv += ("-i", each)
+        if self.optimised:
+            argv.append("-O")
+        argv += ("--runtime", self.runtime, "run")
+        argv += ("--input-from-nnef", inputs, "--save-outputs-nnef", outputs)
+        start, started = time.perf_counter(), time.time()
+        # Without close_fds Python starts a process a millisecond faster; all descriptors of this
+        # program close by themselves in what it starts (PEP 446).
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # a drawing of the graph
+            stderr=subprocess.PIPE,
+            env=self.environment,
+            close_fds=False,
+        )
+        assert process.stderr is not None
+        ready, kept = None, []
+        with process.stderr:
+            for raw in process.stderr:
+                line = raw.decode(errors="replace")
+                logged = LOG_LINE.match(line)
+                if logged and logged["level"] == "INFO":
+                    if logged["text"].strip() == READY:
+                        ready = 1e3 * (seconds_of(logged["time"]) - started)
+                    continue
+                kept.append(line)
+                os.write(2, raw)  # at once, so that it is there if this takes too long
+        status = process.wait()
+        total = 1e3 * (time.perf_counter() - start)
+        return Called(status, "".join(kept), ready, total)
+
+
+FIX = "gqa setup tract"
+
+
+def fact(name: str, tensor: Tensor) -> str:
+    """The shape and dtype of an input as tract's option -i wants them; `Unavailable` if it cannot.
+
+    tract decides while it loads what kind of step this is, so it needs numbers, not symbols.
+    """
+    if not PLAIN_NAME.fullmatch(name):
+        raise Unavailable(f"tract's command line has no way to name the input {name!r}.")
+    word = FACT_WORDS.get(tensor.data_type)
+    if word is None:
+        data_type = tensor.data_type
+        raise Unavailable(f"NNEF has no tensors of TensorProto type {data_type} ({name}).")
+    return f"{name}:{','.join([*map(str, tensor.dims), word])}"
+
+
+def seconds_of(time_stamp: str) -> float:
+    """A log line's time, in seconds as `time.time` counts."""
+    whole, _, fraction = time_stamp.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
+
+
+def probe_model() -> bytes:
+    """A ModelProto with one node, ``y = Relu(x)``, float16 of rank 2 without named dims."""
+
+    def value(name: bytes) -> bytes:  # ValueInfoProto
+        shape = length_field(1, b"") * 2
+        tensor_type = varint_field(1, 10) + length_field(2, shape)
+        return length_field(1, name) + length_field(2, length_field(1, tensor_type))
+
+    node = length_field(1, b"x") + length_field(2, b"y") + length_field(4, b"Relu")
+    graph = length_field(1, node) + length_field(2, b"probe")
+    graph += length_field(11, value(b"x")) + length_field(12, value(b"y"))
+    opset = length_field(1, b"") + varint_field(2, 14)
+    return varint_field(1, 7) + length_field(7, graph) + length_field(8, opset)
