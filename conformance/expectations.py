@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from conformance.call import Model
 from conformance.case import Case
+from conformance.features import BY_NAME, features_of
 from conformance.load import explain
 from conformance.results import Verdict
 from conformance.yaml_source import InputError, Problem, read_yaml
@@ -27,7 +28,10 @@ class Known(Model):
     """Case ids; `*` stands for anything."""
     versions: str
     """Range of runtime versions (`>=1.27,<1.32`)."""
-    verdict: Literal["crash", "timeout", "wrong", "accepted", "fallback", "unsupported"]
+    features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Only calls that have one of these values of each feature (docs/coverage.md)."""
+    verdict: Literal["crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"]
+    """`pass` takes cases out of what a later line says of many, or a usual target's file."""
     stage: Literal["load", "run"] | None = None
     message: str = ""
     """A piece of the runtime's message."""
@@ -45,6 +49,18 @@ class Known(Model):
             raise ValueError("is no range of versions such as '>=1.27,<1.32'") from None
         return value
 
+    @field_validator("features")
+    @classmethod
+    def _are_features(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for name, values in value.items():
+            if name not in BY_NAME:
+                raise ValueError(f"'{name}' is no feature; there are {', '.join(BY_NAME)}")
+            for each in values:
+                if each not in BY_NAME[name].values:
+                    known = ", ".join(BY_NAME[name].values)
+                    raise ValueError(f"'{each}' is no value of {name}; there are {known}")
+        return value
+
 
 class ExpectationFile(Model):
     """The expectations of one target."""
@@ -56,6 +72,26 @@ class ExpectationFile(Model):
 def id_pattern(text: str) -> re.Pattern[str]:
     """The case ids that ``text`` means: `*` stands for anything, every other sign for itself."""
     return re.compile(".*".join(map(re.escape, text.split("*"))))
+
+
+#: What a contract must demand for a verdict to be possible; the others befall any case.
+POSSIBLE: Final = {
+    "wrong": ("computes", "either"),
+    "accepted": ("rejects",),
+    "unsupported": ("computes",),
+}
+
+
+class Subject:
+    """A case as the lines look at it; its features are worked out once, and only if asked for."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    @cached_property
+    def features(self) -> dict[str, str | None]:
+        """The value of each feature."""
+        return features_of(self.case.call, self.case.steps)
 
 
 @dataclass(frozen=True)
@@ -70,9 +106,19 @@ class Expectation:
     def _pattern(self) -> re.Pattern[str]:
         return id_pattern(self.known.cases)
 
-    def covers(self, case_id: str) -> bool:
-        """Whether the line speaks of this case."""
-        return bool(self._pattern.fullmatch(case_id))
+    def covers(self, subject: Subject) -> bool:
+        """Whether the line speaks of this case.
+
+        A line of several features or themes meets calls of which its verdict cannot come, as a
+        refusal of what must be refused is no `unsupported`: it does not speak of those.
+        """
+        if not self._pattern.fullmatch(subject.case.id):
+            return False
+        demands = subject.case.contract.demands
+        if demands not in POSSIBLE.get(self.known.verdict, (demands,)):
+            return False
+        wanted = self.known.features.items()
+        return all(subject.features[name] in values for name, values in wanted)
 
     def holds_for(self, version: str) -> bool:
         """Whether the line speaks of this version of the runtime; a version of no order is none."""
@@ -118,10 +164,11 @@ def _lines(file: Path) -> list[Expectation]:
 
 
 def expectation_for(
-    case_id: str, version: str, expectations: Iterable[Expectation]
+    case: Case, version: str, expectations: Iterable[Expectation]
 ) -> Expectation | None:
     """The first line that speaks of this case and version."""
-    return next((e for e in expectations if e.covers(case_id) and e.holds_for(version)), None)
+    subject = Subject(case)
+    return next((e for e in expectations if e.covers(subject) and e.holds_for(version)), None)
 
 
 def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, whole: bool) -> None:
@@ -131,11 +178,12 @@ def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, w
     every line is.
     """
     themes = {case.theme for case in cases}
+    subjects = [Subject(case) for case in cases]
     problems = [
         Problem(e.file, e.line, 1, f"no case matches '{e.known.cases}'; remove or mend this line")
         for e in expectations
         if (whole or e.known.cases.partition("/")[0] in themes)
-        and not any(e.covers(case.id) for case in cases)
+        and not any(e.covers(subject) for subject in subjects)
     ]
     if problems:
         raise InputError(problems)

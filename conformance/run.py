@@ -423,12 +423,14 @@ def _result(
     elif not isinstance(outcome, Infrastructure | Unavailable):
         message = judgement.reason
     version = ready.described.version if ready.described else ""
-    known = expectation_for(case.id, version, expectations)
+    known = expectation_for(case, version, expectations)
     unexpected = judgement.verdict not in FINE
     if judgement.verdict == "unsupported" and case.contract.basis == "requested":
         unexpected = False
     reason, record = judgement.reason, None
-    if known is not None and judgement.verdict != "skip":
+    if judgement.verdict == "skip":
+        known = None
+    if known is not None:
         differs = known.differs(judgement.verdict, stage, message or reason)
         unexpected = differs is not None
         if differs is not None:
@@ -436,6 +438,7 @@ def _result(
                 f" {shown(known.file)}:{known.line} expects otherwise: {differs};"
                 " remove or change that line."
             )
+    if known is not None and (known.known.verdict != "pass" or unexpected):
         record = ExpectationRecord(
             file=shown(known.file),
             line=known.line,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jsonschema
 import pytest
@@ -15,6 +16,7 @@ from conformance.case import Case
 from conformance.expectations import (
     Expectation,
     Known,
+    Subject,
     check_stale,
     expectation_for,
     expectations_schema,
@@ -62,6 +64,12 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
 # Which line speaks of a case
 
 
+def subject(case_id: str) -> Subject:
+    """A case of which only the id and the contract matter."""
+    contract = SimpleNamespace(demands="computes")
+    return Subject(cast(Case, SimpleNamespace(id=case_id, contract=contract)))
+
+
 @pytest.mark.parametrize(
     ("pattern", "case", "covered"),
     [
@@ -84,7 +92,7 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
     ],
 )
 def test_only_the_star_stands_for_anything(pattern: str, case: str, covered: bool) -> None:
-    assert expectation(cases=pattern).covers(case) is covered
+    assert expectation(cases=pattern).covers(subject(case)) is covered
 
 
 @pytest.mark.parametrize(
@@ -113,11 +121,48 @@ def test_the_first_line_that_covers_case_and_version_speaks() -> None:
         expectation(cases="*", why="second"),
     )
     lines = [old, exact, wide]
-    assert expectation_for("theme/a[x=1]", "1.31.1", lines) is exact
-    assert expectation_for("theme/b", "1.31.1", lines) is wide
-    assert expectation_for("theme/a", "1.20.0", lines) is old
-    assert expectation_for("theme/b", "1.20.0", lines) is None
-    assert expectation_for("theme/a", "1.31.1", []) is None
+    assert expectation_for(subject("theme/a[x=1]").case, "1.31.1", lines) is exact
+    assert expectation_for(subject("theme/b").case, "1.31.1", lines) is wide
+    assert expectation_for(subject("theme/a").case, "1.20.0", lines) is old
+    assert expectation_for(subject("theme/b").case, "1.20.0", lines) is None
+    assert expectation_for(subject("theme/a").case, "1.31.1", []) is None
+
+
+def test_a_line_of_features_speaks_of_calls_that_have_them(tmp_path: Path) -> None:
+    body = """\
+- {name: capped, softcap: 2.0}
+- {name: plain}
+- {name: turned, rotary: interleaved, softcap: 2.0}
+"""
+    cases = cases_of(tmp_path, body)
+    turned = expectation(cases="*", features={"rotary": ["interleaved", "partial_interleaved"]})
+    capped = expectation(cases="*", features={"softcap": ["given"]})
+    both = expectation(cases="*", features={**turned.known.features, **capped.known.features})
+    assert [expectation_for(case, "1.31.1", [turned, capped]) for case in cases] == [
+        capped,
+        None,
+        turned,
+    ]
+    assert [both.covers(Subject(case)) for case in cases] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "demands"),
+    [
+        ("unsupported", ["computes"]),
+        ("accepted", ["rejects"]),
+        ("wrong", ["computes", "either"]),
+        ("crash", ["computes", "rejects", "either"]),
+    ],
+)
+def test_a_line_speaks_of_cases_of_which_its_verdict_can_come(
+    verdict: str, demands: list[str]
+) -> None:
+    line = expectation(cases="*", verdict=verdict)
+    every = {name: subject("theme/a") for name in ("computes", "rejects", "either")}
+    for name, of_it in every.items():
+        of_it.case.contract.demands = name  # type: ignore[misc,assignment]
+    assert [name for name, of_it in every.items() if line.covers(of_it)] == demands
 
 
 # What a line forgives
@@ -228,6 +273,13 @@ def test_a_clean_refusal_of_what_is_only_requested_is_never_red(tmp_path: Path) 
     assert result(case, Crashed(signal="SIGSEGV", message="It died.")).unexpected
 
 
+def test_a_variant_may_pass_where_the_usual_code_path_does_not(case: Case) -> None:
+    lines = [expectation(cases="*", verdict="pass"), expectation(cases="*")]
+    record = result(case, rejected(), *lines)
+    assert record.unexpected
+    assert "expects otherwise: the verdict is unsupported, not pass" in record.reason
+
+
 def test_an_exec_target_has_no_expectations() -> None:
     assert target_for("exec:./mine").expectations == ()
 
@@ -239,7 +291,7 @@ def test_a_variants_own_line_goes_before_that_of_the_usual_code_path(tmp_path: P
         write(tmp_path, f"target: {name}\nexpectations:\n{LINE}", f"{name}.yaml")
         for name in ("cpu-noflash", "cpu")
     ]
-    known = expectation_for("theme/a[x]", "1.31.0", load_expectations(files))
+    known = expectation_for(subject("theme/a[x]").case, "1.31.0", load_expectations(files))
     assert known is not None
     assert known.file == files[0]
 
@@ -294,8 +346,17 @@ def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
     [
         ("verdict:", "verdct:", "cpu.yaml:5:5: unknown field 'verdct'; did you mean 'verdict'?"),
         ("unsupported", "unsuported", "cpu.yaml:5:14: verdict: found 'unsuported', allowed: "),
-        ("unsupported", "pass", "cpu.yaml:5:14: verdict: found 'pass', allowed: crash, timeout"),
         ("unsupported", "skip", "cpu.yaml:5:14: verdict: found 'skip', allowed: crash, timeout"),
+        (
+            "link:",
+            "features: {softcup: [given]}\n    link:",
+            "cpu.yaml:6:15: features: 'softcup' is no",
+        ),
+        (
+            "link:",
+            "features: {softcap: [some]}\n    link:",
+            "cpu.yaml:6:15: features: 'some' is no",
+        ),
         ('">=1.27"', "1.27", "cpu.yaml:4:15: versions: "),
         ('">=1.27"', '"since 1.27"', "cpu.yaml:4:15: versions: is no range of versions"),
         ("theme/a[*", '""', "cpu.yaml:3:12: cases: "),
@@ -355,7 +416,7 @@ def test_the_schema_takes_and_refuses_what_the_loader_does() -> None:
     schema = expectations_schema()
     data = read_yaml(data_path("expectations") / "cpu.yaml").data
     jsonschema.validate(data, schema)
-    data["expectations"][0]["verdict"] = "pass"
+    data["expectations"][0]["verdict"] = "fine"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(data, schema)
 
@@ -378,7 +439,8 @@ def test_shipped_lines_match_the_corpus_and_say_why(file: Path) -> None:
 def test_no_shipped_line_hides_another() -> None:
     lines = shipped()
     for case in load([data_path("cases")]):
-        covering = [line for line in lines if line.covers(case.id) and line.holds_for("1.31.1")]
+        of_it = Subject(case)
+        covering = [line for line in lines if line.covers(of_it) and line.holds_for("1.31.1")]
         assert len(covering) <= 1, case.id
 
 
