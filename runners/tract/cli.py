@@ -20,9 +20,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
-from command_line import FAILED, FIX, FROM_OUTSIDE, PLAIN_NAME, Called, Tract, fact
+from command_line import FAILED, FIX, FROM_OUTSIDE, Called, Tract, fact
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
+from onnx_graph import output_names
 from serving import serve
 from tensor_file import BadFile, Tensor, read_tensor, write_tensor
 
@@ -121,8 +122,10 @@ def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
     tensor over) and `BadFile` (no usable bundle, or tract left something else than its outputs).
     """
     bundle, out = request["bundle"], request["out"]
+    model = f"{bundle}/model.onnx"
+    names = output_names(model)
     steps = [
-        Step(out, number, step["carry"], given(bundle, step["files"]))
+        Step(out, names, number, step["carry"], given(bundle, step["files"]))
         for number, step in enumerate(request["steps"])
     ]
     runs = []
@@ -131,7 +134,7 @@ def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
         files, seconds = [], 0.0
         previous: dict[str, str] = {}
         for step in steps:
-            called, previous = step.run(tract, f"{bundle}/model.onnx", repeat, previous)
+            called, previous = step.run(tract, model, repeat, previous)
             ready = called.ready_ms or 0.0
             load, seconds = max(load, ready), seconds + called.total_ms - ready
             files.append(step.convert(previous, repeat))
@@ -154,9 +157,15 @@ class Step:
     """
 
     def __init__(
-        self, out: str, number: int, carry: dict[str, str], tensors: dict[str, Tensor]
+        self,
+        out: str,
+        names: list[str],
+        number: int,
+        carry: dict[str, str],
+        tensors: dict[str, Tensor],
     ) -> None:
         self.out = out
+        self.names = names
         self.number = number
         self.carry = carry
         self.facts = {name: fact(name, tensor) for name, tensor in tensors.items()}
@@ -184,13 +193,30 @@ class Step:
         self.folders.append(outputs)
         if called.status != 0:
             raise Ended(called, self.number)
+        return called, self.written(outputs)
+
+    def written(self, folder: str) -> dict[str, str]:
+        """The files in ``folder`` by output, in the model's order.
+
+        tract names a file by the wire that an output is. Where it makes two outputs of one wire, as
+        it does with presents of no elements, there is one file for both: nothing to judge.
+        """
         try:
-            written = sorted(os.listdir(outputs))
+            there = set(os.listdir(folder))
         except OSError as error:
-            raise BadFile(f"tract wrote no outputs: {error}") from error
-        if not written or not all(PLAIN_NAME.fullmatch(n) and n.endswith(".dat") for n in written):
-            raise BadFile(f"tract wrote these files instead of its outputs: {written}")
-        return called, {name.removesuffix(".dat"): f"{outputs}/{name}" for name in written}
+            raise BadFile(f"tract ended well and wrote no outputs: {error}") from error
+        wanted = [f"{name}.dat" for name in self.names]
+        if strange := sorted(there - set(wanted)):
+            raise BadFile(f"tract wrote {strange}, and the model's outputs are {self.names}")
+        missing = [name for name, file in zip(self.names, wanted, strict=True) if file not in there]
+        if missing and there:
+            raise Unavailable(
+                f"tract's command line wrote no {', '.join(missing)}: it names files by wires, and "
+                "here two outputs are one."
+            )
+        if missing:
+            raise BadFile("tract ended well and wrote no outputs")
+        return {name: f"{folder}/{file}" for name, file in zip(self.names, wanted, strict=True)}
 
     def convert(self, written: dict[str, str], repeat: int) -> dict[str, str]:
         """Write each output as a TensorProto: output to its file."""

@@ -98,7 +98,8 @@ class Called(NamedTuple):
     def panic(self) -> str:
         """What a panic says: its place and its text."""
         found = re.search(r"panicked at .*(?:\n(?!note:|stack backtrace:).*)*", self.log)
-        return found[0].strip()[:LONGEST_MESSAGE] if found else ""
+        text = found[0].strip()[:LONGEST_MESSAGE] if found else ""
+        return re.sub(r"\S*/registry/src/[^/\s]+/", "", text)  # cargo's folder of who built it
 
     def last_words(self) -> str:
         """The last line of the log, which mostly says why."""
