@@ -151,13 +151,13 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     "permuted_batch": Relation(
         "with the sequences of the batch in another order",
         "sequences of a batch do not see each other",
-        "exact",
+        "arithmetic",
         _all(_plain, _single, _BATCH),
     ),
     "permuted_heads": Relation(
         "with the heads in another order, groups and heads within a group",
         "heads do not see each other",
-        "exact",
+        "arithmetic",
         _all(
             _plain,
             _single,

@@ -103,14 +103,14 @@ def test_the_standard_operators_mean_what_the_oracle_says(dtype: str) -> None:
 
 
 def test_equal_answers_agree_to_the_bit() -> None:
-    case = shipped("permuted_heads")
+    case = shipped("scale_in_query")
     found = related(case, rounded(both(case)[0]), rounded(both(case)[1]))
     assert (found.share, found.identical) == (0.0, True)
 
 
 @pytest.mark.parametrize("target_class", ["cpu", "gpu"])
 def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> None:
-    case = shipped("permuted_heads")
+    case = shipped("scale_in_query")
     own, other = (rounded(bundle) for bundle in both(case))
     value = other[0]["output"][1, 2, 3]
     other[0]["output"][1, 2, 3] = np.nextafter(value, np.float32(9))
@@ -166,8 +166,9 @@ def test_what_is_undefined_in_either_form_is_not_compared() -> None:
 
 EXACT = entries("""
 - name: faulty
-  relation: permuted_batch
+  relation: scale_in_query
   batch_size: 2
+  scale: 0.25
 """)
 
 
@@ -179,16 +180,16 @@ def exact(desk: Desk) -> Case:
 
 def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
     case = exact(desk)
-    other = {"FAULT_ON": digest_of(case.call, "permuted_batch")}
+    other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("last_bit"), environment=other)
     assert done.status == 1
     said = " ".join(done.out.split())
     assert "1 wrong" in said or "wrong" in said
-    assert "The same call, with the sequences of the batch in another order, gives other" in said
-    assert "(they must be equal); sequences of a batch do not see each other." in said
+    assert "The same call, with the query times four and the scale a quarter, gives other" in said
+    assert "(they must be equal); powers of two move between factors without rounding." in said
     right = desk.gqa("run", "exact.yaml", "--ep", desk.runner("correct"))
     assert right.status == 0
-    assert "in another order, agrees to the bit." in " ".join(right.out.split())
+    assert "the scale a quarter, agrees to the bit." in " ".join(right.out.split())
 
 
 @pytest.mark.parametrize(
@@ -198,13 +199,13 @@ def test_what_befalls_the_other_form_befalls_the_case(
     desk: Desk, runner: str, verdict: str
 ) -> None:
     case = exact(desk)
-    other = {"FAULT_ON": digest_of(case.call, "permuted_batch")}
+    other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=other)
     said = " ".join(done.both.split())
     if verdict:
         assert done.status == 1
         assert f": {verdict}" in said
-        assert "The same call, with the sequences of the batch in another order: " in said
+        assert "The same call, with the query times four and the scale a quarter: " in said
     else:
         assert done.status == 3
         assert "Infrastructure" in said
