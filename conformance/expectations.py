@@ -34,7 +34,7 @@ class Known(Model):
     """`pass` takes cases out of what a later line says of many, or a usual target's file."""
     stage: Literal["load", "run"] | None = None
     message: str = ""
-    """A piece of the runtime's message."""
+    """A piece of the runtime's message; of a crash, of its message or its standard error."""
     link: Annotated[str, Field(min_length=1)]
     """The bug: a link, or a page of this project."""
     why: Annotated[str, Field(min_length=1)]

@@ -431,7 +431,10 @@ def _result(
     if judgement.verdict == "skip":
         known = None
     if known is not None:
-        differs = known.differs(judgement.verdict, stage, message or reason)
+        said = message or reason
+        if judgement.verdict == "crash":  # a process that dies says why on its standard error
+            said += f"\n{outcome.stderr}"
+        differs = known.differs(judgement.verdict, stage, said)
         unexpected = differs is not None
         if differs is not None:
             reason += (
