@@ -23,14 +23,17 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    SpinnerColumn,
     TaskID,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
 
 from conformance import __version__
 from conformance.bundle import BundleError, bundle_for, cache_root, cache_size, clear_cache
+from conformance.cargo import Progress as CargoProgress
 from conformance.case import Case
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
@@ -57,7 +60,9 @@ from conformance.run import (
     plans,
 )
 from conformance.selection import SelectionError, compile_expression
+from conformance.setup import NoRelease, SetupError, how_to_use_tract, set_up_tract
 from conformance.targets import KNOWN, Programs, TargetError, built_in, targets_for
+from conformance.tools import TRACT_VERSION
 from conformance.yaml_source import InputError
 
 ALL_AS_EXPECTED: Final = 0
@@ -68,6 +73,9 @@ INTERRUPTED: Final = 130
 
 #: So few results are all told in full, expected or not.
 _FEW: Final = 3
+
+#: Where no terminal shows a live line, how far a build is, is told so often, in seconds.
+_BUILD_TOLD_EVERY: Final = 60.0
 
 #: Each verdict's colour and sign in the terminal.
 STYLES: Final[dict[Verdict, tuple[str, str]]] = {
@@ -144,10 +152,10 @@ def main() -> NoReturn:
         for problem in error.problems:
             _say(str(problem))
         status = BAD_INPUT
-    except (BadArgument, NothingMeant, SelectionError, TargetError) as error:
+    except (BadArgument, NothingMeant, SelectionError, TargetError, NoRelease) as error:
         _say(str(error))
         status = BAD_INPUT
-    except (ResultsError, BundleError) as error:
+    except (ResultsError, BundleError, SetupError) as error:
         _say(str(error))
         status = INFRASTRUCTURE
     except SystemExit:
@@ -461,6 +469,37 @@ class Show:
 
             yield watch
 
+    @contextlib.contextmanager
+    def build(self) -> Iterator[Callable[[CargoProgress], None]]:
+        """A live line of how far cargo is, on a terminal; elsewhere a plain one each minute."""
+        if not self.err.is_terminal:
+            told = 0.0
+
+            def line(at: CargoProgress) -> None:
+                nonlocal told
+                if at.seconds - told >= _BUILD_TOLD_EVERY:
+                    told = at.seconds
+                    minutes, seconds = divmod(int(at.seconds), 60)
+                    text = f"{_how_far(at)}, {minutes}:{seconds:02}"
+                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+            yield line
+            return
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
+            tasks: list[TaskID] = []
+
+            def step(at: CargoProgress) -> None:
+                if not tasks:
+                    tasks.append(bar.add_task("", total=None))
+                bar.update(tasks[0], description=_how_far(at))
+
+            yield step
+
     def summary(self, carried: Carried) -> None:
         """Verdicts by theme, then what is unexpected, then what did not work.
 
@@ -479,6 +518,13 @@ class Show:
         for text in (*carried.untried, *([str(carried.writing)] if carried.writing else [])):
             self.line("\n" + text)
         self.out.print(_closing(carried), highlight=False, soft_wrap=True)
+
+
+def _how_far(at: CargoProgress) -> str:
+    from conformance.report.text import clean
+
+    crates = f"{_number(at.crates, 'crate')} begun, " if at.crates else ""
+    return f"{crates}{clean(at.doing or 'starting cargo')}"
 
 
 def _closing(carried: Carried) -> str:
@@ -633,6 +679,41 @@ def doctor(programs: Programs) -> int:
     cache = f"cache     {cache_root()}: {held.bundles} bundles, {held.size / 1e6:.1f} MB"
     console.print(cache, highlight=False, soft_wrap=True)
     return ALL_AS_EXPECTED if available else INFRASTRUCTURE
+
+
+class _ThingsToSetUp(click.Group):
+    """Answers what it does not know with what it does."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            known = ", ".join(self.list_commands(ctx))
+            raise BadArgument(f"gqa setup cannot set up '{args[0]}'; what it can: {known}.")
+        return super().resolve_command(ctx, args)
+
+
+@gqa.group(cls=_ThingsToSetUp)
+def setup() -> None:
+    """Build a program that a target needs, in a folder of its own (GQA_TOOLS)."""
+
+
+@setup.command("tract")
+@click.option(
+    "--version", default=TRACT_VERSION, metavar="X.Y.Z", help=f"Default: {TRACT_VERSION}."
+)
+def setup_tract(version: str) -> int:
+    """Build the tract binary with cargo, unless it is there and works.
+
+    \b
+    Exit status: 0 it is there   2 bad input   3 it could not be built
+    """
+    show = Show(_console(), Console(stderr=True))
+    with show.build() as watch:
+        ready = set_up_tract(version, _say, watch)
+    show.line(f"tract {version} is {'built' if ready.new else 'there'}: {ready.path}")
+    show.line(f"use it with: {how_to_use_tract(ready.path)}")
+    return ALL_AS_EXPECTED
 
 
 @gqa.command()

@@ -50,6 +50,8 @@ ORDER = [
     "harness",
     "matters.__main__",
     "tools",
+    "cargo",
+    "setup",
     "targets",
     "results",
     "calibration",

@@ -1,0 +1,183 @@
+"""What ``gqa setup`` can build: programs that targets need, each release in a folder of its own.
+
+A program is built beside the place that it is meant for, tried, and then put there in one go, so
+that what lies there is whole or is not there. What cargo compiles meanwhile is kept where a build
+ends early, so that the next try goes on from there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from conformance.cargo import CargoFailed, Watch, find_cargo, install_command, run_cargo
+from conformance.tools import (
+    TOOLS_VARIABLE,
+    TRACT_VERSION,
+    built_tract,
+    find_tract,
+    tools_root,
+)
+
+#: The oldest Rust that compiles TRACT_VERSION: `rust-version` in its crates' Cargo.toml.
+TRACT_WANTS_RUST: Final = "1.91"
+
+#: How long a program has to say its version, in seconds.
+_TO_START: Final = 20.0
+
+Tell = Callable[[str], None]
+
+
+class SetupError(Exception):
+    """A program could not be built; the message says why and what mends it."""
+
+
+class NoRelease(ValueError):
+    """What was asked for cannot be a release."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A program that works; ``new`` where it was built just now."""
+
+    path: Path
+    new: bool
+
+
+def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
+    """Build this release of tract, unless it is there and works.
+
+    ``tell`` gets a sentence now and then, ``watch`` hears of cargo's progress. Raises
+    :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
+    """
+    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version):
+        raise NoRelease(
+            f"'{version}' is no release of tract; wanted three numbers, as in {TRACT_VERSION}."
+        )
+    binary = built_tract(version)
+    working = _working_folder(version)
+    works = not why_it_does_not_work(binary, version)
+    if works and not working.exists():
+        return Ready(binary, new=False)
+    if not works and find_cargo() is None:
+        raise SetupError(_without_cargo(version))
+    try:
+        working.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(working.with_name(f"{working.name}.lock"), tell):
+            # Another may have built it while this one waited.
+            why = why_it_does_not_work(binary, version)
+            if why:
+                if os.path.lexists(binary):
+                    tell(f"{binary} {why}, so it is built again.")
+                _build(version, working, tell, watch)
+            shutil.rmtree(working, ignore_errors=True)
+    except OSError as error:
+        where = error.filename or tools_root()
+        raise SetupError(
+            f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
+        ) from None
+    return Ready(binary, new=bool(why))
+
+
+def how_to_use_tract(binary: Path) -> str:
+    """The command that runs cases on ``binary``, naming it where another one would be taken."""
+    found = find_tract()
+    taken = found is not None and found.path == binary
+    return (
+        "gqa run --ep tract" if taken else f"gqa run --ep tract --tract {shlex.quote(f'{binary}')}"
+    )
+
+
+def why_it_does_not_work(binary: Path, version: str) -> str:
+    """What is wrong with the program, as the end of a sentence; empty if it is this release."""
+    try:
+        done = subprocess.run(
+            (binary, "--version"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TO_START,
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not say its version within {_TO_START:.0f} s"
+    except OSError as error:
+        return f"does not start ({error.strerror})"
+    said = (done.stdout or done.stderr).decode(errors="replace").strip()
+    if done.returncode:
+        return f"does not start (exit status {done.returncode}{f': {said}' if said else ''})"
+    return "" if version in said.split() else f"says that it is '{said}', not {version}"
+
+
+def _working_folder(version: str) -> Path:
+    """Where the release is built: on the file system where it will lie."""
+    return tools_root() / "building" / f"tract-{version}"
+
+
+@contextmanager
+def _alone(file: Path, tell: Tell) -> Iterator[None]:
+    """Waits until no other process is within; the lock ends with its process, however it ends."""
+    with file.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("Another gqa setup builds the same release; waiting for it.")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
+    """Build the release in ``working``, try it, and put it where it belongs."""
+    cargo = find_cargo() or "cargo"
+    # The name of the crate from 0.23.0 on, and before.
+    crate = "tract-cli" if tuple(map(int, version.split("."))) >= (0, 23) else "tract"
+    root, log = working / "root", working / "cargo.log"
+    shutil.rmtree(root, ignore_errors=True)
+    working.mkdir(exist_ok=True)
+    command = install_command(cargo, crate, version, root)
+    tell(
+        f"Building tract {version} with cargo: about 9 minutes on 2 cores (here: "
+        f"{os.cpu_count()}), and 1 GB of disk meanwhile."
+    )
+    try:
+        # In its own folder: rust-toolchain.toml and .cargo/config.toml where the user is mean
+        # another project.
+        run_cargo((*command, "--target-dir", f"{working / 'target'}"), working, log, watch)
+    except CargoFailed as error:
+        typed = "cargo" if shutil.which("cargo") else cargo
+        by_hand = install_command(typed, crate, version, built_tract(version).parent.parent)
+        raise SetupError(
+            f"cargo could not build tract {version}: {error}\n"
+            f"  all that it said  {log}\n"
+            f"  try it by hand    {shlex.join(by_hand)}"
+        ) from None
+    except KeyboardInterrupt:
+        tell("What was compiled is kept; the same command goes on from there.")
+        raise
+    made = root / "bin" / "tract"
+    if why := why_it_does_not_work(made, version):
+        raise SetupError(f"cargo built tract {version}, but {made} {why}; it is not used.")
+    final = built_tract(version)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    made.replace(final)
+
+
+def _without_cargo(version: str) -> str:
+    """What to do where there is no cargo."""
+    pinned = version == TRACT_VERSION
+    wants = f", which needs Rust {TRACT_WANTS_RUST} or later" if pinned else ""
+    enough = f" where that is {TRACT_WANTS_RUST} or later" if pinned else ""
+    pip = shlex.join((sys.executable, "-m", "pip", "install", f"tract=={version}"))
+    return (
+        f"There is no cargo to build tract {version}{wants}.\n"
+        f"  get it        https://rustup.rs, or apt-get install cargo{enough}\n"
+        f"  without Rust  {pip}, then gqa run --ep tract-wheel"
+    )

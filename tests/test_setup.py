@@ -1,0 +1,511 @@
+"""``gqa setup``, with a cargo that writes a small script instead of compiling for minutes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from as_user import Desk, Done
+
+from conformance import cli
+from conformance.cargo import why_it_failed
+from conformance.cli import main
+from conformance.tools import TRACT_VERSION
+
+#: Reads its options, notes how it was called, and says what cargo says; then does $FAKE.
+CARGO = """\
+#!/bin/sh
+echo "$@" >> "$CALLS"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --root) root=$2;;
+    --version) version=$2;;
+    --target-dir) target=$2;;
+  esac
+  shift
+done
+compiled() {
+  echo "    Updating crates.io index" >&2
+  echo "   Compiling libc v0.2.1" >&2
+  echo "   Compiling tract-core v$version" >&2
+  mkdir -p "$target" && echo half > "$target/half"
+}
+binary() {
+  mkdir -p "$root/bin"
+  printf '#!/bin/sh\\n%s\\n' "$1" > "$root/bin/tract"
+  chmod +x "$root/bin/tract"
+}
+eval "$FAKE"
+"""
+
+BUILDS = 'compiled; binary "echo tract-cli $version"'
+
+Gqa = Callable[..., Done]
+
+
+class Place:
+    """A folder of tools, a cargo alone on PATH, and the environment to use both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tools = folder / "tools"
+        self.calls = folder / "calls"
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        # Nothing else is on PATH, so that no fault can start a real cargo.
+        for name in ("chmod", "mkdir", "sleep"):
+            found = shutil.which(name)
+            assert found is not None
+            (self.programs / name).symlink_to(found)
+        (self.programs / "cargo").write_text(CARGO)
+        (self.programs / "cargo").chmod(0o755)
+        self.environment = {
+            "GQA_TOOLS": str(self.tools),
+            "CALLS": str(self.calls),
+            "FAKE": BUILDS,
+            "CARGO_HOME": str(folder / "no_cargo_home"),
+            "PATH": str(self.programs),
+        }
+
+    @property
+    def building(self) -> Path:
+        return self.tools / "building" / f"tract-{TRACT_VERSION}"
+
+    @property
+    def binary(self) -> Path:
+        return self.tools / f"tract-{TRACT_VERSION}" / "bin" / "tract"
+
+    def put(self, script: str) -> None:
+        """A binary that lies there already."""
+        self.binary.parent.mkdir(parents=True)
+        self.binary.write_text(f"#!/bin/sh\n{script}\n")
+        self.binary.chmod(0o755)
+
+    def called(self) -> list[str]:
+        """The arguments of each call of cargo."""
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("GQA_TRACT", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+@pytest.fixture
+def gqa(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process, which is the same and saves its start."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["gqa", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    yield call
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+# It works
+
+
+def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
+    done = gqa("setup", "tract")
+    assert (done.status, done.out) == (
+        0,
+        f"tract {TRACT_VERSION} is built: {place.binary}\nuse it with: gqa run --ep tract\n",
+    )
+    assert done.err == (
+        f"Building tract {TRACT_VERSION} with cargo: about 9 minutes on 2 cores "
+        f"(here: {os.cpu_count()}), and 1 GB of disk meanwhile.\n"
+    )
+    assert place.called() == [
+        f"install tract-cli --version {TRACT_VERSION} --locked --force "
+        f"--root {place.building}/root --target-dir {place.building}/target"
+    ]
+    assert not place.building.exists()
+
+
+def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
+    gqa("setup", "tract")
+    done = gqa("setup", "tract")
+    assert done.out.startswith(f"tract {TRACT_VERSION} is there: {place.binary}\n")
+    assert (done.status, done.err, len(place.called())) == (0, "", 1)
+
+
+def test_what_is_there_needs_no_cargo(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.put(f"echo tract {TRACT_VERSION}")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert gqa("setup", "tract").status == 0
+
+
+def test_where_another_one_would_be_taken_the_path_is_named(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = gqa("setup", "tract", "--version", "0.22.3")
+    other = place.tools / "tract-0.22.3" / "bin" / "tract"
+    assert done.out.splitlines()[-1] == f"use it with: gqa run --ep tract --tract {other}"
+    monkeypatch.setenv("GQA_TRACT", "/some/tract")
+    done = gqa("setup", "tract")
+    assert done.out.splitlines()[-1] == f"use it with: gqa run --ep tract --tract {place.binary}"
+
+
+@pytest.mark.parametrize(
+    ("version", "crate"),
+    [("0.19.2", "tract"), ("0.22.3", "tract"), ("0.23.0", "tract-cli"), ("1.0.0", "tract-cli")],
+)
+def test_the_crate_is_called_as_it_was_then(
+    gqa: Gqa, place: Place, version: str, crate: str
+) -> None:
+    assert gqa("setup", "tract", "--version", version).status == 0
+    assert place.called()[0].startswith(f"install {crate} --version {version} ")
+
+
+def test_a_cargo_where_rustup_puts_it_is_found(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = place.programs.parent / "cargo_home"
+    (home / "bin").mkdir(parents=True)
+    (place.programs / "cargo").rename(home / "bin" / "cargo")
+    monkeypatch.setenv("CARGO_HOME", str(home))
+    assert gqa("setup", "tract").status == 0
+    monkeypatch.setenv("FAKE", "exit 1")
+    by_hand = gqa("setup", "tract", "--version", "0.22.3").err.splitlines()[-1]
+    assert by_hand.startswith(f"  try it by hand    {home}/bin/cargo install tract ")
+
+
+# A binary that is of no use
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo tract-cli 0.22.3", f"says that it is 'tract-cli 0.22.3', not {TRACT_VERSION}"),
+        ("echo no libc >&2; exit 127", "does not start (exit status 127: no libc)"),
+        ("", f"says that it is '', not {TRACT_VERSION}"),
+    ],
+)
+def test_a_binary_that_is_of_no_use_is_built_again(
+    gqa: Gqa, place: Place, script: str, why: str
+) -> None:
+    place.put(script)
+    done = gqa("setup", "tract")
+    assert done.status == 0
+    assert done.err.splitlines()[0] == f"{place.binary} {why}, so it is built again."
+    assert done.out.startswith(f"tract {TRACT_VERSION} is built: ")
+    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
+
+
+def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
+    place.put("")
+    place.binary.write_bytes(b"\x7fELF")
+    done = gqa("setup", "tract")
+    assert done.status == 0
+    assert f"{place.binary} does not start (Exec format error), so" in done.err
+
+
+def test_what_was_built_and_does_not_work_is_not_put_there(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE", 'compiled; binary "exit 1"')
+    done = gqa("setup", "tract")
+    assert (done.status, done.out) == (3, "")
+    assert done.err.splitlines()[-1] == (
+        f"cargo built tract {TRACT_VERSION}, but {place.building}/root/bin/tract "
+        "does not start (exit status 1); it is not used."
+    )
+    assert not place.binary.exists()
+
+
+# It does not work
+
+
+def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = gqa("setup", "tract")
+    assert (done.status, done.out) == (3, "")
+    assert done.err.splitlines() == [
+        f"There is no cargo to build tract {TRACT_VERSION}, which needs Rust 1.91 or later.",
+        "  get it        https://rustup.rs, or apt-get install cargo where that is 1.91 or later",
+        f"  without Rust  {sys.executable} -m pip install tract=={TRACT_VERSION}, "
+        "then gqa run --ep tract-wheel",
+    ]
+    assert not place.tools.exists()
+    other = gqa("setup", "tract", "--version", "0.22.3").err
+    assert other.startswith("There is no cargo to build tract 0.22.3.\n")
+
+
+def test_a_failure_is_told_with_its_log_and_what_to_try(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE", "compiled; echo 'error: No space left' >&2; exit 101")
+    done = gqa("setup", "tract")
+    assert (done.status, done.out) == (3, "")
+    log = place.building / "cargo.log"
+    by_hand = f"cargo install tract-cli --version {TRACT_VERSION} --locked --force --root "
+    assert done.err.splitlines()[1:] == [
+        f"cargo could not build tract {TRACT_VERSION}: No space left",
+        f"  all that it said  {log}",
+        f"  try it by hand    {by_hand}{place.tools}/tract-{TRACT_VERSION}",
+    ]
+    assert "Compiling libc v0.2.1\n" in log.read_text()
+    assert log.read_text().endswith("error: No space left\n")
+    assert not place.binary.exists()
+
+    # What was compiled is there for the second try, and gone when it is not needed any more.
+    monkeypatch.setenv("FAKE", f'[ -f "$target/half" ] || exit 1; {BUILDS}')
+    assert gqa("setup", "tract").status == 0
+    assert not place.building.exists()
+
+
+def test_the_command_to_try_by_hand_does_it(
+    gqa: Gqa, place: Place, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE", "exit 1")
+    by_hand = gqa("setup", "tract").err.splitlines()[-1].removeprefix("  try it by hand    ")
+    fake = {**place.environment, "FAKE": 'binary "echo tract-cli $version"'}
+    done = desk.run(*shlex.split(by_hand), environment=fake)
+    assert done.status == 0, done.err
+    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
+    assert not place.building.exists()
+
+
+def test_a_cargo_that_does_not_start(gqa: Gqa, place: Place) -> None:
+    (place.programs / "cargo").write_bytes(b"\x7fELF")
+    done = gqa("setup", "tract")
+    assert done.status == 3
+    assert f"build tract {TRACT_VERSION}: {place.programs}/cargo does not start: " in done.err
+    assert not place.binary.exists()
+
+
+def test_a_folder_that_cannot_be_written(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.tools.write_text("a file")
+    done = gqa("setup", "tract")
+    assert (done.status, done.out) == (3, "")
+    assert done.err == (
+        f"Cannot write {place.tools}/building: Not a directory. Set GQA_TOOLS to another folder.\n"
+    )
+
+
+@pytest.mark.parametrize("version", ["0.23", "v0.23.9", "0.23.9/../x", "latest", "", "1.2.3\n"])
+def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
+    done = gqa("setup", "tract", "--version", version)
+    assert (done.status, done.out) == (2, "")
+    wanted = f"' is no release of tract; wanted three numbers, as in {TRACT_VERSION}.\n"
+    assert done.err == f"'{version}{wanted}"
+    assert not place.tools.exists()
+
+
+def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
+    for command in (("setup",), ("setup", "-h")):
+        done = gqa(*command)
+        assert done.status in (0, 2)
+        assert re.search(r"^  tract +Build the tract binary", done.both, re.MULTILINE)
+    done = gqa("setup", "onnx")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "gqa setup cannot set up 'onnx'; what it can: tract.\n"
+
+
+# What cargo says when it fails: its own words, shortened to one sentence
+
+FAILURES = {
+    "unknown_version": (
+        """\
+    Updating crates.io index
+error: could not find `tract-cli` in registry `crates-io` with version `=9.9.9`
+""",
+        "could not find `tract-cli` in registry `crates-io` with version `=9.9.9`",
+    ),
+    "no_network": (
+        """\
+    Updating crates.io index
+warning: spurious network error (1 try remaining): [7] Could not connect to server
+error: download of config.json failed
+
+Caused by:
+  failed to download from `https://example.org/config.json`
+
+Caused by:
+  [7] Could not connect to server (Failed to connect to 127.0.0.1 port 1 after 0 ms)
+""",
+        "download of config.json failed: [7] Could not connect to server "
+        "(Failed to connect to 127.0.0.1 port 1 after 0 ms)",
+    ),
+    "old_rust": (
+        """\
+  Installing tract-cli v0.23.9
+error: failed to compile `tract-cli v0.23.9`, intermediate artifacts can be found at `/tmp/x`.
+To reuse those artifacts with a future compilation, set `CARGO_TARGET_DIR` to that path.
+
+Caused by:
+  rustc 1.85.0 is not supported by the following packages:
+    tract-core@0.23.9 requires rustc 1.91
+    tract-data@0.23.9 requires rustc 1.91
+""",
+        "rustc 1.85.0 is not supported by the following packages: "
+        "tract-core@0.23.9 requires rustc 1.91",
+    ),
+    "compile_error": (
+        """\
+   Compiling tract-core v0.23.9
+error[E0432]: unresolved import `x`
+  --> src/lib.rs:1:5
+error: could not compile `tract-core` (lib) due to 1 previous error
+warning: build failed, waiting for other jobs to finish...
+error: failed to compile `tract-cli v0.23.9`, intermediate artifacts can be found at `/tmp/x`.
+""",
+        "unresolved import `x`",
+    ),
+    "no_linker": (
+        """\
+error: linker `cc` not found
+  |
+  = note: No such file or directory (os error 2)
+
+error: could not compile `libc` (build script) due to 1 previous error
+""",
+        "linker `cc` not found",
+    ),
+    "other_words": ("rustup: no default toolchain\n\n", "rustup: no default toolchain"),
+    "nothing": ("", "it ended with status 101 and said nothing"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_of_all_that_cargo_says_one_sentence_is_told(name: str) -> None:
+    said, told = FAILURES[name]
+    assert why_it_failed(said, 101) == told
+
+
+def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
+    killed = (
+        f"error: could not compile `a`\n\nCaused by:\n  rustc {'x' * 999} (signal: 9, SIGKILL)\n"
+    )
+    told = why_it_failed(killed, 101)
+    assert told.startswith("could not compile `a`: rustc xxx")
+    assert told.endswith("xxx (signal: 9, SIGKILL)")
+    assert len(told) < 300
+    assert why_it_failed("   Compiling a v1.0.0\n", -9) == "it was ended by SIGKILL"
+
+
+# While it goes
+
+
+def test_without_a_terminal_a_line_is_written_now_and_then(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_BUILD_TOLD_EVERY", 0.9)
+    monkeypatch.setenv("FAKE", f"compiled; sleep 2.2; {BUILDS.removeprefix('compiled; ')}")
+    lines = gqa("setup", "tract").err.splitlines()[1:]
+    assert 1 <= len(lines) <= 3
+    for line in lines:
+        assert re.fullmatch(
+            rf"2 crates begun, Compiling tract-core v{TRACT_VERSION}, 0:0[0-9]", line
+        )
+
+
+def test_a_terminal_shows_how_far_it_is(place: Place, desk: Desk) -> None:
+    from test_cli import in_terminal
+
+    fake = {**place.environment, "FAKE": f"compiled; sleep 1.2; {BUILDS}"}
+    status, written = in_terminal(desk, "setup", "tract", **fake)
+    assert status == 0
+    assert f"2 crates begun, Compiling tract-core v{TRACT_VERSION}" in written
+    assert "0:00:0" in written
+    assert written.index("Building tract") < written.index("crates begun")
+    assert "use it with: gqa run --ep tract" in written.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("number", "fake"),
+    [
+        (signal.SIGINT, "compiled; sleep 61.5 & sleep 61.5"),
+        (signal.SIGTERM, "compiled; trap '' TERM; sleep 61.5 & sleep 61.5; sleep 61.5"),
+    ],
+    ids=["SIGINT", "SIGTERM_that_cargo_ignores"],
+)
+def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
+    desk: Desk, place: Place, gqa: Gqa, number: signal.Signals, fake: str
+) -> None:
+    process = desk.start(
+        *(sys.executable, "-m", "conformance", "setup", "tract"),
+        environment={**place.environment, "FAKE": fake, "GQA_TEST_MARK": str(place.tools)},
+    )
+    wait_for(lambda: (place.building / "target" / "half").exists())
+    wait_for(lambda: len(_living(place)) >= 4)  # gqa, cargo, and two that it has started
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert _living(place) == []
+    assert [line for line in err.splitlines() if line][1:] == [
+        "What was compiled is kept; the same command goes on from there.",
+        "Interrupted.",
+    ]
+    assert not place.binary.exists()
+    assert (place.building / "target" / "half").exists()
+    assert gqa("setup", "tract").status == 0
+
+
+def _living(place: Place) -> list[int]:
+    """The processes of a test, by the mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("GQA_TEST_MARK") == str(place.tools):
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
+    command = (sys.executable, "-m", "conformance", "setup", "tract")
+    gate = place.tools.parent / "gate"
+    fake = f"while [ ! -e {gate} ]; do sleep 0.05; done; {BUILDS}"
+    environment = {**place.environment, "FAKE": fake}
+    first = desk.start(*command, environment=environment)
+    wait_for(place.called)
+    second = desk.start(*command, environment=environment)
+    assert second.stderr is not None
+    said = second.stderr.readline()
+    assert said == "Another gqa setup builds the same release; waiting for it.\n"
+    gate.touch()
+    for process, word in ((first, "built"), (second, "there")):
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert out.startswith(f"tract {TRACT_VERSION} is {word}: {place.binary}\n")
+    assert len(place.called()) == 1
