@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from availability import Unavailable, first_line
+from availability import Unavailable
 from nnef_tensor import ITEMS, encode
 from nnef_tensor import read as read_nnef
 from tensor_file import BadFile, Tensor, length_field, varint_field
@@ -53,8 +53,9 @@ BACKTRACE = "Stack backtrace:"
 
 LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
-#: What tract finds in its environment: warnings, and the log line `READY` tells when it can run.
-LOGGING = {
+#: What tract finds in its environment: it logs warnings, and when the model can run (`READY`);
+#: and it computes in one thread, unless the user says otherwise.
+ENVIRONMENT = {
     "TRACT_LOG": "warn,tract::params=info",
     "RUST_LOG_STYLE": "never",
     "RUST_BACKTRACE": "0",
@@ -132,7 +133,7 @@ class Tract:
         self.binary = binary
         self.optimised = optimised
         self.runtime = "cpu" if optimised else "unoptimized"
-        self.environment = {**os.environ, **LOGGING}
+        self.environment = {"RAYON_NUM_THREADS": "1", **os.environ, **ENVIRONMENT}
         self.version = ""
         self.runtimes: list[str] = []
 
@@ -184,7 +185,7 @@ class Tract:
             file.write(encode(given))
         called = self.run(model, {"x": fact("x", given)}, inputs, outputs)
         if called.status != 0:
-            return first_line(ValueError(called.error or called.last_words()))
+            return (called.error or called.log.strip() or called.last_words()).splitlines()[0]
         if called.ready_ms is None:
             return f"its log does not say '{READY}'"
         try:

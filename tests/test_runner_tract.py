@@ -1,0 +1,495 @@
+"""The runner for tract's command line: on a fake that goes wrong, and on the real program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+from as_user import Desk
+from onnx import TensorProto
+from spoken_runner import (
+    GQA_OUTPUTS,
+    RUNNERS,
+    Runner,
+    assert_same,
+    bundle,
+    gqa_inputs,
+    gqa_model,
+    one_node,
+    step,
+)
+
+from conformance.harness import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
+from conformance.protocol import Step
+from conformance.targets import Programs, target_for
+from conformance.tools import TRACT_VERSION, find_tract
+
+FAKE = Path(__file__).with_name("fake_tract.py")
+CLI = RUNNERS / "tract" / "cli.py"
+VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
+LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
+
+Start = Callable[..., Runner]
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake as a program, started by this very interpreter."""
+    program = tmp_path_factory.mktemp("bin") / "tract"
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{FAKE}' \"$@\"\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts runners: the arguments, and environment variables."""
+    runners: list[Runner] = []
+
+    def start_runner(*arguments: str | Path, **environment: str) -> Runner:
+        argv = [sys.executable, str(CLI), *map(str, arguments)]
+        runners.append(Runner(argv, tmp_path / f"stderr{len(runners)}", **environment))
+        return runners[-1]
+
+    yield start_runner
+    for runner in runners:
+        runner.process.kill()
+        runner.process.wait()
+
+
+@pytest.fixture
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+@pytest.fixture
+def relu(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A bundle of ``y = Relu(x)`` on which the fake goes wrong, and its only step's files."""
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    [files] = bundle(folder, one_node("Relu", TensorProto.FLOAT16, 2), {"x": VALUES})
+    (folder / "case").touch()
+    return folder, files
+
+
+@pytest.fixture
+def real() -> Path:
+    """The real binary."""
+    found = find_tract()
+    if found is None:
+        pytest.skip("needs the tract binary: gqa setup tract")
+    return found.path
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports one of the runner's modules, as the runner itself finds it."""
+    for folder in ("common", "tract"):
+        monkeypatch.syspath_prepend(str(RUNNERS / folder))
+    before = set(sys.modules)
+    yield lambda name: __import__(name)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(RUNNERS)):
+            del sys.modules[name]
+
+
+def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
+    """What the runner says of the bundle, and the runner."""
+    runner = start(*arguments, **env)
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    folder, files = relu
+    return runner.run(folder, step(files)), runner
+
+
+# describe
+
+
+@pytest.mark.parametrize(("option", "runtime"), [([], "cpu"), (["--plain"], "unoptimized")])
+def test_describe_tells_what_is_here(
+    start: Start, fake: Path, option: list[str], runtime: str
+) -> None:
+    answer = start("--tract", fake, *option).ask(cmd="describe")
+    assert (answer["runtime"], answer["version"]) == ("tract", "0.23.9")
+    assert answer["execution_provider"] == runtime
+    assert answer["dtypes"] == ["float32", "float16", "int8", "uint8", "int32", "int64"]
+    assert answer["features"] == []
+    assert answer["versions"]["runtimes"] == "cpu unoptimized"
+    assert answer["versions"]["binary"] == str(fake)
+
+
+def test_without_a_binary_it_says_how_to_get_one(start: Start) -> None:
+    answer = start().ask(cmd="describe")
+    assert answer == {
+        "outcome": "unavailable",
+        "reason": "there is no tract binary.",
+        "fix": "gqa setup tract",
+    }
+
+
+def test_a_binary_that_is_not_there_is_named(start: Start, tmp_path: Path) -> None:
+    answer = start("--tract", tmp_path / "none").ask(cmd="describe")
+    assert answer["reason"] == f"{tmp_path}/none cannot be started: No such file or directory."
+    assert answer["fix"] == "gqa setup tract"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("no_tract", "is no tract: to --version it says 'grep 3.8'."),
+        ("silent", "is no tract: to --version it says ''."),
+        ("older", "for 0.23: error: unexpected argument '--save-outputs-nnef' found"),
+        ("unready", "for 0.23: its log does not say 'Model ready'"),
+        ("lossy", "for 0.23: the Relu of -1, 0, 1, 2 in float16 comes back as Tensor("),
+    ],
+)
+def test_a_program_that_is_called_otherwise_is_no_target(
+    start: Start, fake: Path, fault: str, said: str
+) -> None:
+    answer = start("--tract", fake, FAKE_TRACT=fault).ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert said in answer["reason"]
+    assert "\n" not in answer["reason"]
+    assert answer["fix"] == "gqa setup tract"
+
+
+# How a call ends
+
+
+def test_ran_gives_the_bits_and_where_it_ran(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
+) -> None:
+    answer, runner = run(start, relu, "--tract", fake)
+    assert answer["outcome"] == "ran"
+    assert answer["placement"] == "cpu"
+    assert answer["ms"]["run"] > 0
+    for [got] in answer["arrays"]:
+        assert_same(got, {"y": np.maximum(VALUES, 0)})
+    assert runner.stderr() == ""  # what only tells progress is no news
+    assert sorted(p.name for p in relu[0].glob("out*/*")) == ["0_0_y.pb", "1_0_y.pb"]
+    assert runner.end() == 0
+
+
+def test_each_repeat_is_a_process_of_its_own(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
+) -> None:
+    answer, _ = run(start, relu, "--tract", fake, FAKE_TRACT="differs")
+    [first], [second] = answer["arrays"]
+    assert first["y"].tobytes() != second["y"].tobytes()
+
+
+@pytest.mark.parametrize(("fault", "first"), [("load", "Error at stage"), ("run", "Evaluating #3")])
+def test_a_refusal_is_the_chain_of_causes(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, first: str
+) -> None:
+    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
+    assert (answer["outcome"], answer["stage"], answer["step"]) == ("rejected", fault, 0)
+    lines = answer["message"].splitlines()
+    assert lines[0].startswith(first)
+    assert lines[-1].strip() == "1: GroupQueryAttention: softcap is unsupported"
+    assert "2026" not in answer["message"]
+    assert "backtrace" not in answer["message"]
+    assert "WARN" in runner.stderr()
+    assert "Stack backtrace" in runner.stderr()
+
+
+@pytest.mark.parametrize(
+    ("fault", "ended"), [("SIGSEGV", "SIGSEGV"), ("SIGABRT", "SIGABRT"), ("reported", "SIGSEGV")]
+)
+def test_a_death_is_a_crash(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, ended: str
+) -> None:
+    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
+    assert answer == {"outcome": "crashed", "step": 0, "ended": ended, "message": ""}
+    assert runner.end() == 0  # the runner lives
+
+
+def test_a_panic_is_a_crash_and_no_refusal(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
+) -> None:
+    answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT="panic")
+    assert (answer["outcome"], answer["ended"]) == ("crashed", "panic")
+    assert answer["message"] == (
+        "panicked at tract-core-0.23.9/src/ops/array/gather.rs:85:59:\n"
+        "range end index 48 out of range for slice of length 40"
+    )
+    assert "somebody/.cargo" in runner.stderr()
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("SIGTERM", "somebody ended tract with SIGTERM"),
+        ("odd", "tract ended with status 7: something odd"),
+        ("speechless", "tract ended with status 1: status 1, and not a word"),
+        ("no_folder", "tract ended well and wrote no outputs"),
+        ("no_file", "tract ended well and wrote no outputs"),
+        ("stranger", "tract wrote ['z.dat'], and the model's outputs are ['y']"),
+        ("garbage", "y.dat is no NNEF tensor: it does not start with a header of 128 bytes"),
+        ("short", "y.dat is an NNEF tensor of dims [1, 4], which need 8 bytes; its header says 8"),
+        ("folder", "y.dat: Is a directory"),
+    ],
+)
+def test_what_is_no_answer_of_tract_ends_the_runner(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, said: str
+) -> None:
+    runner = start("--tract", fake, FAKE_TRACT=fault)
+    folder, files = relu
+    out = folder / "out"
+    out.mkdir()
+    request = {"id": 1, "cmd": "run", "bundle": str(folder), "out": str(out), "repeat": 2}
+    assert runner.tell({**request, "steps": [step(files)]}) == b""
+    assert runner.end() == 1
+    assert said in runner.stderr()
+    assert "Traceback" not in runner.stderr()
+
+
+def test_an_output_without_a_file_of_its_own_cannot_be_tried(
+    start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
+) -> None:
+    folder, files = relu
+    model = onnx.load(folder / "model.onnx")
+    model.graph.output.add().CopyFrom(
+        oh.make_tensor_value_info("other", TensorProto.FLOAT16, [None, None])
+    )
+    onnx.save(model, folder / "model.onnx")
+    answer = start("--tract", fake).run(folder, step(files))
+    assert answer["outcome"] == "unavailable"
+    assert "wrote no other" in answer["reason"]
+
+
+def test_a_dtype_that_nnef_lacks_cannot_be_tried(start: Start, fake: Path, tmp_path: Path) -> None:
+    array = np.zeros((1, 2), oh.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
+    [files] = bundle(tmp_path, one_node("Relu", TensorProto.BFLOAT16, 2), {"x": array})
+    answer = start("--tract", fake).run(tmp_path, step(files))
+    assert answer["outcome"] == "unavailable"
+    assert "NNEF has no tensors of TensorProto type 16 (x)" in answer["reason"]
+
+
+# In the harness
+
+
+def pool(fake: Path, fault: str) -> Pool:
+    argv = (sys.executable, str(CLI), "--tract", str(fake))
+    return Pool(Command("tract", argv, env={"FAKE_TRACT": fault}), limits=LIMITS)
+
+
+def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
+    folder, files = relu
+    return Job("case", folder, (Step(files=files),), seconds=seconds)
+
+
+def test_the_harness_takes_a_panic_as_the_runtimes(
+    fake: Path, relu: tuple[Path, dict[str, str]]
+) -> None:
+    with pool(fake, "panic") as runners:
+        outcome = runners.run_one(job(relu))
+        assert isinstance(outcome, Crashed)
+        assert outcome.repeated
+        assert outcome.message.startswith(
+            "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
+        )
+        assert "index 48 out of range" in outcome.stderr
+        assert runners.started == 1  # nothing was tried again
+
+
+def test_the_harness_tells_of_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
+    with pool(fake, "SIGSEGV") as runners:
+        outcome = runners.run_one(job(relu))
+    assert isinstance(outcome, Crashed)
+    assert (outcome.signal, outcome.message) == (
+        "SIGSEGV",
+        "The runtime's process died of SIGSEGV.",
+    )
+
+
+def test_a_hanging_tract_is_killed_with_its_runner(
+    fake: Path, relu: tuple[Path, dict[str, str]]
+) -> None:
+    with pool(fake, "hang") as runners:
+        outcome = runners.run_one(job(relu, seconds=1.0))
+    assert isinstance(outcome, TimedOut)
+    assert "going to sleep" in outcome.stderr  # told at once, not when it ends
+    mark = str(relu[0]).encode()
+    alive = [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark in read_or_nothing(p)]
+    assert not alive
+
+
+def read_or_nothing(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+@pytest.mark.parametrize("fault", ["garbage", "no_file", "odd"])
+def test_the_harness_blames_the_runner_for_what_is_no_answer(
+    fake: Path, relu: tuple[Path, dict[str, str]], fault: str
+) -> None:
+    with pool(fake, fault) as runners:
+        outcome = runners.run_one(job(relu))
+    assert isinstance(outcome, Infrastructure)
+    assert "cli.py: " in outcome.message
+
+
+def test_the_binary_named_on_the_command_line_is_taken(desk: Desk, fake: Path) -> None:
+    done = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
+    assert "tract@0.23.9: tract 0.23.9 on " in done.out
+    assert f"--ep tract --tract {fake}" in done.out  # the command that repeats it
+    gone = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", "/no/such/tract")
+    assert gone.status == 3
+    assert "/no/such/tract cannot be started: No such file or directory." in gone.both
+    assert "mend it with: gqa setup tract" in gone.both
+
+
+# NNEF's tensors and the names of outputs
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (1,) * 8], ids=str)
+def test_nnef_tensors_come_through(module: Callable[[str], ModuleType], shape: Any) -> None:
+    nnef, files = module("nnef_tensor"), module("tensor_file")
+    for data_type in nnef.ITEMS:
+        count = int(np.prod(shape)) * files.ITEM_BYTES[data_type]
+        raw = np.random.RandomState(0).bytes(count)
+        tensor = files.Tensor("t", data_type, shape, raw)
+        content = nnef.encode(tensor)
+        assert len(content) == 128 + count
+        assert content[:4] == b"\x4e\xef\x01\x00"
+        assert nnef.decode(content, "t", "t.dat") == tensor
+
+
+def test_the_item_types_that_tract_writes_for_integers_are_read(
+    module: Callable[[str], ModuleType],
+) -> None:
+    nnef, files = module("nnef_tensor"), module("tensor_file")
+    for data_type, written in ((6, 3), (7, 3), (2, 2)):
+        size = files.ITEM_BYTES[data_type]
+        content = bytearray(nnef.encode(files.Tensor("t", data_type, (1,), b"\x01" * size)))
+        content[48] = written
+        assert nnef.decode(bytes(content), "t", "t.dat").data_type == data_type
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "said"),
+    [
+        (0, 0, "is no NNEF tensor"),
+        (8, 9, "rank 9"),
+        (44, 7, "7 bits"),
+        (48, 9, "item type 9"),
+        (50, 1, "of vendor 1"),
+        (12, 2, "which need 8 bytes"),
+    ],
+)
+def test_what_is_no_nnef_tensor_is_told(
+    module: Callable[[str], ModuleType], at: int, value: int, said: str
+) -> None:
+    nnef, files = module("nnef_tensor"), module("tensor_file")
+    content = bytearray(nnef.encode(files.Tensor("t", 1, (1,), b"\0\0\0\0")))
+    content[at] = value
+    with pytest.raises(files.BadFile, match=said):
+        nnef.decode(bytes(content), "t", "t.dat")
+
+
+def test_the_names_of_outputs_are_those_of_onnx(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(gqa_model())
+    graph = module("onnx_graph")
+    assert graph.output_names(str(path)) == [o.name for o in onnx.load(path).graph.output]
+    path.write_bytes(b"\xff\xff\xff")
+    with pytest.raises(module("tensor_file").BadFile, match="is no ONNX model"):
+        graph.output_names(str(path))
+
+
+# The real program
+
+
+@pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
+@pytest.mark.parametrize("word", ["float32", "float16", "int8", "uint8", "int32", "int64"])
+def test_the_bits_of_every_dtype_and_shape_come_through(
+    start: Start, real: Path, tmp_path: Path, word: str, option: list[str]
+) -> None:
+    runner = start("--tract", real, *option)
+    data_type = oh.np_dtype_to_tensor_dtype(np.dtype(word))
+    for shape in [(), (0, 3), (2, 300)]:
+        size = int(np.prod(shape)) * np.dtype(word).itemsize
+        array = np.frombuffer(np.random.RandomState(1).bytes(size), word).reshape(shape)
+        folder = tmp_path / "x".join(map(str, ("of", *shape)))
+        folder.mkdir()
+        [files] = bundle(folder, one_node("Identity", data_type, len(shape)), {"x": array})
+        [[got], [again]] = runner.run(folder, step(files))["arrays"]
+        assert_same(got, {"y": array})
+        assert_same(again, {"y": array})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
+def test_a_step_gives_the_numbers_of_onnxruntime(
+    start: Start, real: Path, tmp_path: Path, dtype: str, option: list[str]
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    arrays = gqa_inputs(past=4, total=5, dtype=dtype)
+    [files] = bundle(tmp_path, content, arrays)
+    answer = start("--tract", real, *option).run(tmp_path, step(files))
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    want = dict(zip(GQA_OUTPUTS, session.run(None, arrays), strict=True))
+    bound = 1e-6 if dtype == "float32" else 2e-3
+    for [got] in answer["arrays"]:
+        assert list(got) == list(want)
+        for name in want:
+            assert got[name].dtype == want[name].dtype
+            np.testing.assert_allclose(got[name], want[name], rtol=bound, atol=bound)
+    assert answer["placement"] == ("unoptimized" if option else "cpu")
+
+
+def test_a_loop_feeds_what_the_call_before_made(start: Start, real: Path, tmp_path: Path) -> None:
+    first, second = gqa_inputs(past=4, total=5), gqa_inputs(past=5, total=6, seed=1)
+    carried = {"past_key": "present_key", "past_value": "present_value"}
+    fresh = {name: value for name, value in second.items() if name not in carried}
+    [one, two] = bundle(tmp_path, gqa_model(), first, fresh)
+    answer = start("--tract", real).run(tmp_path, step(one), step(two, carried))
+    assert answer["outcome"] == "ran"
+    for before, after in answer["arrays"]:
+        assert before["present_key"].shape == (1, 1, 5, 8)
+        assert after["present_key"].shape == (1, 1, 6, 8)
+        assert after["present_key"][:, :, :5].tobytes() == before["present_key"].tobytes()
+
+
+def test_a_refusal_in_its_own_words(start: Start, real: Path, tmp_path: Path) -> None:
+    model = onnx.load_model_from_string(gqa_model())
+    model.graph.node[0].attribute.append(oh.make_attribute("softcap", 2.0))
+    [files] = bundle(tmp_path, model.SerializeToString(), gqa_inputs(past=4, total=5))
+    answer = start("--tract", real).run(tmp_path, step(files))
+    assert (answer["outcome"], answer["stage"]) == ("rejected", "load")
+    assert answer["message"].splitlines()[0] == "Building node  (GroupQueryAttention)"
+    assert answer["message"].endswith("GroupQueryAttention: softcap is unsupported")
+
+
+def test_a_real_panic(start: Start, real: Path, tmp_path: Path) -> None:
+    model = onnx.load_model_from_string(gqa_model())
+    for attribute in model.graph.node[0].attribute:
+        if attribute.name == "kv_num_heads":
+            attribute.i = 0
+    [files] = bundle(tmp_path, model.SerializeToString(), gqa_inputs(past=4, total=5))
+    answer = start("--tract", real).run(tmp_path, step(files))
+    assert (answer["outcome"], answer["ended"]) == ("crashed", "panic")
+    assert answer["message"].startswith("panicked at tract-data-")
+    assert answer["message"].endswith("attempt to divide by zero")
+
+
+def test_the_pinned_release_is_the_one_that_setup_builds() -> None:
+    target = target_for("tract", Programs(tract="/no/such"))
+    assert target.program is not None
+    assert target.command.argv[-2:] == ("--tract", "/no/such")
+    assert target_for("tract-plain", Programs(tract="/x")).command.argv[-1] == "--plain"
+    pinned = json.dumps(TRACT_VERSION)
+    assert f'versions: ">={TRACT_VERSION}"' in Path(target.expectations[0]).read_text(), pinned
