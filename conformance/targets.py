@@ -168,7 +168,7 @@ def _tract_wheel(python: str | None) -> Target:
         Command(argv=(_interpreter(python), str(runner)), name=_WHEEL),
         "cpu",
         None,
-        "the Python package tract, 0.20 or later",
+        "the Python package tract, 0.23 or later",
         "tract",
     )
 

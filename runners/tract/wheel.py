@@ -1,0 +1,86 @@
+"""Run cases on the engine in the PyPI package ``tract``: ``PYTHON wheel.py``.
+
+Requests come on standard input, answers go to standard output; the protocol is in
+``runners/README.md``. This program runs in any interpreter that has the package ``tract`` from
+0.23 on: it needs the standard library, and NumPy only because that package does.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+# Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from availability import Unavailable, processor_name
+from serving import serve
+from wheel_availability import load
+from wheel_execution import DTYPES, Engine, Rejected, run_case
+
+
+def main() -> int:
+    """Answer requests until there are none; the exit status."""
+    # The engine reads both when it first needs them. Attention over a long cache is spread over
+    # threads, and the protocol asks for one; a backtrace costs more than most refusals themselves,
+    # and says nothing to a user.
+    os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    os.environ["RUST_LIB_BACKTRACE"] = "0"
+    return serve(Target)
+
+
+class Target:
+    """The engine in the package, or the reason why there is none."""
+
+    def __init__(self) -> None:
+        self.missing: Unavailable | None = None
+        try:
+            self.engine = Engine(*load())
+        except Unavailable as missing:
+            self.missing = missing
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request, without its id."""
+        if self.missing is not None:
+            return self.missing.answer()
+        return self.describe() if request["cmd"] == "describe" else self.run(request)
+
+    def describe(self) -> dict[str, Any]:
+        """What is here."""
+        return {
+            "outcome": "described",
+            "runtime": "tract",
+            "version": self.engine.version,
+            "execution_provider": self.engine.place,
+            "device": processor_name(),
+            "dtypes": list(DTYPES.values()),
+            "features": [],
+            "versions": {
+                "python": platform.python_version(),
+                "numpy": sys.modules["numpy"].__version__,  # which the package imported
+                "tract": self.engine.version,
+                "platform": platform.platform(),
+            },
+        }
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What became of one case."""
+        try:
+            return {"outcome": "ran", **run_case(self.engine, request)}
+        except Rejected as refusal:
+            return {
+                "outcome": "rejected",
+                "stage": refusal.stage,
+                "step": refusal.step,
+                "code": None,
+                "message": refusal.message,
+            }
+        except Unavailable as missing:
+            return {"outcome": "unavailable", "reason": missing.reason}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""One case on tract: load, fix the inputs' shapes, prepare, run, write the outputs.
+
+Tensors travel as raw bits through the binding's C functions. Its NumPy conversion makes a vector
+of a scalar before 0.23.8, and one way for every dtype is easier to trust than two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from availability import Unavailable, first_line
+from tensor_file import ITEM_BYTES, BadFile, Tensor, read_tensor, write_tensor
+from wheel_graph import output_names
+
+# What describe calls the types that an input of the operator may have, by TensorProto.DataType.
+# The binding has neither bfloat16 nor float8.
+DTYPES = {1: "float32", 10: "float16", 3: "int8", 2: "uint8", 6: "int32", 7: "int64"}
+
+# TensorProto.DataType → the binding's number of a type, and its word in a fact.
+DATUM_TYPES = {
+    9: (0x01, "bool"),
+    2: (0x11, "u8"),
+    4: (0x12, "u16"),
+    12: (0x14, "u32"),
+    13: (0x18, "u64"),
+    3: (0x21, "i8"),
+    5: (0x22, "i16"),
+    6: (0x24, "i32"),
+    7: (0x28, "i64"),
+    10: (0x32, "f16"),
+    1: (0x34, "f32"),
+    11: (0x38, "f64"),
+}
+DATA_TYPES = {number: data_type for data_type, (number, _) in DATUM_TYPES.items()}
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
+BACKTRACE = re.compile(r"\s*^Stack backtrace:.*", re.MULTILINE | re.DOTALL)
+ANSI_CODE = re.compile(r"\x1b\[[0-9;]*m")
+LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
+
+
+class Rejected(Exception):
+    """tract refused the case, at ``stage`` load or run, in ``step`` of a loop."""
+
+    def __init__(self, stage: str, step: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.stage = stage
+        self.step = step
+        self.message = causes(str(error))
+
+
+def causes(text: str) -> str:
+    """An error's chain of causes alone: no backtrace, no colours, not too long."""
+    text = ANSI_CODE.sub("", BACKTRACE.sub("", text)).strip()
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+
+
+class Value(NamedTuple):
+    """A tensor on both sides: tract's own object, and what it holds."""
+
+    native: Any
+    tensor: Tensor
+
+    def fact(self) -> str:
+        """Its shape and type as tract writes them, such as 1,16,f32; f32 is a scalar."""
+        _, word = DATUM_TYPES[self.tensor.data_type]
+        return ",".join([*map(str, self.tensor.dims), word])
+
+
+class Plan(NamedTuple):
+    """A model that was prepared for inputs of certain shapes."""
+
+    runnable: Any
+    inputs: list[str]  # in the order in which they are fed
+
+
+class Engine:
+    """The package ``tract`` and its runtime for the processor."""
+
+    def __init__(self, tract: Any, runtime: Any) -> None:
+        self.tract = tract
+        self.runtime = runtime
+        self.onnx = tract.onnx()
+        self.version = str(tract.version())
+        self.place = str(runtime.name())
+        self.refusal: type[Exception] = tract.TractError
+
+    def to_value(self, tensor: Tensor) -> Value:
+        """A tensor of tract's own with a copy of the elements; TractError if it makes none."""
+        if tensor.data_type not in DATUM_TYPES:
+            word = f"TensorProto type {tensor.data_type}"
+            raise Unavailable(f"tract {self.version} takes no {word} ({tensor.name}).")
+        number, _ = DATUM_TYPES[tensor.data_type]
+        rank = len(tensor.dims)
+        dims = (ctypes.c_size_t * rank)(*tensor.dims)
+        pointer = ctypes.c_void_p()
+        bindings = self.tract.bindings
+        bindings.check(
+            bindings.lib.tract_tensor_from_bytes(
+                number, ctypes.c_size_t(rank), dims, tensor.raw, ctypes.byref(pointer)
+            )
+        )
+        return Value(self.tract.Tensor(pointer), tensor)
+
+    def from_native(self, name: str, native: Any) -> Value:
+        """What a tensor of tract's own holds; `Unavailable` if the binding does not tell."""
+        number, rank = ctypes.c_uint32(), ctypes.c_size_t()
+        shape, data = ctypes.POINTER(ctypes.c_size_t)(), ctypes.c_void_p()
+        bindings = self.tract.bindings
+        try:
+            bindings.check(
+                bindings.lib.tract_tensor_as_bytes(
+                    native.ptr, *map(ctypes.byref, (number, rank, shape, data))
+                )
+            )
+        except self.refusal as error:  # TDim, which Shape gives, is a type of tract's own
+            reason = f"tract {self.version} does not hand output '{name}' over: {first_line(error)}"
+            raise Unavailable(reason) from error
+        if number.value not in DATA_TYPES:
+            reason = f"output '{name}' has tract's type {number.value:#x}, which has no ONNX type."
+            raise Unavailable(reason)
+        data_type = DATA_TYPES[number.value]
+        dims = tuple(shape[axis] for axis in range(rank.value))
+        size = math.prod(dims) * ITEM_BYTES[data_type]
+        # Without elements the pointer is none that may be followed.
+        raw = ctypes.string_at(data, size) if size else b""
+        return Value(native, Tensor(name, data_type, dims, raw))
+
+    def prepare(self, path: str, facts: dict[str, str]) -> Plan:
+        """The model in ``path``, optimised for inputs of these shapes and types."""
+        loaded = self.onnx.load(path)
+        for index in range(loaded.input_count()):
+            name = loaded.input_name(index)
+            if name not in facts:
+                raise BadFile(f"{path} has an input '{name}' that the request does not name")
+            loaded.set_input_fact(index, facts[name])
+        model = loaded.into_model()
+        inputs = [model.input_name(index) for index in range(model.input_count())]
+        for name in facts:
+            if name not in inputs:  # one with a default is a constant to tract
+                raise Unavailable(f"tract {self.version} takes no value for the input '{name}'.")
+        return Plan(self.runtime.prepare(model), inputs)
+
+
+def run_case(engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
+    """Run the case that ``request`` names; the fields of a `ran` answer beside id and outcome.
+
+    Raises `Rejected` (tract said no), `Unavailable` (this case cannot be tried here) and
+    `BadFile` (no usable bundle); every other exception is an error of this program.
+    """
+    case = Case(engine, request)
+    runs = []
+    fastest = math.inf
+    for repeat in range(request["repeat"]):
+        files, seconds = case.run(repeat)
+        runs.append(files)
+        fastest = min(fastest, seconds)
+    return {
+        "placement": engine.place,
+        "runs": runs,
+        "ms": {"load": case.load_seconds * 1e3, "run": fastest * 1e3},
+    }
+
+
+class Case:
+    """A case: its model for each set of shapes, and its steps with their inputs in memory."""
+
+    def __init__(self, engine: Engine, request: dict[str, Any]) -> None:
+        bundle = request["bundle"]
+        self.engine = engine
+        self.path = f"{bundle}/model.onnx"
+        self.outputs = output_names(self.path)
+        self.out = request["out"]
+        self.steps = request["steps"]
+        self.inputs = [
+            {name: read_tensor(f"{bundle}/{file}") for name, file in step["files"].items()}
+            for step in self.steps
+        ]
+        self.plans: dict[tuple[tuple[str, str], ...], Plan] = {}
+        self.load_seconds = 0.0  # for all plans together
+
+    def run(self, repeat: int) -> tuple[list[dict[str, str]], float]:
+        """All steps from the start: the files written for each, and the seconds spent running."""
+        files: list[dict[str, str]] = []
+        total = 0.0
+        previous: dict[str, Value] = {}
+        for step in range(len(self.steps)):
+            previous, seconds = self.run_step(step, previous)
+            total += seconds
+            files.append(self.write(previous, step, repeat))
+        return files, total
+
+    def run_step(self, index: int, previous: dict[str, Value]) -> tuple[dict[str, Value], float]:
+        """One call: its outputs, and the seconds it took."""
+        engine = self.engine
+        # What comes before the first call is loading, what comes later belongs to its step.
+        stage = "run" if index else "load"
+        try:
+            # New tensors for each call, so that nothing can change what a repeat starts from.
+            feeds = {name: engine.to_value(tensor) for name, tensor in self.inputs[index].items()}
+            for name, output in self.steps[index]["carry"].items():
+                feeds[name] = previous[output]
+            plan = self.plan(feeds)
+            stage = "run"
+            natives = [feeds[name].native for name in plan.inputs]
+            start = perf_counter()
+            results = plan.runnable.run(natives)
+            seconds = perf_counter() - start
+        except engine.refusal as error:
+            raise Rejected(stage, index, error) from error
+        outputs = {
+            name: engine.from_native(name, native)
+            for name, native in zip(self.outputs, results, strict=True)
+        }
+        return outputs, seconds
+
+    def plan(self, feeds: dict[str, Value]) -> Plan:
+        """The model prepared for such inputs: made where there is none yet."""
+        facts = {name: value.fact() for name, value in feeds.items()}
+        key = tuple(sorted(facts.items()))
+        if key not in self.plans:
+            start = perf_counter()
+            self.plans[key] = self.engine.prepare(self.path, facts)
+            self.load_seconds += perf_counter() - start
+        return self.plans[key]
+
+    def write(self, outputs: dict[str, Value], step: int, repeat: int) -> dict[str, str]:
+        """Write a step's outputs, each to a new file: output name → file."""
+        files = {}
+        for position, (name, value) in enumerate(outputs.items()):
+            word = name if PLAIN_NAME.fullmatch(name) else position
+            files[name] = file = f"{repeat}_{step}_{word}.pb"
+            write_tensor(f"{self.out}/{file}", value.tensor)
+        return files
