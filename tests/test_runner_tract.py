@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -270,7 +269,7 @@ def test_a_dtype_that_nnef_lacks_cannot_be_tried(start: Start, fake: Path, tmp_p
     [files] = bundle(tmp_path, one_node("Relu", TensorProto.BFLOAT16, 2), {"x": array})
     answer = start("--tract", fake).run(tmp_path, step(files))
     assert answer["outcome"] == "unavailable"
-    assert "NNEF has no tensors of TensorProto type 16 (x)" in answer["reason"]
+    assert "tract has no tensors of TensorProto type 16 (x)" in answer["reason"]
 
 
 # In the harness
@@ -340,9 +339,12 @@ def test_the_harness_blames_the_runner_for_what_is_no_answer(
 
 
 def test_the_binary_named_on_the_command_line_is_taken(desk: Desk, fake: Path) -> None:
-    done = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
+    arguments = ("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
+    done = desk.gqa(*arguments)
     assert "tract@0.23.9: tract 0.23.9 on " in done.out
-    assert f"--ep tract --tract {fake}" in done.out  # the command that repeats it
+    assert "x.dat" in done.out  # the fake knows one model only
+    target = target_for("tract", Programs(tract=str(fake)))
+    assert target.arguments == ("--ep", "tract", "--tract", str(fake))  # what repeats a case
     gone = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", "/no/such/tract")
     assert gone.status == 3
     assert "/no/such/tract cannot be started: No such file or directory." in gone.both
@@ -491,5 +493,4 @@ def test_the_pinned_release_is_the_one_that_setup_builds() -> None:
     assert target.program is not None
     assert target.command.argv[-2:] == ("--tract", "/no/such")
     assert target_for("tract-plain", Programs(tract="/x")).command.argv[-1] == "--plain"
-    pinned = json.dumps(TRACT_VERSION)
-    assert f'versions: ">={TRACT_VERSION}"' in Path(target.expectations[0]).read_text(), pinned
+    assert f'versions: ">={TRACT_VERSION}"' in Path(target.expectations[0]).read_text()

@@ -20,15 +20,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
-from command_line import FAILED, FIX, FROM_OUTSIDE, Called, Tract, fact
+from command_line import FAILED, FIX, FROM_OUTSIDE, Called, Tract, input_option
+from facts import DTYPES
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from onnx_graph import output_names
 from serving import serve
 from tensor_file import BadFile, Tensor, read_tensor, write_tensor
-
-# What NNEF files can carry of what an input of the operator may have.
-DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
 
 
 def main() -> int:
@@ -168,7 +166,7 @@ class Step:
         self.names = names
         self.number = number
         self.carry = carry
-        self.facts = {name: fact(name, tensor) for name, tensor in tensors.items()}
+        self.given = {name: input_option(name, tensor) for name, tensor in tensors.items()}
         self.inputs = f"{out}/in{number}"
         self.folders = [self.inputs]
         os.mkdir(self.inputs)
@@ -180,16 +178,16 @@ class Step:
         self, tract: Tract, model: str, repeat: int, previous: dict[str, str]
     ) -> tuple[Called, dict[str, str]]:
         """Call the model; ``previous`` and what comes back are NNEF files by output."""
-        facts = dict(self.facts)
+        given = dict(self.given)
         for name, output in self.carry.items():
             source = previous[output]
-            facts[name] = fact(name, read_nnef(source, output))
+            given[name] = input_option(name, read_nnef(source, output))
             link = f"{self.inputs}/{name}.dat"
             if repeat:
                 os.unlink(link)
             os.link(source, link)
         outputs = f"{self.out}/out{repeat}_{self.number}"
-        called = tract.run(model, facts, self.inputs, outputs)
+        called = tract.run(model, given.values(), self.inputs, outputs)
         self.folders.append(outputs)
         if called.status != 0:
             raise Ended(called, self.number)

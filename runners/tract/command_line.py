@@ -11,12 +11,13 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
 from availability import Unavailable
-from nnef_tensor import ITEMS, encode
+from facts import fact
+from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from tensor_file import BadFile, Tensor, length_field, varint_field
 
@@ -25,23 +26,6 @@ FAILED, BAD_OPTIONS, PANICKED = 1, 2, 101
 
 #: Sent by someone to end a process: they say nothing of the runtime.
 FROM_OUTSIDE = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
-
-# TensorProto.DataType → tract's word in a fact, for what NNEF can carry.
-FACT_WORDS = {
-    1: "f32",
-    2: "u8",
-    3: "i8",
-    4: "u16",
-    5: "i16",
-    6: "i32",
-    7: "i64",
-    9: "bool",
-    10: "f16",
-    11: "f64",
-    12: "u32",
-    13: "u64",
-}
-assert FACT_WORDS.keys() == ITEMS.keys()
 
 # Of an input or an output: good for a fact (name:1,4,f32) and for a file's name.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -183,7 +167,7 @@ class Tract:
         given = Tensor("x", 10, (1, 4), b"\x00\xbc\x00\x00\x00\x3c\x00\x40")  # -1, 0, 1, 2
         with open(os.path.join(inputs, "x.dat"), "wb") as file:
             file.write(encode(given))
-        called = self.run(model, {"x": fact("x", given)}, inputs, outputs)
+        called = self.run(model, [input_option("x", given)], inputs, outputs)
         if called.status != 0:
             return (called.error or called.log.strip() or called.last_words()).splitlines()[0]
         if called.ready_ms is None:
@@ -196,14 +180,14 @@ class Tract:
             return f"the Relu of -1, 0, 1, 2 in float16 comes back as {got}"
         return None
 
-    def run(self, model: str, facts: Mapping[str, str], inputs: str, outputs: str) -> Called:
+    def run(self, model: str, given: Iterable[str], inputs: str, outputs: str) -> Called:
         """Run ``model`` once, in a process of its own.
 
-        ``facts`` are by input, ``inputs`` is the folder of their values; the folder ``outputs`` is
-        made by tract, with one NNEF file for each output.
+        ``given`` has each input as `input_option` says it, and the folder ``inputs`` their values.
+        tract makes the folder ``outputs``, with one NNEF file for each output.
         """
         argv = [self.binary, model]
-        for each in facts.values():
+        for each in given:
             argv += ("-i", each)
         if self.optimised:
             argv.append("-O")
@@ -240,18 +224,11 @@ class Tract:
 FIX = "gqa setup tract"
 
 
-def fact(name: str, tensor: Tensor) -> str:
-    """The shape and dtype of an input as tract's option -i wants them; `Unavailable` if it cannot.
-
-    tract decides while it loads what kind of step this is, so it needs numbers, not symbols.
-    """
+def input_option(name: str, tensor: Tensor) -> str:
+    """What tract's option -i wants to know of an input; `Unavailable` if it cannot be said."""
     if not PLAIN_NAME.fullmatch(name):
         raise Unavailable(f"tract's command line has no way to name the input {name!r}.")
-    word = FACT_WORDS.get(tensor.data_type)
-    if word is None:
-        data_type = tensor.data_type
-        raise Unavailable(f"NNEF has no tensors of TensorProto type {data_type} ({name}).")
-    return f"{name}:{','.join([*map(str, tensor.dims), word])}"
+    return f"{name}:{fact(tensor)}"
 
 
 def seconds_of(time_stamp: str) -> float:

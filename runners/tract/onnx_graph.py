@@ -1,6 +1,8 @@
-"""The names of a model's outputs, read from the file itself. Standard library only.
+"""The names of a model's outputs, read from the ModelProto itself.
 
-The field numbers are those of ``onnx.proto`` (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+tract's Python binding forgets them: it calls each output of a node that has several by the node's
+name, and a graph that it has simplified has the names of other nodes. Its command line names files
+by them, and may leave one out. Standard library only.
 """
 
 from __future__ import annotations
@@ -9,32 +11,46 @@ from collections.abc import Iterator
 
 from tensor_file import LENGTH, VARINT, BadFile, read_file, read_varint
 
-MODEL_GRAPH, GRAPH_OUTPUT, VALUE_NAME = 7, 12, 1
+# Fields of ModelProto, GraphProto and ValueInfoProto.
+GRAPH, OUTPUT, NAME = 7, 12, 1
+
+# Wire types that a tensor's file has none of: a number in 8 or in 4 bytes.
+FIXED = {1: 8, 5: 4}
 
 
 def output_names(path: str) -> list[str]:
-    """The graph's outputs in their order; `BadFile` for what is no model."""
+    """The outputs of the graph in ``path``, in its order; `BadFile` where it is no model."""
     data = read_file(path)
     try:
-        return [
-            bytes(name).decode()
-            for graph in messages(data, MODEL_GRAPH)
-            for output in messages(graph, GRAPH_OUTPUT)
-            for name in messages(output, VALUE_NAME)
+        names = [
+            data[name].decode()
+            for graph in submessages(data, slice(0, len(data)), GRAPH)
+            for output in submessages(data, graph, OUTPUT)
+            for name in submessages(data, output, NAME)
         ]
     except (IndexError, ValueError) as error:
-        raise BadFile(f"{path} is no ONNX model: {error}") from error
+        raise BadFile(f"{path} is no ONNX model") from error
+    if not names:
+        raise BadFile(f"{path} is no ONNX model with an output")
+    return names
 
 
-def messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    """What the fields ``wanted`` of a message hold; IndexError or ValueError if it is none."""
-    position = 0
-    while position < len(data):
+def submessages(data: bytes, message: slice, wanted: int) -> Iterator[slice]:
+    """Where each field ``wanted`` of ``message`` lies; IndexError or ValueError if it is none."""
+    position = message.start
+    while position < message.stop:
         key, position = read_varint(data, position)
-        value, position = read_varint(data, position)
-        if key & 7 == LENGTH:
-            if key >> 3 == wanted:
-                yield data[position : position + value]
-            position += value
-        elif key & 7 != VARINT:  # models of this suite have no field of another type
-            raise ValueError(f"wire type {key & 7} is not expected")
+        field, wire = key >> 3, key & 7
+        if wire == VARINT:
+            _, position = read_varint(data, position)
+        elif wire == LENGTH:
+            size, position = read_varint(data, position)
+            if position + size > message.stop:
+                raise ValueError("it ends in the middle of a field")
+            if field == wanted:
+                yield slice(position, position + size)
+            position += size
+        elif wire in FIXED:
+            position += FIXED[wire]
+        else:
+            raise ValueError(f"wire type {wire} is not expected")

@@ -17,9 +17,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
+from facts import DTYPES
 from serving import serve
 from wheel_availability import load
-from wheel_execution import DTYPES, Engine, Rejected, run_case
+from wheel_execution import Engine, Rejected, run_case
 
 
 def main() -> int:
@@ -56,7 +57,7 @@ class Target:
             "version": self.engine.version,
             "execution_provider": self.engine.place,
             "device": processor_name(),
-            "dtypes": list(DTYPES.values()),
+            "dtypes": list(DTYPES),
             "features": [],
             "versions": {
                 "python": platform.python_version(),

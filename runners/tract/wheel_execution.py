@@ -13,29 +13,26 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from availability import Unavailable, first_line
+from facts import fact
+from onnx_graph import output_names
 from tensor_file import ITEM_BYTES, BadFile, Tensor, read_tensor, write_tensor
-from wheel_graph import output_names
 
-# What describe calls the types that an input of the operator may have, by TensorProto.DataType.
-# The binding has neither bfloat16 nor float8.
-DTYPES = {1: "float32", 10: "float16", 3: "int8", 2: "uint8", 6: "int32", 7: "int64"}
-
-# TensorProto.DataType → the binding's number of a type, and its word in a fact.
+# TensorProto.DataType → the binding's number of a type.
 DATUM_TYPES = {
-    9: (0x01, "bool"),
-    2: (0x11, "u8"),
-    4: (0x12, "u16"),
-    12: (0x14, "u32"),
-    13: (0x18, "u64"),
-    3: (0x21, "i8"),
-    5: (0x22, "i16"),
-    6: (0x24, "i32"),
-    7: (0x28, "i64"),
-    10: (0x32, "f16"),
-    1: (0x34, "f32"),
-    11: (0x38, "f64"),
+    9: 0x01,
+    2: 0x11,
+    4: 0x12,
+    12: 0x14,
+    13: 0x18,
+    3: 0x21,
+    5: 0x22,
+    6: 0x24,
+    7: 0x28,
+    10: 0x32,
+    1: 0x34,
+    11: 0x38,
 }
-DATA_TYPES = {number: data_type for data_type, (number, _) in DATUM_TYPES.items()}
+DATA_TYPES = {number: data_type for data_type, number in DATUM_TYPES.items()}
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
 BACKTRACE = re.compile(r"\s*^Stack backtrace:.*", re.MULTILINE | re.DOTALL)
@@ -65,11 +62,6 @@ class Value(NamedTuple):
     native: Any
     tensor: Tensor
 
-    def fact(self) -> str:
-        """Its shape and type as tract writes them, such as 1,16,f32; f32 is a scalar."""
-        _, word = DATUM_TYPES[self.tensor.data_type]
-        return ",".join([*map(str, self.tensor.dims), word])
-
 
 class Plan(NamedTuple):
     """A model that was prepared for inputs of certain shapes."""
@@ -94,7 +86,7 @@ class Engine:
         if tensor.data_type not in DATUM_TYPES:
             word = f"TensorProto type {tensor.data_type}"
             raise Unavailable(f"tract {self.version} takes no {word} ({tensor.name}).")
-        number, _ = DATUM_TYPES[tensor.data_type]
+        number = DATUM_TYPES[tensor.data_type]
         rank = len(tensor.dims)
         dims = (ctypes.c_size_t * rank)(*tensor.dims)
         pointer = ctypes.c_void_p()
@@ -197,8 +189,7 @@ class Case:
     def run_step(self, index: int, previous: dict[str, Value]) -> tuple[dict[str, Value], float]:
         """One call: its outputs, and the seconds it took."""
         engine = self.engine
-        # What comes before the first call is loading, what comes later belongs to its step.
-        stage = "run" if index else "load"
+        stage = "load"  # shapes grow from step to step, and the model is prepared for each
         try:
             # New tensors for each call, so that nothing can change what a repeat starts from.
             feeds = {name: engine.to_value(tensor) for name, tensor in self.inputs[index].items()}
@@ -220,7 +211,7 @@ class Case:
 
     def plan(self, feeds: dict[str, Value]) -> Plan:
         """The model prepared for such inputs: made where there is none yet."""
-        facts = {name: value.fact() for name, value in feeds.items()}
+        facts = {name: fact(value.tensor) for name, value in feeds.items()}
         key = tuple(sorted(facts.items()))
         if key not in self.plans:
             start = perf_counter()

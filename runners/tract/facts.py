@@ -1,0 +1,40 @@
+"""What tract calls a fact: an input's shape and type, which it wants before it loads a model.
+
+It decides while it loads what kind of step this is, so a fact has numbers, not symbols.
+"""
+
+from __future__ import annotations
+
+from availability import Unavailable
+from tensor_file import Tensor
+
+# TensorProto.DataType → tract's word. It has neither bfloat16 nor float8.
+WORDS = {
+    1: "f32",
+    2: "u8",
+    3: "i8",
+    4: "u16",
+    5: "i16",
+    6: "i32",
+    7: "i64",
+    9: "bool",
+    10: "f16",
+    11: "f64",
+    12: "u32",
+    13: "u64",
+}
+
+# What describe calls those of them that an input of the operator may have.
+DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
+
+
+def fact(tensor: Tensor) -> str:
+    """Shape and type of ``tensor``, such as 1,16,f32; f32 alone is a scalar.
+
+    Raises `Unavailable` for a type that tract has no tensors of.
+    """
+    word = WORDS.get(tensor.data_type)
+    if word is None:
+        data_type = tensor.data_type
+        raise Unavailable(f"tract has no tensors of TensorProto type {data_type} ({tensor.name}).")
+    return ",".join([*map(str, tensor.dims), word])
