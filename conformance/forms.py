@@ -460,6 +460,9 @@ def _standard(call: Call) -> Script:
     add("Reshape", [rows, constant("output_shape", [0, 0, -1])], "output")
     outputs = ("output", *(f"present_{name}" for name in ("key", "value")))
     model = _graph(call, nodes, inputs, {"output": 3, "present_key": 4, "present_value": 4}, 23)
+    # ONNX does not ask for it, tract's command line does (findings/tract-standard-attention.md).
+    shape = [call.batch_size, call.num_heads, call.sequence_length, call.head_size]
+    model.graph.value_info.append(declare(attended, call.dtype, shape))
 
     def compute(arrays: Arrays) -> dict[str, Reference]:
         return reference(own, attributes_of(call), outputs)

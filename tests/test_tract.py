@@ -1,0 +1,83 @@
+"""tract itself, where it is installed: it does what its expectations say, by both ways to it.
+
+The theme of borrowed caches, and the plain ground: prompts, steps, and calls longer than a tile.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.expectations import load_expectations
+from conformance.load import load
+from conformance.paths import data_path
+from conformance.results import ResultRecord
+from conformance.run import Plan, TargetRun
+from conformance.targets import target_for
+from conformance.tools import TRACT_VERSION
+
+THEMES = ("shared_kv", "prefill", "decode_shapes", "loop", "tiles")
+
+Results = dict[str, ResultRecord]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, tuple[str, Results]]:
+    """What each target that is there made of the themes, with its name and version."""
+    cases = tuple(load([data_path("cases") / f"{theme}.yaml" for theme in THEMES]))
+    found = {}
+    for ep in ("tract", "tract-plain", "tract-wheel"):
+        target = target_for(ep)
+        lines = tuple(load_expectations(target.expectations))
+        with TargetRun(Plan(target, cases, lines), jobs=2) as run:
+            if run.ready.described is None:
+                assert run.ready.unavailable is not None
+                found[ep] = (f"{run.ready.unavailable} {run.ready.fix or ''}", {})
+                continue
+            version = run.ready.described.version
+            if version != TRACT_VERSION:
+                found[ep] = (f"it is {version}, and {TRACT_VERSION} is what is known", {})
+                continue
+            records = [record for _, record in run.run()]
+            assert all(isinstance(record, ResultRecord) for record in records)
+            kept = {r.case: r for r in records if isinstance(r, ResultRecord)}
+            found[ep] = (run.ready.name, kept)
+    return found
+
+
+def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
+    """The results of ``ep``; skips where it is not there."""
+    name, records = results[ep]
+    if not records:
+        pytest.skip(f"{ep}: {name}")
+    return records
+
+
+@pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
+def test_it_does_what_is_known(results: dict[str, tuple[str, Results]], ep: str) -> None:
+    records = of(results, ep)
+    assert [f"{r.case}: {r.reason}" for r in records.values() if r.unexpected] == []
+    verdicts = {record.verdict for record in records.values()}
+    assert {"pass", "unsupported"} <= verdicts
+    placements = {r.placement for r in records.values() if r.outcome == "ran"}
+    assert placements == {"unoptimized" if ep == "tract-plain" else "cpu"}
+
+
+def test_the_binary_and_the_package_agree_to_the_bit(
+    results: dict[str, tuple[str, Results]],
+) -> None:
+    binary, package = of(results, "tract"), of(results, "tract-wheel")
+    for case, record in binary.items():
+        other = package[case]
+        assert (record.verdict, record.bits) == (other.verdict, other.bits), case
+
+
+def test_the_optimised_and_the_plain_graph_agree_but_for_what_is_known(
+    results: dict[str, tuple[str, Results]],
+) -> None:
+    optimised, plain = of(results, "tract"), of(results, "tract-plain")
+    differ = {
+        case.partition("[")[0]
+        for case, record in optimised.items()
+        if record.verdict != plain[case].verdict
+    }
+    assert differ == {"tiles/window", "tiles/hidden_by_the_bias", "prefill/scale"}
