@@ -26,7 +26,7 @@ from conformance.results import (
 )
 
 MEANING: Mapping[Verdict, str] = {
-    "crash": "the process died of a signal or an abort",
+    "crash": "the process died of a signal, an abort or a panic",
     "timeout": "no answer within the time limit; the process was killed",
     "wrong": "it ran, and its values, shape or dtype are not what the contract demands",
     "accepted": "it ran a call that it must refuse",

@@ -130,3 +130,15 @@ def mask_before_softcap(kernel, call, b, logits):
 def masked_values_spread(kernel, call, weights, value):
     """A value of NaN or infinity spoils the queries that do not see it: zero times it is NaN."""
     return weights @ value
+
+
+@mutant(Kernel.softmax)
+def row_without_a_key_in_the_first_tile(kernel, call, b, logits):
+    """Tiles of 32: a row that sees no key of the first tile, where one beside it does, is NaN."""
+    weights = Kernel.softmax(kernel, call, b, logits)
+    if logits.shape[2] > 32:
+        hidden = np.isneginf(logits[:, :, :32]).all(axis=2)
+        for first in range(0, call.queries, 32):
+            rows = hidden[:, first : first + 32]
+            weights[:, first : first + 32][rows & ~rows.all(axis=1, keepdims=True)] = np.nan
+    return weights
