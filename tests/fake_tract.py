@@ -89,6 +89,9 @@ def go_wrong(outputs: Path) -> int | None:
     if FAULT == "run":
         say(REFUSED.replace('Error at stage "analyse"', "Evaluating #3"))
         return 1
+    if FAULT == "full":
+        say(REFUSED.replace("softcap is unsupported", "No space left on device (os error 28)"))
+        return 1
     if FAULT == "panic":
         say(PANIC)
         return 101

@@ -228,6 +228,7 @@ def test_a_panic_is_a_crash_and_no_refusal(
     [
         ("SIGTERM", "somebody ended tract with SIGTERM"),
         ("odd", "tract ended with status 7: something odd"),
+        ("full", "tract had trouble with files: Error at stage"),
         ("speechless", "tract ended with status 1: status 1, and not a word"),
         ("no_folder", "tract ended well and wrote no outputs"),
         ("no_file", "tract ended well and wrote no outputs"),

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
-from command_line import FAILED, FIX, FROM_OUTSIDE, Called, Tract, input_option
+from command_line import FAILED, FIX, FROM_OUTSIDE, OF_THE_SYSTEM, Called, Tract, input_option
 from facts import DTYPES
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
@@ -105,6 +105,8 @@ class Ended(Exception):
             return
         if called.status != FAILED or called.error is None:
             raise BadFile(f"tract ended with status {called.status}: {called.last_words()}")
+        if OF_THE_SYSTEM in called.error:  # it could not read the inputs or write the outputs
+            raise BadFile(f"tract had trouble with files: {called.error}")
         self.answer = {
             "outcome": "rejected",
             "stage": "load" if called.ready_ms is None else "run",

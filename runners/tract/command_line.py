@@ -21,8 +21,8 @@ from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from tensor_file import BadFile, Tensor, length_field, varint_field
 
-#: Exit statuses: of an error that tract tells, of options that it does not know, of a Rust panic.
-FAILED, BAD_OPTIONS, PANICKED = 1, 2, 101
+#: Exit statuses: of an error that tract tells, and of a Rust panic.
+FAILED, PANICKED = 1, 101
 
 #: Sent by someone to end a process: they say nothing of the runtime.
 FROM_OUTSIDE = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
@@ -34,6 +34,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 LOG_LINE = re.compile(r"\[(?P<time>\S+)\s+(?P<level>[A-Z]+)\s+(?P<module>[\w:]+)\] ?(?P<text>.*)")
 READY = "Model ready"  # logged once the model is loaded, optimised and planned, before it runs
 BACKTRACE = "Stack backtrace:"
+OF_THE_SYSTEM = "(os error "  # as Rust tells of a full disk, or of a file that is not there
 
 LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
@@ -218,6 +219,8 @@ class Tract:
                 os.write(2, raw)  # at once, so that it is there if this takes too long
         status = process.wait()
         total = 1e3 * (time.perf_counter() - start)
+        if ready is not None:  # two clocks: one of them may have been set meanwhile
+            ready = min(max(ready, 0.0), total)
         return Called(status, "".join(kept), ready, total)
 
 
