@@ -144,7 +144,7 @@ def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
     working.mkdir(exist_ok=True)
     command = install_command(cargo, crate, version, root)
     tell(
-        f"Building tract {version} with cargo: about 9 minutes on 2 cores (here: "
+        f"Building tract {version} with cargo: 9 to 15 minutes on 2 cores (here: "
         f"{os.cpu_count()}), and 1 GB of disk meanwhile."
     )
     try:

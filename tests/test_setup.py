@@ -146,7 +146,7 @@ def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
         f"tract {TRACT_VERSION} is built: {place.binary}\nuse it with: gqa run --ep tract\n",
     )
     assert done.err == (
-        f"Building tract {TRACT_VERSION} with cargo: about 9 minutes on 2 cores "
+        f"Building tract {TRACT_VERSION} with cargo: 9 to 15 minutes on 2 cores "
         f"(here: {os.cpu_count()}), and 1 GB of disk meanwhile.\n"
     )
     assert place.called() == [
