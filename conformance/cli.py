@@ -530,10 +530,13 @@ def _how_far(at: CargoProgress) -> str:
 def _closing(carried: Carried) -> str:
     results = [result for _, result in carried.results]
     unexpected = sum(result.unexpected for result in results)
-    known = sum(r.expectation is not None and not r.unexpected for r in results)
+    known = [r for r in results if r.expectation is not None and not r.unexpected]
+    refused = sum(result.verdict == "unsupported" for result in known)
     parts = [_number(len(results), "result"), f"{unexpected} unexpected"]
-    if known:
-        parts.append(_number(known, "known defect"))
+    if defects := len(known) - refused:
+        parts.append(_number(defects, "known defect"))
+    if refused:
+        parts.append(_number(refused, "known refusal"))
     if vague := sum(result.vague for result in results):
         parts.append(_number(vague, "vague refusal"))
     if carried.troubles:

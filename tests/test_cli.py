@@ -856,6 +856,14 @@ def test_show_of_a_file_that_is_wrong(gqa: Gqa, desk: Desk) -> None:
     assert "wrong.yaml:6:" in done.err
 
 
+@has_onnxruntime
+def test_known_refusals_are_no_defects(gqa: Gqa) -> None:
+    wanted = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
+    refused = "omitted_present/without_past_one_present[dtype=float32,presents=key_only]"
+    assert "1 result, 0 unexpected, 1 known defect\n" in gqa("run", wanted).out
+    assert "1 result, 0 unexpected, 1 known refusal\n" in gqa("run", refused).out
+
+
 # The other commands
 
 
@@ -874,12 +882,15 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
 
 
 def test_doctor_without_anything(gqa: Gqa, bare_python: str) -> None:
-    done = gqa("doctor", "--ort-python", bare_python)
+    nothing = ("--tract", "/no/such/tract", "--tract-python", bare_python)
+    done = gqa("doctor", "--ort-python", bare_python, *nothing)
     assert done.status == 3
+    assert "✗ tract-wheel  The package tract is not installed in " in done.out
+    assert "    program   /no/such/tract, by --tract" in done.out
     lines = done.out.splitlines()
     assert lines[0].startswith("✗ cpu  onnxruntime is not installed in ")
     assert lines[1].startswith("    mend it   ")
-    done = gqa("doctor", "--ort-python", "/no/such")
+    done = gqa("doctor", "--ort-python", "/no/such", *nothing)
     assert done.status == 3
     assert done.out.startswith("✗ cpu  The runner /no/such does not exist.")
 

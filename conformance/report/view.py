@@ -117,6 +117,8 @@ class Head:
     total: int
     unexpected: int
     known: int
+    refused: int
+    """So many of the known are clean refusals, and no defects."""
 
 
 @dataclass(frozen=True)
@@ -337,6 +339,7 @@ def _head(label: str, target: Target, results: Sequence[ResultRecord | None]) ->
         total=len(there),
         unexpected=sum(_mark(result) == "unexpected" for result in there),
         known=sum(_mark(result) == "known" for result in there),
+        refused=sum(_mark(r) == "known" and r.verdict == "unsupported" for r in there),
     )
 
 
