@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator
 from conformance.call import Model
 from conformance.case import Case
 from conformance.features import BY_NAME, features_of
+from conformance.judge import DIFFERENT_RUNS
 from conformance.load import explain
 from conformance.results import Verdict
 from conformance.yaml_source import InputError, Problem, read_yaml
@@ -35,6 +36,8 @@ class Known(Model):
     stage: Literal["load", "run"] | None = None
     message: str = ""
     """A piece of the runtime's message; of a crash, of its message or its standard error."""
+    varies: bool = False
+    """What comes out may differ from run to run."""
     link: Annotated[str, Field(min_length=1)]
     """The bug: a link, or a page of this project."""
     why: Annotated[str, Field(min_length=1)]
@@ -133,6 +136,9 @@ class Expectation:
             return f"the verdict is {verdict}, not {self.known.verdict}"
         if self.known.stage is not None and stage != self.known.stage:
             return f"the stage is {stage}, not {self.known.stage}"
+        # What a run returns by chance is no known result, unless the line is about just that.
+        if DIFFERENT_RUNS in message and not self.known.varies:
+            return "two runs differ, of which it says nothing"
         if self.known.message not in message:
             return f"the message does not contain '{self.known.message}'"
         return None
@@ -175,16 +181,22 @@ def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, w
     """Raises :class:`InputError` for lines that match none of ``cases``.
 
     A line is checked when its theme is among the cases; with ``whole`` (all themes are there)
-    every line is.
+    every line is. A line that says ``pass`` must take a case out of what a later one says.
     """
     themes = {case.theme for case in cases}
     subjects = [Subject(case) for case in cases]
-    problems = [
-        Problem(e.file, e.line, 1, f"no case matches '{e.known.cases}'; remove or mend this line")
-        for e in expectations
-        if (whole or e.known.cases.partition("/")[0] in themes)
-        and not any(e.covers(subject) for subject in subjects)
-    ]
+    problems = []
+    for at, line in enumerate(expectations):
+        if not (whole or line.known.cases.partition("/")[0] in themes):
+            continue
+        covered = [subject for subject in subjects if line.covers(subject)]
+        said = f"'{line.known.cases}'; remove or mend this line"
+        if not covered:
+            problems.append(Problem(line.file, line.line, 1, f"no case matches {said}"))
+        elif line.known.verdict == "pass" and not any(
+            later.covers(subject) for later in expectations[at + 1 :] for subject in covered
+        ):
+            problems.append(Problem(line.file, line.line, 1, f"no later line matches {said}"))
     if problems:
         raise InputError(problems)
 

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +25,10 @@ from conformance.results import Verdict
 from conformance.tolerance import CONSTANTS, TargetClass, shares
 
 Array = np.ndarray
+
+
+#: How the reason begins that tells of two runs that differ.
+DIFFERENT_RUNS: Final = "two runs on the same input differ"
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,7 @@ def _compare(
             for other in others:
                 again = _read(other[name])
                 if again != raw and _differ(got, _tensor(again, name)[1], want):
-                    faults.append(f"two runs on the same input differ in {name}{at}")
+                    faults.append(f"{DIFFERENT_RUNS} in {name}{at}")
             if dtype != want.dtype:
                 faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
                 bits.update(raw)

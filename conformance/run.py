@@ -432,8 +432,9 @@ def _result(
         known = None
     if known is not None:
         said = message or reason
-        if judgement.verdict == "crash":  # a process that dies says why on its standard error
-            said += f"\n{outcome.stderr}"
+        if judgement.verdict == "crash":  # where the runner dies with it, stderr has the panic
+            _, panicked, words = outcome.stderr.rpartition("panicked at")
+            said += f"{panicked}{words}" if panicked else ""
         differs = known.differs(judgement.verdict, stage, said)
         unexpected = differs is not None
         if differs is not None:

@@ -13,7 +13,7 @@ from typing import Final
 from conformance.paths import data_path
 from conformance.runner_process import Command
 from conformance.tolerance import TargetClass
-from conformance.tools import Program, find_tract
+from conformance.tools import Program, as_typed, find_tract
 
 EXEC: Final = "exec:"
 
@@ -114,7 +114,7 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
         path = ep.removeprefix(EXEC)
         if not path:
             raise TargetError("exec: wants the path of a runner, such as exec:./my-runner")
-        command = Command(argv=(_path(path),), name=ep)
+        command = Command(argv=(os.path.abspath(os.path.expanduser(path)),), name=ep)
         return Target(
             ep, ("--ep", ep), command, "gpu", None, "a program that speaks runners/README.md"
         )
@@ -148,6 +148,8 @@ def _tract(ep: str, named: str | None) -> Target:
     program = find_tract(named)
     runner = data_path("runners") / "tract" / "cli.py"
     binary = ("--tract", str(program.path)) if program else ()
+    if program and program.named:
+        binary = (*binary, "--named")
     return Target(
         ep,
         _arguments(ep, "--tract", named),
@@ -174,11 +176,7 @@ def _tract_wheel(python: str | None) -> Target:
 
 
 def _interpreter(named: str | None) -> str:
-    return _path(named) if named else sys.executable
-
-
-def _path(named: str) -> str:
-    return os.path.abspath(os.path.expanduser(named))
+    return str(as_typed(named)) if named else sys.executable
 
 
 def _arguments(ep: str, option: str, named: str | None) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ class Program:
 
     path: Path
     found_by: str
+    named: bool = False
+    """A person named it: nothing else is taken instead."""
 
 
 def tools_root() -> Path:
@@ -52,17 +54,17 @@ def find_tract(named: str | None = None) -> Program | None:
     release that the expectations are about, and someone asked for it.
     """
     if named:
-        return Program(_absolute(named), "--tract")
+        return Program(as_typed(named), "--tract", named=True)
     if variable := os.environ.get(TRACT_VARIABLE):
-        return Program(_absolute(variable), f"the environment variable {TRACT_VARIABLE}")
+        return Program(as_typed(variable), f"the environment variable {TRACT_VARIABLE}", True)
     built = built_tract()
-    if built.is_file():
+    if os.path.isfile(built):  # False, too, for a path that the system does not take
         return Program(built, "gqa setup tract")
     on_path = shutil.which("tract")
     return Program(Path(on_path).absolute(), "PATH") if on_path else None
 
 
-def _absolute(named: str) -> Path:
+def as_typed(named: str) -> Path:
     """``named`` as a shell would find it: a name without a slash is looked up in PATH."""
     found = shutil.which(named) if os.sep not in named else None
     return Path(found or os.path.expanduser(named)).absolute()

@@ -46,6 +46,9 @@ def main() -> int:
     option = {name: arguments[arguments.index(name) + 1] for name in arguments if name[:2] == "--"}
     inputs, outputs = option["--input-from-nnef"], Path(option["--save-outputs-nnef"])
     is_case = Path(arguments[0]).with_name("case").exists()
+    if not is_case and FAULT == "full_at_start":
+        say(REFUSED.replace("softcap is unsupported", "No space left on device (os error 28)"))
+        return 1
     if not is_case and FAULT == "older":
         say("error: unexpected argument '--save-outputs-nnef' found\n\nUsage: tract [OPTIONS]\n")
         return 2
@@ -95,6 +98,9 @@ def go_wrong(outputs: Path) -> int | None:
     if FAULT == "panic":
         say(PANIC)
         return 101
+    if FAULT == "panic_full":
+        say(PANIC.replace("range end index 48", 'Os { code: 28, kind: StorageFull, message: "" }'))
+        return 101
     if FAULT == "hang":
         say("going to sleep\n")
         time.sleep(600)
@@ -102,6 +108,8 @@ def go_wrong(outputs: Path) -> int | None:
         os.kill(os.getpid(), getattr(signal, FAULT))
     if FAULT == "reported":
         return 128 + signal.SIGSEGV
+    if FAULT == "broken_pipe":
+        return 128 + signal.SIGPIPE
     if FAULT == "odd":
         say("something odd\n")
         return 7

@@ -23,6 +23,7 @@ from conformance.expectations import (
     load_expectations,
 )
 from conformance.harness import Crashed, Outcome, Rejected, RunnerFailed, TimedOut, Unavailable
+from conformance.judge import DIFFERENT_RUNS
 from conformance.load import load
 from conformance.paths import ROOT, data_path
 from conformance.protocol import DescribedAnswer
@@ -280,6 +281,38 @@ def test_a_variant_may_pass_where_the_usual_code_path_does_not(case: Case) -> No
     assert "expects otherwise: the verdict is unsupported, not pass" in record.reason
 
 
+def test_a_pass_that_no_later_line_speaks_against_is_stale(tmp_path: Path) -> None:
+    cases = cases_of(tmp_path, "- name: a\n- name: b")
+    taken_out, left = expectation(cases="theme/a", verdict="pass"), expectation(cases="theme/*")
+    check_stale([taken_out, left], cases, whole=True)
+    with pytest.raises(InputError, match="no later line matches 'theme/a'"):
+        check_stale([left, taken_out], cases, whole=True)
+
+
+def test_a_known_wrong_result_is_not_one_that_varies() -> None:
+    line, varying = expectation(verdict="wrong"), expectation(verdict="wrong", varies=True)
+    differs = f"It ran, but {DIFFERENT_RUNS} in output."
+    assert line.differs("wrong", None, differs) == "two runs differ, of which it says nothing"
+    assert varying.differs("wrong", None, differs) is None
+    assert line.differs("wrong", None, "It ran, but output is nan.") is None
+
+
+@pytest.mark.parametrize(
+    ("stderr", "known"),
+    [
+        ("thread 'main' panicked at dim.rs:1:\nattempt to divide by zero\n", True),
+        ("warning: attempt to divide by zero was avoided\n", False),
+        ("", False),
+    ],
+)
+def test_a_crash_is_known_by_the_panic_on_its_standard_error(
+    case: Case, stderr: str, known: bool
+) -> None:
+    died = Crashed(signal="SIGABRT", message="The runner died of SIGABRT.", stderr=stderr)
+    line = expectation(cases="*", verdict="crash", message="attempt to divide by zero")
+    assert result(case, died, line).unexpected is not known
+
+
 def test_an_exec_target_has_no_expectations() -> None:
     assert target_for("exec:./mine").expectations == ()
 
@@ -426,7 +459,8 @@ def test_the_schema_takes_and_refuses_what_the_loader_does() -> None:
 )
 def test_shipped_lines_match_the_corpus_and_say_why(file: Path) -> None:
     lines = load_expectations([file])
-    check_stale(lines, load([data_path("cases")]), whole=True)
+    usual = target_for(file.stem).expectations
+    check_stale(load_expectations(usual), load([data_path("cases")]), whole=True)
     assert lines
     for line in lines:
         link = line.known.link
@@ -442,6 +476,22 @@ def test_no_shipped_line_hides_another() -> None:
         of_it = Subject(case)
         covering = [line for line in lines if line.covers(of_it) and line.holds_for("1.31.1")]
         assert len(covering) <= 1, case.id
+
+
+@pytest.mark.parametrize(
+    "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
+)
+def test_each_shipped_line_has_the_first_word_on_some_case(file: Path) -> None:
+    lines = load_expectations([file])
+    subjects = [Subject(case) for case in load([data_path("cases")])]
+    first = {
+        next((n for n, line in enumerate(lines) if line.covers(subject)), None)
+        for subject in subjects
+    }
+    # Lines on several ranges of versions may speak of the same cases.
+    ranges = {line.known.versions for line in lines}
+    idle = [line.known.cases for n, line in enumerate(lines) if n not in first]
+    assert idle == [] or len(ranges) > 2, idle
 
 
 # A target that is given up

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.targets import Programs, target_for
 from conformance.tools import TRACT_VERSION, Program, built_tract, find_tract
 
 
@@ -36,14 +37,25 @@ def test_each_place_comes_before_the_next(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_tract() == Program(built, "gqa setup tract")
     monkeypatch.setenv("GQA_TRACT", "named/tract")
     named = tmp_path / "named" / "tract"
-    assert find_tract() == Program(named, "the environment variable GQA_TRACT")
-    assert find_tract("other/tract") == Program(tmp_path / "other" / "tract", "--tract")
+    assert find_tract() == Program(named, "the environment variable GQA_TRACT", True)
+    assert find_tract("other/tract") == Program(tmp_path / "other" / "tract", "--tract", True)
 
 
 def test_a_name_alone_is_looked_up_as_a_shell_does(tmp_path: Path) -> None:
     other = program(tmp_path / "on_path" / "tract-0.22")
-    assert find_tract("tract-0.22") == Program(other, "--tract")
-    assert find_tract("tract-0.21") == Program(tmp_path / "tract-0.21", "--tract")
+    assert find_tract("tract-0.22") == Program(other, "--tract", True)
+    assert find_tract("tract-0.21") == Program(tmp_path / "tract-0.21", "--tract", True)
+
+
+def test_a_folder_of_tools_that_cannot_be_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GQA_TOOLS", "/" + "long" * 100)
+    assert find_tract() is None
+
+
+def test_interpreters_are_looked_up_as_well(tmp_path: Path) -> None:
+    python = program(tmp_path / "on_path" / "python-of-tract")
+    target = target_for("tract-wheel", Programs(tract_python="python-of-tract"))
+    assert target.command.argv[0] == str(python)
 
 
 def test_another_release_than_the_pinned_one_is_not_taken_by_itself() -> None:

@@ -11,7 +11,7 @@ from conformance.expectations import load_expectations
 from conformance.load import load
 from conformance.paths import data_path
 from conformance.results import ResultRecord
-from conformance.run import Plan, TargetRun
+from conformance.run import Plan, TargetRun, plans
 from conformance.targets import target_for
 from conformance.tools import TRACT_VERSION
 
@@ -50,6 +50,28 @@ def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
     if not records:
         pytest.skip(f"{ep}: {name}")
     return records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
+def test_all_that_it_does_is_known(ep: str) -> None:
+    cases = load([data_path("cases")])
+    (plan,) = plans(cases, [target_for(ep)], whole_corpus=True)
+    with TargetRun(plan, jobs=2) as run:
+        if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
+            pytest.skip(f"{ep} {TRACT_VERSION} is not there: {run.ready.unavailable}")
+        records = [record for _, record in run.run()]
+    assert [r for r in records if not isinstance(r, ResultRecord)] == []
+    known = [r for r in records if isinstance(r, ResultRecord)]
+    assert [f"{r.case}: {r.reason}" for r in known if r.unexpected] == []
+    assert {r.verdict for r in known} == {
+        "crash",
+        "wrong",
+        "accepted",
+        "unsupported",
+        "pass",
+        "skip",
+    }
 
 
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])

@@ -30,10 +30,10 @@ def serve(start: Callable[[], Target]) -> int:
     ``start`` is called after the streams are taken, so that it may load libraries that print.
     """
     requests, answers = take_streams()
-    target = start()
-    # What was imported stays: the collector need not walk it again and again between cases.
-    gc.freeze()
     try:
+        target = start()
+        # What was imported stays: the collector need not walk it again and again between cases.
+        gc.freeze()
         for line in requests:
             request = json.loads(line)
             if request["cmd"] not in ("describe", "run"):

@@ -24,8 +24,9 @@ from tensor_file import BadFile, Tensor, length_field, varint_field
 #: Exit statuses: of an error that tract tells, and of a Rust panic.
 FAILED, PANICKED = 1, 101
 
-#: Sent by someone to end a process: they say nothing of the runtime.
-FROM_OUTSIDE = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
+#: Raised by a fault of the process itself. Any other, SIGKILL too, comes from outside (somebody, a
+#: limit, a system that is out of memory) and says nothing of the runtime.
+FAULTS = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 
 # Of an input or an output: good for a fact (name:1,4,f32) and for a file's name.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -34,7 +35,8 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 LOG_LINE = re.compile(r"\[(?P<time>\S+)\s+(?P<level>[A-Z]+)\s+(?P<module>[\w:]+)\] ?(?P<text>.*)")
 READY = "Model ready"  # logged once the model is loaded, optimised and planned, before it runs
 BACKTRACE = "Stack backtrace:"
-OF_THE_SYSTEM = "(os error "  # as Rust tells of a full disk, or of a file that is not there
+# As Rust tells of a full disk, a file that is not there, a thread that cannot be started.
+OF_THE_SYSTEM = re.compile(r"\(os error \d+\)|\bOs \{ code: \d+")
 
 LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
@@ -63,17 +65,22 @@ class Called(NamedTuple):
 
     @property
     def death(self) -> str | None:
-        """The signal's name, or "panic"; None for a process that ended in order."""
+        """The signal of a fault, or "panic"; None for a process that ended in order.
+
+        Raises `BadFile` for an end that says nothing of tract.
+        """
+        if OF_THE_SYSTEM.search(self.error or self.panic):
+            raise BadFile(f"tract had trouble with the system: {self.error or self.panic}")
         if self.status == PANICKED:
             return "panic"
         # A shell between this and tract reports a signal as 128 + its number.
         number = -self.status if self.status < 0 else self.status - 128
-        if number <= 0:
-            return None
-        try:
-            return signal.Signals(number).name
-        except ValueError:
-            return f"signal {number}" if self.status < 0 else None
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        if name in FAULTS:
+            return name
+        if self.status < 0:
+            raise BadFile(f"tract was ended from outside, by {name}")
+        return None
 
     @property
     def error(self) -> str | None:
@@ -130,14 +137,13 @@ class Tract:
         told = self.ask("--version")
         version = re.search(r"\d+\.\d+\.\d+\S*", told)
         if version is None or "tract" not in told:
-            raise Unavailable(f"{self.binary} is no tract: to --version it says {told!r}.", FIX)
+            raise Unavailable(f"{self.binary} is no tract: to --version it says {told!r}.")
         self.version = version[0]
         called = self.try_options(folder)
         if called is not None:
             raise Unavailable(
                 f"tract {self.version} ({self.binary}) is not called as this runner calls it, which"
-                f" is for 0.23: {called}",
-                FIX,
+                f" is for 0.23: {called}"
             )
         self.runtimes = re.findall(r"[\w-]+", self.ask("list-runtimes"))
 
@@ -155,7 +161,7 @@ class Tract:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             reason = error.strerror if isinstance(error, OSError) else "it does not answer"
-            raise Unavailable(f"{self.binary} cannot be started: {reason}.", FIX) from error
+            raise Unavailable(f"{self.binary} cannot be started: {reason}.") from error
         return done.stdout.decode(errors="replace").strip()
 
     def try_options(self, folder: str) -> str | None:
@@ -169,8 +175,10 @@ class Tract:
         with open(os.path.join(inputs, "x.dat"), "wb") as file:
             file.write(encode(given))
         called = self.run(model, [input_option("x", given)], inputs, outputs)
-        if called.status != 0:
+        if called.status != 0 and called.death is None:
             return (called.error or called.log.strip() or called.last_words()).splitlines()[0]
+        if called.status != 0:
+            return f"it ended with {called.death}"
         if called.ready_ms is None:
             return f"its log does not say '{READY}'"
         try:

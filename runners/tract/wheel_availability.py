@@ -66,10 +66,13 @@ def load() -> tuple[Any, Any]:
         reason = f"The package tract {version} has no {missing[0]}, which this runner calls."
         raise Unavailable(reason, pip("install", "--force-reinstall", KNOWN_GOOD))
     try:
-        return tract, tract.runtime_for_name(RUNTIME)
+        runtime = tract.runtime_for_name(RUNTIME)
+        runtime.name()
+        tract.onnx()
     except tract.TractError as error:
-        reason = f"tract {version} has no runtime '{RUNTIME}': {first_line(error)}"
+        reason = f"tract {version} does not start its runtime '{RUNTIME}': {first_line(error)}"
         raise Unavailable(reason, pip("install", "--force-reinstall", KNOWN_GOOD)) from error
+    return tract, runtime
 
 
 def broken(error: Exception) -> Unavailable:

@@ -99,7 +99,7 @@ class Engine:
         return Value(self.tract.Tensor(pointer), tensor)
 
     def from_native(self, name: str, native: Any) -> Value:
-        """What a tensor of tract's own holds; `Unavailable` if the binding does not tell."""
+        """What a tensor of tract's own holds; `BadFile` if the binding does not tell."""
         number, rank = ctypes.c_uint32(), ctypes.c_size_t()
         shape, data = ctypes.POINTER(ctypes.c_size_t)(), ctypes.c_void_p()
         bindings = self.tract.bindings
@@ -111,10 +111,10 @@ class Engine:
             )
         except self.refusal as error:  # TDim, which Shape gives, is a type of tract's own
             reason = f"tract {self.version} does not hand output '{name}' over: {first_line(error)}"
-            raise Unavailable(reason) from error
+            raise BadFile(reason) from error
         if number.value not in DATA_TYPES:
             reason = f"output '{name}' has tract's type {number.value:#x}, which has no ONNX type."
-            raise Unavailable(reason)
+            raise BadFile(reason)
         data_type = DATA_TYPES[number.value]
         dims = tuple(shape[axis] for axis in range(rank.value))
         size = math.prod(dims) * ITEM_BYTES[data_type]
