@@ -77,6 +77,9 @@ _FEW: Final = 3
 #: Where no terminal shows a live line, how far a build is, is told so often, in seconds.
 _BUILD_TOLD_EVERY: Final = 60.0
 
+#: So many causes of what is known are told; of more, how many there are.
+_FEW_CAUSES: Final = 8
+
 #: Each verdict's colour and sign in the terminal.
 STYLES: Final[dict[Verdict, tuple[str, str]]] = {
     "crash": ("bold magenta", "☠"),
@@ -190,6 +193,7 @@ def gqa() -> None:
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@click.option("--known", is_flag=True, help="Tell every cause of what is known to go wrong.")
 @_programs
 def run(
     paths: Sequence[str],
@@ -198,6 +202,7 @@ def run(
     jobs: int,
     results: Path | None,
     html: Path | None,
+    known: bool,
     programs: Programs,
 ) -> int:
     """Run cases on targets, judge them, and say what is unexpected.
@@ -231,7 +236,7 @@ def run(
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        show = Show(_console(), Console(stderr=True))
+        show = Show(_console(), Console(stderr=True), known)
         carried = _carry_out(planned, jobs, kept, selection, show)
         if results is not None and carried.kept:
             show.line(f"Results: {results}")
@@ -392,9 +397,10 @@ def _undisturbed() -> Iterator[None]:
 class Show:
     """The terminal: what stands on it while a run goes and when it is over."""
 
-    def __init__(self, out: Console, err: Console) -> None:
+    def __init__(self, out: Console, err: Console, all_causes: bool = False) -> None:
         self.out = out
         self.err = err
+        self.all_causes = all_causes
 
     def line(self, text: str) -> None:
         """Text that may hold anything, however long."""
@@ -513,11 +519,35 @@ class Show:
         for case, result in carried.results:
             if result.unexpected or (few and result.outcome != "unavailable"):
                 self.line("\n" + "\n".join(tell(case_record(case), result)))
+        self._tell_known([result for _, result in carried.results], few)
         for trouble in carried.troubles:
             self.line("\n" + tell_trouble(trouble))
         for text in (*carried.untried, *([str(carried.writing)] if carried.writing else [])):
             self.line("\n" + text)
         self.out.print(_closing(carried), highlight=False, soft_wrap=True)
+
+    def _tell_known(self, results: Sequence[ResultRecord], told: bool) -> None:
+        """The causes of what is known, worst first, each with its link and one case.
+
+        All of them where ``--known`` asks for it; else where they are few and not ``told`` yet.
+        """
+        causes: dict[tuple[str, Verdict, str, str], list[str]] = {}
+        for result in results:
+            known = result.expectation
+            if known is not None and not result.unexpected:
+                key = (result.target, result.verdict, known.why, known.link)
+                causes.setdefault(key, []).append(result.case)
+        if not causes or (told and not self.all_causes):
+            return
+        if len(causes) > _FEW_CAUSES and not self.all_causes:
+            self.line(f"\n{len(causes)} causes of what is known: --known tells them.")
+            return
+        self.line("\nKnown:")
+        ordered = sorted(causes.items(), key=lambda item: VERDICTS.index(item[0][1]))
+        for (target, verdict, why, link), cases in ordered:
+            self.line(
+                f"  {len(cases)} {verdict} on {target}: {why}\n      {link}\n      {cases[0]}"
+            )
 
 
 def _how_far(at: CargoProgress) -> str:

@@ -27,8 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="TARGET",
-        help="run the cases on TARGET (cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, "
-        "exec:PATH); repeat; default: cpu",
+        help="run the cases on TARGET; repeat; default: cpu "
+        "(cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, exec:PATH)",
     )
     group.addoption(
         "--ort-python",

@@ -439,8 +439,8 @@ def _result(
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {shown(known.file)}:{known.line} expects otherwise: {differs};"
-                " remove or change that line."
+                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.versions}:"
+                f" {differs}; close that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):
         record = ExpectationRecord(

@@ -864,6 +864,18 @@ def test_known_refusals_are_no_defects(gqa: Gqa) -> None:
     assert "1 result, 0 unexpected, 1 known refusal\n" in gqa("run", refused).out
 
 
+@has_onnxruntime
+def test_causes_of_what_is_known_are_told(gqa: Gqa) -> None:
+    arguments = ("run", "bounds_attributes", "-k", "float32 and local_window_size")
+    told = gqa(*arguments).out.partition("Known:\n")[2].splitlines()
+    assert told[0].startswith("  1 wrong on cpu@1.")
+    assert told[1] == "      docs/findings/ort-cpu-attributes-of-64-bits.md"
+    assert told[2].startswith("      bounds_attributes/local_window_size")
+    many = ("run", "bounds_attributes", "bounds_shapes", "bounds_values", "-k", "float32")
+    assert "causes of what is known: --known tells them." in gqa(*many).out
+    assert "Known:\n" in gqa(*many, "--known").out
+
+
 # The other commands
 
 

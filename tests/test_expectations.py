@@ -233,8 +233,8 @@ def test_a_different_verdict_is_unexpected_and_names_the_line(
 ) -> None:
     record = result(case, outcome, expectation(**line))
     assert record.unexpected
-    assert f"cpu.yaml:7 expects otherwise: {says}" in record.reason
-    assert record.reason.endswith("remove or change that line.")
+    assert f"cpu.yaml:7 expects otherwise of >=1.27: {says}" in record.reason
+    assert record.reason.endswith("close that range of versions, or change the line.")
 
 
 def test_a_better_verdict_is_unexpected_and_names_the_line(tmp_path: Path) -> None:
@@ -242,7 +242,9 @@ def test_a_better_verdict_is_unexpected_and_names_the_line(tmp_path: Path) -> No
     (case,) = cases_of(tmp_path, body)
     record = result(case, rejected(), expectation(verdict="accepted"))
     assert (record.verdict, record.unexpected) == ("pass", True)
-    assert "cpu.yaml:7 expects otherwise: the verdict is pass, not accepted" in record.reason
+    assert (
+        "cpu.yaml:7 expects otherwise of >=1.27: the verdict is pass, not accepted" in record.reason
+    )
 
 
 def test_a_crash_is_expected_by_its_signal(case: Case) -> None:
@@ -278,7 +280,7 @@ def test_a_variant_may_pass_where_the_usual_code_path_does_not(case: Case) -> No
     lines = [expectation(cases="*", verdict="pass"), expectation(cases="*")]
     record = result(case, rejected(), *lines)
     assert record.unexpected
-    assert "expects otherwise: the verdict is unsupported, not pass" in record.reason
+    assert "expects otherwise of >=1.27: the verdict is unsupported, not pass" in record.reason
 
 
 def test_a_pass_that_no_later_line_speaks_against_is_stale(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_k_that_selects_nothing_ends_as_pytest_does(desk: Desk) -> None:
 def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "--ep", "cpuu")
     assert done.status == 4
-    known = "cpu, cpu-noflash, cuda, exec:PATH"
+    known = "cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, exec:PATH"
     said = f"ERROR: Unknown target 'cpuu'; known: {known}. Did you mean 'cpu'?"
     assert said in done.err.splitlines()
     assert "Traceback" not in done.both
@@ -258,7 +258,9 @@ def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
 def test_the_options_are_in_the_help(desk: Desk) -> None:
     done = py_test(desk, "--help")
     assert "--ep=TARGET" in done.out
-    assert "(cpu, cpu-noflash, cuda, exec:PATH)" in " ".join(done.out.split())
+    assert "(cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, exec:PATH)" in " ".join(
+        done.out.split()
+    )
     assert "--ort-python=PYTHON" in done.out
 
 

@@ -286,6 +286,20 @@ def test_unexpected_results_are_listed_first_worst_on_top(tmp_path: Path) -> Non
     assert text.index("a/y") < text.index("a/x") < text.index("Known defects: 1")
 
 
+def test_known_causes_of_one_group_are_told_apart(tmp_path: Path) -> None:
+    cases = [case(f"a/x[n={n}]") for n in range(3)]
+    why = ("No softcap.", "No sinks.", "No softcap.")
+    results = [
+        result(one.id, verdict="wrong", unexpected=False, expectation=expected(why=each))
+        for one, each in zip(cases, why, strict=True)
+    ]
+    shown, _ = page(join([read(write(tmp_path / "a.jsonl", cases, results))]))
+    assert [(f.reason, f.number, f.first) for f in shown.known] == [
+        ("No softcap.", 2, "a/x[n=0]"),
+        ("No sinks.", 1, "a/x[n=1]"),
+    ]
+
+
 def test_many_findings_are_folded(tmp_path: Path) -> None:
     cases = [case(f"a/x{n}") for n in range(11)]
     run = read(

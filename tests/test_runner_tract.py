@@ -127,6 +127,11 @@ def test_describe_tells_what_is_here(
     assert answer["versions"]["binary"] == str(fake)
 
 
+def test_switches_of_tracts_own_are_in_the_record(start: Start, fake: Path) -> None:
+    answer = start("--tract", fake, TRACT_FLASH_SDPA_ST="1").ask(cmd="describe")
+    assert answer["versions"]["TRACT_FLASH_SDPA_ST"] == "1"
+
+
 def test_without_a_binary_it_says_how_to_get_one(start: Start) -> None:
     answer = start().ask(cmd="describe")
     assert answer == {

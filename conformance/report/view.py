@@ -300,15 +300,15 @@ def _findings(
     ids = list(cases)
     findings = []
     for group in (group for theme in themes for group in theme.groups):
-        alike: dict[tuple[Verdict, int], list[Row]] = {}
+        alike: dict[tuple[Verdict, int, str | None], list[Row]] = {}
         for row in group.rows:
             for column, cell in enumerate(row.cells):
                 if cell and cell.mark == mark:
-                    alike.setdefault((cell.verdict, column), []).append(row)
-        for (verdict, column), rows in alike.items():
+                    why = _why(grid[ids[row.number]][column], mark)
+                    alike.setdefault((cell.verdict, column, why), []).append(row)
+        for (verdict, column, why), rows in alike.items():
             first = grid[ids[rows[0].number]][column]
             assert first is not None  # it has a cell
-            expected = first.expectation if mark == "known" else None
             findings.append(
                 Finding(
                     row=rows[0].number,
@@ -319,10 +319,16 @@ def _findings(
                     label=heads[column].label,
                     verdict=verdict,
                     mark=mark,
-                    reason=clean(expected.why if expected else first.reason, 400),
+                    reason=clean(why or first.reason, 400),
                 )
             )
     return sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict))
+
+
+def _why(result: ResultRecord | None, mark: Mark) -> str | None:
+    """What is known of an expected result: several causes in a group are several findings."""
+    known = result.expectation if result and mark == "known" else None
+    return known.why if known else None
 
 
 def _head(label: str, target: Target, results: Sequence[ResultRecord | None]) -> Head:

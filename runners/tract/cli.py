@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
 from command_line import FAILED, FIX, Called, Tract, input_option
-from facts import DTYPES
+from facts import DTYPES, knobs
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from onnx_graph import output_names
@@ -87,6 +87,7 @@ class Target:
                 "binary": self.tract.binary,
                 "runtimes": " ".join(self.tract.runtimes),
                 "platform": platform.platform(),
+                **knobs(),
             },
         }
 

@@ -5,6 +5,8 @@ It decides while it loads what kind of step this is, so a fact has numbers, not 
 
 from __future__ import annotations
 
+import os
+
 from availability import Unavailable
 from tensor_file import Tensor
 
@@ -26,6 +28,11 @@ WORDS = {
 
 # What describe calls those of them that an input of the operator may have.
 DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
+
+
+def knobs() -> dict[str, str]:
+    """The switches of tract's own that the environment sets: they decide which kernels run."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("TRACT_")}
 
 
 def fact(tensor: Tensor) -> str:

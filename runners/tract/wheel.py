@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
-from facts import DTYPES
+from facts import DTYPES, knobs
 from serving import serve
 from wheel_availability import load
 from wheel_execution import Engine, Rejected, run_case
@@ -64,6 +64,7 @@ class Target:
                 "numpy": sys.modules["numpy"].__version__,  # which the package imported
                 "tract": self.engine.version,
                 "platform": platform.platform(),
+                **knobs(),
             },
         }
 
