@@ -433,7 +433,7 @@ def _result(
     if known is not None:
         said = message or reason
         if judgement.verdict == "crash":  # where the runner dies with it, stderr has the panic
-            _, panicked, words = outcome.stderr.rpartition("panicked at")
+            _, panicked, words = outcome.stderr.partition("panicked at")
             said += f"{panicked}{words}" if panicked else ""
         differs = known.differs(judgement.verdict, stage, said)
         unexpected = differs is not None

@@ -303,6 +303,10 @@ def test_a_known_wrong_result_is_not_one_that_varies() -> None:
     ("stderr", "known"),
     [
         ("thread 'main' panicked at dim.rs:1:\nattempt to divide by zero\n", True),
+        (
+            "panicked at dim.rs:1:\nattempt to divide by zero\npanicked at panicking.rs:2:\nno\n",
+            True,
+        ),
         ("warning: attempt to divide by zero was avoided\n", False),
         ("", False),
     ],
