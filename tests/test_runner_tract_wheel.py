@@ -405,6 +405,7 @@ def test_a_dtype_that_the_binding_lacks_is_unavailable(wheel: Runner, tmp_path: 
     assert "takes no TensorProto type 16 (x)" in answer["reason"]
 
 
+@pytest.mark.usefixtures("tract")
 def test_an_output_that_the_binding_keeps_ends_the_runner(start: Start, tmp_path: Path) -> None:
     """Shape gives a type of tract's own; no output of the operator is declared so."""
     content = one_node("Shape", FLOAT, 1, TensorProto.INT64)
