@@ -189,12 +189,15 @@ def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, w
     for at, line in enumerate(expectations):
         if not (whole or line.known.cases.partition("/")[0] in themes):
             continue
-        covered = [subject for subject in subjects if line.covers(subject)]
+        covered = filter(line.covers, subjects)
+        first = next(covered, None)
         said = f"'{line.known.cases}'; remove or mend this line"
-        if not covered:
+        if first is None:
             problems.append(Problem(line.file, line.line, 1, f"no case matches {said}"))
         elif line.known.verdict == "pass" and not any(
-            later.covers(subject) for later in expectations[at + 1 :] for subject in covered
+            later.covers(subject)
+            for subject in (first, *covered)
+            for later in expectations[at + 1 :]
         ):
             problems.append(Problem(line.file, line.line, 1, f"no later line matches {said}"))
     if problems:
