@@ -36,6 +36,12 @@ def pip(*words: str) -> str:
     return f"{python} -m pip {command}"
 
 
+def is_older(version: str, oldest: tuple[int, int]) -> bool:
+    """Whether ``version`` is older than ``oldest``; a version without numbers is taken as new."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < oldest
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its class where it has none."""
     lines = str(error).strip().splitlines()

@@ -18,13 +18,15 @@ import re
 import sys
 from typing import Any
 
-from availability import Unavailable, first_line, pip, processor_name
-from tensor_file import length_field, varint_field
+from availability import Unavailable, first_line, is_older, pip, processor_name
+from probe import probe_model
 
 OLDEST = (1, 20)
 
 # What a user types after --ep, and what ONNX Runtime calls it.
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+FLOAT = 1  # of TensorProto.DataType
 
 CUDA_SUCCESS = 0
 CUDA_ERROR_NO_DEVICE = 100
@@ -50,7 +52,7 @@ def load(provider: str) -> Any:
         # What is left when one of two wheels that share the folder was uninstalled.
         left = ImportError("the package has no __version__, only leftovers of a wheel")
         raise broken(left, wheel)
-    if is_too_old(version):
+    if is_older(version, OLDEST):
         oldest = ".".join(map(str, OLDEST))
         reason = f"onnxruntime {version} is too old: this runner needs {oldest} or later."
         raise Unavailable(reason, pip("install", f"{wheel}>={oldest}"))
@@ -66,12 +68,6 @@ def broken(error: Exception, wheel: str) -> Unavailable:
     """onnxruntime is there, and importing it fails."""
     reason = f"importing onnxruntime failed in {sys.executable}: {first_line(error)}"
     return Unavailable(reason, pip("install", "--force-reinstall", wheel))
-
-
-def is_too_old(version: str) -> bool:
-    """Whether ``version`` is older than `OLDEST`; a version without numbers is taken as new."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST
 
 
 def package(onnxruntime: Any) -> str:
@@ -111,26 +107,11 @@ def run_probe(onnxruntime: Any, provider: str) -> None:
     options.log_severity_level = 4
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = onnxruntime.InferenceSession(
-        probe_model(), options, providers=[provider], enable_fallback=0
+        probe_model(FLOAT, 1), options, providers=[provider], enable_fallback=0
     )
     if provider not in session.get_providers():
         raise RuntimeError(f"the session has {session.get_providers()} only")
     session.run(None, {"x": np.zeros(4, np.float32)})
-
-
-def probe_model() -> bytes:
-    """A ModelProto with one node, ``y = Relu(x)``, float32 of shape [4]."""
-
-    def value(name: bytes) -> bytes:  # ValueInfoProto
-        shape = length_field(1, varint_field(1, 4))
-        tensor_type = varint_field(1, 1) + length_field(2, shape)
-        return length_field(1, name) + length_field(2, length_field(1, tensor_type))
-
-    node = length_field(1, b"x") + length_field(2, b"y") + length_field(4, b"Relu")
-    graph = length_field(1, node) + length_field(2, b"probe")
-    graph += length_field(11, value(b"x")) + length_field(12, value(b"y"))
-    opset = length_field(1, b"") + varint_field(2, 14)
-    return varint_field(1, 7) + length_field(7, graph) + length_field(8, opset)
 
 
 def why_no_cuda(onnxruntime: Any, error: Exception) -> Unavailable:

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from answers import shortened, write_outputs
 from availability import Unavailable
 from ort_availability import PROVIDERS
-from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor, write_tensor
+from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor
 
 Bits = npt.NDArray[Any]
 
@@ -56,8 +57,6 @@ WORDS = {
 
 OPERATOR = "GroupQueryAttention"
 CPU = PROVIDERS["cpu"]
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
-LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
 
 class Rejected(Exception):
@@ -69,8 +68,7 @@ class Rejected(Exception):
         self.step = step
         # ONNX Runtime's status codes arrive as classes; other exceptions have none.
         self.code = status_code(type(error).__name__) if is_ort_error(error) else None
-        text = str(error) or type(error).__name__
-        self.message = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+        self.message = shortened(str(error) or type(error).__name__)
 
 
 def is_ort_error(error: Exception) -> bool:
@@ -273,7 +271,8 @@ class Case:
         for step in range(len(self.steps)):
             previous, seconds = self.run_step(step, previous)
             total += seconds
-            files.append(self.write(previous, step, repeat))
+            tensors = (to_tensor(name, value) for name, value in previous.items())
+            files.append(write_outputs(self.out, repeat, step, tensors))
             self.restore_inputs(step, repeat)
         return files, total
 
@@ -301,15 +300,6 @@ class Case:
         outputs = {name: values[index] for index, name in enumerate(self.names)}
         outputs.update(shared)
         return outputs, seconds
-
-    def write(self, outputs: dict[str, Any], step: int, repeat: int) -> dict[str, str]:
-        """Write a step's outputs, each to a new file: output name → file."""
-        files = {}
-        for position, (name, value) in enumerate(outputs.items()):
-            word = name if PLAIN_NAME.fullmatch(name) else position
-            files[name] = file = f"{repeat}_{step}_{word}.pb"
-            write_tensor(f"{self.out}/{file}", to_tensor(name, value))
-        return files
 
     def restore_inputs(self, step: int, repeat: int) -> None:
         """Undo and report what a kernel wrote to its inputs (microsoft/onnxruntime#20555).

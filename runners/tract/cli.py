@@ -19,14 +19,17 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 # Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from answers import write_outputs
 from availability import Unavailable, processor_name
-from command_line import FAILED, FIX, Called, Tract, input_option
+from command_line import FAILED, Called, Tract, input_option
 from facts import DTYPES, knobs
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from onnx_graph import output_names
 from serving import serve
-from tensor_file import BadFile, Tensor, read_tensor, write_tensor
+from tensor_file import BadFile, Tensor, read_tensor
+
+FIX = "gqa setup tract"
 
 
 def main() -> int:
@@ -97,11 +100,12 @@ class Ended(Exception):
 
     def __init__(self, called: Called, step: int) -> None:
         super().__init__(called.status)
-        if called.death is not None:
+        death = called.death
+        if death is not None:
             self.answer = {
                 "outcome": "crashed",
                 "step": step,
-                "ended": called.death,
+                "ended": death,
                 "message": called.panic,
             }
             return
@@ -220,11 +224,8 @@ class Step:
 
     def convert(self, written: dict[str, str], repeat: int) -> dict[str, str]:
         """Write each output as a TensorProto: output to its file."""
-        files = {}
-        for name, path in written.items():
-            files[name] = file = f"{repeat}_{self.number}_{name}.pb"
-            write_tensor(f"{self.out}/{file}", read_nnef(path, name))
-        return files
+        tensors = (read_nnef(path, name) for name, path in written.items())
+        return write_outputs(self.out, repeat, self.number, tensors)
 
     def clean(self) -> None:
         """Remove its folders, and what is in them."""

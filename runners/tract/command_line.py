@@ -15,20 +15,24 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from answers import shortened
 from availability import Unavailable
 from facts import fact
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
-from tensor_file import BadFile, Tensor, length_field, varint_field
+from probe import probe_model
+from tensor_file import BadFile, Tensor
 
 #: Exit statuses: of an error that tract tells, and of a Rust panic.
 FAILED, PANICKED = 1, 101
+
+FLOAT16 = 10  # of TensorProto.DataType
 
 #: Raised by a fault of the process itself. Any other, SIGKILL too, comes from outside (somebody, a
 #: limit, a system that is out of memory) and says nothing of the runtime.
 FAULTS = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 
-# Of an input or an output: good for a fact (name:1,4,f32) and for a file's name.
+# Of an input: good for a fact (name:1,4,f32) and for a file's name.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 # A line of env_logger: [2026-11-21T16:30:00.123456789Z INFO  tract::params] text.
@@ -37,8 +41,6 @@ READY = "Model ready"  # logged once the model is loaded, optimised and planned,
 BACKTRACE = "Stack backtrace:"
 # As Rust tells of a full disk, a file that is not there, a thread that cannot be started.
 OF_THE_SYSTEM = re.compile(r"\(os error \d+\)|\bOs \{ code: \d+")
-
-LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
 #: What tract finds in its environment: it logs warnings, and when the model can run (`READY`);
 #: and it computes in one thread, unless the user says otherwise.
@@ -85,13 +87,13 @@ class Called(NamedTuple):
     @property
     def error(self) -> str | None:
         """The chain of causes that tract tells, without time stamps and stack trace."""
-        return "\n".join(chain_of_causes(self.log)).strip()[:LONGEST_MESSAGE] or None
+        return shortened("\n".join(chain_of_causes(self.log)).strip()) or None
 
     @property
     def panic(self) -> str:
         """What a panic says: its place and its text."""
         found = re.search(r"panicked at .*(?:\n(?!note:|stack backtrace:).*)*", self.log)
-        text = found[0].strip()[:LONGEST_MESSAGE] if found else ""
+        text = shortened(found[0].strip()) if found else ""
         return re.sub(r"\S*/registry/src/[^/\s]+/", "", text)  # cargo's folder of who built it
 
     def last_words(self) -> str:
@@ -170,22 +172,22 @@ class Tract:
         os.mkdir(inputs)
         model = os.path.join(folder, "model.onnx")
         with open(model, "wb") as file:
-            file.write(probe_model())
-        given = Tensor("x", 10, (1, 4), b"\x00\xbc\x00\x00\x00\x3c\x00\x40")  # -1, 0, 1, 2
+            file.write(probe_model(FLOAT16, 2))
+        given = Tensor("x", FLOAT16, (1, 4), b"\x00\xbc\x00\x00\x00\x3c\x00\x40")  # -1, 0, 1, 2
         with open(os.path.join(inputs, "x.dat"), "wb") as file:
             file.write(encode(given))
         called = self.run(model, [input_option("x", given)], inputs, outputs)
-        if called.status != 0 and called.death is None:
-            return (called.error or called.log.strip() or called.last_words()).splitlines()[0]
         if called.status != 0:
-            return f"it ended with {called.death}"
+            if death := called.death:
+                return f"it ended with {death}"
+            return (called.error or called.log.strip() or called.last_words()).splitlines()[0]
         if called.ready_ms is None:
             return f"its log does not say '{READY}'"
         try:
             got = read_nnef(os.path.join(outputs, "y.dat"), "y")
         except BadFile as error:
             return f"{error}."
-        if got != Tensor("y", 10, (1, 4), b"\0\0\0\0" + given.raw[4:]):
+        if got != Tensor("y", FLOAT16, (1, 4), b"\0\0\0\0" + given.raw[4:]):
             return f"the Relu of -1, 0, 1, 2 in float16 comes back as {got}"
         return None
 
@@ -232,9 +234,6 @@ class Tract:
         return Called(status, "".join(kept), ready, total)
 
 
-FIX = "gqa setup tract"
-
-
 def input_option(name: str, tensor: Tensor) -> str:
     """What tract's option -i wants to know of an input; `Unavailable` if it cannot be said."""
     if not PLAIN_NAME.fullmatch(name):
@@ -246,18 +245,3 @@ def seconds_of(time_stamp: str) -> float:
     """A log line's time, in seconds as `time.time` counts."""
     whole, _, fraction = time_stamp.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
-
-
-def probe_model() -> bytes:
-    """A ModelProto with one node, ``y = Relu(x)``, float16 of rank 2 without named dims."""
-
-    def value(name: bytes) -> bytes:  # ValueInfoProto
-        shape = length_field(1, b"") * 2
-        tensor_type = varint_field(1, 10) + length_field(2, shape)
-        return length_field(1, name) + length_field(2, length_field(1, tensor_type))
-
-    node = length_field(1, b"x") + length_field(2, b"y") + length_field(4, b"Relu")
-    graph = length_field(1, node) + length_field(2, b"probe")
-    graph += length_field(11, value(b"x")) + length_field(12, value(b"y"))
-    opset = length_field(1, b"") + varint_field(2, 14)
-    return varint_field(1, 7) + length_field(7, graph) + length_field(8, opset)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import re
 import sys
 from typing import Any
 
-from availability import Unavailable, first_line, pip
+from availability import Unavailable, first_line, is_older, pip
 
 OLDEST = (0, 23)
 KNOWN_GOOD = "tract==0.23.9"
@@ -58,7 +57,7 @@ def load() -> tuple[Any, Any]:
     except Exception as error:  # a broken wheel fails in any way it likes
         raise broken(error) from error
     version = version_of(tract)
-    if is_too_old(version):
+    if is_older(version, OLDEST):
         reason = f"tract {version} is too old: this runner needs 0.23 or later."
         raise Unavailable(reason, pip("install", KNOWN_GOOD))
     missing = [name for name in CALLED if not has(tract, name)]
@@ -97,12 +96,6 @@ def installed() -> str:
         return importlib.metadata.version("tract")
     except importlib.metadata.PackageNotFoundError:
         return "(of unknown version)"
-
-
-def is_too_old(version: str) -> bool:
-    """Whether ``version`` is known to be below OLDEST."""
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST
 
 
 def has(tract: Any, dotted: str) -> bool:

@@ -12,10 +12,11 @@ import re
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from answers import shortened, write_outputs
 from availability import Unavailable, first_line
 from facts import fact
 from onnx_graph import output_names
-from tensor_file import ITEM_BYTES, BadFile, Tensor, read_tensor, write_tensor
+from tensor_file import ITEM_BYTES, BadFile, Tensor, read_tensor
 
 # TensorProto.DataType → the binding's number of a type.
 DATUM_TYPES = {
@@ -34,10 +35,8 @@ DATUM_TYPES = {
 }
 DATA_TYPES = {number: data_type for data_type, number in DATUM_TYPES.items()}
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
 BACKTRACE = re.compile(r"\s*^Stack backtrace:.*", re.MULTILINE | re.DOTALL)
 ANSI_CODE = re.compile(r"\x1b\[[0-9;]*m")
-LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
 
 class Rejected(Exception):
@@ -52,8 +51,7 @@ class Rejected(Exception):
 
 def causes(text: str) -> str:
     """An error's chain of causes alone: no backtrace, no colours, not too long."""
-    text = ANSI_CODE.sub("", BACKTRACE.sub("", text)).strip()
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+    return shortened(ANSI_CODE.sub("", BACKTRACE.sub("", text)).strip())
 
 
 class Value(NamedTuple):
@@ -183,7 +181,8 @@ class Case:
         for step in range(len(self.steps)):
             previous, seconds = self.run_step(step, previous)
             total += seconds
-            files.append(self.write(previous, step, repeat))
+            tensors = (value.tensor for value in previous.values())
+            files.append(write_outputs(self.out, repeat, step, tensors))
         return files, total
 
     def run_step(self, index: int, previous: dict[str, Value]) -> tuple[dict[str, Value], float]:
@@ -218,12 +217,3 @@ class Case:
             self.plans[key] = self.engine.prepare(self.path, facts)
             self.load_seconds += perf_counter() - start
         return self.plans[key]
-
-    def write(self, outputs: dict[str, Value], step: int, repeat: int) -> dict[str, str]:
-        """Write a step's outputs, each to a new file: output name → file."""
-        files = {}
-        for position, (name, value) in enumerate(outputs.items()):
-            word = name if PLAIN_NAME.fullmatch(name) else position
-            files[name] = file = f"{repeat}_{step}_{word}.pb"
-            write_tensor(f"{self.out}/{file}", value.tensor)
-        return files

@@ -1,0 +1,29 @@
+"""What answers have in common: how long a message may be, and the files of a step's outputs.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tensor_file import Tensor, write_tensor
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
+LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
+
+
+def shortened(text: str) -> str:
+    """``text``, or its start where it is too long for an answer."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
+
+
+def write_outputs(out: str, repeat: int, step: int, tensors: Iterable[Tensor]) -> dict[str, str]:
+    """Write a step's outputs, each to a new file in the folder ``out``: output name → file."""
+    files = {}
+    for position, tensor in enumerate(tensors):
+        word = tensor.name if PLAIN_NAME.fullmatch(tensor.name) else position
+        files[tensor.name] = file = f"{repeat}_{step}_{word}.pb"
+        write_tensor(f"{out}/{file}", tensor)
+    return files
