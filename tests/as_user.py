@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from case_files import entries, write
 
 from conformance.bundle import CACHE_VARIABLE, digest_of
+from conformance.cli import main
 from conformance.load import load_file
 from conformance.paths import ROOT
 
@@ -101,3 +105,26 @@ class Desk:
     def paste(self, command: str) -> Done:
         """A line as a user pastes it into a shell."""
         return self.run("sh", "-c", command)
+
+
+Gqa = Callable[..., Done]
+
+
+@contextmanager
+def in_this_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process, which is the same and saves its start."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["gqa", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    yield call
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)

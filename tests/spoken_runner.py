@@ -8,7 +8,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -96,6 +100,9 @@ class Runner:
         assert self.process.stdout.read() == b""
         self.process.stdout.close()
         return status
+
+
+Start = Callable[..., Runner]
 
 
 # Models and bundles
@@ -194,3 +201,35 @@ def assert_same(got: Arrays, want: Arrays) -> None:
         assert got[name].dtype == want[name].dtype, name
         assert got[name].shape == want[name].shape, name
         assert got[name].tobytes() == want[name].tobytes(), name
+
+
+@contextmanager
+def runners(program: Path, folder: Callable[[], Path]) -> Iterator[Start]:
+    """Starts runners of ``program``, and kills them at the end.
+
+    Each is given the runner's arguments, python's options and environment variables; its standard
+    error lies in a ``folder`` of its own.
+    """
+    started: list[Runner] = []
+
+    def start(*arguments: str | Path, python: tuple[str, ...] = (), **environment: str) -> Runner:
+        argv = [sys.executable, *python, str(program), *map(str, arguments)]
+        started.append(Runner(argv, folder() / "stderr", **environment))
+        return started[-1]
+
+    yield start
+    for runner in started:
+        runner.process.kill()
+        runner.process.wait()
+
+
+@contextmanager
+def modules(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports modules of the runner ``name``, as the runner itself finds them."""
+    for folder in ("common", name):
+        monkeypatch.syspath_prepend(str(RUNNERS / folder))
+    before = set(sys.modules)
+    yield lambda module: __import__(module)
+    for module in set(sys.modules) - before:
+        if str(getattr(sys.modules[module], "__file__", "")).startswith(str(RUNNERS)):
+            del sys.modules[module]

@@ -18,17 +18,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from as_user import Desk, Done
+from as_user import Desk, Done, Gqa, in_this_process
 from case_files import HEAD, entries, write
 
-from conformance.cli import main
 from conformance.results import ResultRecord, Run, read
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
 )
-
-Gqa = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
@@ -45,19 +42,8 @@ def gqa(
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FAULT_ON", desk.faulty)
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    handlers = [signal.getsignal(number) for number in numbers]
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["gqa", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, *capsys.readouterr())
-
-    yield call
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
 
 
 def sentence(done: Done, status: int) -> str:

@@ -29,13 +29,16 @@ from spoken_runner import (
     RUNNERS,
     Message,
     Runner,
+    Start,
     assert_same,
     bundle,
     gqa_inputs,
     gqa_model,
     load,
     model,
+    modules,
     one_node,
+    runners,
     step,
     value,
 )
@@ -61,24 +64,12 @@ ANSWERED_DTYPES = {
     "int64": TensorProto.INT64,
 }
 
-Start = Callable[..., Runner]
-
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts runners: python's options, the runner's arguments, environment variables."""
-    runners: list[Runner] = []
-
-    def start_runner(*arguments: str, python: tuple[str, ...] = (), **environment: str) -> Runner:
-        argv = [sys.executable, *python, str(RUNNER), *(arguments or ("--ep", "cpu"))]
-        stderr = tmp_path_factory.mktemp("runner") / "stderr"
-        runners.append(Runner(argv, stderr, **environment))
-        return runners[-1]
-
-    yield start_runner
-    for runner in runners:
-        runner.process.kill()
-        runner.process.wait()
+    """Starts runners, on the CPU by default."""
+    with runners(RUNNER, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield lambda *arguments, **rest: started(*(arguments or ("--ep", "cpu")), **rest)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +81,8 @@ def cpu(start: Start) -> Runner:
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
     """Imports one of the runner's modules, as the runner itself finds it."""
-    monkeypatch.syspath_prepend(str(COMMON))
-    monkeypatch.syspath_prepend(str(FOLDER))
-    before = set(sys.modules)
-    yield lambda name: __import__(name)
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(RUNNERS)):
-            del sys.modules[name]
+    with modules(monkeypatch, "onnxruntime") as found:
+        yield found
 
 
 def plain_session(content: bytes) -> Any:
@@ -582,7 +568,7 @@ def test_the_probe_is_a_sound_model_and_never_falls_back(
     module: Callable[[str], ModuleType],
 ) -> None:
     availability = module("ort_availability")
-    probe = availability.probe_model()
+    probe = availability.probe_model(TensorProto.FLOAT, 1)
     onnx.checker.check_model(onnx.load_model_from_string(probe), full_check=True)
     [result] = plain_session(probe).run(None, {"x": np.array([-1, 0, 1, 2], np.float32)})
     assert result.tolist() == [0, 0, 1, 2]

@@ -20,12 +20,14 @@ from onnx import TensorProto
 from spoken_runner import (
     GQA_OUTPUTS,
     RUNNERS,
-    Runner,
+    Start,
     assert_same,
     bundle,
     gqa_inputs,
     gqa_model,
+    modules,
     one_node,
+    runners,
     step,
 )
 
@@ -40,8 +42,6 @@ CLI = RUNNERS / "tract" / "cli.py"
 VALUES = np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)
 LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
-Start = Callable[..., Runner]
-
 
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -53,19 +53,9 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts runners: the arguments, and environment variables."""
-    runners: list[Runner] = []
-
-    def start_runner(*arguments: str | Path, **environment: str) -> Runner:
-        argv = [sys.executable, str(CLI), *map(str, arguments)]
-        runners.append(Runner(argv, tmp_path / f"stderr{len(runners)}", **environment))
-        return runners[-1]
-
-    yield start_runner
-    for runner in runners:
-        runner.process.kill()
-        runner.process.wait()
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with runners(CLI, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield started
 
 
 @pytest.fixture
@@ -95,13 +85,8 @@ def real() -> Path:
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
     """Imports one of the runner's modules, as the runner itself finds it."""
-    for folder in ("common", "tract"):
-        monkeypatch.syspath_prepend(str(RUNNERS / folder))
-    before = set(sys.modules)
-    yield lambda name: __import__(name)
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(RUNNERS)):
-            del sys.modules[name]
+    with modules(monkeypatch, "tract") as found:
+        yield found
 
 
 def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
@@ -334,20 +319,20 @@ def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
 def test_the_harness_takes_a_panic_as_the_runtimes(
     fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
-    with pool(fake, "panic") as runners:
-        outcome = runners.run_one(job(relu))
+    with pool(fake, "panic") as target:
+        outcome = target.run_one(job(relu))
         assert isinstance(outcome, Crashed)
         assert outcome.repeated
         assert outcome.message.startswith(
             "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
         )
         assert "index 48 out of range" in outcome.stderr
-        assert runners.started == 1  # nothing was tried again
+        assert target.started == 1  # nothing was tried again
 
 
 def test_the_harness_tells_of_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
-    with pool(fake, "SIGSEGV") as runners:
-        outcome = runners.run_one(job(relu))
+    with pool(fake, "SIGSEGV") as target:
+        outcome = target.run_one(job(relu))
     assert isinstance(outcome, Crashed)
     assert (outcome.signal, outcome.message) == (
         "SIGSEGV",
@@ -358,8 +343,8 @@ def test_the_harness_tells_of_a_signal(fake: Path, relu: tuple[Path, dict[str, s
 def test_a_hanging_tract_is_killed_with_its_runner(
     fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
-    with pool(fake, "hang") as runners:
-        outcome = runners.run_one(job(relu, seconds=1.0))
+    with pool(fake, "hang") as target:
+        outcome = target.run_one(job(relu, seconds=1.0))
     assert isinstance(outcome, TimedOut)
     assert "going to sleep" in outcome.stderr  # told at once, not when it ends
     mark = str(relu[0]).encode()
@@ -380,8 +365,8 @@ def read_or_nothing(path: Path) -> bytes:
 def test_the_harness_blames_the_runner_for_what_is_no_answer(
     fake: Path, relu: tuple[Path, dict[str, str]], fault: str
 ) -> None:
-    with pool(fake, fault) as runners:
-        outcome = runners.run_one(job(relu))
+    with pool(fake, fault) as target:
+        outcome = target.run_one(job(relu))
     assert isinstance(outcome, Infrastructure)
     assert "cli.py: " in outcome.message
 

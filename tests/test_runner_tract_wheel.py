@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,14 @@ from spoken_runner import (
     RUNNERS,
     Arrays,
     Runner,
+    Start,
     assert_same,
     bundle,
     gqa_inputs,
     gqa_model,
     model,
     one_node,
+    runners,
     step,
     value,
 )
@@ -51,23 +53,12 @@ DTYPES = {
     "int64": TensorProto.INT64,
 }
 
-Start = Callable[..., Runner]
-
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts runners: python's options, environment variables."""
-    runners: list[Runner] = []
-
-    def start_runner(*python: str, **environment: str) -> Runner:
-        stderr = tmp_path_factory.mktemp("runner") / "stderr"
-        runners.append(Runner([sys.executable, *python, str(RUNNER)], stderr, **environment))
-        return runners[-1]
-
-    yield start_runner
-    for runner in runners:
-        runner.process.kill()
-        runner.process.wait()
+    """Starts runners, which take no arguments: python's options, environment variables."""
+    with runners(RUNNER, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield lambda *python, **environment: started(python=python, **environment)
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from as_user import Desk, Done
+from as_user import Desk, Gqa, in_this_process
 
 from conformance import cli
 from conformance.cargo import why_it_failed
-from conformance.cli import main
 from conformance.tools import TRACT_VERSION
 
 #: Reads its options, notes how it was called, and says what cargo says; then does $FAKE.
@@ -48,8 +47,6 @@ eval "$FAKE"
 """
 
 BUILDS = 'compiled; binary "echo tract-cli $version"'
-
-Gqa = Callable[..., Done]
 
 
 class Place:
@@ -109,19 +106,8 @@ def gqa(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
     """``gqa`` in this process, which is the same and saves its start."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    handlers = [signal.getsignal(number) for number in numbers]
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["gqa", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, *capsys.readouterr())
-
-    yield call
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
 
 
 @pytest.fixture(scope="module")
