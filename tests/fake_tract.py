@@ -38,7 +38,7 @@ def main() -> int:
     """Answer as tract would; the exit status."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        print({"no_tract": "grep 3.8", "silent": ""}.get(FAULT, "tract-cli 0.23.9"))
+        print({"no_tract": "grep 3.8\nCopyright", "silent": ""}.get(FAULT, "tract-cli 0.23.9"))
         return 0
     if arguments == ["list-runtimes"]:
         print(" * cpu\n * unoptimized")

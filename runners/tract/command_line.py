@@ -139,7 +139,8 @@ class Tract:
         told = self.ask("--version")
         version = re.search(r"\d+\.\d+\.\d+\S*", told)
         if version is None or "tract" not in told:
-            raise Unavailable(f"{self.binary} is no tract: to --version it says {told!r}.")
+            said = told.partition("\n")[0]
+            raise Unavailable(f"{self.binary} is no tract: to --version it says {said!r}.")
         self.version = version[0]
         called = self.try_options(folder)
         if called is not None:
