@@ -1,0 +1,75 @@
+// The WebGPU of Dawn, as onnxruntime-web finds it in a browser: global classes and navigator.gpu.
+// And what a page does not see: the device that onnxruntime makes, what becomes of it, and when it
+// is first asked for a shader.
+
+/** Puts Dawn where onnxruntime-web looks for it. `onShader` is called before a pipeline is made. */
+export function installDawn(dawn, gpu, onShader) {
+  Object.assign(globalThis, dawn.globals);
+  // Node has a navigator from version 21 on, which is read-only but can be extended.
+  if (!globalThis.navigator) {
+    Object.defineProperty(globalThis, "navigator", { value: { userAgent: "Node" } });
+  }
+  Object.defineProperty(navigator, "gpu", { value: gpu });
+  copySharedMemory(GPUQueue.prototype);
+  const devices = new Devices();
+  const { requestDevice } = GPUAdapter.prototype;
+  GPUAdapter.prototype.requestDevice = async function (...parameters) {
+    const device = await requestDevice.apply(this, parameters);
+    devices.watch(device, this);
+    return device;
+  };
+  for (const name of ["createComputePipeline", "createComputePipelineAsync"]) {
+    const create = GPUDevice.prototype[name];
+    GPUDevice.prototype[name] = function (...parameters) {
+      onShader();
+      return create.apply(this, parameters);
+    };
+  }
+  return devices;
+}
+
+/**
+ * Dawn's `writeBuffer` refuses views of a SharedArrayBuffer, which the memory of the threaded wasm
+ * always is; a browser copies them.
+ */
+function copySharedMemory(queue) {
+  const { writeBuffer } = queue;
+  queue.writeBuffer = function (buffer, bufferOffset, data, dataOffset = 0, size = undefined) {
+    const memory = ArrayBuffer.isView(data) ? data.buffer : data;
+    if (!(memory instanceof SharedArrayBuffer)) {
+      return writeBuffer.call(this, buffer, bufferOffset, data, dataOffset, size);
+    }
+    // Offset and size count elements of a typed array, and bytes of anything else.
+    const unit = data.BYTES_PER_ELEMENT ?? 1;
+    const start = (data.byteOffset ?? 0) + dataOffset * unit;
+    const length = size === undefined ? data.byteLength - dataOffset * unit : size * unit;
+    return writeBuffer.call(this, buffer, bufferOffset, new Uint8Array(memory, start, length).slice());
+  };
+}
+
+/** The devices that were made, and what befell them. */
+class Devices {
+  /** The last device that was made, and its adapter. */
+  device = null;
+  adapter = null;
+  /** Why a device was lost; null while none is. */
+  lost = null;
+
+  watch(device, adapter) {
+    this.device = device;
+    this.adapter = adapter;
+    device.addEventListener("uncapturederror", ({ error }) => {
+      console.error(`${error.constructor.name} outside of any call: ${error.message}`);
+    });
+    device.lost.then(({ reason, message }) => {
+      if (reason !== "destroyed") this.lost = `${reason}: ${message}`;
+    });
+  }
+
+  /** Wait until the device has done all that it was given, and its events have been heard. */
+  async settle() {
+    if (!this.device || this.lost) return;
+    await Promise.race([this.device.queue.onSubmittedWorkDone(), this.device.lost]);
+    await new Promise(setImmediate);
+  }
+}

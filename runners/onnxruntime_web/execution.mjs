@@ -1,0 +1,211 @@
+// One case: its session, its steps and its outputs.
+
+import { performance } from "node:perf_hooks";
+
+import { dataType, toElements } from "./dtypes.mjs";
+import { Placements } from "./placement.mjs";
+import { BadFile, readBundleFile } from "./tensor_file.mjs";
+
+/** The runtime said no: what a `rejected` answer tells, beside its outcome. */
+export class Rejected extends Error {
+  constructor(stage, step, error) {
+    super(String(error?.message ?? error));
+    this.answer = { stage, step, code: statusCode(this.message), message: shortened(this.message) };
+  }
+}
+
+/** The wasm ended in a trap or an abort: nothing in this process can be trusted any more. */
+export class Trapped extends Error {}
+
+/** This case cannot be tried here; the message says why. */
+export class Unavailable extends Error {}
+
+/** OrtErrorCode by number. */
+const CODES = [
+  "OK",
+  "FAIL",
+  "INVALID_ARGUMENT",
+  "NO_SUCHFILE",
+  "NO_MODEL",
+  "ENGINE_ERROR",
+  "RUNTIME_EXCEPTION",
+  "INVALID_PROTOBUF",
+  "MODEL_LOADED",
+  "NOT_IMPLEMENTED",
+  "INVALID_GRAPH",
+  "EP_FAIL",
+];
+
+/** The word for the error code in a message of onnxruntime-web; null if it has none. */
+export function statusCode(message) {
+  const match = /ERROR_CODE: (\d+)/.exec(message);
+  return match ? (CODES[match[1]] ?? match[1]) : null;
+}
+
+const LONGEST_MESSAGE = 100_000; // characters, so that an answer stays far below 1 MiB
+
+function shortened(text) {
+  return text.length <= LONGEST_MESSAGE ? text : `${text.slice(0, LONGEST_MESSAGE)} …`;
+}
+
+/** Raise what an error out of a call of onnxruntime-web means. */
+function refuse(stage, step, error) {
+  if (error instanceof WebAssembly.RuntimeError) throw new Trapped(error.message);
+  throw new Rejected(stage, step, error);
+}
+
+/** onnxruntime-web with the one execution provider that is asked for. */
+export class Runtime {
+  constructor(ort, messages, listen, { option, provider, devices }) {
+    this.ort = ort;
+    this.messages = messages;
+    this.listen = listen;
+    this.option = option;
+    this.provider = provider;
+    this.devices = devices;
+  }
+
+  /** A session with the model, and where its nodes are placed. Throws Rejected and Trapped. */
+  async load(model) {
+    const placements = new Placements();
+    this.listen((message) => placements.read(message));
+    try {
+      const session = await this.ort.InferenceSession.create(model, {
+        executionProviders: [this.option],
+        logSeverityLevel: 0,
+      });
+      return { session, placement: placements.of(this.provider) };
+    } catch (error) {
+      refuse("load", 0, error);
+    } finally {
+      this.listen(null);
+    }
+  }
+
+  /** A tensor on the CPU with the values of a file. Throws Unavailable. */
+  tensor({ name, dataType, dims, bytes }) {
+    const known = toElements(dataType, bytes);
+    if (!known) {
+      throw new Unavailable(`onnxruntime-web takes no TensorProto type ${dataType} (${name}).`);
+    }
+    return new this.ort.Tensor(known.type, known.elements, dims);
+  }
+}
+
+/**
+ * Run the case that `request` names; the fields of a `ran` answer beside its outcome. Throws
+ * Rejected, Trapped, Unavailable and BadFile.
+ */
+export async function runCase(runtime, request) {
+  const { bundle, out, steps, repeat } = request;
+  const model = readBundleFile(`${bundle}/model.onnx`);
+  if (!model.length) throw new BadFile(`${bundle}/model.onnx is empty`);
+  const given = steps.map(({ files }) =>
+    mapValues(files, (file, name) => ({
+      ...runtime.messages.readTensor(`${bundle}/${file}`),
+      name,
+    })),
+  );
+  const tensors = given.map((each) => mapValues(each, (tensor) => runtime.tensor(tensor)));
+
+  const start = performance.now();
+  const { session, placement } = await runtime.load(model);
+  const load = performance.now() - start;
+  const runs = [];
+  let fastest = Infinity;
+  try {
+    for (let number = 0; number < repeat; number++) {
+      const { files, ms } = await runSteps(runtime, session, steps, tensors, number, out);
+      runs.push(files);
+      fastest = Math.min(fastest, ms);
+    }
+  } finally {
+    await session.release();
+  }
+  return { placement, runs, ms: { load, run: fastest } };
+}
+
+/** All steps from the start: the files written for each, and the milliseconds spent running. */
+async function runSteps(runtime, session, steps, tensors, repeat, out) {
+  const files = [];
+  let ms = 0;
+  let previous = {};
+  for (const [number, { carry, share }] of steps.entries()) {
+    const feeds = { ...tensors[number], ...mapValues(carry, (output) => previous[output]) };
+    const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
+    for (const [output, input] of Object.entries(share)) {
+      feeds[input] = onDevice(runtime, feeds[input]);
+      fetches[output] = feeds[input];
+    }
+    const start = performance.now();
+    try {
+      previous = await session.run(feeds, fetches, { logSeverityLevel: 3 });
+    } catch (error) {
+      refuse("run", number, error);
+    }
+    ms += performance.now() - start;
+    files.push(await write(runtime, previous, `${repeat}_${number}`, out));
+  }
+  return { files, ms };
+}
+
+/**
+ * `tensor` in a buffer on the device, for a past and a present together: the buffer of the step
+ * before goes on, any other tensor is copied.
+ */
+function onDevice(runtime, tensor) {
+  if (tensor.location === "gpu-buffer") return tensor;
+  const { data, type, dims } = tensor;
+  const { device } = runtime.devices;
+  const buffer = device.createBuffer({
+    // A multiple of 16 bytes, as onnxruntime's own are; a buffer of none cannot be bound.
+    size: Math.max(16, Math.ceil(data.byteLength / 16) * 16),
+    usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
+    mappedAtCreation: true,
+  });
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  new Uint8Array(buffer.getMappedRange()).set(bytes);
+  buffer.unmap();
+  return runtime.ort.Tensor.fromGpuBuffer(buffer, {
+    dataType: type,
+    dims,
+    download: async () => download(device, buffer, data),
+    dispose: () => buffer.destroy(),
+  });
+}
+
+/** What a buffer holds, as elements like those of `data`. */
+async function download(device, buffer, data) {
+  const copy = device.createBuffer({
+    size: buffer.size,
+    usage: GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ,
+  });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, 0, copy, 0, buffer.size);
+  device.queue.submit([encoder.finish()]);
+  await copy.mapAsync(GPUMapMode.READ);
+  const bytes = copy.getMappedRange().slice(0, data.byteLength);
+  copy.destroy();
+  return new data.constructor(bytes);
+}
+
+const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/; // of an output: good for a file's name
+
+/** Write a step's outputs, each to a new file: output name → file. */
+async function write(runtime, outputs, prefix, out) {
+  const files = {};
+  for (const [position, [name, tensor]] of Object.entries(outputs).entries()) {
+    files[name] = `${prefix}_${PLAIN_NAME.test(name) ? name : position}.pb`;
+    runtime.messages.writeTensor(`${out}/${files[name]}`, {
+      name,
+      dataType: dataType(tensor.type),
+      dims: tensor.dims,
+      bytes: await tensor.getData(),
+    });
+  }
+  return files;
+}
+
+function mapValues(object, change) {
+  return Object.fromEntries(Object.entries(object).map(([key, value]) => [key, change(value, key)]));
+}

@@ -1,0 +1,47 @@
+// Where a session's nodes run, from what onnxruntime logs of it at severity "verbose" while it makes
+// the session. The JavaScript API has no other word of it: a node that the GPU's provider does not
+// take goes to the CPU silently.
+
+const OPERATOR = "GroupQueryAttention";
+const CPU = "CPUExecutionProvider";
+
+/** Reads the lines of the log of one session's making. */
+export class Placements {
+  #said = false;
+  #provider = null;
+  #nodes = []; // [operator or null, provider]
+
+  /** Take the message of one line. */
+  read(message) {
+    if (message.trim() === "Node placements") {
+      this.#said = true;
+      return;
+    }
+    if (!this.#said) return;
+    const placed = /^\s*(All nodes|Node\(s\)) placed on \[(\w+)\]/.exec(message);
+    if (placed) {
+      this.#provider = placed[2];
+      if (placed[1] === "All nodes") this.#nodes.push([null, placed[2]]);
+      return;
+    }
+    const node = /^\s+(\w+) \(.*\)\s*$/.exec(message);
+    if (node && this.#provider) this.#nodes.push([node[1], this.#provider]);
+  }
+
+  /** Whether the log said anything of it. */
+  get said() {
+    return this.#said;
+  }
+
+  /**
+   * The provider on which the operator runs. Of several nodes, one that runs elsewhere than
+   * `wanted` counts; a graph without the operator is judged by all its nodes, and one without nodes
+   * was computed while it was loaded, which the CPU does. Throws if the log said nothing.
+   */
+  of(wanted) {
+    if (!this.#said) throw new Error("onnxruntime did not log where its nodes are placed");
+    const meant = this.#nodes.filter(([operator]) => operator === OPERATOR || operator === null);
+    const providers = (meant.length ? meant : this.#nodes).map(([, provider]) => provider);
+    return providers.find((provider) => provider !== wanted) ?? (providers.length ? wanted : CPU);
+  }
+}

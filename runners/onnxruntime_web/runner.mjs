@@ -1,0 +1,155 @@
+// Run cases on onnxruntime-web: node runner.mjs --ep webgpu --modules FOLDER [--adapter NAME]
+//
+// FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs. Requests come on
+// standard input; answers go to the descriptor --answers, standard output by default. launch.py
+// starts this program so that nothing but answers reaches that.
+
+import { availableParallelism, cpus } from "node:os";
+import { argv, exit, kill, pid, stdin, version as node } from "node:process";
+import { parseArgs } from "node:util";
+import { setFlagsFromString } from "node:v8";
+
+import { NoAdapter, adapterWord, findAdapter } from "./adapter.mjs";
+import { installDawn } from "./device.mjs";
+import { dtypes } from "./dtypes.mjs";
+import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
+import { takeOutput } from "./log.mjs";
+import { Packages } from "./packages.mjs";
+import { Answers, serve } from "./serving.mjs";
+import { TARGETS } from "./targets.mjs";
+import { Messages } from "./tensor_file.mjs";
+
+// Compiling 27 MB of wasm a second time, for speed, holds the first run up for half a minute.
+setFlagsFromString("--liftoff-only");
+
+const { values: options } = parseArgs({
+  args: argv.slice(2),
+  options: {
+    ep: { type: "string" },
+    modules: { type: "string" },
+    adapter: { type: "string" },
+    answers: { type: "string", default: "1" },
+  },
+});
+const target = TARGETS[options.ep];
+if (!target || !options.modules) {
+  console.error(`runner.mjs: wanted --ep ${Object.keys(TARGETS).join("|")} and --modules FOLDER`);
+  exit(2);
+}
+const listen = takeOutput();
+const answers = new Answers(Number(options.answers));
+let runtime = null;
+
+try {
+  await serve(stdin, answers, { describe, run });
+} catch (error) {
+  if (error instanceof Trapped) die(error.message);
+  const place = /[\w.]+\.mjs:\d+/.exec(error.stack ?? "");
+  console.error(`runner.mjs: ${error.name}: ${error.message}${place ? ` (${place[0]})` : ""}`);
+  exit(1);
+}
+exit(0);
+
+/** What is here; starts the runtime. */
+async function describe() {
+  const packages = new Packages(options.modules);
+  let adapter = null;
+  let devices = null;
+  try {
+    if (target.gpu) {
+      const dawn = await packages.import("webgpu");
+      const found = await findAdapter(dawn.create, options.adapter ?? null);
+      devices = installDawn(dawn, found.gpu, () => answers.compiling());
+      adapter = found.adapter;
+    }
+  } catch (error) {
+    if (!(error instanceof NoAdapter)) throw error;
+    return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
+  }
+  const ort = await packages.import("onnxruntime-web", target.entry);
+  ort.env.wasm.numThreads = 1;
+  ort.env.logLevel = "error";
+  const messages = new Messages(packages.require("protobufjs"));
+  runtime = new Runtime(ort, messages, listen, { ...target, devices });
+  // Kept for good: the device and its shaders go with the last session, and take seconds to make.
+  const { session, placement } = await runtime.load(messages.addition());
+  const ones = () => new ort.Tensor("float32", [1], [1]);
+  await session.run({ a: ones(), b: ones() });
+  if (placement !== target.provider) {
+    return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
+  }
+  // The one that onnxruntime has asked for, which need not be the one that was found.
+  adapter = devices?.adapter ?? adapter;
+  const version = packages.version("onnxruntime-web");
+  return {
+    outcome: "described",
+    runtime: "onnxruntime-web",
+    version,
+    execution_provider: target.provider,
+    device: adapter ? device(adapter) : processor(),
+    adapter: adapter && adapterWord(adapter.info),
+    dtypes: dtypes(!adapter || adapter.features.has("shader-f16")),
+    features: target.gpu ? ["shared_buffer"] : [],
+    versions: {
+      "onnxruntime-web": version,
+      node,
+      v8: process.versions.v8,
+      ...(adapter && { dawn: `webgpu ${packages.version("webgpu")}`, ...facts(adapter) }),
+      ...(adapter && { processor: processor() }),
+    },
+  };
+}
+
+/** What came of a case. */
+async function run(request) {
+  if (runtime.devices?.lost) {
+    throw new Error(`the device was lost before this case: ${runtime.devices.lost}`);
+  }
+  let answer;
+  try {
+    answer = { outcome: "ran", ...(await runCase(runtime, request)) };
+  } catch (error) {
+    if (error instanceof Rejected) answer = { outcome: "rejected", ...error.answer };
+    else if (error instanceof Unavailable) answer = { outcome: "unavailable", reason: error.message };
+    else throw error;
+  }
+  await runtime.devices?.settle();
+  if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
+  return answer;
+}
+
+/** End as a runtime that dies does, since nothing here can go on: the next case gets a new process. */
+function die(message) {
+  console.error(message);
+  kill(pid, "SIGABRT"); // not abort(), which prints a stack of Node's own
+  for (;;); // until the signal arrives
+}
+
+function processor() {
+  return `${cpus()[0]?.model ?? process.arch}, ${availableParallelism()} cores`;
+}
+
+function device({ info }) {
+  return [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(", ");
+}
+
+/** What may explain that two adapters differ. */
+function facts({ info, features, limits }) {
+  const names = Object.keys(Object.getPrototypeOf(limits)).length
+    ? Object.keys(Object.getPrototypeOf(limits))
+    : Object.getOwnPropertyNames(Object.getPrototypeOf(limits));
+  const all = names.filter((name) => typeof limits[name] === "number").sort();
+  return {
+    "adapter vendor": info.vendor,
+    "adapter architecture": info.architecture,
+    "adapter device": info.device,
+    "adapter description": info.description,
+    subgroups: `${info.subgroupMinSize} to ${info.subgroupMaxSize}`,
+    features: [...features].sort().join(" "),
+    limits: all.map((name) => `${name}=${limits[name]}`).join(" "),
+  };
+}
+
+function sentence(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,53 @@
+// The loop of requests and answers: JSON lines (runners/README.md).
+
+import { writeSync } from "node:fs";
+import { createInterface } from "node:readline";
+
+/** Writes answers, whole lines, to a descriptor that nothing else writes to. */
+export class Answers {
+  #descriptor;
+  #compiling = null;
+
+  constructor(descriptor) {
+    this.#descriptor = descriptor;
+  }
+
+  /** Write one message. */
+  send(message) {
+    let rest = Buffer.from(`${JSON.stringify(message)}\n`);
+    while (rest.length) rest = rest.subarray(writeSync(this.#descriptor, rest));
+  }
+
+  /** From now on a request is under way: `compiling` says once that it builds a shader. */
+  begin(id) {
+    this.#compiling = id;
+  }
+
+  /** A shader is about to be built: the request may take longer. */
+  compiling() {
+    if (this.#compiling === null) return;
+    this.send({ id: this.#compiling, outcome: "compiling" });
+    this.#compiling = null;
+  }
+
+  /** Answer the request. */
+  answer(id, answer) {
+    this.#compiling = null;
+    this.send({ id, ...answer });
+  }
+}
+
+/** Answer each request with what `describe` or `run` makes of it, until there are none. */
+export async function serve(input, answers, { describe, run }) {
+  for await (const line of createInterface({ input, crlfDelay: Infinity })) {
+    const request = JSON.parse(line);
+    if (request.cmd === "describe") {
+      answers.answer(request.id, await describe());
+    } else if (request.cmd === "run") {
+      answers.begin(request.id);
+      answers.answer(request.id, await run(request));
+    } else {
+      throw new Error(`unknown command ${JSON.stringify(request.cmd)}`);
+    }
+  }
+}

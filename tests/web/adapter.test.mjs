@@ -1,0 +1,32 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { NoAdapter, adapterWord, findAdapter } from "../../runners/onnxruntime_web/adapter.mjs";
+
+const SWIFTSHADER = { vendor: "google", architecture: "swiftshader", device: "", description: "SwiftShader Device" };
+const H200 = { vendor: "nvidia", architecture: "hopper", device: "", description: "NVIDIA H200" };
+
+/** A `create` of Dawn's whose adapter has this info. */
+const dawn = (info) => () => ({ requestAdapter: async () => info && { info } });
+
+test("an adapter's word is fit for a target's name", () => {
+  assert.equal(adapterWord(SWIFTSHADER), "swiftshader");
+  assert.equal(adapterWord({ vendor: "mesa", architecture: "software", device: "", description: "llvmpipe: Mesa 25" }), "lavapipe");
+  assert.equal(adapterWord(H200), "nvidia-hopper");
+  assert.equal(adapterWord({ vendor: "", architecture: "", device: "", description: "(R) Übergraphics 5" }), "r-bergraphics-5");
+  assert.equal(adapterWord({ vendor: "", architecture: "", device: "", description: "" }), "unnamed");
+});
+
+test("a GPU that is asked for is a GPU", async () => {
+  const { adapter } = await findAdapter(dawn(H200), "gpu");
+  assert.equal(adapter.info, H200);
+  await assert.rejects(findAdapter(dawn(SWIFTSHADER), "gpu"), { message: /swiftshader, which is no GPU/ });
+});
+
+test("without an adapter the sentence says what is needed, and the command", async () => {
+  await assert.rejects(findAdapter(dawn(null), "gpu"), (error) => error instanceof NoAdapter && /Vulkan/.test(error.message));
+});
+
+test("a driver that a person names is that or none", { skip: process.platform !== "linux" }, async () => {
+  await assert.rejects(findAdapter(dawn(H200), "/nowhere/icd.json"), { message: /\/nowhere\/icd\.json/ });
+});

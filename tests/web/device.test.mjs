@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { installDawn } from "../../runners/onnxruntime_web/device.mjs";
+
+/** A Dawn of which every part notes what it is given. */
+function fakeDawn() {
+  const written = [];
+  class GPUQueue {
+    writeBuffer(buffer, offset, data, dataOffset, size) {
+      written.push({ data, dataOffset, size });
+    }
+    async onSubmittedWorkDone() {}
+  }
+  class GPUDevice extends EventTarget {
+    queue = new GPUQueue();
+    lost = new Promise((resolve) => (this.lose = resolve));
+    createComputePipeline() {
+      return "pipeline";
+    }
+    async createComputePipelineAsync() {
+      return "pipeline";
+    }
+  }
+  class GPUAdapter {
+    async requestDevice() {
+      return new GPUDevice();
+    }
+  }
+  return { dawn: { globals: { GPUQueue, GPUDevice, GPUAdapter } }, written };
+}
+
+const { dawn, written } = fakeDawn();
+let shaders = 0;
+const devices = installDawn(dawn, "the gpu", () => shaders++);
+
+test("onnxruntime-web finds the gpu where a browser has it", () => {
+  assert.equal(navigator.gpu, "the gpu");
+});
+
+test("shared memory is copied as the sizes say, other memory goes as it is", () => {
+  const queue = new GPUQueue();
+  const shared = new Uint8Array(new SharedArrayBuffer(8)).fill(7);
+  shared[2] = 9;
+  queue.writeBuffer(null, 0, shared, 2, 4);
+  const { data } = written.pop();
+  assert.ok(!(data.buffer instanceof SharedArrayBuffer));
+  assert.deepEqual([...data], [9, 7, 7, 7]);
+  queue.writeBuffer(null, 0, new Uint32Array(shared.buffer, 4), 0);
+  assert.equal(written.pop().data.byteLength, 4);
+  queue.writeBuffer(null, 0, shared.buffer, 6);
+  assert.equal(written.pop().data.byteLength, 2);
+  const own = new Uint8Array(4);
+  queue.writeBuffer(null, 0, own, 1, 2);
+  assert.deepEqual(written.pop(), { data: own, dataOffset: 1, size: 2 });
+});
+
+test("a pipeline is told of before it is made, and a lost device is noticed", async () => {
+  const adapter = new GPUAdapter();
+  const device = await adapter.requestDevice();
+  assert.equal(device.createComputePipeline(), "pipeline");
+  assert.equal(await device.createComputePipelineAsync(), "pipeline");
+  assert.equal(shaders, 2);
+  assert.equal(devices.device, device);
+  assert.equal(devices.adapter, adapter);
+  await devices.settle();
+  assert.equal(devices.lost, null);
+  device.lose({ reason: "unknown", message: "hung" });
+  await devices.settle();
+  assert.equal(devices.lost, "unknown: hung");
+});
+
+test("a device that is given up on purpose is not lost", async () => {
+  devices.lost = null;
+  const device = await new GPUAdapter().requestDevice();
+  device.lose({ reason: "destroyed", message: "" });
+  await devices.settle();
+  assert.equal(devices.lost, null);
+});
