@@ -62,7 +62,7 @@ class Devices {
       console.error(`${error.constructor.name} outside of any call: ${error.message}`);
     });
     device.lost.then(({ reason, message }) => {
-      if (reason !== "destroyed") this.lost = `${reason}: ${message}`;
+      this.lost = `${reason}: ${message}`; // nothing gives it up on purpose
     });
   }
 

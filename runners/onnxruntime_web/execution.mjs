@@ -151,7 +151,7 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
 
 /**
  * `tensor` in a buffer on the device, for a past and a present together: the buffer of the step
- * before goes on, any other tensor is copied.
+ * before goes on, any other tensor is copied. Throws Unavailable for a type that the API has not.
  */
 function onDevice(runtime, tensor) {
   if (tensor.location === "gpu-buffer") return tensor;
@@ -166,12 +166,16 @@ function onDevice(runtime, tensor) {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   new Uint8Array(buffer.getMappedRange()).set(bytes);
   buffer.unmap();
-  return runtime.ort.Tensor.fromGpuBuffer(buffer, {
-    dataType: type,
-    dims,
-    download: async () => download(device, buffer, data),
-    dispose: () => buffer.destroy(),
-  });
+  try {
+    return runtime.ort.Tensor.fromGpuBuffer(buffer, {
+      dataType: type,
+      dims,
+      download: async () => download(device, buffer, data),
+      dispose: () => buffer.destroy(),
+    });
+  } catch (error) {
+    throw new Unavailable(`onnxruntime-web shares no buffer of ${type}: ${error.message}.`);
+  }
 }
 
 /** What a buffer holds, as elements like those of `data`. */

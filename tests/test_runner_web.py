@@ -1,0 +1,345 @@
+"""The runner for onnxruntime-web: its own tests, on packages that go wrong, and on the real ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from spoken_runner import (
+    GQA_OUTPUTS,
+    RUNNERS,
+    Runner,
+    Start,
+    assert_same,
+    bundle,
+    gqa_inputs,
+    gqa_model,
+    one_node,
+    runners,
+    step,
+)
+
+from conformance.harness import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
+from conformance.protocol import Step
+from conformance.tools import find_onnxruntime_web
+
+LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
+WEB = Path(__file__).with_name("web")
+X = {"x": np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)}
+
+#: What Dawn says where there is no Vulkan driver for it.
+NO_ADAPTER = "Dawn finds no WebGPU adapter"
+
+
+@pytest.fixture(scope="session")
+def packages() -> Path:
+    """The folder of the real packages."""
+    if shutil.which("node") is None:
+        pytest.skip("needs Node.js")
+    found = find_onnxruntime_web()
+    if found is None:
+        pytest.skip("needs onnxruntime-web: gqa setup webgpu")
+    return found.path
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield started
+
+
+@pytest.fixture
+def webgpu(start: Start, packages: Path) -> Runner:
+    """The real runner on whatever adapter there is."""
+    runner = start("--ep", "webgpu", "--modules", packages)
+    answer = runner.ask(cmd="describe")
+    if answer["outcome"] == "unavailable" and NO_ADAPTER in answer["reason"]:
+        pytest.skip(f"needs an adapter: {answer['reason']}")
+    assert answer["outcome"] == "described"
+    return runner
+
+
+@pytest.fixture
+def fake(tmp_path: Path, packages: Path) -> Path:
+    """A folder of packages in which onnxruntime-web goes wrong."""
+    modules = tmp_path / "fake" / "node_modules"
+    package = modules / "onnxruntime-web"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text(
+        '{"name": "onnxruntime-web", "version": "9.8.7", "exports": {"./wasm": "./fake.mjs"}}'
+    )
+    shutil.copy(WEB / "fake_onnxruntime_web.mjs", package / "fake.mjs")
+    for name in ("protobufjs", "@protobufjs", "long"):
+        (modules / name).symlink_to(packages / "node_modules" / name)
+    return modules.parent
+
+
+@pytest.fixture
+def faulty_dawn(tmp_path: Path, packages: Path) -> Path:
+    """The real packages, but for Dawn, whose device goes wrong."""
+    modules = tmp_path / "faulty" / "node_modules"
+    (modules / "webgpu").mkdir(parents=True)
+    (modules / "webgpu" / "package.json").write_text(
+        '{"name": "webgpu", "version": "9.8.7", "type": "module", "main": "dawn.mjs"}'
+    )
+    shutil.copy(WEB / "faulty_dawn.mjs", modules / "webgpu" / "dawn.mjs")
+    for each in (packages / "node_modules").iterdir():
+        if each.name != "webgpu":
+            (modules / each.name).symlink_to(each)
+    return modules.parent
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "bundle"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def identity(folder: Path) -> tuple[Path, dict[str, str]]:
+    """A bundle for the fake, and its only step's files."""
+    [files] = bundle(folder, one_node("Identity", TensorProto.FLOAT16, 2), X)
+    return folder, files
+
+
+def described(runner: Runner) -> Runner:
+    assert runner.ask(cmd="describe")["outcome"] == "described"
+    return runner
+
+
+def test_its_modules_pass_their_own_tests(packages: Path) -> None:
+    done = subprocess.run(
+        ["node", "--test", *sorted(map(str, WEB.glob("*.test.mjs")))],
+        env={**os.environ, "MODULES": str(packages)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "\n# pass 21\n" in done.stdout
+
+
+# With an onnxruntime-web that goes wrong
+
+
+def faulty(
+    start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str
+) -> tuple[dict[str, Any], Runner]:
+    """What the runner says of the bundle, and the runner."""
+    runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
+    return runner.run(identity[0], step(identity[1])), runner
+
+
+def test_what_is_printed_is_no_answer(
+    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
+) -> None:
+    answer, runner = faulty(start, fake, identity, "prints")
+    for [got] in answer["arrays"]:
+        assert_same(got, {"y": X["x"]})
+    assert answer["placement"] == "CPUExecutionProvider"
+    text = runner.stderr()
+    for told in ("printed\n", "printed by wasm\n", "printed by node\n", "an error\n"):
+        assert told in text
+    assert "a warning" not in text
+    assert "Initializing" not in text
+    assert runner.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "code", "message"),
+    [
+        ("load", "load", "NOT_IMPLEMENTED", "Can't create a session. ERROR_CODE: 9, no"),
+        ("refuse", "run", "INVALID_ARGUMENT", "no such head"),
+        ("memory", "run", None, "Array buffer allocation failed"),
+        ("number", "run", None, "123456"),
+    ],
+)
+def test_what_onnxruntime_throws_is_a_refusal(
+    start: Start,
+    fake: Path,
+    identity: tuple[Path, dict[str, str]],
+    fault: str,
+    stage: str,
+    code: str | None,
+    message: str,
+) -> None:
+    answer, runner = faulty(start, fake, identity, fault)
+    assert (answer["outcome"], answer["stage"], answer["code"]) == ("rejected", stage, code)
+    assert message in answer["message"]
+    assert runner.end() == 0
+
+
+def test_a_trap_of_the_wasm_is_a_crash(
+    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
+) -> None:
+    runner = described(start("--ep", "wasm", "--modules", fake, FAULT="trap"))
+    folder, files = identity
+    request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
+    assert runner.tell({**request, "steps": [step(files)]}) == b""
+    assert runner.process.wait(20) == -signal.SIGABRT
+    assert runner.stderr() == "memory access out of bounds\n"
+
+
+def test_where_a_node_ran_is_what_the_log_says(
+    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
+) -> None:
+    answer, _ = faulty(start, fake, identity, "elsewhere")
+    assert answer["placement"] == "XnnpackExecutionProvider"
+
+
+def test_a_release_that_does_not_log_it_is_no_target(start: Start, fake: Path) -> None:
+    runner = start("--ep", "wasm", "--modules", fake, FAULT="silent")
+    assert runner.tell({"id": 1, "cmd": "describe"}) == b""
+    assert runner.end() == 1
+    assert "did not log where its nodes are placed" in runner.stderr()
+    assert runner.stderr().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "said"),
+    [
+        ("hang", TimedOut, ""),
+        ("trap", Crashed, "SIGABRT"),
+        ("exits", Infrastructure, "ended with status 0 in the midst of the case"),
+    ],
+)
+def test_faults_reach_the_harness(
+    fake: Path, identity: tuple[Path, dict[str, str]], fault: str, outcome: type, said: str
+) -> None:
+    import sys
+
+    argv = (sys.executable, str(LAUNCH), "--ep", "wasm", "--modules", str(fake))
+    command = Command("web", argv, env={"FAULT": fault})
+    limits = Limits(case_seconds=5, start_seconds=60)
+    folder, files = identity
+    job = Job(key="identity", bundle=str(folder), steps=(Step(files=files),))
+    with Pool(command, 1, limits) as pool:
+        got = pool.run_one(job)
+    assert isinstance(got, outcome)
+    assert said in str(got)
+
+
+def test_a_bundle_that_is_broken_is_the_runners_trouble(
+    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
+) -> None:
+    runner = described(start("--ep", "wasm", "--modules", fake))
+    folder, files = identity
+    (folder / files["x"]).unlink()
+    request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
+    assert runner.tell({**request, "steps": [step(files)]}) == b""
+    assert runner.process.wait(20) == 1
+    assert files["x"] in runner.stderr()
+
+
+# On the real packages
+
+
+def test_wasm_runs_on_the_cpu(start: Start, packages: Path, folder: Path) -> None:
+    runner = start("--ep", "wasm", "--modules", packages)
+    answer = runner.ask(cmd="describe")
+    assert answer["runtime"] == "onnxruntime-web"
+    assert answer["execution_provider"] == "CPUExecutionProvider"
+    assert answer.get("adapter") is None
+    assert "float16" in answer["dtypes"]
+    [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
+    answer = runner.run(folder, step(files))
+    assert answer["placement"] == "CPUExecutionProvider"
+    first, second = ([got] for [got] in answer["arrays"])
+    assert_same(first[0], second[0])
+    assert list(first[0]) == list(GQA_OUTPUTS)
+    assert first[0]["present_key"].shape == (1, 1, 4, 8)
+    assert runner.end() == 0
+
+
+def test_describe_tells_of_the_adapter(start: Start, packages: Path, webgpu: Runner) -> None:
+    answer = webgpu.ask(cmd="describe") if False else start(
+        "--ep", "webgpu", "--modules", packages
+    ).ask(cmd="describe")
+    assert answer["execution_provider"] == "WebGpuExecutionProvider"
+    assert answer["adapter"]
+    versions = answer["versions"]
+    assert versions["onnxruntime-web"] == answer["version"]
+    for name in ("node", "dawn", "adapter vendor", "adapter description", "subgroups", "limits"):
+        assert versions[name], name
+    assert ("float16" in answer["dtypes"]) == ("shader-f16" in versions["features"].split())
+
+
+def test_a_node_that_the_adapter_takes_ran_there(webgpu: Runner, folder: Path) -> None:
+    [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
+    answer = webgpu.run(folder, step(files))
+    assert answer["placement"] == "WebGpuExecutionProvider"
+    [first], [second] = answer["arrays"]
+    assert_same(first, second)
+    assert webgpu.end() == 0
+
+
+def test_a_node_that_the_adapter_does_not_take_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:
+    """The proof fails when the node runs elsewhere: the kernels for WebGPU have no Det."""
+    model = one_node("Det", TensorProto.FLOAT, 2)
+    [files] = bundle(folder, model, {"x": np.eye(3, dtype=np.float32)})
+    answer = webgpu.run(folder, step(files))
+    assert answer["outcome"] == "ran"
+    assert answer["placement"] == "CPUExecutionProvider"
+
+
+def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path) -> None:
+    """A static cache of 8 rows, of which 3 are in use: the fourth is written, the rest stays."""
+    inputs = gqa_inputs(past=8, total=4)
+    [files] = bundle(folder, gqa_model(), inputs)
+    share = {"present_key": "past_key", "present_value": "past_value"}
+    answer = webgpu.run(folder, step(files, share=share))
+    for [got] in answer["arrays"]:
+        want = inputs["past_key"].copy()
+        want[0, 0, 3] = inputs["key"][0, 0]
+        np.testing.assert_array_equal(got["present_key"][:, :, :4], want[:, :, :4])
+    apart = webgpu.run(folder, step(files))
+    np.testing.assert_array_equal(got["output"], apart["arrays"][0][0]["output"])
+
+
+def test_a_step_is_fed_what_the_step_before_gave(webgpu: Runner, folder: Path) -> None:
+    first, second = gqa_inputs(past=3, total=4), gqa_inputs(past=4, total=5, seed=1)
+    del second["past_key"], second["past_value"]
+    files = bundle(folder, gqa_model(), first, second)
+    carry = {"past_key": "present_key", "past_value": "present_value"}
+    answer = webgpu.run(folder, step(files[0]), step(files[1], carry=carry))
+    for one, two in answer["arrays"]:
+        np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"])
+
+
+def test_a_device_that_is_lost_ends_the_process_at_once(
+    start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path
+) -> None:
+    environment = {"DAWN": str(packages), "FAULT": "lost"}
+    runner = described(start("--ep", "webgpu", "--modules", faulty_dawn, **environment))
+    [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
+    request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
+    line = runner.tell({**request, "steps": [step(files)]})
+    assert line == b"" or b"compiling" in line
+    assert runner.process.wait(60) == -signal.SIGABRT
+    assert "the device was lost: destroyed" in runner.stderr()
+
+
+def test_an_error_outside_of_any_call_is_told_with_its_case(
+    start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path
+) -> None:
+    environment = {"DAWN": str(packages), "FAULT": "error"}
+    runner = described(start("--ep", "webgpu", "--modules", faulty_dawn, **environment))
+    [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
+    assert runner.run(folder, step(files))["outcome"] == "ran"
+    assert "GPUValidationError outside of any call: " in runner.stderr()
+
+
+@pytest.mark.parametrize("name", ["swiftshader", "lavapipe"])
+def test_an_adapter_can_be_chosen(start: Start, webgpu: Runner, packages: Path, name: str) -> None:
+    answer = start("--ep", "webgpu", "--modules", packages, "--adapter", name).ask(cmd="describe")
+    if answer["outcome"] == "unavailable":
+        pytest.skip(answer["reason"])
+    assert answer["adapter"] == name
