@@ -37,6 +37,7 @@ from conformance.cargo import Progress as CargoProgress
 from conformance.case import Case
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
+from conformance.lavapipe import set_up_lavapipe
 from conformance.matters import unfit
 from conformance.results import (
     VERDICTS,
@@ -728,7 +729,7 @@ class _ThingsToSetUp(click.Group):
 
 @gqa.group(cls=_ThingsToSetUp)
 def setup() -> None:
-    """Build a program that a target needs, in a folder of its own (GQA_TOOLS)."""
+    """Get what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver."""
 
 
 @setup.command("tract")
@@ -746,6 +747,26 @@ def setup_tract(version: str) -> int:
         ready = set_up_tract(version, _say, watch)
     show.line(f"tract {version} is {'built' if ready.new else 'there'}: {ready.path}")
     show.line(f"use it with: {how_to_use_tract(ready.path)}")
+    return ALL_AS_EXPECTED
+
+
+@setup.command("lavapipe")
+@click.option("--dry-run", is_flag=True, help="Print the commands, and run none.")
+def setup_lavapipe(dry_run: bool) -> int:
+    """Install Mesa's software Vulkan driver with apt, as root, unless it is there.
+
+    \b
+    Exit status: 0 it is there   2 bad input   3 it could not be installed
+    """
+    done = set_up_lavapipe(_say, dry_run)
+    if done.there is None:
+        for command in done.commands:
+            click.echo(command)
+        return ALL_AS_EXPECTED
+    show = Show(_console(), Console(stderr=True))
+    is_there = "installed" if done.new else "there"
+    show.line(f"lavapipe of Mesa {done.there.version} is {is_there}: {done.there.driver}")
+    show.line("use it with: gqa run --ep webgpu --adapter lavapipe")
     return ALL_AS_EXPECTED
 
 

@@ -52,6 +52,8 @@ ORDER = [
     "tools",
     "cargo",
     "setup",
+    "apt_sources",
+    "lavapipe",
     "targets",
     "results",
     "calibration",

@@ -1,0 +1,121 @@
+"""Where apt gets packages from, as its files say, and a second source that is derived from one.
+
+Both of apt's formats are read: stanzas of fields (``*.sources``), and a line for each source
+(``sources.list`` and ``*.list``). A derived source is the same archive in another suite: its
+address, its keys and its options are those of this machine, whichever mirror that is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+#: Where apt's configuration is, below the root of the file system.
+FOLDER: Final = Path("etc", "apt")
+PARTS: Final = FOLDER / "sources.list.d"
+
+#: What a line calls otherwise than a stanza does, by sources.list(5).
+_FIELDS: Final = {"arch": "Architectures", "lang": "Languages", "target": "Targets"}
+
+#: Fields of a stanza that are about itself, or that a derived source has of its own.
+_OWN: Final = {"types", "uris", "suites", "components", "enabled", "description"}
+_OFF: Final = {"no", "false", "without", "off", "disable", "0"}
+
+#: apt ignores files whose name has any other character.
+_READ: Final = re.compile(r"[A-Za-z0-9_.-]+\.(list|sources)")
+
+#: ``deb [options] address suite component…``
+_LINE: Final = re.compile(r"deb\s+(?:\[([^]]*)\]\s*)?(\S+)\s+(\S+)\s*(.*)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of binary packages that apt uses.
+
+    ``options`` are the rest of its fields as (name, value), a value with its line breaks.
+    """
+
+    file: Path
+    uris: tuple[str, ...]
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+    def in_suite(self, suite: str, component: str, why: str) -> str:
+        """The text of a ``.sources`` file: this archive in another suite; ``why`` is a comment."""
+        fields = [
+            ("Types", "deb"),
+            ("URIs", " ".join(self.uris)),
+            ("Suites", suite),
+            ("Components", component),
+            *self.options,
+        ]
+        lines = [f"# {why}", *(f"{name}: {value}" for name, value in fields)]
+        return "\n".join(lines) + "\n"
+
+
+def sources(root: Path) -> list[Source]:
+    """Every source that apt uses on the system at ``root``; raises OSError."""
+    parts = sorted((root / PARTS).glob("*"))
+    files = [
+        root / FOLDER / "sources.list",
+        *(file for file in parts if _READ.fullmatch(file.name)),
+    ]
+    found: list[Source] = []
+    for file in files:
+        if file.is_file():
+            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            found += _stanzas(file, text) if file.suffix == ".sources" else _lines(file, text)
+    return found
+
+
+def having(known: Sequence[Source], suite: str, component: str) -> list[Source]:
+    """Those that have ``component`` of ``suite``, which is meant to the letter.
+
+    A suite's security updates are an archive of their own with a suite of their own, and so are
+    never among them.
+    """
+    return [source for source in known if suite in source.suites and component in source.components]
+
+
+def _stanzas(file: Path, text: str) -> Iterator[Source]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for stanza in re.split(r"\n(?:[ \t]*\n)+", "\n".join(lines)):
+        fields: dict[str, tuple[str, str]] = {}
+        last = ""
+        for line in stanza.splitlines():
+            if line[:1].isspace() and last:
+                name, value = fields[last]
+                fields[last] = (name, f"{value}\n{line}")
+            elif ":" in line:
+                name, _, value = line.partition(":")
+                last = name.strip().lower()
+                fields[last] = (name.strip(), value.strip())
+
+        def words(name: str, known: dict[str, tuple[str, str]] = fields) -> tuple[str, ...]:
+            return tuple(known.get(name, ("", ""))[1].split())
+
+        off = bool({word.lower() for word in words("enabled")} & _OFF)
+        if "deb" in words("types") and not off:
+            rest = tuple(field for key, field in fields.items() if key not in _OWN)
+            yield Source(file, words("uris"), words("suites"), words("components"), rest)
+
+
+def _lines(file: Path, text: str) -> Iterator[Source]:
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line.partition("#")[0].strip())
+        # A disc has another syntax, and no other suites.
+        if found and not found[2].startswith("cdrom:"):
+            options = tuple(_option(word) for word in (found[1] or "").split() if "=" in word)
+            yield Source(file, (found[2],), (found[3],), tuple(found[4].split()), options)
+
+
+def _option(word: str) -> tuple[str, str]:
+    """``arch+=amd64,arm64`` as the field of a stanza."""
+    name, _, value = word.partition("=")
+    more = {"+": "-Add", "-": "-Remove"}.get(name[-1:], "")
+    name = name.rstrip("+-").lower()
+    return _FIELDS.get(name, name.title()) + more, value.replace(",", " ")

@@ -1,0 +1,385 @@
+"""``gqa setup lavapipe``: Mesa's software Vulkan driver, from the system's own packages.
+
+Dawn wants Mesa 25 or later of it. Where the distribution's release has an older one, Debian's
+backports have it: they are added as a second source, derived from the one that this machine has,
+and nothing but this driver is taken from them. Whatever goes wrong, that source is removed again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from conformance.apt_sources import PARTS, Source, having, sources
+from conformance.setup import SetupError, Tell
+from conformance.tools import TOOLS_VARIABLE, tools_root
+
+#: The first Mesa whose lavapipe is meant.
+WANTED: Final = 25
+
+#: The root of the file system.
+SYSTEM: Final = Path("/")
+
+#: The package of the driver, and that of the loader, which Dawn opens to find it.
+DRIVER: Final = "mesa-vulkan-drivers"
+LOADER: Final = "libvulkan1"
+
+#: Where drivers say that they are there, below the root of the file system.
+_ICD_FOLDER: Final = Path("usr", "share", "vulkan", "icd.d")
+_OWN_SOURCE: Final = "gqa-backports.sources"
+
+#: From backports, libdrm is named too: apt keeps to the older one unless it is asked.
+_FROM_RELEASE: Final = (DRIVER, LOADER)
+_FROM_BACKPORTS: Final = (DRIVER, "libdrm2", "libdrm-amdgpu1", LOADER)
+
+#: How long an interrupted apt has to end, in seconds; never killed, for what dpkg has half done.
+_GRACE: Final = 60.0
+
+#: What apt says of a suite that an archive does not have.
+_NO_SUITE: Final = "does not have a Release file"
+
+
+@dataclass(frozen=True)
+class Lavapipe:
+    """The driver: Debian's version of its package, and the file by which Vulkan finds it."""
+
+    version: str
+    driver: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done; ``release`` is backports' name where the driver comes from there.
+
+    ``source`` is the text of the file to write first; ``again`` says that apt must learn first
+    what there is before anything can be said.
+    """
+
+    release: str = ""
+    source: str = ""
+    private: bool = False
+    again: bool = False
+
+    def install(self) -> tuple[str, ...]:
+        """The command that installs."""
+        command = ("apt-get", "install", "--no-install-recommends", "-y")
+        if self.release:
+            return (*command, "-t", self.release, *_FROM_BACKPORTS)
+        return (*command, *_FROM_RELEASE)
+
+    def commands(self) -> list[str]:
+        """The same as lines for a shell, for who is not root with sudo."""
+        sudo = "" if _is_root() else "sudo "
+        lines = []
+        if self.source:
+            file = f"/{PARTS / _OWN_SOURCE}"
+            lines.append(f"{sudo}tee {file} >/dev/null <<'EOF'\n{self.source}EOF")
+        lines.append(f"{sudo}apt-get update")
+        lines.append("gqa setup lavapipe" if self.again else sudo + shlex.join(self.install()))
+        return lines
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of it: what is there now, or only the commands that would install it."""
+
+    there: Lavapipe | None
+    new: bool = False
+    commands: tuple[str, ...] = ()
+
+
+def set_up_lavapipe(tell: Tell, dry_run: bool = False) -> Done:
+    """Install lavapipe and Vulkan's loader, unless they are there; or say how, by ``dry_run``.
+
+    Raises :class:`SetupError`, also for one who is not root.
+    """
+    if there := installed():
+        return Done(there)
+    missing = [name for name in ("apt-get", "apt-cache", "dpkg-query") if not shutil.which(name)]
+    if missing:
+        raise SetupError(_without_apt(missing[0]))
+    runs = _is_root() and not dry_run
+    try:
+        apt = _Apt() if runs else None
+        if apt:
+            _learn(apt)
+        plan = _plan()
+        if dry_run:
+            return Done(None, commands=tuple(plan.commands()))
+        if apt is None:
+            raise SetupError(
+                "Only root can install lavapipe; the commands are:\n" + "\n".join(plan.commands())
+            )
+        _carry_out(plan, apt, tell)
+    except OSError as error:
+        raise SetupError(_about(error)) from None
+    there = installed()
+    if there is None:
+        raise SetupError(
+            f"apt-get installed {DRIVER} and {LOADER}, but there is no lavapipe of Mesa {WANTED} "
+            f"or later in {SYSTEM / _ICD_FOLDER}; all that apt said: {apt.log}."
+        )
+    return Done(there, new=True)
+
+
+def installed() -> Lavapipe | None:
+    """The driver, if it is new enough, whole, and has the loader."""
+    drivers = sorted((SYSTEM / _ICD_FOLDER).glob("lvp_icd*.json"))
+    versions = _installed_versions(DRIVER)
+    new_enough = [version for version in versions if major(version) >= WANTED]
+    if not (drivers and new_enough and _installed_versions(LOADER)):
+        return None
+    return Lavapipe(new_enough[0], drivers[0])
+
+
+def major(version: str) -> int:
+    """25 of Debian's ``1:25.0.7-2~bpo12+1``; 0 of what is no version."""
+    found = re.match(r"(?:\d+:)?(\d+)", version)
+    return int(found[1]) if found else 0
+
+
+def candidate(release: str = "") -> str:
+    """The version that apt would install, by its lists as they are; empty without one."""
+    found = re.search(r"^ *Candidate: (\S+)", _policy(release), re.MULTILINE)
+    return found[1] if found and found[1] != "(none)" else ""
+
+
+def _learn(apt: _Apt) -> None:
+    """Let apt renew lists that are empty, or old where only they can have the driver."""
+    known = candidate()
+    if major(known) >= WANTED or (known and _backports()):
+        return
+    said = apt.update()
+    if not candidate():
+        raise SetupError(
+            f"apt knows of no package {DRIVER}, even after apt-get update: {last_error(said, 0)}\n"
+            f"  all that it said  {apt.log}\n"
+            f"  where it looks    /{PARTS.parent}/sources.list and /{PARTS}"
+        )
+
+
+def _plan() -> Plan:
+    """What is to be done, by what apt knows now."""
+    known = candidate()
+    if major(known) >= WANTED:
+        return Plan()
+    if not known:
+        return Plan(again=True)
+    suite = _backports()
+    if not suite:
+        raise SetupError(_too_old(known))
+    every = sources(SYSTEM)
+    if having(every, suite, "main"):
+        return Plan(suite)
+    origin = _archive(every, suite.removesuffix("-backports"))
+    if origin is None:
+        codename = suite.removesuffix("-backports")
+        raise SetupError(
+            f"No file in /{PARTS.parent} names an archive with suite {codename} and component "
+            f"main, from which a source of {suite} could be derived: add one of {suite} there, "
+            "then gqa setup lavapipe again."
+        )
+    where = f"/{origin.file.relative_to(SYSTEM)}"
+    text = origin.in_suite(suite, "main", f"Written by gqa setup lavapipe, after {where}.")
+    # Where others must not read the origin, it may have a password in its address.
+    return Plan(suite, text, private=not origin.file.stat().st_mode & 0o004)
+
+
+def _archive(every: list[Source], codename: str) -> Source | None:
+    """Debian's own archive: the one that has the driver too, in its older version.
+
+    Others call their suites by Debian's name as well; the first of all is taken only where apt
+    knows of none.
+    """
+    found = having(every, codename, "main")
+    offers = set(re.findall(rf"^ +-?\d+ (\S+) {codename}/main ", _policy(""), re.MULTILINE))
+    bare = {offer.rstrip("/") for offer in offers}
+    best = [s for s in found if any(uri.rstrip("/") in bare for uri in s.uris)]
+    return next(iter(best or found), None)
+
+
+def _backports() -> str:
+    """The name of this Debian's backports; empty on what is no release of Debian."""
+    about = _os_release()
+    codename = about.get("VERSION_CODENAME", "")
+    return f"{codename}-backports" if about.get("ID") == "debian" and codename else ""
+
+
+def _carry_out(plan: Plan, apt: _Apt, tell: Tell) -> None:
+    """Do it; the source that was written stays only where the driver could be installed."""
+    origin = plan.release or "this system's own release"
+    tell(f"Installing {DRIVER} and {LOADER} from {origin} with apt-get.")
+    written = SYSTEM / PARTS / _OWN_SOURCE if plan.source else None
+    try:
+        if written:
+            _write(written, plan)
+        said = apt.update()
+        if plan.release and major(found := candidate(plan.release)) < WANTED:
+            raise SetupError(_no_backport(plan, found, said, apt.log))
+        apt.run(plan.install())
+    except BaseException:
+        if written:
+            written.unlink(missing_ok=True)
+        raise
+
+
+def _write(file: Path, plan: Plan) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(made, "w", encoding="utf-8", errors="surrogateescape") as out:
+        out.write(plan.source)
+    file.chmod(0o600 if plan.private else 0o644)
+
+
+class _Apt:
+    """apt-get as root, asking nothing; ``log`` has all that it said."""
+
+    def __init__(self) -> None:
+        self.log = tools_root() / "lavapipe-apt.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.write_bytes(b"")
+
+    def update(self) -> str:
+        """Renew its lists; what it said. A source that fails need not be the one that is meant."""
+        return self._run(("apt-get", "update"))[1]
+
+    def run(self, command: tuple[str, ...]) -> None:
+        """Run ``command``; raises :class:`SetupError` where it fails."""
+        status, said = self._run(command)
+        if status:
+            raise SetupError(
+                f"apt-get could not install {DRIVER}: {last_error(said, status)}\n"
+                f"  all that it said  {self.log}\n"
+                f"  try it by hand    {shlex.join(command)}"
+            )
+
+    def _run(self, command: tuple[str, ...]) -> tuple[int, str]:
+        with self.log.open("a+b") as log:
+            log.write(f"$ {shlex.join(command)}\n".encode())
+            log.flush()
+            begun = log.tell()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+            )
+            try:
+                status = process.wait()
+            except BaseException:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE)
+                raise
+            log.seek(begun)
+            return status, log.read().decode(errors="replace")
+
+
+def last_error(said: str, status: int) -> str:
+    """apt's own last word on why it failed."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    for begins in ("E: ", "W: Failed to fetch"):
+        if errors := [line for line in lines if line.startswith(begins)]:
+            return errors[-1]
+    return lines[-1] if lines else f"it ended with status {status} and said nothing"
+
+
+def _no_backport(plan: Plan, found: str, said: str, log: Path) -> str:
+    """Why backports do not help, though there should be some."""
+    about = [line for line in said.splitlines() if plan.release in line]
+    removed = "; that source was removed again" if plan.source else ""
+    if any(_NO_SUITE in line for line in about):
+        why = f"This machine's archive has no {plan.release}{removed}: {last_error(said, 100)}"
+    elif found:
+        why = f"{plan.release} has lavapipe of Mesa {found}, not {WANTED} or later{removed}."
+    else:
+        # Where apt said nothing of it, its lists are as it wants them, and the driver is not there.
+        words = f": {last_error(said, 0)}" if about else "."
+        why = f"apt-get update found no {DRIVER} in {plan.release}{removed}{words}"
+    return f"{why}\n{_INSTEAD}\n  all that it said  {log}"
+
+
+#: What works on any Debian, with less.
+_INSTEAD: Final = (
+    "  without float16   apt-get install chromium libvulkan1, "
+    "then gqa run --ep webgpu --adapter swiftshader"
+)
+
+
+def _too_old(known: str) -> str:
+    name = _os_release().get("PRETTY_NAME", "This system")
+    return (
+        f"{name} has lavapipe of Mesa {known}, and Dawn wants Mesa {WANTED} or later: a newer "
+        "release of the system has it, or apt's lists here are old: sudo apt-get update, then gqa "
+        "setup lavapipe again."
+    )
+
+
+def _without_apt(missing: str) -> str:
+    if sys.platform == "darwin":
+        return "macOS needs no lavapipe, as Dawn uses Metal there: gqa run --ep webgpu."
+    return (
+        f"There is no {missing} here to get lavapipe with: install that of Mesa {WANTED} or later "
+        "and Vulkan's loader (Fedora: dnf install mesa-vulkan-drivers vulkan-loader; Arch: "
+        "pacman -S vulkan-swrast vulkan-icd-loader)."
+    )
+
+
+def _about(error: OSError) -> str:
+    where = error.filename or tools_root()
+    mend = (
+        f"Set {TOOLS_VARIABLE} to another folder."
+        if str(where).startswith(str(tools_root()))
+        else "Run gqa setup lavapipe --dry-run as root, and do by hand what it prints."
+    )
+    return f"Cannot use {where}: {error.strerror}. {mend}"
+
+
+def _installed_versions(package: str) -> list[str]:
+    """Of each architecture that the package is installed for."""
+    said = _say("dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\\n", package)
+    lines = [line.split() for line in said.splitlines()]
+    return [words[1] for words in lines if len(words) == 2 and words[0] == "installed"]
+
+
+def _policy(release: str) -> str:
+    """What apt knows of the driver; with ``release``, as ``apt-get -t`` would choose."""
+    option = ("-o", f"APT::Default-Release={release}") if release else ()
+    return _say("apt-cache", *option, "policy", DRIVER)
+
+
+def _say(*command: str) -> str:
+    """What a command that only looks writes; nothing where it does not start."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError:
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        text = (SYSTEM / "etc" / "os-release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs}
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
