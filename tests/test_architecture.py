@@ -50,6 +50,7 @@ ORDER = [
     "harness",
     "matters.__main__",
     "tools",
+    "build_process",
     "cargo",
     "setup",
     "targets",
