@@ -323,7 +323,7 @@ def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
         assert re.search(r"^  tract +Build the tract binary", done.both, re.MULTILINE)
     done = gqa("setup", "onnx")
     assert (done.status, done.out) == (2, "")
-    assert done.err == "gqa setup cannot set up 'onnx'; what it can: tract.\n"
+    assert done.err == "gqa setup cannot set up 'onnx'; what it can: tract, webgpu.\n"
 
 
 # What cargo says when it fails: its own words, shortened to one sentence
