@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: How often cargo is looked at, and how long it has to end when it is asked to, in seconds.
-_LOOK: Final = 0.5
-_GRACE: Final = 5.0
+from conformance.build_process import end, shortened, without_words
 
-#: A longer line of cargo's, such as a whole call of rustc, is shortened in its middle.
-_LONGEST: Final = 240
+#: How often cargo is looked at, in seconds.
+_LOOK: Final = 0.5
 
 #: What cargo is about to do: a word set to the right in 12 columns, and what it does it to.
 _STATUS: Final = re.compile(r"(?= *[A-Z][a-z]+ )(.{12}) (\S.*)")
@@ -104,7 +101,7 @@ def run_cargo(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -
     try:
         status = _follow(process, log, watch)
     except BaseException:
-        _end(process)
+        end(process)
         raise
     if status:
         raise CargoFailed(why_it_failed(log.read_text(encoding="utf-8", errors="replace"), status))
@@ -128,22 +125,6 @@ def _follow(process: subprocess.Popen[bytes], log: Path, watch: Watch) -> int:
     return status
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all that it has started, kindly first."""
-    try:
-        _signal(process, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-    finally:
-        _signal(process, signal.SIGKILL)
-        process.wait()
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left in its group
-        os.killpg(process.pid, number)
-
-
 def why_it_failed(text: str, status: int) -> str:
     """Of all that cargo wrote, the one error that tells most, and the last cause of it.
 
@@ -153,10 +134,7 @@ def why_it_failed(text: str, status: int) -> str:
     lines = text.splitlines()
     errors = [number for number, line in enumerate(lines) if _ERROR.match(line)]
     if not errors:
-        if status < 0:
-            return f"it was ended by {signal.Signals(-status).name}"
-        said = [line.strip() for line in lines if line.strip()]
-        return _short(said[-1]) if said else f"it ended with status {status} and said nothing"
+        return without_words(text, status)
     own = [n for n in errors if not lines[n].startswith("error: failed to compile `")]
     chosen = (own or errors)[0]
     after = [n for n in errors if n > chosen]
@@ -164,7 +142,7 @@ def why_it_failed(text: str, status: int) -> str:
     causes = [n + 1 for n, line in enumerate(block[:-1]) if line == "Caused by:"]
     # "failed to compile tract" says nothing that its cause does not.
     numbers = ([0] if own or not causes else []) + causes[-1:]
-    return ": ".join(_short(_sentence(block, number)) for number in numbers)
+    return ": ".join(shortened(_sentence(block, number)) for number in numbers)
 
 
 def _sentence(lines: list[str], number: int) -> str:
@@ -173,9 +151,3 @@ def _sentence(lines: list[str], number: int) -> str:
     if said.endswith(":") and number + 1 < len(lines):
         said = f"{said} {lines[number + 1].strip()}"
     return said
-
-
-def _short(text: str) -> str:
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"

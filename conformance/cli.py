@@ -62,8 +62,9 @@ from conformance.run import (
 )
 from conformance.selection import SelectionError, compile_expression
 from conformance.setup import NoRelease, SetupError, how_to_use_tract, set_up_tract
-from conformance.targets import KNOWN, Programs, TargetError, built_in, targets_for
-from conformance.tools import TRACT_VERSION
+from conformance.setup_web import how_to_use_onnxruntime_web, set_up_onnxruntime_web
+from conformance.targets import ADAPTERS, KNOWN, Programs, TargetError, built_in, targets_for
+from conformance.tools import ONNXRUNTIME_WEB_VERSION, TRACT_VERSION
 from conformance.yaml_source import InputError
 
 ALL_AS_EXPECTED: Final = 0
@@ -112,6 +113,17 @@ _PROGRAMS: Final = (
         "--tract-python",
         metavar="PYTHON",
         help="The interpreter whose package tract is meant; this one's by default.",
+    ),
+    click.option(
+        "--onnxruntime-web",
+        metavar="FOLDER|VERSION",
+        help="Where its node_modules lies, or a release that gqa setup installed; "
+        "by default $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs.",
+    ),
+    click.option(
+        "--adapter",
+        metavar="WORD|PATH",
+        help=f"What webgpu computes on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file.",
     ),
 )
 
@@ -477,17 +489,20 @@ class Show:
             yield watch
 
     @contextlib.contextmanager
-    def build(self) -> Iterator[Callable[[CargoProgress], None]]:
-        """A live line of how far cargo is, on a terminal; elsewhere a plain one each minute."""
+    def build(self) -> Iterator[Callable[[str, float], None]]:
+        """A live line of what is being done and for how many seconds, on a terminal.
+
+        Elsewhere a plain line each minute.
+        """
         if not self.err.is_terminal:
             told = 0.0
 
-            def line(at: CargoProgress) -> None:
+            def line(doing: str, since: float) -> None:
                 nonlocal told
-                if at.seconds - told >= _BUILD_TOLD_EVERY:
-                    told = at.seconds
-                    minutes, seconds = divmod(int(at.seconds), 60)
-                    text = f"{_how_far(at)}, {minutes}:{seconds:02}"
+                if since - told >= _BUILD_TOLD_EVERY:
+                    told = since
+                    minutes, seconds = divmod(int(since), 60)
+                    text = f"{doing}, {minutes}:{seconds:02}"
                     self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
             yield line
@@ -500,10 +515,10 @@ class Show:
         with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
             tasks: list[TaskID] = []
 
-            def step(at: CargoProgress) -> None:
+            def step(doing: str, since: float) -> None:
                 if not tasks:
                     tasks.append(bar.add_task("", total=None))
-                bar.update(tasks[0], description=_how_far(at))
+                bar.update(tasks[0], description=doing)
 
             yield step
 
@@ -743,8 +758,8 @@ def setup_tract(version: str) -> int:
     Exit status: 0 it is there   2 bad input   3 it could not be built
     """
     show = Show(_console(), Console(stderr=True))
-    with show.build() as watch:
-        ready = set_up_tract(version, _say, watch)
+    with show.build() as step:
+        ready = set_up_tract(version, _say, lambda at: step(_how_far(at), at.seconds))
     show.line(f"tract {version} is {'built' if ready.new else 'there'}: {ready.path}")
     show.line(f"use it with: {how_to_use_tract(ready.path)}")
     return ALL_AS_EXPECTED
@@ -767,6 +782,29 @@ def setup_lavapipe(dry_run: bool) -> int:
     is_there = "installed" if done.new else "there"
     show.line(f"lavapipe of Mesa {done.there.version} is {is_there}: {done.there.driver}")
     show.line("use it with: gqa run --ep webgpu --adapter lavapipe")
+    return ALL_AS_EXPECTED
+
+
+@setup.command("webgpu")
+@click.option(
+    "--version",
+    default=ONNXRUNTIME_WEB_VERSION,
+    metavar="X.Y.Z",
+    help=f"Default: {ONNXRUNTIME_WEB_VERSION}.",
+)
+def setup_webgpu(version: str) -> int:
+    """Install onnxruntime-web with npm, unless it is there, and say what it computes on.
+
+    \b
+    Exit status: 0 it is there   2 bad input   3 it could not be installed, or does not start
+    """
+    show = Show(_console(), Console(stderr=True))
+    with show.build() as step:
+        ready = set_up_onnxruntime_web(version, _say, lambda since: step("npm installs", since))
+    word = "installed" if ready.new else "there"
+    show.line(f"onnxruntime-web {version} is {word}: {ready.path}")
+    for line in how_to_use_onnxruntime_web(version):
+        show.line(line)
     return ALL_AS_EXPECTED
 
 

@@ -28,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="TARGET",
         help="run the cases on TARGET; repeat; default: cpu "
-        "(cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, exec:PATH)",
+        "(cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, webgpu, webgpu-jsep, wasm, "
+        "exec:PATH)",
     )
     group.addoption(
         "--ort-python",
@@ -44,6 +45,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--tract-python",
         metavar="PYTHON",
         help="the interpreter whose package tract is meant; this one's by default",
+    )
+    group.addoption(
+        "--onnxruntime-web",
+        metavar="FOLDER|VERSION",
+        help="where its node_modules lies, or a release that gqa setup installed; "
+        "by default $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs",
+    )
+    group.addoption(
+        "--adapter",
+        metavar="WORD|PATH",
+        help="what webgpu computes on: swiftshader, lavapipe, gpu, or a Vulkan driver's .json file",
     )
 
 

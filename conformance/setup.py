@@ -1,8 +1,9 @@
 """What ``gqa setup`` can build: programs that targets need, each release in a folder of its own.
 
 A program is built beside the place that it is meant for, tried, and then put there in one go, so
-that what lies there is whole or is not there. What cargo compiles meanwhile is kept where a build
-ends early, so that the next try goes on from there.
+that what lies there is whole or is not there. Here is what all that can be set up has in common,
+and tract: what cargo compiles is kept where a build ends early, so that the next try goes on from
+there.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
             f"'{version}' is no release of tract; wanted three numbers, as in {TRACT_VERSION}."
         )
     binary = built_tract(version)
-    working = _working_folder(version)
+    working = working_folder(f"tract-{version}")
     works = not why_it_does_not_work(binary, version)
     if works and not working.exists():
         return Ready(binary, new=False)
@@ -73,7 +74,7 @@ def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
         raise SetupError(_without_cargo(version))
     try:
         working.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(working.with_name(f"{working.name}.lock"), tell):
+        with alone(working.with_name(f"{working.name}.lock"), tell):
             # Another may have built it while this one waited.
             why = why_it_does_not_work(binary, version)
             if why:
@@ -82,10 +83,7 @@ def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
                 _build(version, working, tell, watch)
             shutil.rmtree(working, ignore_errors=True)
     except OSError as error:
-        where = error.filename or tools_root()
-        raise SetupError(
-            f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
-        ) from None
+        raise cannot_write(error) from None
     return Ready(binary, new=bool(why))
 
 
@@ -117,13 +115,21 @@ def why_it_does_not_work(binary: Path, version: str) -> str:
     return "" if version in said.split() else f"says that it is '{said}', not {version}"
 
 
-def _working_folder(version: str) -> Path:
-    """Where the release is built: on the file system where it will lie."""
-    return tools_root() / "building" / f"tract-{version}"
+def working_folder(name: str) -> Path:
+    """Where what will be called ``name`` is built: on the file system where it will lie."""
+    return tools_root() / "building" / name
+
+
+def cannot_write(error: OSError) -> SetupError:
+    """The system has no place for what is built."""
+    where = error.filename or tools_root()
+    return SetupError(
+        f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
+    )
 
 
 @contextmanager
-def _alone(file: Path, tell: Tell) -> Iterator[None]:
+def alone(file: Path, tell: Tell) -> Iterator[None]:
     """Waits until no other process is within; the lock ends with its process, however it ends."""
     with file.open("a") as lock:
         try:

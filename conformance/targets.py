@@ -13,7 +13,7 @@ from typing import Final
 from conformance.paths import data_path
 from conformance.runner_process import Command
 from conformance.tolerance import TargetClass
-from conformance.tools import Program, as_typed, find_tract
+from conformance.tools import Program, as_typed, find_onnxruntime_web, find_tract
 
 EXEC: Final = "exec:"
 
@@ -27,12 +27,16 @@ class Programs:
     """What a person named on the command line instead of what is found without a word.
 
     ``ort_python`` and ``tract_python`` are interpreters, this one by default; ``tract`` is the
-    binary (`conformance.tools.find_tract`).
+    binary (`conformance.tools.find_tract`); ``onnxruntime_web`` is a folder or a release
+    (`conformance.tools.find_onnxruntime_web`), and ``adapter`` the GPU that it computes on, or
+    what plays one: a word of `ADAPTERS`, or a Vulkan driver's file.
     """
 
     ort_python: str | None = None
     tract: str | None = None
     tract_python: str | None = None
+    onnxruntime_web: str | None = None
+    adapter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,37 @@ _TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
 _TRACT: Final = {"tract": (), "tract-plain": ("--plain",)}
 _WHEEL: Final = "tract-wheel"
 
-_BUILT_IN: Final = (*_ONNX_RUNTIME, *_TRACT, _WHEEL)
+
+@dataclass(frozen=True)
+class _Web:
+    """A target of onnxruntime-web."""
+
+    execution_provider: str
+    target_class: TargetClass
+    needs: str
+
+    @property
+    def wants_adapter(self) -> bool:
+        """Whether it computes on a GPU, or on what plays one."""
+        return self.target_class == "gpu"
+
+
+_WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
+_ADAPTER_NEEDS: Final = (
+    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader or lavapipe"
+)
+#: Three implementations of the kernels: onnxruntime's own for WebGPU, the older one in JavaScript,
+#: and that of the CPU, compiled to WebAssembly.
+_WEB: Final = {
+    "webgpu": _Web("WebGpuExecutionProvider", "gpu", _ADAPTER_NEEDS),
+    "webgpu-jsep": _Web("JsExecutionProvider", "gpu", _ADAPTER_NEEDS),
+    "wasm": _Web("CPUExecutionProvider", "cpu", _WEB_NEEDS),
+}
+
+#: What ``--adapter`` takes beside a path: two that compute on the CPU, and the machine's own.
+ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
+
+_BUILT_IN: Final = (*_ONNX_RUNTIME, *_TRACT, _WHEEL, *_WEB)
 KNOWN: Final = (*_BUILT_IN, f"{EXEC}PATH")
 
 
@@ -124,9 +158,16 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
         return _tract(ep, programs.tract)
     if ep == _WHEEL:
         return _tract_wheel(programs.tract_python)
-    near = difflib.get_close_matches(ep, _BUILT_IN, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise TargetError(f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{hint}")
+    if ep in _WEB:
+        return _web(ep, programs.onnxruntime_web, programs.adapter)
+    raise TargetError(
+        f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{_did_you_mean(ep, _BUILT_IN)}"
+    )
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def _onnx_runtime(ep: str, python: str | None) -> Target:
@@ -135,7 +176,7 @@ def _onnx_runtime(ep: str, python: str | None) -> Target:
     argv = (_interpreter(python), str(runner), "--ep", known.runner_ep)
     return Target(
         ep,
-        _arguments(ep, "--ort-python", python),
+        _arguments(ep, ("--ort-python", python)),
         Command(argv=argv, name=ep, env=known.env),
         known.target_class,
         known.execution_provider,
@@ -152,7 +193,7 @@ def _tract(ep: str, named: str | None) -> Target:
         binary = (*binary, "--named")
     return Target(
         ep,
-        _arguments(ep, "--tract", named),
+        _arguments(ep, ("--tract", named)),
         Command(argv=(sys.executable, str(runner), *binary, *_TRACT[ep]), name=ep),
         "cpu",
         None,
@@ -166,7 +207,7 @@ def _tract_wheel(python: str | None) -> Target:
     runner = data_path("runners") / "tract" / "wheel.py"
     return Target(
         _WHEEL,
-        _arguments(_WHEEL, "--tract-python", python),
+        _arguments(_WHEEL, ("--tract-python", python)),
         Command(argv=(_interpreter(python), str(runner)), name=_WHEEL),
         "cpu",
         None,
@@ -175,13 +216,53 @@ def _tract_wheel(python: str | None) -> Target:
     )
 
 
+def _web(ep: str, named: str | None, adapter: str | None) -> Target:
+    known = _WEB[ep]
+    program = find_onnxruntime_web(named)
+    argv = [sys.executable, str(data_path("runners") / "onnxruntime_web" / "launch.py"), "--ep", ep]
+    if program is not None:
+        argv += ["--modules", str(program.path)]
+        if program.release is not None:
+            argv += ["--release", program.release]
+        elif program.named:
+            argv += ["--named"]
+    options = [("--onnxruntime-web", named)]
+    if adapter and known.wants_adapter:
+        argv += ["--adapter", _adapter(adapter)]
+        options += [("--adapter", adapter)]
+    return Target(
+        ep,
+        _arguments(ep, *options),
+        Command(argv=tuple(argv), name=ep),
+        known.target_class,
+        known.execution_provider,
+        known.needs,
+        program=program,
+    )
+
+
+def _adapter(typed: str) -> str:
+    """What ``--adapter`` names: its word, or its absolute path. Raises :class:`TargetError`."""
+    if typed in ADAPTERS:
+        return typed
+    path = os.path.abspath(os.path.expanduser(typed))
+    if not typed.endswith(".json"):
+        raise TargetError(
+            f"Unknown adapter '{typed}'; wanted {', '.join(ADAPTERS)} or the path of a Vulkan "
+            f"driver's .json file.{_did_you_mean(typed, ADAPTERS)}"
+        )
+    if not os.path.isfile(path):
+        raise TargetError(f"There is no Vulkan driver's file {path}, which --adapter names.")
+    return path
+
+
 def _interpreter(named: str | None) -> str:
     return str(as_typed(named)) if named else sys.executable
 
 
-def _arguments(ep: str, option: str, named: str | None) -> tuple[str, ...]:
+def _arguments(ep: str, *options: tuple[str, str | None]) -> tuple[str, ...]:
     """What the command line needs to mean the target again."""
-    return ("--ep", ep, *((option, named) if named else ()))
+    return ("--ep", ep, *(word for name, named in options if named for word in (name, named)))
 
 
 def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:

@@ -7,6 +7,7 @@ the user has installed is touched.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,15 @@ TRACT_VERSION: Final = "0.23.9"
 #: Names a tract binary.
 TRACT_VARIABLE: Final = "GQA_TRACT"
 
+#: The release that expectations/webgpu.yaml was made with, as in the runner's package.json.
+ONNXRUNTIME_WEB_VERSION: Final = "1.30.0"
+
+#: Names a folder whose node_modules has onnxruntime-web, or a release that was set up.
+ONNXRUNTIME_WEB_VARIABLE: Final = "GQA_ONNXRUNTIME_WEB"
+
+#: A release of an npm package, such as 1.30.0 or 1.31.0-dev.20261101-0a1b2c3.
+_NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -32,6 +42,8 @@ class Program:
     found_by: str
     named: bool = False
     """A person named it: nothing else is taken instead."""
+    release: str | None = None
+    """What was named is this release, which ``gqa setup`` can put there."""
 
 
 def tools_root() -> Path:
@@ -62,6 +74,43 @@ def find_tract(named: str | None = None) -> Program | None:
         return Program(built, "gqa setup tract")
     on_path = shutil.which("tract")
     return Program(Path(on_path).absolute(), "PATH") if on_path else None
+
+
+def is_npm_release(word: str) -> bool:
+    """Whether ``word`` is a release as npm writes it, and no range and no tag."""
+    return _NPM_RELEASE.fullmatch(word) is not None
+
+
+def built_onnxruntime_web(version: str = ONNXRUNTIME_WEB_VERSION) -> Path:
+    """Where ``gqa setup webgpu`` puts ``node_modules`` of ``version``, there or not."""
+    return tools_root() / f"onnxruntime-web-{version}"
+
+
+def find_onnxruntime_web(named: str | None = None) -> Program | None:
+    """The folder whose ``node_modules`` has the onnxruntime-web that is meant, None if none.
+
+    ``named`` (``--onnxruntime-web``), the environment variable GQA_ONNXRUNTIME_WEB and what
+    ``gqa setup webgpu`` installed, in this order. Both names are a folder, or a release that was
+    set up; what is named is meant even where it is not there. There is no PATH of packages.
+    """
+    if named:
+        return _named_onnxruntime_web(named, "--onnxruntime-web")
+    if variable := os.environ.get(ONNXRUNTIME_WEB_VARIABLE):
+        return _named_onnxruntime_web(
+            variable, f"the environment variable {ONNXRUNTIME_WEB_VARIABLE}"
+        )
+    built = built_onnxruntime_web()
+    there = os.path.isdir(built / "node_modules" / "onnxruntime-web")
+    return Program(built, "gqa setup webgpu") if there else None
+
+
+def _named_onnxruntime_web(word: str, found_by: str) -> Program:
+    if is_npm_release(word):
+        return Program(built_onnxruntime_web(word), found_by, named=True, release=word)
+    folder = Path(os.path.expanduser(word)).absolute()
+    # The folder that holds the packages, for the one that they are in: what Node looks them up in.
+    folder = folder.parent if folder.name == "node_modules" else folder
+    return Program(folder, found_by, named=True)
 
 
 def as_typed(named: str) -> Path:

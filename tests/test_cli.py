@@ -100,13 +100,17 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
         (
             ("three.yaml", "--ep", "cpuu"),
             "Unknown target 'cpuu'; known: cpu, cpu-noflash, cuda, tract, tract-plain, "
-            "tract-wheel, exec:PATH. Did",
+            "tract-wheel, webgpu, webgpu-jsep, wasm, exec:PATH. Did",
         ),
         (
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
             "Unknown target 'tpu'; known: cpu, cpu-noflash, cuda",
         ),
         (("three.yaml", "--ep", "exec:"), "exec: wants the path of a runner"),
+        (
+            ("three.yaml", "--ep", "webgpu", "--adapter", "vulkan"),
+            "Unknown adapter 'vulkan'; wanted swiftshader, lavapipe, gpu or the path of",
+        ),
     ],
 )
 def test_what_means_nothing_is_said_in_one_line(
@@ -881,6 +885,7 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
 
 def test_doctor_without_anything(gqa: Gqa, bare_python: str) -> None:
     nothing = ("--tract", "/no/such/tract", "--tract-python", bare_python)
+    nothing += ("--onnxruntime-web", "/no/such/web")
     done = gqa("doctor", "--ort-python", bare_python, *nothing)
     assert done.status == 3
     assert "✗ tract-wheel  The package tract is not installed in " in done.out

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -60,12 +62,32 @@ def test_the_wheel_installs_one_import_name(installed: Path) -> None:
         "cases/schema.json",
         "runners/onnxruntime/runner.py",
         "runners/README.md",
+        "runners/onnxruntime_web/package-lock.json",
         "expectations/cpu.yaml",
+        "docs/known_bugs.yaml",
         "reports/report.html.j2",
     ],
 )
 def test_data_lies_inside_the_package(installed: Path, name: str) -> None:
     assert (installed / "conformance" / "data" / name).is_file()
+
+
+def test_what_npm_put_beside_a_runner_is_in_no_package(installed: Path, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    leave = shutil.ignore_patterns(".git", ".venv", "node_modules", "tests", "*_cache")
+    shutil.copytree(ROOT, checkout, ignore=leave)
+    (checkout / ".gitignore").unlink()
+    module = checkout / "runners" / "onnxruntime_web" / "node_modules" / "webgpu" / "index.js"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    built = run(sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path), cwd=checkout)
+    assert built.returncode == 0, built.stderr
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as source:
+        packed = source.getnames()
+    for names in (zipfile.ZipFile(wheel).namelist(), packed):
+        assert any(name.endswith("/onnxruntime_web/launch.py") for name in names)
+        assert not [name for name in names if "node_modules" in name]
 
 
 def test_gqa_runs_outside_a_checkout(installed: Path, tmp_path: Path) -> None:

@@ -322,9 +322,10 @@ def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
         assert done.status in (0, 2)
         assert re.search(r"^  tract +Build the tract binary", done.both, re.MULTILINE)
         assert re.search(r"^  lavapipe +Install Mesa's software", done.both, re.MULTILINE)
+        assert re.search(r"^  webgpu +Install onnxruntime-web", done.both, re.MULTILINE)
     done = gqa("setup", "onnx")
     assert (done.status, done.out) == (2, "")
-    assert done.err == "gqa setup cannot set up 'onnx'; what it can: lavapipe, tract.\n"
+    assert done.err == "gqa setup cannot set up 'onnx'; what it can: lavapipe, tract, webgpu.\n"
 
 
 # What cargo says when it fails: its own words, shortened to one sentence

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from conformance.targets import Programs, target_for
-from conformance.tools import TRACT_VERSION, Program, built_tract, find_tract
+from conformance.paths import data_path
+from conformance.targets import Programs, TargetError, target_for
+from conformance.tools import (
+    ONNXRUNTIME_WEB_VERSION,
+    TRACT_VERSION,
+    Program,
+    built_onnxruntime_web,
+    built_tract,
+    find_onnxruntime_web,
+    find_tract,
+)
 
 
 def program(path: Path) -> Path:
@@ -66,3 +76,99 @@ def test_another_release_than_the_pinned_one_is_not_taken_by_itself() -> None:
 def test_the_tools_lie_among_the_users_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GQA_TOOLS")
     assert built_tract("1.2.3").parts[-4:] == ("gqa-conformance", "tract-1.2.3", "bin", "tract")
+
+
+# onnxruntime-web
+
+
+def packages(folder: Path) -> Path:
+    """A folder in which npm has installed it."""
+    (folder / "node_modules" / "onnxruntime-web").mkdir(parents=True)
+    return folder
+
+
+def test_of_onnxruntime_web_a_folder_or_a_release_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
+    assert find_onnxruntime_web() is None
+    packages(built_onnxruntime_web("1.27.0"))
+    assert find_onnxruntime_web() is None
+    built = packages(built_onnxruntime_web())
+    assert built == tmp_path / "tools" / f"onnxruntime-web-{ONNXRUNTIME_WEB_VERSION}"
+    assert find_onnxruntime_web() == Program(built, "gqa setup webgpu")
+    monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "named")
+    variable = "the environment variable GQA_ONNXRUNTIME_WEB"
+    assert find_onnxruntime_web() == Program(tmp_path / "named", variable, True)
+    option = "--onnxruntime-web"
+    assert find_onnxruntime_web("own") == Program(tmp_path / "own", option, True)
+    assert find_onnxruntime_web("own/node_modules/") == Program(tmp_path / "own", option, True)
+    for release in ("1.27.0", "1.31.0-dev.20261101-0a1b2c3"):
+        there = tmp_path / "tools" / f"onnxruntime-web-{release}"
+        assert find_onnxruntime_web(release) == Program(there, option, True, release)
+    monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "1.27.0")
+    found = find_onnxruntime_web()
+    assert found is not None
+    assert (found.release, found.found_by) == ("1.27.0", variable)
+
+
+def test_the_pinned_release_is_the_one_that_the_runner_locks() -> None:
+    folder = data_path("runners") / "onnxruntime_web"
+    wanted = json.loads((folder / "package.json").read_text())
+    lock = json.loads((folder / "package-lock.json").read_text())
+    assert wanted["dependencies"]["onnxruntime-web"] == ONNXRUNTIME_WEB_VERSION
+    assert lock["packages"][""]["dependencies"] == wanted["dependencies"]
+    for name, package in lock["packages"].items():
+        if name:
+            assert package["integrity"].startswith("sha512-"), name
+            assert "resolved" not in package, name  # whichever registry npm is configured for
+    for name, version in wanted["dependencies"].items():
+        assert lock["packages"][f"node_modules/{name}"]["version"] == version
+
+
+def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
+    driver = tmp_path / "driver.json"
+    driver.write_text("{}")
+    own = Programs(onnxruntime_web="own", adapter="driver.json")
+    target = target_for("webgpu", own)
+    again = ("--onnxruntime-web", "own", "--adapter", "driver.json")
+    assert target.arguments == ("--ep", "webgpu", *again)
+    launched = ("--ep", "webgpu", "--modules", str(tmp_path / "own"), "--named")
+    assert target.command.argv[2:] == (*launched, "--adapter", str(driver))
+    # A CPU has no adapter.
+    wasm = target_for("wasm", own)
+    assert wasm.arguments == ("--ep", "wasm", "--onnxruntime-web", "own")
+    assert "--adapter" not in wasm.command.argv
+    release = target_for("webgpu-jsep", Programs(onnxruntime_web="1.27.0", adapter="gpu"))
+    assert release.command.argv[-4:] == ("--release", "1.27.0", "--adapter", "gpu")
+    bare = target_for("webgpu")
+    assert (bare.arguments, bare.command.argv[2:]) == (("--ep", "webgpu"), ("--ep", "webgpu"))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "says"),
+    [
+        (
+            "lavapip",
+            "Unknown adapter 'lavapip'; wanted swiftshader, lavapipe, gpu or the path of a "
+            "Vulkan driver's .json file. Did you mean 'lavapipe'?",
+        ),
+        (
+            "driver.so",
+            "Unknown adapter 'driver.so'; wanted swiftshader, lavapipe, gpu or the path of a "
+            "Vulkan driver's .json file.",
+        ),
+        (
+            "/no/driver.json",
+            "There is no Vulkan driver's file /no/driver.json, which --adapter names.",
+        ),
+    ],
+)
+def test_an_adapter_that_is_none_is_refused(adapter: str, says: str) -> None:
+    for ep in ("webgpu", "webgpu-jsep"):
+        with pytest.raises(TargetError) as refused:
+            target_for(ep, Programs(adapter=adapter))
+        assert str(refused.value) == says

