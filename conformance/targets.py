@@ -115,6 +115,7 @@ class _Web:
     execution_provider: str
     target_class: TargetClass
     needs: str
+    variant_of: str | None = None
 
     @property
     def wants_adapter(self) -> bool:
@@ -131,7 +132,7 @@ _ADAPTER_NEEDS: Final = (
 _WEB: Final = {
     "webgpu": _Web("WebGpuExecutionProvider", "gpu", _ADAPTER_NEEDS),
     "webgpu-jsep": _Web("JsExecutionProvider", "gpu", _ADAPTER_NEEDS),
-    "wasm": _Web("CPUExecutionProvider", "cpu", _WEB_NEEDS),
+    "wasm": _Web(_CPU, "cpu", _WEB_NEEDS, "cpu"),
 }
 
 #: What ``--adapter`` takes beside a path: two that compute on the CPU, and the machine's own.
@@ -237,7 +238,8 @@ def _web(ep: str, named: str | None, adapter: str | None) -> Target:
         known.target_class,
         known.execution_provider,
         known.needs,
-        program=program,
+        known.variant_of,
+        program,
     )
 
 

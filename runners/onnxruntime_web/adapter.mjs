@@ -1,8 +1,7 @@
 // Which adapter is meant, and a `navigator.gpu` that has it. On Linux that is a choice of Vulkan
 // drivers, each known by a small JSON file (ICD) that the loader reads.
 
-import { existsSync, mkdtempSync, readdirSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 /** Where the loader looks for drivers. */
@@ -67,8 +66,6 @@ export function drivers(wanted) {
  * `create` is Dawn's. Throws NoAdapter.
  */
 export async function findAdapter(create, wanted) {
-  // Mesa wants a folder for its sockets and says so on each start where there is none.
-  process.env.XDG_RUNTIME_DIR ||= mkdtempSync(join(tmpdir(), "gqa-runtime-"));
   for (const driver of drivers(wanted)) {
     if (driver) process.env.VK_DRIVER_FILES = process.env.VK_ICD_FILENAMES = driver;
     const gpu = create([]);

@@ -6,16 +6,25 @@ import { createRequire } from "node:module";
 const dawn = await import(createRequire(`${process.env.DAWN}/x.js`).resolve("webgpu"));
 export const { create, globals } = dawn;
 
+const { FAULT } = process.env;
+const { GPUBuffer, GPUBufferUsage, GPUDevice } = globals;
 let pipelines = 0;
-const device = globals.GPUDevice.prototype;
+let last;
 for (const name of ["createComputePipeline", "createComputePipelineAsync"]) {
-  const make = device[name];
-  device[name] = function (...parameters) {
+  const make = GPUDevice.prototype[name];
+  GPUDevice.prototype[name] = function (...parameters) {
+    last = this;
     // The first shader is that of the runner's own session, at its start.
-    if (pipelines++ > 0 && process.env.FAULT === "lost") this.destroy();
-    if (pipelines === 2 && process.env.FAULT === "error") {
-      this.createBuffer({ size: 4, usage: globals.GPUBufferUsage.MAP_READ | globals.GPUBufferUsage.STORAGE });
-    }
+    if (pipelines++ > 0 && FAULT === "lost") this.destroy();
     return make.apply(this, parameters);
   };
 }
+
+// When outputs are fetched, onnxruntime does not listen for errors.
+const { mapAsync } = GPUBuffer.prototype;
+GPUBuffer.prototype.mapAsync = function (...parameters) {
+  if (pipelines > 1 && FAULT === "error") {
+    last.createBuffer({ size: 4, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.STORAGE });
+  }
+  return mapAsync.apply(this, parameters);
+};
