@@ -88,10 +88,11 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
     taken = found is not None and found.path == built_onnxruntime_web(version)
     option = "" if taken else f" --onnxruntime-web {version}"
     if isinstance(answer, DescribedAnswer):
-        half = "float16" in answer.dtypes
-        takes = "with" if half else "without float16 (gqa setup lavapipe: one with)"
+        half = "with float16"
+        if "float16" not in answer.dtypes:
+            half = "without float16; gqa setup lavapipe installs one that has it"
         return [
-            f"adapter: {answer.device}, {takes + ' float16' if half else takes}",
+            f"adapter: {answer.device}, {half}",
             f"use it with: gqa run --ep webgpu{option}",
         ]
     fix = answer.fix

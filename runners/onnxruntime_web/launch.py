@@ -29,17 +29,12 @@ OLDEST_NODE = 20
 # Seconds that node has to say its version.
 TO_START = 20.0
 
-# The packages that each way to run needs, by the names that Node looks up.
-DAWN = "webgpu"
+# The npm packages that each way to run needs: the runtime, what reads tensor files, and Dawn.
 PACKAGES = {
-    "webgpu": ("onnxruntime-web", DAWN),
-    "webgpu-jsep": ("onnxruntime-web", DAWN),
-    "wasm": ("onnxruntime-web",),
+    "webgpu": ("onnxruntime-web", "protobufjs", "webgpu"),
+    "webgpu-jsep": ("onnxruntime-web", "protobufjs", "webgpu"),
+    "wasm": ("onnxruntime-web", "protobufjs"),
 }
-
-# V8 first compiles WebAssembly quickly, then again for speed. That second time takes 35 s for
-# these 27 MB, and the first call waits for it.
-NODE_OPTIONS = ("--liftoff-only",)
 
 
 def main() -> int:
@@ -57,7 +52,8 @@ def main() -> int:
     options = ["--ep", arguments.ep, "--modules", arguments.modules]
     if arguments.adapter is not None:
         options += ["--adapter", arguments.adapter]
-    os.execv(program, [program, *NODE_OPTIONS, RUNNER, *options])
+    options += ["--answers", str(private_answers())]
+    os.execv(program, [program, RUNNER, *options])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -143,6 +139,17 @@ def check_modules(arguments: argparse.Namespace) -> None:
     for package in PACKAGES[arguments.ep]:
         if not os.path.isfile(f"{folder}/node_modules/{package}/package.json"):
             raise Unavailable(f"There is no npm package {package} in {folder}/node_modules.", fix)
+
+
+def private_answers() -> int:
+    """A descriptor for the answers alone; what is printed goes to standard error from here on.
+
+    Node has no way to do so, and Dawn and its drivers print from C.
+    """
+    answers = os.dup(1)
+    os.set_inheritable(answers, True)
+    os.dup2(2, 1)
+    return answers
 
 
 def private_folder() -> str:
