@@ -56,6 +56,7 @@ from conformance.protocol import (
     RunRequest,
     Step,
     UnavailableAnswer,
+    announces,
     excerpt,
     parse_answer,
     to_line,
@@ -176,7 +177,7 @@ class Crashed(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(_Seen):
-    """There was no answer within ``seconds``, and the process was killed."""
+    """There was no answer within ``seconds``, time to compile included; the process was killed."""
 
     seconds: float
 
@@ -418,10 +419,12 @@ class Pool:
         assert slot.process is not None
         slot.task = task
         slot.request = task.request
-        slot.process.ask(task.line, self._seconds(task.job))
-
-    def _seconds(self, job: Job) -> float:
-        return self.limits.case_seconds if job.seconds is None else job.seconds
+        job, limits = task.job, self.limits
+        slot.process.ask(
+            task.line,
+            limits.case_seconds if job.seconds is None else job.seconds,
+            lambda line: limits.compile_seconds if announces(line, task.request) else 0.0,
+        )
 
     # Starting
 
@@ -475,7 +478,7 @@ class Pool:
             return f"{_end_of(news)} before it described itself{_last_words(stderr)}"
         if isinstance(news, Broken):
             return f"{news.what}{_last_words(stderr)}"
-        return f"did not describe itself within {self.limits.start_seconds:g} s"
+        return f"did not describe itself within {news.seconds:g} s"
 
     def _fail(self, slot: _Slot, failure: RunnerFailed) -> None:
         """Give the target up. A case that was to be tried again in ``slot`` has crashed once."""
@@ -522,8 +525,7 @@ class Pool:
             except ProtocolError as error:
                 what = f"gave no valid answer: {error}"
         elif isinstance(news, Late):
-            seconds = self._seconds(task.job)
-            return TimedOut(seconds=seconds, stderr=stderr, total_ms=total_ms)
+            return TimedOut(seconds=news.seconds, stderr=stderr, total_ms=total_ms)
         elif isinstance(news, Broken):
             what = news.what
         else:

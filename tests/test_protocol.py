@@ -54,6 +54,7 @@ RAN: dict[str, Any] = {
 }
 REJECTED = {"id": 8, "outcome": "rejected", "stage": "run", "step": 1, "message": "no"}
 UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
+COMPILING = {"id": 8, "outcome": "compiling"}
 
 
 def parse(answer: object, request: Request = RUN) -> object:
@@ -182,6 +183,9 @@ def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
         ({**REJECTED, "step": 2}, "rejects step 2 of a case with 2"),
         ({**REJECTED, "stage": "compile"}, 'stage is "compile"'),
         ({**UNAVAILABLE, "reason": ""}, "reason"),
+        (COMPILING, "it says more than once that it is compiling"),
+        ({**COMPILING, "id": 7}, "it says that it is compiling for id 7 where 8 was asked"),
+        ({**COMPILING, "seconds": 60}, "unknown field seconds"),
     ],
 )
 def test_wrong_answers_to_run(answer: object, words: str) -> None:
