@@ -431,11 +431,7 @@ def _result(
     if judgement.verdict == "skip":
         known = None
     if known is not None:
-        said = message or reason
-        if judgement.verdict == "crash":  # where the runner dies with it, stderr has the panic
-            _, panicked, words = outcome.stderr.partition("panicked at")
-            said += f"{panicked}{words}" if panicked else ""
-        differs = known.differs(judgement.verdict, stage, said)
+        differs = known.differs(judgement.verdict, stage, message or reason)
         unexpected = differs is not None
         if differs is not None:
             reason += (

@@ -153,7 +153,11 @@ def test_nothing_typed_is_answered_with_the_commands(gqa: Gqa) -> None:
 # Runners that go wrong: one run over all of them
 
 VERDICTS = {
-    "dies": ("crash", "The runner died of SIGSEGV, and again when it was tried alone."),
+    "dies": (
+        "crash",
+        "The runner died of SIGSEGV, and again when it was tried alone; "
+        "the last it wrote: reading past the end.",
+    ),
     "hangs": ("timeout", "No answer within 1.5 s; the process was killed."),
     "other_dtype": ("wrong", "present_key has dtype int64, not float32"),
     "wrong_values": ("wrong", "output is 1000 at [0, 0, 63], not "),

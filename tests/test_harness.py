@@ -30,6 +30,7 @@ from conformance.harness import (
     RunnerFailed,
     TimedOut,
     Unavailable,
+    _last_words,
 )
 from conformance.protocol import DescribedAnswer, Step, UnavailableAnswer
 from conformance.runner_process import default_memory_bytes
@@ -352,10 +353,48 @@ def test_a_crash_that_repeats(bundles: Path) -> None:
     crash = found["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGSEGV", True)
-    assert crash.message == "The runner died of SIGSEGV, and again when it was tried alone."
+    assert crash.message == (
+        "The runner died of SIGSEGV, and again when it was tried alone; "
+        "the last it wrote: reading past the end."
+    )
     assert crash.stderr == "reading past the end\n"
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)
+
+
+def test_a_crash_tells_what_the_runner_said_of_it(bundles: Path) -> None:
+    crash = outcomes(pool("gives_up"), trio(bundles))["faulty"]
+    assert isinstance(crash, Crashed)
+    assert (crash.signal, crash.repeated) == ("SIGABRT", True)
+    assert crash.message.endswith("; the last it wrote: Aborted(memory access out of bounds).")
+
+
+PANIC = "thread 'main' (7) panicked at dim.rs:1:2:\nattempt to divide by zero\n"
+BACKTRACE = "stack backtrace:\n   0: rust_begin_unwind\n"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        ("", ""),
+        ("\n \n", ""),
+        ("one\ntwo.\n\n", "; the last it wrote: two"),
+        ("\x1b[31mred", "; the last it wrote: \\x1b[31mred"),
+        ("x" * 500, f"; the last it wrote: {'x' * 300}… (500 in all)"),
+        (PANIC, "; it panicked at dim.rs:1:2: attempt to divide by zero"),
+        (PANIC + BACKTRACE, "; it panicked at dim.rs:1:2: attempt to divide by zero"),
+        (
+            "a warning\n" + PANIC + PANIC.replace("attempt to divide by zero", "cannot unwind"),
+            "; it panicked at dim.rs:1:2: attempt to divide by zero",
+        ),
+        (
+            "panicked at a.rs:1:2:\nassertion `left == right` failed\n  left: 1\n right: 2\n\nbye",
+            "; it panicked at a.rs:1:2: assertion `left == right` failed left: 1 right: 2",
+        ),
+    ],
+)
+def test_last_words(stderr: str, words: str) -> None:
+    assert _last_words(stderr) == words
 
 
 def test_a_crash_that_does_not_repeat(bundles: Path) -> None:
