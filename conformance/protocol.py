@@ -127,6 +127,11 @@ class DescribedAnswer(_Message):
         "not null, every answer that ran says its placement."
     )
     device: Name = Field(description="In words: the processor and its cores, or the GPU.")
+    adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = Field(
+        default=None,
+        description="The word for the adapter that it computes on, where results may differ by "
+        "it. Results carry it in the target's name.",
+    )
     dtypes: tuple[DType, ...] = Field(
         description="What tensors may be here; cases of another dtype are skipped."
     )

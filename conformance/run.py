@@ -88,7 +88,11 @@ def plans(
 
 @dataclass(frozen=True)
 class Ready:
-    """A target as its runner describes it; ``name`` is what results call it (``cpu@1.31.1``)."""
+    """A target as its runner describes it.
+
+    ``name`` is what results call it: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` where results
+    may differ by the adapter.
+    """
 
     target: Target
     described: DescribedAnswer | None
@@ -98,8 +102,11 @@ class Ready:
 
     @property
     def name(self) -> str:
-        """The target's name with its version, where that is known."""
-        return f"{self.target.ep}@{self.described.version}" if self.described else self.target.ep
+        """The target's name with its version and its adapter, where those are known."""
+        if self.described is None:
+            return self.target.ep
+        adapter = f"+{self.described.adapter}" if self.described.adapter else ""
+        return f"{self.target.ep}@{self.described.version}{adapter}"
 
     @property
     def execution_provider(self) -> str | None:
