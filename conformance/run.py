@@ -429,8 +429,10 @@ def _result(
         )
     elif not isinstance(outcome, Infrastructure | Unavailable):
         message = judgement.reason
-    version = ready.described.version if ready.described else ""
-    known = expectation_for(case, version, expectations)
+    version, adapter = "", None
+    if ready.described is not None:
+        version, adapter = ready.described.version, ready.described.adapter
+    known = expectation_for(case, version, adapter, expectations)
     unexpected = judgement.verdict not in FINE
     if judgement.verdict == "unsupported" and case.contract.basis == "requested":
         unexpected = False
@@ -442,7 +444,7 @@ def _result(
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.versions}:"
+                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.where}:"
                 f" {differs}; close that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):
