@@ -709,8 +709,10 @@ def doctor(programs: Programs) -> int:
         if ready.described is not None:
             available += 1
             versions = ", ".join(f"{k} {v}" for k, v in ready.described.versions.items())
-            lines = [
-                f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}",
+            lines = [f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}"]
+            if ready.described.adapter:
+                lines.append(f"    adapter   {ready.described.adapter}")
+            lines += [
                 f"    dtypes    {', '.join(ready.described.dtypes)}",
                 f"    versions  {escape(versions)}",
             ]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from conformance.call import Model
 from conformance.case import Case
@@ -21,27 +21,44 @@ from conformance.load import explain
 from conformance.results import Verdict
 from conformance.yaml_source import InputError, Problem, read_yaml
 
+Pattern = Annotated[str, Field(min_length=1)]
+Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
 
 class Known(Model):
     """One line: these cases end like this, in these versions, and that is known."""
 
-    cases: Annotated[str, Field(min_length=1)]
-    """Case ids; `*` stands for anything."""
+    cases: Annotated[
+        Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
+    ]
+    """Case ids; `*` stands for anything. One, or a list of which each must match a case."""
     versions: str
     """Range of runtime versions (`>=1.27,<1.32`)."""
+    adapters: Patterns = ()
+    """Only on these adapters, `*` for anything: what the runner calls them (`lavapipe`)."""
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Only calls that have one of these values of each feature (docs/coverage.md)."""
     verdict: Literal["crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"]
     """`pass` takes cases out of what a later line says of many, or a usual target's file."""
     stage: Literal["load", "run"] | None = None
     message: str = ""
-    """A piece of the runtime's message; of a crash, of its message or its standard error."""
+    """A piece of the runtime's message; of a crash, of the sentence that tells of it, which has the
+    panic or the last line of standard error."""
     varies: bool = False
     """What comes out may differ from run to run."""
     link: Annotated[str, Field(min_length=1)]
     """The bug: a link, or a page of this project."""
     why: Annotated[str, Field(min_length=1)]
     """One sentence."""
+
+    @property
+    def where(self) -> str:
+        """The versions that it speaks of, and the adapters if not of all."""
+        return " on ".join(filter(None, (self.versions, ", ".join(self.adapters))))
 
     @field_validator("versions")
     @classmethod
@@ -72,9 +89,9 @@ class ExpectationFile(Model):
     expectations: tuple[Known, ...] = ()
 
 
-def id_pattern(text: str) -> re.Pattern[str]:
-    """The case ids that ``text`` means: `*` stands for anything, every other sign for itself."""
-    return re.compile(".*".join(map(re.escape, text.split("*"))))
+def id_pattern(*texts: str) -> re.Pattern[str]:
+    """The ids that any of ``texts`` means: `*` is anything, every other sign stands for itself."""
+    return re.compile("|".join(".*".join(map(re.escape, text.split("*"))) for text in texts))
 
 
 #: What a contract must demand for a verdict to be possible; the others befall any case.
@@ -107,7 +124,11 @@ class Expectation:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return id_pattern(self.known.cases)
+        return id_pattern(*self.known.cases)
+
+    @cached_property
+    def _adapters(self) -> re.Pattern[str]:
+        return id_pattern(*self.known.adapters)
 
     def covers(self, subject: Subject) -> bool:
         """Whether the line speaks of this case.
@@ -123,8 +144,24 @@ class Expectation:
         wanted = self.known.features.items()
         return all(subject.features[name] in values for name, values in wanted)
 
-    def holds_for(self, version: str) -> bool:
-        """Whether the line speaks of this version of the runtime; a version of no order is none."""
+    def each(self) -> Iterator[Expectation]:
+        """The line for each of its patterns of cases alone."""
+        for cases in self.known.cases:
+            yield replace(self, known=self.known.model_copy(update={"cases": (cases,)}))
+
+    def on(self, adapter: str | None) -> bool:
+        """Whether the line speaks of this adapter; None: results do not differ by it."""
+        if not self.known.adapters:
+            return True
+        return adapter is not None and self._adapters.fullmatch(adapter) is not None
+
+    def holds_for(self, version: str, adapter: str | None = None) -> bool:
+        """Whether the line speaks of this version of the runtime; a version of no order is none.
+
+        It must speak of the adapter, too.
+        """
+        if not self.on(adapter):
+            return False
         try:
             return SpecifierSet(self.known.versions).contains(Version(version), prereleases=True)
         except InvalidVersion:
@@ -170,36 +207,42 @@ def _lines(file: Path) -> list[Expectation]:
 
 
 def expectation_for(
-    case: Case, version: str, expectations: Iterable[Expectation]
+    case: Case, version: str, adapter: str | None, expectations: Iterable[Expectation]
 ) -> Expectation | None:
-    """The first line that speaks of this case and version."""
+    """The first line that speaks of this case, version and adapter."""
     subject = Subject(case)
-    return next((e for e in expectations if e.covers(subject) and e.holds_for(version)), None)
+    spoken = (e for e in expectations if e.covers(subject) and e.holds_for(version, adapter))
+    return next(spoken, None)
 
 
 def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, whole: bool) -> None:
-    """Raises :class:`InputError` for lines that match none of ``cases``.
+    """Raises :class:`InputError` for lines with a pattern that matches none of ``cases``.
 
-    A line is checked when its theme is among the cases; with ``whole`` (all themes are there)
-    every line is. A line that says ``pass`` must take a case out of what a later one says.
+    A pattern is checked when its theme is among the cases; with ``whole`` (all themes are there)
+    each is. In a line that says ``pass`` it must take a case out of what a later line says.
     """
     themes = {case.theme for case in cases}
     subjects = [Subject(case) for case in cases]
     problems = []
     for at, line in enumerate(expectations):
-        if not (whole or line.known.cases.partition("/")[0] in themes):
-            continue
-        covered = filter(line.covers, subjects)
-        first = next(covered, None)
-        said = f"'{line.known.cases}'; remove or mend this line"
-        if first is None:
-            problems.append(Problem(line.file, line.line, 1, f"no case matches {said}"))
-        elif line.known.verdict == "pass" and not any(
-            later.covers(subject)
-            for subject in (first, *covered)
-            for later in expectations[at + 1 :]
-        ):
-            problems.append(Problem(line.file, line.line, 1, f"no later line matches {said}"))
+        for one in line.each():
+            (pattern,) = one.known.cases
+            if not (whole or pattern.partition("/")[0] in themes):
+                continue
+            covered = filter(one.covers, subjects)
+            first = next(covered, None)
+            if first is None:
+                what = "no case matches"
+            elif line.known.verdict == "pass" and not any(
+                later.covers(subject)
+                for subject in (first, *covered)
+                for later in expectations[at + 1 :]
+            ):
+                what = "no later line matches"
+            else:
+                continue
+            sentence = f"{what} '{pattern}'; remove or mend this line"
+            problems.append(Problem(line.file, line.line, 1, sentence))
     if problems:
         raise InputError(problems)
 

@@ -31,6 +31,7 @@ Ends
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -56,6 +57,7 @@ from conformance.protocol import (
     RunRequest,
     Step,
     UnavailableAnswer,
+    announces,
     excerpt,
     parse_answer,
     to_line,
@@ -101,6 +103,9 @@ REPORTED_BY_SHELLS: Final = frozenset(
     {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
     | FROM_OUTSIDE
 )
+
+#: What a Rust program says of its panic: the place, and the text on the lines that follow.
+PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,8 @@ class Rejected(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class Crashed(_Seen):
-    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence.
+    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence, with what the
+    process last said of it.
 
     ``repeated``: it did so again when the case was tried alone in a fresh process. If not, the
     case before it in the same process may be to blame, and ``message`` names it. Where the runner
@@ -176,7 +182,7 @@ class Crashed(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(_Seen):
-    """There was no answer within ``seconds``, and the process was killed."""
+    """There was no answer within ``seconds``, time to compile included; the process was killed."""
 
     seconds: float
 
@@ -418,10 +424,12 @@ class Pool:
         assert slot.process is not None
         slot.task = task
         slot.request = task.request
-        slot.process.ask(task.line, self._seconds(task.job))
-
-    def _seconds(self, job: Job) -> float:
-        return self.limits.case_seconds if job.seconds is None else job.seconds
+        job, limits = task.job, self.limits
+        slot.process.ask(
+            task.line,
+            limits.case_seconds if job.seconds is None else job.seconds,
+            lambda line: limits.compile_seconds if announces(line, task.request) else 0.0,
+        )
 
     # Starting
 
@@ -475,7 +483,7 @@ class Pool:
             return f"{_end_of(news)} before it described itself{_last_words(stderr)}"
         if isinstance(news, Broken):
             return f"{news.what}{_last_words(stderr)}"
-        return f"did not describe itself within {self.limits.start_seconds:g} s"
+        return f"did not describe itself within {news.seconds:g} s"
 
     def _fail(self, slot: _Slot, failure: RunnerFailed) -> None:
         """Give the target up. A case that was to be tried again in ``slot`` has crashed once."""
@@ -522,8 +530,7 @@ class Pool:
             except ProtocolError as error:
                 what = f"gave no valid answer: {error}"
         elif isinstance(news, Late):
-            seconds = self._seconds(task.job)
-            return TimedOut(seconds=seconds, stderr=stderr, total_ms=total_ms)
+            return TimedOut(seconds=news.seconds, stderr=stderr, total_ms=total_ms)
         elif isinstance(news, Broken):
             what = news.what
         else:
@@ -687,18 +694,18 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
         what += " (the system may have been out of memory)"
     if isinstance(outcome, Crashed):
         how = "again" if outcome.signal == crash.signal else f"of {outcome.signal}"
-        message = f"{what}, and {how} when it was tried alone."
-        return replace(crash, message=message, repeated=True)
-    if outcome is None:
-        return replace(crash, message=f"{what}, and could not be started again to try it alone.")
-    if isinstance(outcome, TimedOut):
-        return replace(
-            crash, message=f"{what}, and did not answer in time when it was tried alone."
-        )
-    if isinstance(outcome, Infrastructure):
-        return replace(crash, message=f"{what}; when it was tried alone: {outcome.message}")
-    blame = f": {task.before}, which it had run before, may be to blame" if task.before else ""
-    return replace(crash, message=f"{what}, but not when it was tried alone{blame}.")
+        what += f", and {how} when it was tried alone"
+    elif outcome is None:
+        what += ", and could not be started again to try it alone"
+    elif isinstance(outcome, TimedOut):
+        what += ", and did not answer in time when it was tried alone"
+    elif isinstance(outcome, Infrastructure):
+        what += f"; when it was tried alone: {outcome.message.removesuffix('.')}"
+    else:
+        what += ", but not when it was tried alone"
+        what += f": {task.before}, which it had run before, may be to blame" if task.before else ""
+    message = f"{what}{_last_words(crash.stderr)}."
+    return replace(crash, message=message, repeated=isinstance(outcome, Crashed))
 
 
 def _told_of(answer: CrashedAnswer, steps: int) -> str:
@@ -729,9 +736,14 @@ def _end_of(news: Died) -> str:
 
 
 def _last_words(stderr: str) -> str:
-    """The last line of ``stderr``, which mostly says why, as the end of a sentence."""
+    """What in ``stderr`` says why, as the end of a sentence: a panic, or mostly the last line.
+
+    Of several panics it is the first; the others only say that there was one.
+    """
+    if panic := PANIC.search(stderr):
+        return f"; it {excerpt(' '.join(panic[0].split()), 300)}"
     lines = stderr.strip().splitlines()
-    return f"; the last it wrote: {excerpt(lines[-1], 300)}" if lines else ""
+    return f"; the last it wrote: {excerpt(lines[-1].removesuffix('.'), 300)}" if lines else ""
 
 
 def _place_for_outputs() -> str:

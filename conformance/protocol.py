@@ -1,5 +1,7 @@
 """The messages between harness and runner: JSON lines, one request, one answer, ``id`` echoed.
 
+A runner may say once before it answers a run request that it is compiling (`CompilingNotice`).
+
 The models here are the protocol's definition (runners/README.md tells it in words); the JSON
 Schemas under ``runners/schema/`` are made from them by ``python -m conformance.protocol``. Nothing
 of what a runner writes is trusted: `parse_answer` either gives a checked answer to exactly the
@@ -125,6 +127,11 @@ class DescribedAnswer(_Message):
         "not null, every answer that ran says its placement."
     )
     device: Name = Field(description="In words: the processor and its cores, or the GPU.")
+    adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = Field(
+        default=None,
+        description="The word for the adapter that it computes on, where results may differ by "
+        "it. Results carry it in the target's name.",
+    )
     dtypes: tuple[DType, ...] = Field(
         description="What tensors may be here; cases of another dtype are skipped."
     )
@@ -205,6 +212,16 @@ class CrashedAnswer(_Message):
     )
 
 
+class CompilingNotice(_Message):
+    """Before the answer to run, once at most: what is run here is compiled first.
+
+    The case's time limit grows, by as much as runners/README.md says.
+    """
+
+    id: Id
+    outcome: Literal["compiling"]
+
+
 Answer = DescribedAnswer | UnavailableAnswer | RanAnswer | RejectedAnswer | CrashedAnswer
 DescribeAnswer = DescribedAnswer | UnavailableAnswer
 RunAnswer = RanAnswer | RejectedAnswer | CrashedAnswer | UnavailableAnswer
@@ -212,8 +229,8 @@ RunAnswer = RanAnswer | RejectedAnswer | CrashedAnswer | UnavailableAnswer
 _TO_DESCRIBE: Final[TypeAdapter[DescribeAnswer]] = TypeAdapter(
     Annotated[DescribeAnswer, Field(discriminator="outcome")]
 )
-_TO_RUN: Final[TypeAdapter[RunAnswer]] = TypeAdapter(
-    Annotated[RunAnswer, Field(discriminator="outcome")]
+_TO_RUN: Final[TypeAdapter[RunAnswer | CompilingNotice]] = TypeAdapter(
+    Annotated[RunAnswer | CompilingNotice, Field(discriminator="outcome")]
 )
 
 
@@ -228,6 +245,15 @@ def to_line(request: Request) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
+def announces(line: bytes | str, request: RunRequest) -> bool:
+    """Whether ``line`` is no answer yet, but says that one to ``request`` is on its way."""
+    try:
+        message = _TO_RUN.validate_json(line)
+    except ValidationError:
+        return False
+    return isinstance(message, CompilingNotice) and message.id == request.id
+
+
 @overload
 def parse_answer(line: bytes | str, request: DescribeRequest) -> DescribeAnswer: ...
 @overload
@@ -240,14 +266,17 @@ def parse_answer(line: bytes | str, request: Request) -> Answer:
     Checked are the JSON, the id, that the outcome answers this command, every field, and for
     ``ran`` that the repeats and steps are those asked for and that no file is named twice.
     That files exist, and that a placement is given where it must be, is the harness's to check.
+    A `CompilingNotice` is no answer: the first one is taken by `announces`.
     """
     to = _TO_DESCRIBE if isinstance(request, DescribeRequest) else _TO_RUN
     try:
-        answer: Answer = to.validate_json(line)
+        answer: Answer | CompilingNotice = to.validate_json(line)
     except ValidationError as error:
         raise ProtocolError(_what_is_wrong(line, request, error)) from None
     if answer.id != request.id:
-        raise ProtocolError(_other_id(answer.id, request))
+        raise ProtocolError(_other_id(answer.id, answer.outcome, request))
+    if isinstance(answer, CompilingNotice):
+        raise ProtocolError("it says more than once that it is compiling")
     if isinstance(request, RunRequest):
         _check_against(answer, request)
     return answer
@@ -285,11 +314,12 @@ def _what_is_wrong(line: bytes | str, request: Request, error: ValidationError) 
     if not isinstance(found, dict):
         return f"the line is not a JSON object: {excerpt(line)}"
     if found.get("id") != request.id:
-        return _other_id(found.get("id"), request)
+        return _other_id(found.get("id"), found.get("outcome"), request)
     allowed = (
         ["described"] if isinstance(request, DescribeRequest) else ["ran", "rejected", "crashed"]
     )
-    if found.get("outcome") not in [*allowed, "unavailable"]:
+    compiling = found.get("outcome") == "compiling" and isinstance(request, RunRequest)
+    if found.get("outcome") not in [*allowed, "unavailable"] and not compiling:
         return (
             f"the answer to {request.cmd} has outcome {excerpt(json.dumps(found.get('outcome')))}, "
             f"not one of {', '.join([*allowed, 'unavailable'])}"
@@ -297,8 +327,9 @@ def _what_is_wrong(line: bytes | str, request: Request, error: ValidationError) 
     return _field_fault(error.errors(include_url=False, include_context=False)[0])
 
 
-def _other_id(found: object, request: Request) -> str:
-    return f"the answer has id {excerpt(json.dumps(found))} where {request.id} was asked"
+def _other_id(found: object, outcome: object, request: Request) -> str:
+    what = "it says that it is compiling for" if outcome == "compiling" else "the answer has"
+    return f"{what} id {excerpt(json.dumps(found))} where {request.id} was asked"
 
 
 def _field_fault(fault: ErrorDetails) -> str:
@@ -335,7 +366,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     may leave out what has a default.
     """
     request: TypeAdapter[Request] = TypeAdapter(Request)
-    answer: TypeAdapter[Answer] = TypeAdapter(Answer)
+    answer: TypeAdapter[Answer | CompilingNotice] = TypeAdapter(Answer | CompilingNotice)
     return {
         "request.json": {
             "$schema": _DIALECT,
@@ -344,7 +375,8 @@ def schemas() -> dict[str, dict[str, Any]]:
         },
         "answer.json": {
             "$schema": _DIALECT,
-            "description": "What a runner answers: one line on its standard output.",
+            "description": "What a runner answers: one line on its standard output; and what it "
+            "may say before.",
             **answer.json_schema(),
         },
     }

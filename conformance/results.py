@@ -130,6 +130,8 @@ class Description(_Part):
     execution_provider: Text | None = None
     """Null: the runtime has no such notion."""
     device: Text | None = None
+    adapter: Text | None = None
+    """The word for it, where results may differ by it: `lavapipe`."""
     dtypes: tuple[Text, ...] = ()
     features: tuple[Text, ...] = ()
     versions: dict[Text, Text] = {}
@@ -140,7 +142,7 @@ class Target(_Part):
     """A column of the matrix."""
 
     name: Text
-    """As typed and pinned: `cpu@1.31.1`."""
+    """As typed and pinned: `cpu@1.31.1`, or with the adapter: `webgpu@1.30.0+lavapipe`."""
     ep: Text
     """As asked for: `cpu`."""
     describe: Description | None = None

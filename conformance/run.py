@@ -88,7 +88,11 @@ def plans(
 
 @dataclass(frozen=True)
 class Ready:
-    """A target as its runner describes it; ``name`` is what results call it (``cpu@1.31.1``)."""
+    """A target as its runner describes it.
+
+    ``name`` is what results call it: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` where results
+    may differ by the adapter.
+    """
 
     target: Target
     described: DescribedAnswer | None
@@ -98,8 +102,11 @@ class Ready:
 
     @property
     def name(self) -> str:
-        """The target's name with its version, where that is known."""
-        return f"{self.target.ep}@{self.described.version}" if self.described else self.target.ep
+        """The target's name with its version and its adapter, where those are known."""
+        if self.described is None:
+            return self.target.ep
+        adapter = f"+{self.described.adapter}" if self.described.adapter else ""
+        return f"{self.target.ep}@{self.described.version}{adapter}"
 
     @property
     def execution_provider(self) -> str | None:
@@ -422,8 +429,10 @@ def _result(
         )
     elif not isinstance(outcome, Infrastructure | Unavailable):
         message = judgement.reason
-    version = ready.described.version if ready.described else ""
-    known = expectation_for(case, version, expectations)
+    version, adapter = "", None
+    if ready.described is not None:
+        version, adapter = ready.described.version, ready.described.adapter
+    known = expectation_for(case, version, adapter, expectations)
     unexpected = judgement.verdict not in FINE
     if judgement.verdict == "unsupported" and case.contract.basis == "requested":
         unexpected = False
@@ -431,15 +440,11 @@ def _result(
     if judgement.verdict == "skip":
         known = None
     if known is not None:
-        said = message or reason
-        if judgement.verdict == "crash":  # where the runner dies with it, stderr has the panic
-            _, panicked, words = outcome.stderr.partition("panicked at")
-            said += f"{panicked}{words}" if panicked else ""
-        differs = known.differs(judgement.verdict, stage, said)
+        differs = known.differs(judgement.verdict, stage, message or reason)
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.versions}:"
+                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.where}:"
                 f" {differs}; close that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):

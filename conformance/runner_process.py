@@ -64,12 +64,14 @@ def default_memory_bytes() -> int:
 class Limits:
     """What one runner process may use.
 
+    A case has ``case_seconds``, and ``compile_seconds`` more once its runner says that it compiles.
     ``memory_bytes`` is what it may have of memory that it can write (RLIMIT_DATA), None for no
     limit. It holds on Linux only. An address space limit would not do: CUDA reserves far more
     than it uses. After ``failures_in_a_row`` infrastructure failures a target is given up.
     """
 
     case_seconds: float = 30.0
+    compile_seconds: float = 120.0
     start_seconds: float = 120.0
     memory_bytes: int | None = field(default_factory=default_memory_bytes)
     answer_bytes: int = 1 << 20
@@ -108,7 +110,9 @@ class Died:
 
 @dataclass(frozen=True)
 class Late:
-    """The time of the request is over, and nothing was heard."""
+    """The time of the request, ``seconds``, is over, and no answer was heard."""
+
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class RunnerProcess:
         self._stderr = _Tail(limits.stderr_bytes)
         self._unsent = memoryview(b"")
         self._asked = self.deadline = time.monotonic()
+        self._seconds = 0.0
+        self._more_for: Callable[[bytes], float] | None = None
         self._ended = False
         self._ended_early = False
         self._hung_up = ""
@@ -156,12 +162,20 @@ class RunnerProcess:
         """Whether the selector does not tell the process's end: call `poll` now and then."""
         return self._pidfd is None and not self._ended
 
-    def ask(self, line: bytes, seconds: float) -> None:
-        """Send the request ``line``. From now on it has ``seconds`` to be answered."""
+    def ask(
+        self, line: bytes, seconds: float, more_for: Callable[[bytes], float] | None = None
+    ) -> None:
+        """Send the request ``line``. From now on it has ``seconds`` to be answered.
+
+        ``more_for`` says how many seconds more it has for writing a certain line first; 0 for one
+        that is the answer. There is at most one such line.
+        """
         self.poll()
         self._stderr.clear()
         self._ended_early = self._ended
         self._unsent = memoryview(line)
+        self._seconds = seconds
+        self._more_for = more_for
         self._asked = time.monotonic()
         self.deadline = self._asked + (GRACE_SECONDS if self._hung_up else seconds)
         if not self._ended:
@@ -170,6 +184,13 @@ class RunnerProcess:
     def news(self) -> News | None:
         """What came of the request, or None: nothing yet. A whole answer comes before all else."""
         end = self._written.find(b"\n")
+        if end >= 0 and self._more_for and (more := self._more_for(bytes(self._written[:end]))):
+            self._more_for = None
+            self._seconds += more
+            if not self._hung_up:
+                self.deadline += more
+            del self._written[: end + 1]
+            end = self._written.find(b"\n")
         if end < 0 and len(self._written) <= self._limits.answer_bytes:
             return self._no_line()
         if end < 0 or end > self._limits.answer_bytes:
@@ -196,7 +217,7 @@ class RunnerProcess:
             return Broken(f"began an answer and did not end it in time: {half}")
         if self._unsent:
             return Broken("did not read its request")
-        return Late()
+        return Late(self._seconds)
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the request was written."""

@@ -6,7 +6,7 @@ document.documentElement.classList.add("js");
 document.addEventListener("DOMContentLoaded", () => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
-  const { columns, cases, pool, error_fields } = JSON.parse($("#details").textContent);
+  const { columns, devices, cases, pool, error_fields } = JSON.parse($("#details").textContent);
   const panel = $("#panel");
 
   // ── Building elements ─────────────────────────────────────────────────────────────────────────
@@ -281,7 +281,7 @@ document.addEventListener("DOMContentLoaded", () => {
     ].filter(Boolean).join("; ");
   }
 
-  function circumstances(result, row) {
+  function circumstances(result, column, row) {
     const ms = result.ms ?? {};
     const times = ["load", "run", "total"]
       .filter((part) => ms[part] != null)
@@ -290,6 +290,7 @@ document.addEventListener("DOMContentLoaded", () => {
       make("h3", "How it went"),
       list([
         ["outcome", outcome(result)],
+        ["device", devices[column] && make("bdi", devices[column])],
         ["placed on", result.placement != null && make("bdi", pool[result.placement])],
         ["values", { true: "right all the same", false: "wrong" }[result.values_right]],
         ["bits", bits(result, row)],
@@ -340,7 +341,7 @@ document.addEventListener("DOMContentLoaded", () => {
       numbers(result),
       reproduction(result),
       known && [contract(pool[about.contract]), call(pool[about.call])],
-      circumstances(result, row),
+      circumstances(result, column, row),
       result.stderr != null && [make("h3", "End of its stderr"), said(pool[result.stderr])],
       known && [
         make("h3", "The case"),

@@ -44,7 +44,7 @@ class Runner:
 
     def __init__(self, argv: list[str], stderr: Path, **environment: str) -> None:
         self.stderr_path = stderr
-        self.last_id = 0
+        self.last_id = self.compiled = 0
         with stderr.open("wb") as file:
             self.process = subprocess.Popen(
                 argv,
@@ -63,14 +63,27 @@ class Runner:
         return self.process.stdout.readline()
 
     def ask(self, **request: Any) -> Message:
-        """The answer to a valid request, itself valid and with the same id."""
+        """The answer to a valid request, itself valid and with the same id.
+
+        A runner may say once before that it is compiling: ``compiled`` counts that.
+        """
         self.last_id += 1
         request["id"] = self.last_id
         REQUESTS.validate(request)
-        answer: Message = json.loads(self.tell(request))
-        ANSWERS.validate(answer)
-        assert answer.pop("id") == self.last_id
+        answer = self.hear(self.tell(request))
+        if request["cmd"] == "run" and answer["outcome"] == "compiling":
+            self.compiled += 1
+            assert self.process.stdout is not None
+            answer = self.hear(self.process.stdout.readline())
+        assert answer["outcome"] != "compiling"
         return answer
+
+    def hear(self, line: bytes) -> Message:
+        """A valid message to the last request, without its id."""
+        message: Message = json.loads(line)
+        ANSWERS.validate(message)
+        assert message.pop("id") == self.last_id
+        return message
 
     def run(self, bundle: Path, *steps: Message, repeat: int = 2) -> Message:
         """Run a case into a new folder beside its bundle; ``arrays`` has what the files hold."""

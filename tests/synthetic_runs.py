@@ -33,13 +33,18 @@ ISSUE = "https://github.com/microsoft/onnxruntime/issues/28318"
 
 
 def target(name: str = "cpu@1.31.1", **fields: Any) -> Target:
-    """A target that is there; ``unavailable=…`` makes one that is not."""
-    ep, _, version = name.partition("@")
+    """A target that is there; ``unavailable=…`` makes one that is not.
+
+    What follows a + in its name is its adapter.
+    """
+    ep, _, rest = name.partition("@")
+    version, _, adapter = rest.partition("+")
     describe = Description(
         runtime="onnxruntime",
         version=version or "1.31.1",
         execution_provider="CPUExecutionProvider",
         device="AMD EPYC 7R13, 2 cores",
+        adapter=adapter or None,
         dtypes=("float32", "float16"),
         features=("shared_buffer",),
         versions={"python": "3.11.7", "numpy": "2.4.6"},

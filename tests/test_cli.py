@@ -22,6 +22,7 @@ from as_user import Desk, Done, Gqa, in_this_process
 from case_files import HEAD, entries, write
 
 from conformance.results import ResultRecord, Run, read
+from conformance.targets import target_for
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -157,7 +158,11 @@ def test_nothing_typed_is_answered_with_the_commands(gqa: Gqa) -> None:
 # Runners that go wrong: one run over all of them
 
 VERDICTS = {
-    "dies": ("crash", "The runner died of SIGSEGV, and again when it was tried alone."),
+    "dies": (
+        "crash",
+        "The runner died of SIGSEGV, and again when it was tried alone; "
+        "the last it wrote: reading past the end.",
+    ),
     "hangs": ("timeout", "No answer within 1.5 s; the process was killed."),
     "other_dtype": ("wrong", "present_key has dtype int64, not float32"),
     "wrong_values": ("wrong", "output is 1000 at [0, 0, 63], not "),
@@ -448,6 +453,24 @@ def test_cuda_without_a_gpu_skips_everything_and_is_not_green(gqa: Gqa, desk: De
     (reason,) = {result.reason for result in results}
     assert done.both.count(reason) == 1
     assert f"cuda: nothing was tried; every case was skipped: {reason}" in done.out
+
+
+def test_a_target_on_an_adapter_is_called_by_it(desk: Desk) -> None:
+    ep = desk.runner("on_adapter")
+    done = desk.gqa("run", "three.yaml", "--ep", ep, "--results", "a.jsonl", "--html", "a.html")
+    assert done.status == 0, done.both
+    run = read(desk.folder / "a.jsonl")
+    name = f"{ep}@1.0+lavapipe"
+    assert f"{name}: miniature 1.0 on none" in done.out.splitlines()
+    (column,) = run.header.targets
+    assert (column.name, column.ep) == (name, ep)
+    assert column.describe is not None
+    assert column.describe.adapter == "lavapipe"
+    assert {result.target for result in run.results} == {name}
+    assert all(result.reproduce.endswith(f" --ep {ep}") for result in run.results)
+    assert run.footer is not None
+    assert run.footer.counts == {name: {"pass": 3}}
+    assert run.problems == ()
 
 
 @has_onnxruntime
@@ -881,6 +904,15 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
     cuda = next(n for n, line in enumerate(lines) if line[2:].startswith("cuda  "))
     assert lines[cuda].startswith("✓") or "mend it" in lines[cuda + 1]
     assert lines[-1].startswith("cache     ")
+
+
+def test_doctor_says_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [target_for(desk.runner(name)) for name in ("on_adapter", "correct")]
+    monkeypatch.setattr("conformance.cli.built_in", lambda programs: targets)
+    lines = gqa("doctor").out.splitlines()
+    assert lines[0] == f"✓ {targets[0].ep}  none"
+    assert lines[1] == "    adapter   lavapipe"
+    assert sum(line.startswith("    adapter") for line in lines) == 1
 
 
 def test_doctor_without_anything(gqa: Gqa, bare_python: str) -> None:

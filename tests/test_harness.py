@@ -30,6 +30,7 @@ from conformance.harness import (
     RunnerFailed,
     TimedOut,
     Unavailable,
+    _last_words,
 )
 from conformance.protocol import DescribedAnswer, Step, UnavailableAnswer
 from conformance.runner_process import default_memory_bytes
@@ -276,6 +277,22 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         ("outside", {}, 'an output file "../../../../../../../../etc/passwd", not a plain name'),
         ("links", {}, "the file 0_0_output.pb of output is no plain file"),
         ("closes_stdout", {}, "closed its standard output and did not end"),
+        (
+            "compiles",
+            {"FAULT_TIMES": "2", "FAULT_SECONDS": "600"},
+            "it says more than once that it is compiling",
+        ),
+        (
+            "compiles_at_once",
+            {"FAULT_ORDER": "compiling compiling unavailable"},
+            'wrote more than one line: {"id": 3, "outcome": "compiling"}, then {"id": 3, "outcome"',
+        ),
+        (
+            "compiles_at_once",
+            {"FAULT_ORDER": "unavailable compiling"},
+            'then {"id": 3, "outcome": "compiling"}',
+        ),
+        ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was asked"),
     ],
 )  # fmt: skip
 def test_a_runner_at_fault_is_no_news_of_the_runtime(
@@ -291,6 +308,44 @@ def test_a_runner_at_fault_is_no_news_of_the_runtime(
     assert time.monotonic() - begun < 10  # none of these waits for the time limit
 
 
+def test_a_runner_may_say_that_it_compiles_and_answer_in_one_write(bundles: Path) -> None:
+    found = outcomes(pool("compiles_at_once"), trio(bundles))
+    assert isinstance(found["faulty"], Unavailable)
+    assert [isinstance(found[name], Ran) for name in ("good", "fine")] == [True, True]
+
+
+def test_a_runner_that_compiles_has_more_time(bundles: Path) -> None:
+    slow = {"FAULT_SECONDS": "0.8"}
+    with pool("compiles", env=slow, compile_seconds=20) as runner:
+        jobs = [*trio(bundles, seconds=0.5), job(bundles, "faulty-2", seconds=0.5)]
+        found = {case.key: outcome for case, outcome in runner.run(jobs)}
+        assert runner.started == 1
+    assert all(isinstance(outcome, Ran) for outcome in found.values())
+    assert found["faulty"].total_ms > 800
+    late = outcomes(pool("waits", env=slow), trio(bundles, seconds=0.5))
+    assert isinstance(late["faulty"], TimedOut)
+
+
+def test_a_runner_that_compiles_has_not_for_ever(bundles: Path) -> None:
+    runner = pool("compiles", env={"FAULT_SECONDS": "600"}, compile_seconds=0.5)
+    found = outcomes(runner, trio(bundles, seconds=0.3))
+    late = found["faulty"]
+    assert isinstance(late, TimedOut)
+    assert late.seconds == 0.8
+    assert 800 <= late.total_ms < 5000
+    assert isinstance(found["fine"], Ran)
+
+
+def test_compiling_after_the_answer_is_a_line_that_nobody_asked_for(bundles: Path) -> None:
+    with pool("compiles_afterwards") as runner:
+        assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
+        time.sleep(0.2)
+        after = runner.run_one(job(bundles, "good"))
+        assert isinstance(after, Infrastructure)
+        assert "compiling" in after.message
+        assert "(the case before in this process: faulty)" in after.message
+
+
 def test_a_crash_that_repeats(bundles: Path) -> None:
     with pool("dies") as runner:
         found = {case.key: outcome for case, outcome in runner.run(trio(bundles))}
@@ -298,10 +353,48 @@ def test_a_crash_that_repeats(bundles: Path) -> None:
     crash = found["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGSEGV", True)
-    assert crash.message == "The runner died of SIGSEGV, and again when it was tried alone."
+    assert crash.message == (
+        "The runner died of SIGSEGV, and again when it was tried alone; "
+        "the last it wrote: reading past the end."
+    )
     assert crash.stderr == "reading past the end\n"
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)
+
+
+def test_a_crash_tells_what_the_runner_said_of_it(bundles: Path) -> None:
+    crash = outcomes(pool("gives_up"), trio(bundles))["faulty"]
+    assert isinstance(crash, Crashed)
+    assert (crash.signal, crash.repeated) == ("SIGABRT", True)
+    assert crash.message.endswith("; the last it wrote: Aborted(memory access out of bounds).")
+
+
+PANIC = "thread 'main' (7) panicked at dim.rs:1:2:\nattempt to divide by zero\n"
+BACKTRACE = "stack backtrace:\n   0: rust_begin_unwind\n"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        ("", ""),
+        ("\n \n", ""),
+        ("one\ntwo.\n\n", "; the last it wrote: two"),
+        ("\x1b[31mred", "; the last it wrote: \\x1b[31mred"),
+        ("x" * 500, f"; the last it wrote: {'x' * 300}… (500 in all)"),
+        (PANIC, "; it panicked at dim.rs:1:2: attempt to divide by zero"),
+        (PANIC + BACKTRACE, "; it panicked at dim.rs:1:2: attempt to divide by zero"),
+        (
+            "a warning\n" + PANIC + PANIC.replace("attempt to divide by zero", "cannot unwind"),
+            "; it panicked at dim.rs:1:2: attempt to divide by zero",
+        ),
+        (
+            "panicked at a.rs:1:2:\nassertion `left == right` failed\n  left: 1\n right: 2\n\nbye",
+            "; it panicked at a.rs:1:2: assertion `left == right` failed left: 1 right: 2",
+        ),
+    ],
+)
+def test_last_words(stderr: str, words: str) -> None:
+    assert _last_words(stderr) == words
 
 
 def test_a_crash_that_does_not_repeat(bundles: Path) -> None:
@@ -471,6 +564,7 @@ def test_memory_is_limited(bundles: Path) -> None:
         ("no_module", "ended with status 1 before it described itself; the last it wrote: Module"),
         ("not_described", 'does not describe itself: in the answer, dtypes.0 is "fp16"'),
         ("never_described", "did not describe itself within 0.3 s"),
+        ("compiles_at_start", 'the answer to describe has outcome "compiling"'),
     ],
 )
 def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> None:

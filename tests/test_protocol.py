@@ -18,6 +18,7 @@ from conformance.protocol import (
     Request,
     RunRequest,
     Step,
+    announces,
     excerpt,
     parse_answer,
     schemas,
@@ -54,6 +55,7 @@ RAN: dict[str, Any] = {
 }
 REJECTED = {"id": 8, "outcome": "rejected", "stage": "run", "step": 1, "message": "no"}
 UNAVAILABLE = {"id": 8, "outcome": "unavailable", "reason": "no float16"}
+COMPILING = {"id": 8, "outcome": "compiling"}
 
 
 def parse(answer: object, request: Request = RUN) -> object:
@@ -138,6 +140,24 @@ def test_good_answers() -> None:
         assert parse(short)
     assert parse({**UNAVAILABLE, "id": 1, "fix": "pip install x"}, DESCRIBE)
     assert parse({**DESCRIBED, "execution_provider": None}, DESCRIBE)
+    assert described.adapter is None
+    on_adapter = parse({**DESCRIBED, "adapter": "nvidia-blackwell_2.0"}, DESCRIBE)
+    assert isinstance(on_adapter, DescribedAnswer)
+    assert on_adapter.adapter == "nvidia-blackwell_2.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "announced"),
+    [
+        (COMPILING, True),
+        ({**COMPILING, "id": 7}, False),
+        ({**COMPILING, "extra": 1}, False),
+        (UNAVAILABLE, False),
+        ("compiling", False),
+    ],
+)
+def test_an_answer_is_announced_in_one_way(line: object, announced: bool) -> None:
+    assert announces(json.dumps(line), RUN) is announced
 
 
 @pytest.mark.parametrize(
@@ -182,6 +202,9 @@ def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
         ({**REJECTED, "step": 2}, "rejects step 2 of a case with 2"),
         ({**REJECTED, "stage": "compile"}, 'stage is "compile"'),
         ({**UNAVAILABLE, "reason": ""}, "reason"),
+        (COMPILING, "it says more than once that it is compiling"),
+        ({**COMPILING, "id": 7}, "it says that it is compiling for id 7 where 8 was asked"),
+        ({**COMPILING, "seconds": 60}, "unknown field seconds"),
     ],
 )
 def test_wrong_answers_to_run(answer: object, words: str) -> None:
@@ -200,6 +223,11 @@ def test_an_output_file_is_named_plainly(name: str) -> None:
         ({**DESCRIBED, "dtypes": ["fp16"]}, 'dtypes.0 is "fp16"'),
         (without(DESCRIBED, "execution_provider"), "lacks execution_provider"),
         ({**DESCRIBED, "features": ["Shared Buffer"]}, "features.0"),
+        ({**DESCRIBED, "adapter": "NVIDIA H200"}, 'adapter is "NVIDIA H200": string should match'),
+        ({**DESCRIBED, "adapter": "a@b"}, 'adapter is "a@b"'),
+        ({**DESCRIBED, "adapter": ""}, "adapter"),
+        ({**DESCRIBED, "adapter": "a" * 61}, "adapter"),
+        ({**COMPILING, "id": 1}, 'answer to describe has outcome "compiling", not one of desc'),
         ({**RAN, "id": 1}, 'answer to describe has outcome "ran", not one of described'),
     ],
 )
@@ -226,13 +254,15 @@ def test_schemas_say_what_the_models_say() -> None:
         request.validate(json.loads(to_line(made)))
     assert not request.is_valid({"id": 1})
     assert not request.is_valid({**json.loads(to_line(RUN)), "out": "relative"})
-    for good in (DESCRIBED, RAN, REJECTED, UNAVAILABLE):
+    on_adapter = {**DESCRIBED, "adapter": "lavapipe"}
+    for good in (DESCRIBED, on_adapter, RAN, REJECTED, UNAVAILABLE, COMPILING):
         answer.validate(good)
     for bad in (
         {**RAN, "extra": 1},
         without(RAN, "ms"),
         {**RAN, "runs": [[{"output": "../a"}]]},
         {**DESCRIBED, "dtypes": ["fp16"]},
+        {**DESCRIBED, "adapter": "NVIDIA H200"},
         {**REJECTED, "stage": "compile"},
     ):
         assert not answer.is_valid(bad)

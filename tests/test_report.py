@@ -324,6 +324,20 @@ def test_several_files_give_columns_side_by_side(tmp_path: Path) -> None:
     assert parsed.row("a/b").endswith("no result pass")
 
 
+def test_a_column_says_its_adapter(tmp_path: Path) -> None:
+    name = "webgpu@1.30.0+lavapipe"
+    run = read(write(tmp_path / "a.jsonl", [case()], [result(target=name)], targets=[target(name)]))
+    shown, details = page(join([run]))
+    (head,) = shown.heads
+    assert (head.label, head.version, head.adapter) == (name, "", "lavapipe")
+    assert details["devices"] == ["AMD EPYC 7R13, 2 cores"]
+    html = render([run])
+    assert f'<bdi class="target">{name}</bdi> <small>on <bdi>lavapipe</bdi></small></th>' in html
+    foot = " ".join(Parsed(html).text.split())
+    assert "CPUExecutionProvider, adapter lavapipe, AMD EPYC 7R13, 2 cores" in foot
+    assert "<small>on <bdi>" not in render([small(tmp_path / "b.jsonl")])
+
+
 def test_no_files_are_refused() -> None:
     with pytest.raises(ResultsError):
         render([])
@@ -739,6 +753,7 @@ def test_a_click_opens_all_about_a_cell(show: Open, real_page: str) -> None:
         "position_ids omitted: an empty name",
         "left off at the end: head_sink",
         "num_heads = 8",
+        "device AMD EPYC 7R13, 2 cores",
         "placed on CPUExecutionProvider",
         "values wrong",
         "load 0.31 ms, run 0.09 ms, total 1.2 ms",

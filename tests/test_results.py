@@ -521,6 +521,25 @@ def test_several_files_stand_side_by_side(tmp_path: Path) -> None:
     assert joined.problems == ()
 
 
+def test_a_target_on_two_adapters_is_two_columns(tmp_path: Path) -> None:
+    names = [f"webgpu@1.30.0+{adapter}" for adapter in ("lavapipe", "swiftshader")]
+    runs = [
+        read(write(tmp_path / name, [case()], [result(target=name)], targets=[target(name)]))
+        for name in names
+    ]
+    joined = join(runs)
+    assert [column.label for column in joined.columns] == names
+    assert joined.problems == ()
+
+
+def test_a_file_of_before_there_were_adapters_is_read(path: Path) -> None:
+    run = read(write(path, [case()], [result()]))
+    text = path.read_text()
+    assert text.count('"adapter":null,') == 1
+    path.write_text(text.replace('"adapter":null,', ""))
+    assert read(path).header == run.header
+
+
 @pytest.mark.parametrize(
     ("names", "called"),
     [
@@ -590,7 +609,10 @@ def test_every_line_fits_the_schema(tmp_path: Path) -> None:
         tmp_path / "b.jsonl",
         [case()],
         [result(verdict="wrong", errors=(error(got=math.nan, share=math.inf),))],
-        targets=[target(), target("cuda", unavailable="No driver.", fix="apt-get …")],
+        targets=[
+            target("webgpu@1.30.0+lavapipe"),
+            target("cuda", unavailable="No driver.", fix="apt-get …"),
+        ],
         problems=[PROBLEM],
     )
     for name in ("a.jsonl", "b.jsonl"):

@@ -111,6 +111,7 @@ class Head:
     ep: str
     version: str
     """Empty if the label has it already."""
+    adapter: str
     device: str
     unavailable: str
     counts: Mapping[Verdict, int]
@@ -165,9 +166,9 @@ class Page:
 def page(joined: Joined) -> tuple[Page, dict[str, Any]]:
     """What the page shows at once, and the details behind its cells, as JSON.
 
-    The details are ``{"columns": […], "cases": […], "pool": […], "error_fields": […]}``: a case has
-    its results in the order of the columns, and whatever many of them share stands once, in the
-    pool.
+    The details are ``{"columns": […], "devices": […], "cases": […], "pool": […], "error_fields":
+    […]}``: a case has its results in the order of the columns, as there are devices, and whatever
+    many of them share stands once, in the pool.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
@@ -188,7 +189,7 @@ def page(joined: Joined) -> tuple[Page, dict[str, Any]]:
         cases=len(cases),
         results=sum(head.total for head in heads),
     )
-    return shown, _details(joined, cases, grid)
+    return shown, _details(joined, cases, grid, [head.device for head in heads])
 
 
 def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
@@ -339,6 +340,7 @@ def _head(label: str, target: Target, results: Sequence[ResultRecord | None]) ->
         label=label,
         ep=clean(target.ep),
         version=clean(about.version) if about and about.version not in label else "",
+        adapter=clean(about.adapter or "") if about else "",
         device=clean(about.device or "") if about else "",
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
@@ -408,10 +410,12 @@ def _details(
     joined: Joined,
     cases: Mapping[str, CaseRecord | None],
     grid: Mapping[str, Sequence[ResultRecord | None]],
+    devices: Sequence[str],
 ) -> dict[str, Any]:
     pool = _Pool()
     return {
         "columns": [clean(column.label) for column in joined.columns],
+        "devices": list(devices),
         "cases": [
             _case_details(id, case, pool)
             | {"results": [result and _result_details(result, pool) for result in grid[id]]}

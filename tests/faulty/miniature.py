@@ -31,8 +31,10 @@ def answer(request, **fields):
     print(json.dumps({"id": request["id"], **fields}), flush=True)
 
 
-def describe_itself(request, dtypes=("float32", "float16", "bfloat16", "int8", "uint8", "int64")):
-    about = {"runtime": "miniature", "version": "1.0", "execution_provider": PROVIDER}
+def describe_itself(
+    request, dtypes=("float32", "float16", "bfloat16", "int8", "uint8", "int64"), **more
+):
+    about = {"runtime": "miniature", "version": "1.0", "execution_provider": PROVIDER, **more}
     answer(request, outcome="described", device="none", dtypes=dtypes, **about)
 
 

@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Says that it is compiling, FAULT_TIMES times (1), and answers right after FAULT_SECONDS (0)."""
+
+import os
+import time
+
+import miniature
+
+
+def fault(request):
+    for _ in range(int(os.environ.get("FAULT_TIMES", "1"))):
+        miniature.answer(request, outcome="compiling")
+    time.sleep(float(os.environ.get("FAULT_SECONDS", "0")))
+    miniature.ran(request)
+
+
+miniature.serve(fault)

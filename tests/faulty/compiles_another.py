@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""Says of another case that it is compiling."""
+
+import time
+
+import miniature
+
+
+def fault(request):
+    miniature.answer({"id": request["id"] + 1}, outcome="compiling")
+    time.sleep(600)
+
+
+miniature.serve(fault)
