@@ -1,4 +1,4 @@
-"""The runner for onnxruntime-web: its own tests, on packages that go wrong, and on the real ones."""
+"""The runner for onnxruntime-web: its own tests, on packages that go wrong, on the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One GroupQueryAttention node on onnxruntime-web, for the scripts of these pages (see on_webgpu.mjs)."""
+"""One GroupQueryAttention node on onnxruntime-web, for the scripts of these pages."""
 
 import json
 import pathlib
@@ -10,8 +10,11 @@ import numpy as np
 import onnx
 import onnx.helper as oh
 
-INPUTS = """query key value past_key past_value seqlens_k total_sequence_length cos_cache sin_cache
-position_ids attention_bias head_sink k_scale v_scale q_norm_weight k_norm_weight""".split()
+INPUTS = [
+    *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length"),
+    *("cos_cache", "sin_cache", "position_ids", "attention_bias", "head_sink"),
+    *("k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
+]
 OUTPUTS = ["output", "present_key", "present_value", "output_qk"]
 
 
@@ -23,13 +26,17 @@ def gqa(feeds, outputs=("output", "present_key", "present_value"), **attributes)
     results = [name if name in outputs else "" for name in OUTPUTS]
     while not results[-1]:
         results.pop()
-    of = onnx.helper.np_dtype_to_tensor_dtype
-    inputs = [oh.make_tensor_value_info(n, of(a.dtype), [None] * a.ndim) for n, a in feeds.items()]
-    kinds = {n: of(feeds.get(n.replace("present", "past"), feeds["query"]).dtype) for n in results}
-    made = [oh.make_tensor_value_info(n, kinds[n], [None] * (3 if n == "output" else 4)) for n in results if n]
+    types = {name: oh.np_dtype_to_tensor_dtype(values.dtype) for name, values in feeds.items()}
+    info = oh.make_tensor_value_info
+    inputs = [info(name, types[name], [None] * values.ndim) for name, values in feeds.items()]
+    made = []
+    for name in filter(None, results):  # a present is of its past's type
+        kind = types.get(name.replace("present", "past"), types["query"])
+        made.append(info(name, kind, [None] * (3 if name == "output" else 4)))
     node = oh.make_node("GroupQueryAttention", names, results, domain="com.microsoft", **attributes)
     opsets = [oh.make_opsetid("", 17), oh.make_opsetid("com.microsoft", 1)]
-    model = oh.make_model(oh.make_graph([node], "g", inputs, made), opset_imports=opsets, ir_version=9)
+    graph = oh.make_graph([node], "g", inputs, made)
+    model = oh.make_model(graph, opset_imports=opsets, ir_version=9)
     with tempfile.TemporaryDirectory() as folder:
         onnx.save(model, f"{folder}/model.onnx")
         call = {"model": f"{folder}/model.onnx", "feeds": {n: plain(a) for n, a in feeds.items()}}
@@ -50,6 +57,6 @@ def plain(values):
 
 
 def array(told):
-    half = told["type"] == "float16"
-    values = np.array([float(x) if told["type"] == "float32" else x for x in told["data"]], "uint16" if half else told["type"])
-    return values.view(np.float16 if half else values.dtype).reshape(told["dims"])
+    kind = "uint16" if told["type"] == "float16" else told["type"]  # its bits
+    values = np.array([float(x) if kind == "float32" else x for x in told["data"]], kind)
+    return values.view(told["type"]).reshape(told["dims"])

@@ -7,7 +7,7 @@ const dawn = await import(createRequire(`${process.env.DAWN}/x.js`).resolve("web
 export const { create, globals } = dawn;
 
 const { FAULT } = process.env;
-const { GPUBuffer, GPUBufferUsage, GPUDevice } = globals;
+const { GPUBufferUsage, GPUDevice, GPUQueue } = globals;
 let pipelines = 0;
 let last;
 for (const name of ["createComputePipeline", "createComputePipelineAsync"]) {
@@ -20,11 +20,11 @@ for (const name of ["createComputePipeline", "createComputePipelineAsync"]) {
   };
 }
 
-// When outputs are fetched, onnxruntime does not listen for errors.
-const { mapAsync } = GPUBuffer.prototype;
-GPUBuffer.prototype.mapAsync = function (...parameters) {
-  if (pipelines > 1 && FAULT === "error") {
+// Within a call onnxruntime itself catches errors: so this one comes when the call is over.
+const { onSubmittedWorkDone } = GPUQueue.prototype;
+GPUQueue.prototype.onSubmittedWorkDone = function () {
+  if (FAULT === "error") {
     last.createBuffer({ size: 4, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.STORAGE });
   }
-  return mapAsync.apply(this, parameters);
+  return onSubmittedWorkDone.call(this);
 };
