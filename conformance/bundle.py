@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import platformdirs
 from onnx import TensorProto
 
 from conformance.call import Call
@@ -42,13 +41,11 @@ from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.forms import other_form
 from conformance.matters import figures, reached, worst
 from conformance.oracle import OracleError, Reference
-from conformance.paths import PACKAGE
+from conformance.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
 from conformance.protocol import Step as StepPlan
 from conformance.relations import RelationName
 from conformance.script import ScriptStep, script_of
 from conformance.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
-
-CACHE_VARIABLE: Final = "GQA_CACHE"
 
 #: What a bundle's content depends on, beside the call.
 _SOURCES: Final = (
@@ -103,12 +100,6 @@ class Bundle:
 
 class BundleError(Exception):
     """The cache cannot be used; the message says why and names the path."""
-
-
-def cache_root() -> Path:
-    """Where bundles are kept: ``$GQA_CACHE``, or the platform's place for caches."""
-    named = os.environ.get(CACHE_VARIABLE)
-    return Path(named).absolute() if named else platformdirs.user_cache_path("gqa-conformance")
 
 
 @cache
@@ -389,14 +380,17 @@ def cache_size(root: Path | None = None) -> CacheSize:
 
 
 def clear_cache(root: Path | None = None) -> CacheSize:
-    """Removes every bundle; returns what there was. Raises :class:`BundleError` if it cannot."""
+    """Removes every bundle, and what drivers have built; returns what there was of bundles.
+
+    Raises :class:`BundleError` if it cannot.
+    """
     held = cache_size(root)
-    folder = (root or cache_root()) / "bundles"
-    try:
-        _remove(folder)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        sentence = f"The bundle cache cannot be removed: {folder}: {error.strerror}."
-        raise BundleError(sentence) from None
+    for folder in ((root or cache_root()) / name for name in ("bundles", SHADERS)):
+        try:
+            _remove(folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            sentence = f"The cache cannot be removed: {folder}: {error.strerror}."
+            raise BundleError(sentence) from None
     return held

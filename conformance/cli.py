@@ -32,13 +32,14 @@ from rich.progress import (
 from rich.table import Table
 
 from conformance import __version__
-from conformance.bundle import BundleError, bundle_for, cache_root, cache_size, clear_cache
+from conformance.bundle import BundleError, bundle_for, cache_size, clear_cache
 from conformance.cargo import Progress as CargoProgress
 from conformance.case import Case
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
 from conformance.lavapipe import set_up_lavapipe
 from conformance.matters import unfit
+from conformance.paths import cache_root
 from conformance.results import (
     VERDICTS,
     Header,

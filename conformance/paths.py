@@ -1,9 +1,19 @@
-"""Where the suite's data lies, beside the package or inside it, and which files are case files."""
+"""Where the suite's data and its cache lie, and which files are case files."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+#: Names the folder of what can be made again.
+CACHE_VARIABLE: Final = "GQA_CACHE"
+
+#: The folder in the cache where drivers keep the shaders that they have built.
+SHADERS: Final = "shaders"
 
 PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = PACKAGE / "data"
@@ -14,6 +24,12 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
 def data_path(name: str) -> Path:
     """The folder ``name`` (``cases``, ``runners``, ``expectations``, ``reports`` or ``docs``)."""
     return ROOT / name
+
+
+def cache_root() -> Path:
+    """What can be made again lies here: ``$GQA_CACHE``, or the platform's place for caches."""
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named).absolute() if named else platformdirs.user_cache_path("gqa-conformance")
 
 
 def shown(path: Path) -> str:

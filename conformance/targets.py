@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from conformance.paths import data_path
+from conformance.paths import SHADERS, cache_root, data_path
 from conformance.runner_process import Command
 from conformance.tolerance import TargetClass
 from conformance.tools import Program, as_typed, find_onnxruntime_web, find_tract
@@ -231,6 +231,8 @@ def _web(ep: str, named: str | None, adapter: str | None) -> Target:
     if adapter and known.wants_adapter:
         argv += ["--adapter", _adapter(adapter)]
         options += [("--adapter", adapter)]
+    if known.wants_adapter:
+        argv += ["--shaders", str(cache_root() / SHADERS)]
     return Target(
         ep,
         _arguments(ep, *options),

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from case_files import entries, write
 
-from conformance.bundle import CACHE_VARIABLE, digest_of
+from conformance.bundle import digest_of
 from conformance.cli import main
 from conformance.load import load_file
-from conformance.paths import ROOT
+from conformance.paths import CACHE_VARIABLE, ROOT
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from conformance.bundle import CACHE_VARIABLE
+from conformance.paths import CACHE_VARIABLE
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

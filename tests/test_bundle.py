@@ -22,12 +22,10 @@ from onnx import numpy_helper
 
 from conformance import bundle as bundles
 from conformance.bundle import (
-    CACHE_VARIABLE,
     Bundle,
     BundleError,
     CacheSize,
     bundle_for,
-    cache_root,
     cache_size,
     clear_cache,
     content_digest,
@@ -38,7 +36,7 @@ from conformance.bundle import (
 from conformance.call import Call
 from conformance.dtypes import NUMPY
 from conformance.load import load
-from conformance.paths import data_path
+from conformance.paths import CACHE_VARIABLE, cache_root, data_path
 from conformance.tensors import steps_of
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -687,8 +685,10 @@ def test_how_much_there_is(tmp_path: Path) -> None:
     assert held == CacheSize(3, sum(map(len, contents(tmp_path).values())))
 
 
-def test_clearing_removes_bundles_and_nothing_else(tmp_path: Path) -> None:
+def test_clearing_removes_bundles_and_shaders_and_nothing_else(tmp_path: Path) -> None:
     bundle_for(Call(), tmp_path)
+    (tmp_path / "shaders").mkdir()
+    (tmp_path / "shaders" / "built").touch()
     (tmp_path / "notes.txt").write_text("mine")
     held = cache_size(tmp_path)
     assert clear_cache(tmp_path) == held
@@ -709,7 +709,7 @@ def test_a_cache_that_cannot_be_cleared_says_so(
     with pytest.raises(BundleError) as caught:
         clear_cache(tmp_path)
     assert str(caught.value) == (
-        f"The bundle cache cannot be removed: {tmp_path}/bundles: Permission denied."
+        f"The cache cannot be removed: {tmp_path}/bundles: Permission denied."
     )
     assert cache_size(tmp_path).bundles == 1
 

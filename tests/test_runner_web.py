@@ -125,7 +125,7 @@ def test_its_modules_pass_their_own_tests(packages: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    assert "\n# pass 21\n" in done.stdout
+    assert "\n# pass 23\n" in done.stdout
 
 
 # With an onnxruntime-web that goes wrong

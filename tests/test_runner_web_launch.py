@@ -46,7 +46,12 @@ def with_packages(folder: Path, *packages: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("ep", "adapter"), [("webgpu", ["--adapter", "lavapipe"]), ("webgpu-jsep", []), ("wasm", [])]
+    ("ep", "adapter"),
+    [
+        ("webgpu", ["--adapter", "lavapipe", "--shaders", "/built"]),
+        ("webgpu-jsep", []),
+        ("wasm", []),
+    ],
 )
 def test_it_becomes_the_runner_in_node(
     start: Start, node: Path, folder: Path, ep: str, adapter: list[str]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.paths import data_path
+from conformance.paths import cache_root, data_path
 from conformance.targets import Programs, TargetError, target_for
 from conformance.tools import (
     ONNXRUNTIME_WEB_VERSION,
@@ -137,15 +137,17 @@ def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
     again = ("--onnxruntime-web", "own", "--adapter", "driver.json")
     assert target.arguments == ("--ep", "webgpu", *again)
     launched = ("--ep", "webgpu", "--modules", str(tmp_path / "own"), "--named")
-    assert target.command.argv[2:] == (*launched, "--adapter", str(driver))
+    shaders = ("--shaders", f"{cache_root()}/shaders")
+    assert target.command.argv[2:] == (*launched, "--adapter", str(driver), *shaders)
     # A CPU has no adapter.
     wasm = target_for("wasm", own)
     assert wasm.arguments == ("--ep", "wasm", "--onnxruntime-web", "own")
-    assert "--adapter" not in wasm.command.argv
+    assert not {"--adapter", "--shaders"} & set(wasm.command.argv)
     release = target_for("webgpu-jsep", Programs(onnxruntime_web="1.27.0", adapter="gpu"))
-    assert release.command.argv[-4:] == ("--release", "1.27.0", "--adapter", "gpu")
+    assert release.command.argv[-6:-2] == ("--release", "1.27.0", "--adapter", "gpu")
     bare = target_for("webgpu")
-    assert (bare.arguments, bare.command.argv[2:]) == (("--ep", "webgpu"), ("--ep", "webgpu"))
+    assert bare.arguments == ("--ep", "webgpu")
+    assert bare.command.argv[2:] == ("--ep", "webgpu", *shaders)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 // And what a page does not see: the device that onnxruntime makes, what becomes of it, and when it
 // is first asked for a shader.
 
-/** Puts Dawn where onnxruntime-web looks for it. `onShader` is called before a pipeline is made. */
+/**
+ * Puts Dawn where onnxruntime-web looks for it. `onShader` is called with a shader's text before a
+ * pipeline of it is made.
+ */
 export function installDawn(dawn, gpu, onShader) {
   Object.assign(globalThis, dawn.globals);
   // Node has a navigator from version 21 on, which is read-only but can be extended.
@@ -18,11 +21,18 @@ export function installDawn(dawn, gpu, onShader) {
     devices.watch(device, this);
     return device;
   };
+  const texts = new WeakMap(); // of shader modules
+  const { createShaderModule } = GPUDevice.prototype;
+  GPUDevice.prototype.createShaderModule = function (descriptor) {
+    const module = createShaderModule.call(this, descriptor);
+    texts.set(module, descriptor.code);
+    return module;
+  };
   for (const name of ["createComputePipeline", "createComputePipelineAsync"]) {
     const create = GPUDevice.prototype[name];
-    GPUDevice.prototype[name] = function (...parameters) {
-      onShader();
-      return create.apply(this, parameters);
+    GPUDevice.prototype[name] = function (descriptor) {
+      onShader(texts.get(descriptor.compute.module));
+      return create.call(this, descriptor);
     };
   }
   return devices;

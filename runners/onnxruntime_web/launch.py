@@ -50,8 +50,10 @@ def main() -> int:
     if not os.environ.get("XDG_RUNTIME_DIR"):
         os.environ["XDG_RUNTIME_DIR"] = private_folder()
     options = ["--ep", arguments.ep, "--modules", arguments.modules]
-    if arguments.adapter is not None:
-        options += ["--adapter", arguments.adapter]
+    for option in ("adapter", "shaders"):
+        named = getattr(arguments, option)
+        if named is not None:
+            options += [f"--{option}", named]
     options += ["--answers", str(private_answers())]
     os.execv(program, [program, RUNNER, *options])
 
@@ -75,6 +77,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--adapter", metavar="WORD|PATH", help="swiftshader, lavapipe, gpu or a driver's .json"
     )
+    parser.add_argument("--shaders", metavar="FOLDER", help="where drivers keep built shaders")
     return parser.parse_args()
 
 

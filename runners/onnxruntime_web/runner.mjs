@@ -1,6 +1,7 @@
 // Run cases on onnxruntime-web: node runner.mjs --ep webgpu --modules FOLDER [--adapter NAME]
 //
-// FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs. Requests come on
+// FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs; --shaders names one
+// in which built shaders are kept (Mesa's drivers can do that). Requests come on
 // standard input; answers go to the descriptor --answers, standard output by default. launch.py
 // starts this program so that nothing but answers reaches that.
 
@@ -16,6 +17,7 @@ import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mj
 import { takeOutput } from "./log.mjs";
 import { Packages } from "./packages.mjs";
 import { Answers, serve } from "./serving.mjs";
+import { Shaders } from "./shaders.mjs";
 import { TARGETS } from "./targets.mjs";
 import { Messages } from "./tensor_file.mjs";
 
@@ -28,6 +30,7 @@ const { values: options } = parseArgs({
     ep: { type: "string" },
     modules: { type: "string" },
     adapter: { type: "string" },
+    shaders: { type: "string" },
     answers: { type: "string", default: "1" },
   },
 });
@@ -39,6 +42,7 @@ if (!target || !options.modules) {
 const listen = takeOutput();
 const answers = new Answers(Number(options.answers));
 let runtime = null;
+let shaders = null;
 
 try {
   await serve(stdin, answers, { describe, run });
@@ -57,10 +61,16 @@ async function describe() {
   let devices = null;
   try {
     if (target.gpu) {
+      if (options.shaders) Shaders.keepIn(options.shaders);
       const dawn = await packages.import("webgpu");
       const found = await findAdapter(dawn.create, options.adapter ?? null);
-      devices = installDawn(dawn, found.gpu, () => answers.compiling());
       adapter = found.adapter;
+      // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
+      const kept = adapter.info.description.includes("Mesa") ? options.shaders : null;
+      shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
+      devices = installDawn(dawn, found.gpu, (text) => {
+        if (shaders.mustBuild(text)) answers.compiling();
+      });
     }
   } catch (error) {
     if (!(error instanceof NoAdapter)) throw error;
@@ -115,6 +125,7 @@ async function run(request) {
   }
   await runtime.devices?.settle();
   if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
+  shaders?.built();
   return answer;
 }
 

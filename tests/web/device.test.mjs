@@ -15,6 +15,9 @@ function fakeDawn() {
   class GPUDevice extends EventTarget {
     queue = new GPUQueue();
     lost = new Promise((resolve) => (this.lose = resolve));
+    createShaderModule({ code }) {
+      return { code };
+    }
     createComputePipeline() {
       return "pipeline";
     }
@@ -31,8 +34,8 @@ function fakeDawn() {
 }
 
 const { dawn, written } = fakeDawn();
-let shaders = 0;
-const devices = installDawn(dawn, "the gpu", () => shaders++);
+const shaders = [];
+const devices = installDawn(dawn, "the gpu", (text) => shaders.push(text));
 
 test("onnxruntime-web finds the gpu where a browser has it", () => {
   assert.equal(navigator.gpu, "the gpu");
@@ -58,9 +61,10 @@ test("shared memory is copied as the sizes say, other memory goes as it is", () 
 test("a pipeline is told of before it is made, and a lost device is noticed", async () => {
   const adapter = new GPUAdapter();
   const device = await adapter.requestDevice();
-  assert.equal(device.createComputePipeline(), "pipeline");
-  assert.equal(await device.createComputePipelineAsync(), "pipeline");
-  assert.equal(shaders, 2);
+  const descriptor = (code) => ({ compute: { module: device.createShaderModule({ code }) } });
+  assert.equal(device.createComputePipeline(descriptor("one")), "pipeline");
+  assert.equal(await device.createComputePipelineAsync(descriptor("two")), "pipeline");
+  assert.deepEqual(shaders, ["one", "two"]);
   assert.equal(devices.device, device);
   assert.equal(devices.adapter, adapter);
   await devices.settle();

@@ -1,0 +1,52 @@
+// Which shaders the driver has built before. Building one takes seconds on a software driver, of
+// which nothing is seen from outside: lavapipe does it when a shader first runs. Mesa keeps what it
+// has built, so a list beside its files tells which shaders are there, also in later processes.
+
+import { createHash } from "node:crypto";
+import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** The shaders that need not be built. Without a folder only those of this process. */
+export class Shaders {
+  #list;
+  #known = new Set();
+  #building = new Set();
+
+  /** Let Mesa keep what it builds in `folder`. Before the driver is loaded. */
+  static keepIn(folder) {
+    mkdirSync(folder, { recursive: true });
+    process.env.MESA_SHADER_CACHE_DIR = folder;
+  }
+
+  /** `driver` is a text that changes with whatever makes built shaders useless. */
+  constructor(folder, driver) {
+    this.#list = folder && join(folder, `built-${digest(driver).slice(0, 16)}`);
+    if (!this.#list) return;
+    try {
+      this.#known = new Set(readFileSync(this.#list, "utf8").split("\n"));
+    } catch (error) {
+      if (error.code !== "ENOENT") throw error;
+    }
+  }
+
+  /** Take note of a shader that is about to be used; whether it must be built. */
+  mustBuild(code) {
+    const shader = digest(code);
+    if (this.#known.has(shader)) return false;
+    this.#building.add(shader);
+    return true;
+  }
+
+  /** All that were to be built have run. */
+  built() {
+    if (!this.#building.size) return;
+    for (const shader of this.#building) this.#known.add(shader);
+    // Whole lines, which several processes may append to one file.
+    if (this.#list) appendFileSync(this.#list, [...this.#building, ""].join("\n"));
+    this.#building.clear();
+  }
+}
+
+function digest(text) {
+  return createHash("sha256").update(text).digest("hex");
+}
