@@ -8,7 +8,8 @@ import miniature
 
 
 def fault(request):
-    for _ in range(int(os.environ.get("FAULT_TIMES", "1"))):
+    for number in range(int(os.environ.get("FAULT_TIMES", "1"))):
+        time.sleep(0.2 if number else 0)  # so that the harness has read the one before
         miniature.answer(request, outcome="compiling")
     time.sleep(float(os.environ.get("FAULT_SECONDS", "0")))
     miniature.ran(request)
