@@ -14,6 +14,7 @@ export function installDawn(dawn, gpu, onShader) {
   }
   Object.defineProperty(navigator, "gpu", { value: gpu });
   copySharedMemory(GPUQueue.prototype);
+  throwLikeBrowsers(GPUDevice.prototype);
   const devices = new Devices();
   const { requestDevice } = GPUAdapter.prototype;
   GPUAdapter.prototype.requestDevice = async function (...parameters) {
@@ -54,6 +55,25 @@ function copySharedMemory(queue) {
     const start = (data.byteOffset ?? 0) + dataOffset * unit;
     const length = size === undefined ? data.byteLength - dataOffset * unit : size * unit;
     return writeBuffer.call(this, buffer, bufferOffset, new Uint8Array(memory, start, length).slice());
+  };
+}
+
+/**
+ * Where an entry of a bind group has no resource, Dawn in Node ends the process, and a browser
+ * throws. onnxruntime makes such entries of tensors without elements.
+ */
+function throwLikeBrowsers(device) {
+  const { createBindGroup } = device;
+  device.createBindGroup = function (descriptor) {
+    for (const { binding, resource } of descriptor.entries) {
+      if (!resource) {
+        throw new TypeError(
+          `Failed to execute 'createBindGroup' on 'GPUDevice': the resource of binding ${binding} ` +
+            `in ${descriptor.label || "a bind group"} is undefined.`,
+        );
+      }
+    }
+    return createBindGroup.call(this, descriptor);
   };
 }
 

@@ -83,8 +83,12 @@ async function describe() {
   runtime = new Runtime(ort, messages, listen, { ...target, devices });
   // Kept for good: the device and its shaders go with the last session, and take seconds to make.
   const { session, placement } = await runtime.load(messages.addition());
-  const ones = () => new ort.Tensor("float32", [1], [1]);
-  await session.run({ a: ones(), b: ones() });
+  const tensor = (value) => new ort.Tensor("float32", [value], [1]);
+  runtime.works = async () => {
+    const { sum } = await session.run({ a: tensor(2), b: tensor(3) });
+    return sum.data[0] === 5;
+  };
+  if (!(await runtime.works())) throw new Error("onnxruntime-web does not add 2 and 3");
   if (placement !== target.provider) {
     return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
   }
@@ -119,8 +123,12 @@ async function run(request) {
   try {
     answer = { outcome: "ran", ...(await runCase(runtime, request)) };
   } catch (error) {
-    if (error instanceof Rejected) answer = { outcome: "rejected", ...error.answer };
-    else if (error instanceof Unavailable) answer = { outcome: "unavailable", reason: error.message };
+    if (error instanceof Rejected) {
+      answer = { outcome: "rejected", ...error.answer };
+      // What onnxruntime did not throw itself may have gone through the wasm and left it in pieces.
+      const whole = error.answer.code || (await runtime.works().catch(() => false));
+      if (!whole) die(`${error.message} (and nothing works any more)`);
+    } else if (error instanceof Unavailable) answer = { outcome: "unavailable", reason: error.message };
     else throw error;
   }
   await runtime.devices?.settle();
@@ -131,7 +139,7 @@ async function run(request) {
 
 /** End as a runtime that dies does, since nothing here can go on: the next case gets a new process. */
 function die(message) {
-  console.error(message);
+  console.error(message.trim().split("\n")[0]); // without a stack: the last line is quoted
   kill(pid, "SIGABRT"); // not abort(), which prints a stack of Node's own
   for (;;); // until the signal arrives
 }
