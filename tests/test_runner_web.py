@@ -125,7 +125,7 @@ def test_its_modules_pass_their_own_tests(packages: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    assert "\n# pass 23\n" in done.stdout
+    assert "\n# pass 24\n" in done.stdout
 
 
 # With an onnxruntime-web that goes wrong
@@ -178,15 +178,22 @@ def test_what_onnxruntime_throws_is_a_refusal(
     assert runner.end() == 0
 
 
-def test_a_trap_of_the_wasm_is_a_crash(
-    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
+@pytest.mark.parametrize(
+    ("fault", "last"),
+    [
+        ("trap", "memory access out of bounds"),
+        ("breaks", "Required member is undefined (and nothing works any more)"),
+    ],
+)
+def test_after_a_trap_or_an_error_that_breaks_the_runtime_nothing_goes_on(
+    start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str, last: str
 ) -> None:
-    runner = described(start("--ep", "wasm", "--modules", fake, FAULT="trap"))
+    runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
     folder, files = identity
     request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
     assert runner.tell({**request, "steps": [step(files)]}) == b""
     assert runner.process.wait(20) == -signal.SIGABRT
-    assert runner.stderr() == "memory access out of bounds\n"
+    assert runner.stderr() == f"{last}\n"
 
 
 def test_where_a_node_ran_is_what_the_log_says(
@@ -310,6 +317,22 @@ def test_a_step_is_fed_what_the_step_before_gave(webgpu: Runner, folder: Path) -
     answer = webgpu.run(folder, step(files[0]), step(files[1], carry=carry))
     for one, two in answer["arrays"]:
         np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"])
+
+
+def test_a_tensor_without_elements_is_a_refusal_and_no_crash(webgpu: Runner, folder: Path) -> None:
+    """Dawn in Node ends the process where a browser throws; and the next case is as good as ever."""
+    inputs = gqa_inputs(past=0, total=1)
+    del inputs["past_key"], inputs["past_value"]
+    inputs["key"] = inputs["value"] = np.zeros((1, 0, 8), np.float32)
+    past = {name: np.zeros((1, 1, 0, 8), np.float32) for name in ("past_key", "past_value")}
+    [files] = bundle(folder, gqa_model(), {**inputs, **past})
+    answer = webgpu.run(folder, step(files))
+    assert (answer["outcome"], answer["stage"]) == ("rejected", "run")
+    assert "is undefined" in answer["message"]
+    whole = folder / "whole"
+    whole.mkdir()
+    [files] = bundle(whole, gqa_model(), gqa_inputs(past=3, total=4))
+    assert webgpu.run(whole, step(files))["outcome"] == "ran"
 
 
 def test_a_device_that_is_lost_ends_the_process_at_once(

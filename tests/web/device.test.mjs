@@ -15,6 +15,9 @@ function fakeDawn() {
   class GPUDevice extends EventTarget {
     queue = new GPUQueue();
     lost = new Promise((resolve) => (this.lose = resolve));
+    createBindGroup({ entries }) {
+      return entries.length;
+    }
     createShaderModule({ code }) {
       return { code };
     }
@@ -72,4 +75,16 @@ test("a pipeline is told of before it is made, and a lost device is noticed", as
   device.lose({ reason: "unknown", message: "hung" });
   await devices.settle();
   assert.equal(devices.lost, "unknown: hung");
+});
+
+test("a bind group without a resource throws, as in a browser", async () => {
+  const device = await new GPUAdapter().requestDevice();
+  const whole = { binding: 0, resource: { buffer: {} } };
+  assert.equal(device.createBindGroup({ label: "Copy", entries: [whole] }), 1);
+  for (const entry of [{ binding: 1 }, { binding: 1, resource: undefined }]) {
+    assert.throws(() => device.createBindGroup({ label: "Copy", entries: [whole, entry] }), {
+      name: "TypeError",
+      message: /the resource of binding 1 in Copy is undefined/,
+    });
+  }
 });

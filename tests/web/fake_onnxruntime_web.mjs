@@ -23,6 +23,7 @@ function log(severity, message) {
 }
 
 let sessions = 0;
+let broken = false;
 
 export class InferenceSession {
   outputNames = ["y"];
@@ -43,7 +44,7 @@ export class InferenceSession {
   }
 
   async run(feeds) {
-    if (this.first) return {};
+    if (this.first) return { sum: { data: [broken ? 6 : 5] } };
     const faults = {
       hang: () => {
         for (;;);
@@ -59,6 +60,10 @@ export class InferenceSession {
       },
       number: () => {
         throw 123456; // a C++ exception that nobody turned into words
+      },
+      breaks: () => {
+        broken = true;
+        throw new TypeError("Required member is undefined");
       },
       prints: () => {
         console.log("printed");
