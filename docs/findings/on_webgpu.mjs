@@ -13,6 +13,13 @@ const { writeBuffer } = GPUQueue.prototype; // Dawn takes no view of a SharedArr
 GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...size) {
   return writeBuffer.call(this, buffer, at, data.buffer instanceof SharedArrayBuffer ? data.slice() : data, ...size);
 };
+if (process.env.ZEROS) { // see dawn-zeros-in-loops.md
+  const { createShaderModule } = GPUDevice.prototype;
+  const spelled = (code) => code.replace(/^(\s+var \w+\s*:\s*([^=;]+));/gm, "$1 = $2();");
+  GPUDevice.prototype.createShaderModule = function (what) {
+    return createShaderModule.call(this, { ...what, code: spelled(what.code) });
+  };
+}
 const ort = await from(`onnxruntime-web/dist/ort.${process.env.BUILD ?? "webgpu"}.bundle.min.mjs`);
 ort.env.wasm.numThreads = 1;
 const { model, feeds } = JSON.parse(readFileSync(process.argv[2]));
