@@ -13,9 +13,17 @@ const { writeBuffer } = GPUQueue.prototype; // Dawn takes no view of a SharedArr
 GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...size) {
   return writeBuffer.call(this, buffer, at, data.buffer instanceof SharedArrayBuffer ? data.slice() : data, ...size);
 };
+if (process.env.ZEROS) { // see dawn-zeros-in-loops.md
+  const { createShaderModule } = GPUDevice.prototype;
+  const spelled = (code) => code.replace(/^(\s+var \w+\s*:\s*([^=;]+));/gm, "$1 = $2();");
+  GPUDevice.prototype.createShaderModule = function (what) {
+    return createShaderModule.call(this, { ...what, code: spelled(what.code) });
+  };
+}
 const ort = await from(`onnxruntime-web/dist/ort.${process.env.BUILD ?? "webgpu"}.bundle.min.mjs`);
 ort.env.wasm.numThreads = 1;
-const { model, feeds } = JSON.parse(readFileSync(process.argv[2]));
+const text = readFileSync(process.argv[2], "utf8"); // Python's JSON has NaN and Infinity
+const { model, feeds } = JSON.parse(text.replace(/-?\b(NaN|Infinity)\b/g, '"$&"'));
 const arrays = { float32: Float32Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array, int32: Int32Array, int64: BigInt64Array };
 for (const [name, { type, dims, data }] of Object.entries(feeds)) {
   feeds[name] = new ort.Tensor(type, arrays[type].from(data, type === "int64" ? BigInt : undefined), dims);
