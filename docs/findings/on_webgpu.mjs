@@ -9,9 +9,10 @@ const { create, globals } = await from("webgpu/index.js");
 Object.assign(globalThis, globals);
 globalThis.navigator ??= {};
 Object.defineProperty(navigator, "gpu", { value: create([]) });
-const { writeBuffer } = GPUQueue.prototype; // Dawn takes no view of a SharedArrayBuffer: copy
-GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...size) {
-  return writeBuffer.call(this, buffer, at, data.buffer instanceof SharedArrayBuffer ? data.slice() : data, ...size);
+const { writeBuffer } = GPUQueue.prototype; // Dawn takes nothing of a SharedArrayBuffer: copy
+GPUQueue.prototype.writeBuffer = function (buffer, at, data, start = 0, size = undefined) {
+  const view = ArrayBuffer.isView(data) ? data : new Uint8Array(data);
+  return writeBuffer.call(this, buffer, at, view.slice(start, size === undefined ? size : start + size));
 };
 const ort = await from(`onnxruntime-web/dist/ort.${process.env.BUILD ?? "webgpu"}.bundle.min.mjs`);
 ort.env.wasm.numThreads = 1;
