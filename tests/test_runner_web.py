@@ -125,7 +125,7 @@ def test_its_modules_pass_their_own_tests(packages: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    assert "\n# pass 21\n" in done.stdout
+    assert "\n# pass 23\n" in done.stdout
 
 
 # With an onnxruntime-web that goes wrong
@@ -310,6 +310,26 @@ def test_a_step_is_fed_what_the_step_before_gave(webgpu: Runner, folder: Path) -
     answer = webgpu.run(folder, step(files[0]), step(files[1], carry=carry))
     for one, two in answer["arrays"]:
         np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"])
+
+
+def test_no_case_runs_a_shader_of_the_case_before(
+    start: Start, webgpu: Runner, packages: Path, tmp_path: Path
+) -> None:
+    """The older kernels take a model of one query head for each key head for any other."""
+    (tmp_path / "gqa").mkdir()
+    (tmp_path / "mha").mkdir()
+    inputs = gqa_inputs(past=3, total=4)
+    [gqa] = bundle(tmp_path / "gqa", gqa_model(), inputs)
+    for name in ("key", "value"):
+        inputs[name] = np.concatenate([inputs[name]] * 2, axis=2)
+        inputs[f"past_{name}"] = np.concatenate([inputs[f"past_{name}"]] * 2, axis=1)
+    [mha] = bundle(tmp_path / "mha", gqa_model(kv_num_heads=2), inputs)
+    runner = described(start("--ep", "webgpu-jsep", "--modules", packages))
+    answer = runner.run(tmp_path / "mha", step(mha))
+    assert answer["placement"] == "JsExecutionProvider"
+    [want], _ = answer["arrays"]
+    [got], _ = runner.run(tmp_path / "gqa", step(gqa))["arrays"]
+    np.testing.assert_array_equal(got["output"], want["output"])
 
 
 def test_a_device_that_is_lost_ends_the_process_at_once(

@@ -15,6 +15,7 @@ import { dtypes } from "./dtypes.mjs";
 import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
 import { takeOutput } from "./log.mjs";
 import { Packages } from "./packages.mjs";
+import { findPrograms } from "./programs.mjs";
 import { Answers, serve } from "./serving.mjs";
 import { TARGETS } from "./targets.mjs";
 import { Messages } from "./tensor_file.mjs";
@@ -39,6 +40,7 @@ if (!target || !options.modules) {
 const listen = takeOutput();
 const answers = new Answers(Number(options.answers));
 let runtime = null;
+let programs = null; // compiled shaders that must not outlive a case
 
 try {
   await serve(stdin, answers, { describe, run });
@@ -74,7 +76,11 @@ async function describe() {
   // Kept for good: the device and its shaders go with the last session, and take seconds to make.
   const { session, placement } = await runtime.load(messages.addition());
   const ones = () => new ort.Tensor("float32", [1], [1]);
-  await session.run({ a: ones(), b: ones() });
+  const kept = await findPrograms(() => session.run({ a: ones(), b: ones() }));
+  if (target.mixesPrograms) {
+    if (!kept) throw new Error("onnxruntime-web keeps its compiled shaders out of reach");
+    programs = kept;
+  }
   if (placement !== target.provider) {
     return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
   }
@@ -105,6 +111,7 @@ async function run(request) {
   if (runtime.devices?.lost) {
     throw new Error(`the device was lost before this case: ${runtime.devices.lost}`);
   }
+  programs?.clear();
   let answer;
   try {
     answer = { outcome: "ran", ...(await runCase(runtime, request)) };
