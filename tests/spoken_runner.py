@@ -149,8 +149,8 @@ GQA_INPUTS = {"query": 3, "key": 3, "value": 3, "past_key": 4, "past_value": 4}
 GQA_OUTPUTS = {"output": 3, "present_key": 4, "present_value": 4}
 
 
-def gqa_model(data_type: int = TensorProto.FLOAT) -> bytes:
-    """Two query heads on one key head of size 8, with a past."""
+def gqa_model(data_type: int = TensorProto.FLOAT, kv_num_heads: int = 1) -> bytes:
+    """Two query heads on one key head of size 8, or on ``kv_num_heads``, with a past."""
     inputs = [value(name, data_type, rank) for name, rank in GQA_INPUTS.items()]
     inputs.append(value("seqlens_k", TensorProto.INT32, 1))
     inputs.append(value("total_sequence_length", TensorProto.INT32, 0))
@@ -160,7 +160,7 @@ def gqa_model(data_type: int = TensorProto.FLOAT) -> bytes:
         list(GQA_OUTPUTS),
         domain="com.microsoft",
         num_heads=2,
-        kv_num_heads=1,
+        kv_num_heads=kv_num_heads,
     )
     return model([node], inputs, [value(n, data_type, r) for n, r in GQA_OUTPUTS.items()])
 

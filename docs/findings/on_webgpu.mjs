@@ -1,5 +1,5 @@
-// node on_webgpu.mjs CALL.json: runs a model on onnxruntime-web's WebGPU (or, with EP=wasm, on its CPU) in
-// Node, on Dawn, and prints the outputs as JSON. Run it in a folder with node_modules:
+// node on_webgpu.mjs CALL.json…: runs models on onnxruntime-web's WebGPU (its older kernels with BUILD=all; on
+// its CPU with EP=wasm) in Node, on Dawn, and prints the outputs as JSON, a line each. Run it in a folder with node_modules:
 //   npm install onnxruntime-web@1.30.0 webgpu@0.6.2
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -9,9 +9,10 @@ const { create, globals } = await from("webgpu/index.js");
 Object.assign(globalThis, globals);
 globalThis.navigator ??= {};
 Object.defineProperty(navigator, "gpu", { value: create([]) });
-const { writeBuffer } = GPUQueue.prototype; // Dawn takes no view of a SharedArrayBuffer: copy
-GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...size) {
-  return writeBuffer.call(this, buffer, at, data.buffer instanceof SharedArrayBuffer ? data.slice() : data, ...size);
+const { writeBuffer } = GPUQueue.prototype; // Dawn takes nothing of a SharedArrayBuffer: copy
+GPUQueue.prototype.writeBuffer = function (buffer, at, data, start = 0, size = undefined) {
+  const view = ArrayBuffer.isView(data) ? data : new Uint8Array(data);
+  return writeBuffer.call(this, buffer, at, view.slice(start, size === undefined ? size : start + size));
 };
 if (process.env.ZEROS) { // see dawn-zeros-in-loops.md
   const { createShaderModule } = GPUDevice.prototype;
@@ -22,15 +23,20 @@ if (process.env.ZEROS) { // see dawn-zeros-in-loops.md
 }
 const ort = await from(`onnxruntime-web/dist/ort.${process.env.BUILD ?? "webgpu"}.bundle.min.mjs`);
 ort.env.wasm.numThreads = 1;
-const text = readFileSync(process.argv[2], "utf8"); // Python's JSON has NaN and Infinity
-const { model, feeds } = JSON.parse(text.replace(/-?\b(NaN|Infinity)\b/g, '"$&"'));
 const arrays = { float32: Float32Array, float16: Uint16Array, int8: Int8Array, uint8: Uint8Array, int32: Int32Array, int64: BigInt64Array };
-for (const [name, { type, dims, data }] of Object.entries(feeds)) {
-  feeds[name] = new ort.Tensor(type, arrays[type].from(data, type === "int64" ? BigInt : undefined), dims);
-}
 const options = { executionProviders: [process.env.EP ?? "webgpu"], logSeverityLevel: 3 };
-const session = await ort.InferenceSession.create(readFileSync(model), options).catch((error) => (console.log(JSON.stringify({ error: error.message })), process.exit()));
-const outputs = await session.run(feeds).catch((error) => (console.log(JSON.stringify({ error: `${error.message ?? error}` })), process.exit()));
 const plain = (value) => (typeof value === "bigint" ? Number(value) : Number.isFinite(value) ? value : `${value}`);
-console.log(JSON.stringify(Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, { type: t.type, dims: t.dims, data: Array.from(t.data, plain) }]))));
-process.exit();
+async function call({ model, feeds }) {
+  for (const [name, { type, dims, data }] of Object.entries(feeds)) {
+    const bytes = Uint8Array.from(Buffer.from(data, "base64"));
+    feeds[name] = new ort.Tensor(type, new arrays[type](bytes.buffer), dims);
+  }
+  const session = await ort.InferenceSession.create(readFileSync(model), options);
+  const outputs = await session.run(feeds);
+  return Object.fromEntries(Object.entries(outputs).map(([name, t]) => [name, { type: t.type, dims: t.dims, data: Array.from(t.data, plain) }]));
+}
+for (const path of process.argv.slice(2)) {
+  const told = await call(JSON.parse(readFileSync(path))).catch((error) => ({ error: `${error.message ?? error}` }));
+  console.log(JSON.stringify(told));
+}
+process.stdout.write("", () => process.exit());

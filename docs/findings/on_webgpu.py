@@ -1,5 +1,6 @@
 """One GroupQueryAttention node on onnxruntime-web, for the scripts of these pages."""
 
+import base64
 import json
 import pathlib
 import subprocess
@@ -20,6 +21,29 @@ OUTPUTS = ["output", "present_key", "present_value", "output_qk"]
 
 def gqa(feeds, outputs=("output", "present_key", "present_value"), **attributes):
     """The outputs of the node by name, as NumPy arrays; what is thrown as text."""
+    return in_one_page((feeds, outputs, attributes))[0]
+
+
+def in_one_page(*calls):
+    """What `gqa` gives for each (feeds, outputs, attributes), in turn in one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [pathlib.Path(folder, f"{number}.json") for number in range(len(calls))]
+        for path, (feeds, outputs, attributes) in zip(paths, calls, strict=True):
+            model = path.with_suffix(".onnx")
+            onnx.save(one_node(feeds, outputs, attributes), model)
+            tensors = {name: plain(values) for name, values in feeds.items()}
+            path.write_text(json.dumps({"model": str(model), "feeds": tensors}))
+        script = pathlib.Path(__file__).with_suffix(".mjs")
+        command = ["node", "--liftoff-only", script, *paths]
+        done = subprocess.run(command, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(lines) < len(calls):
+        sys.exit(done.stderr)
+    told = map(json.loads, lines[-len(calls) :])
+    return [t["error"] if "error" in t else {n: array(o) for n, o in t.items()} for t in told]
+
+
+def one_node(feeds, outputs, attributes):
     names = [name if name in feeds else "" for name in INPUTS]
     while not names[-1]:
         names.pop()
@@ -36,24 +60,12 @@ def gqa(feeds, outputs=("output", "present_key", "present_value"), **attributes)
     node = oh.make_node("GroupQueryAttention", names, results, domain="com.microsoft", **attributes)
     opsets = [oh.make_opsetid("", 17), oh.make_opsetid("com.microsoft", 1)]
     graph = oh.make_graph([node], "g", inputs, made)
-    model = oh.make_model(graph, opset_imports=opsets, ir_version=9)
-    with tempfile.TemporaryDirectory() as folder:
-        onnx.save(model, f"{folder}/model.onnx")
-        call = {"model": f"{folder}/model.onnx", "feeds": {n: plain(a) for n, a in feeds.items()}}
-        pathlib.Path(folder, "call.json").write_text(json.dumps(call))
-        script = pathlib.Path(__file__).with_suffix(".mjs")
-        command = ["node", "--liftoff-only", script, f"{folder}/call.json"]
-        done = subprocess.run(command, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        sys.exit(done.stderr)
-    told = json.loads(lines[-1])
-    return told["error"] if "error" in told else {n: array(t) for n, t in told.items()}
+    return oh.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def plain(values):
-    bits = values.view(np.uint16) if values.dtype == np.float16 else values
-    return {"type": str(values.dtype), "dims": values.shape, "data": bits.ravel().tolist()}
+    data = base64.b64encode(values.tobytes()).decode()
+    return {"type": str(values.dtype), "dims": values.shape, "data": data}
 
 
 def array(told):

@@ -16,6 +16,7 @@ import { dtypes } from "./dtypes.mjs";
 import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
 import { takeOutput } from "./log.mjs";
 import { Packages } from "./packages.mjs";
+import { findPrograms } from "./programs.mjs";
 import { Answers, serve } from "./serving.mjs";
 import { Shaders } from "./shaders.mjs";
 import { TARGETS } from "./targets.mjs";
@@ -43,6 +44,7 @@ const listen = takeOutput();
 const answers = new Answers(Number(options.answers));
 let runtime = null;
 let shaders = null;
+let programs = null; // compiled shaders that must not outlive a case
 
 try {
   await serve(stdin, answers, { describe, run });
@@ -88,7 +90,13 @@ async function describe() {
     const { sum } = await session.run({ a: tensor(2), b: tensor(3) });
     return sum.data[0] === 5;
   };
-  if (!(await runtime.works())) throw new Error("onnxruntime-web does not add 2 and 3");
+  let works = false;
+  const kept = await findPrograms(async () => (works = await runtime.works()));
+  if (!works) throw new Error("onnxruntime-web does not add 2 and 3");
+  if (target.mixesPrograms) {
+    if (!kept) throw new Error("onnxruntime-web keeps its compiled shaders out of reach");
+    programs = kept;
+  }
   if (placement !== target.provider) {
     return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
   }
@@ -119,6 +127,7 @@ async function run(request) {
   if (runtime.devices?.lost) {
     throw new Error(`the device was lost before this case: ${runtime.devices.lost}`);
   }
+  programs?.clear();
   let answer;
   try {
     answer = { outcome: "ran", ...(await runCase(runtime, request)) };

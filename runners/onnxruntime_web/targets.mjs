@@ -1,8 +1,15 @@
 // The targets of onnxruntime-web: which entry of the package is imported, what the execution
-// provider is called in a session's options and in the log, and whether it computes on an adapter.
+// provider is called in a session's options and in the log, whether it computes on an adapter, and
+// whether it takes one model's compiled shaders for another's (programs.mjs).
 
 export const TARGETS = {
   webgpu: { entry: "./webgpu", option: "webgpu", provider: "WebGpuExecutionProvider", gpu: true },
-  "webgpu-jsep": { entry: "./all", option: "webgpu", provider: "JsExecutionProvider", gpu: true },
+  "webgpu-jsep": {
+    entry: "./all",
+    option: "webgpu",
+    provider: "JsExecutionProvider",
+    gpu: true,
+    mixesPrograms: true,
+  },
   wasm: { entry: "./wasm", option: "wasm", provider: "CPUExecutionProvider", gpu: false },
 };
