@@ -322,7 +322,7 @@ def test_a_step_is_fed_what_the_step_before_gave(webgpu: Runner, folder: Path) -
 
 
 def test_a_tensor_without_elements_is_a_refusal_and_no_crash(webgpu: Runner, folder: Path) -> None:
-    """Dawn in Node ends the process where a browser throws; and the next case is as good as ever."""
+    """Dawn in Node ends the process where a browser throws; the next case is as good as ever."""
     inputs = gqa_inputs(past=0, total=1)
     del inputs["past_key"], inputs["past_value"]
     inputs["key"] = inputs["value"] = np.zeros((1, 0, 8), np.float32)
