@@ -1,0 +1,78 @@
+"""onnxruntime-web itself, where it is installed: it does what its expectations say.
+
+By the command that a user types: a first look at an adapter, and the whole corpus on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from as_user import Gqa, in_this_process
+
+from conformance.results import ResultRecord, Run, read
+from conformance.tools import ONNXRUNTIME_WEB_VERSION
+
+PLACEMENTS = {"webgpu": "WebGpuExecutionProvider", "wasm": "CPUExecutionProvider"}
+
+
+@pytest.fixture
+def gqa(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Gqa]:
+    monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+def ran(gqa: Gqa, folder: Path, ep: str, *arguments: str) -> Run:
+    """What the target made of the cases; skips where it is not there, with the reason."""
+    file = folder / "results.jsonl"
+    done = gqa("run", "--ep", ep, *arguments, "--results", str(file))
+    run = read(file)
+    (target,) = run.header.targets
+    if target.describe is None and target.unavailable is not None:
+        pytest.skip(f"{ep}: {target.unavailable} {target.fix or ''}")
+    assert target.describe is not None, done.both
+    assert target.describe.version == ONNXRUNTIME_WEB_VERSION
+    assert run.infrastructure == ()
+    assert unexpected(run) == []
+    assert done.status == 0, done.both
+    placements = {result.placement for result in run.results if result.outcome == "ran"}
+    assert placements == {PLACEMENTS[ep]}
+    return run
+
+
+def unexpected(run: Run) -> list[str]:
+    """What is not as the expectations say, a line each."""
+    return [f"{each.case}: {each.reason}" for each in run.results if each.unexpected]
+
+
+def verdicts(results: list[ResultRecord]) -> Counter[str]:
+    """How many there are of each."""
+    return Counter(each.verdict for each in results)
+
+
+def test_a_window_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
+    """A case whose kernels take an adapter the least time to build."""
+    run = ran(gqa, tmp_path, "webgpu", "-k", "smoke and window and prompt and float32")
+    assert verdicts(list(run.results)) == {"pass": 1}
+
+
+@pytest.mark.slow
+def test_every_family_of_kernels_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
+    """Two minutes on a software adapter, which builds some thirty shaders."""
+    run = ran(gqa, tmp_path, "webgpu", "-k", "smoke")
+    for dtype in run.header.targets[0].describe.dtypes:  # type: ignore[union-attr]
+        if dtype in ("float32", "float16"):
+            results = [each for each in run.results if f"dtype={dtype}" in each.case]
+            assert verdicts(results)["pass"] >= 14
+            assert verdicts(results)["skip"] == 0
+
+
+@pytest.mark.slow
+def test_all_that_wasm_does_is_known(gqa: Gqa, tmp_path: Path) -> None:
+    run = ran(gqa, tmp_path, "wasm", "--jobs", "2")
+    found = verdicts(list(run.results))
+    assert found["pass"] >= 2000
+    assert set(found) == {"crash", "wrong", "accepted", "unsupported", "pass", "skip"}
