@@ -198,13 +198,6 @@ def test_after_a_trap_or_an_error_that_breaks_the_runtime_nothing_goes_on(
     assert runner.stderr() == f"{last}\n"
 
 
-def test_where_a_node_ran_is_what_the_log_says(
-    start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
-) -> None:
-    answer, _ = faulty(start, fake, identity, "elsewhere")
-    assert answer["placement"] == "XnnpackExecutionProvider"
-
-
 def test_a_release_that_does_not_log_it_is_no_target(start: Start, fake: Path) -> None:
     runner = start("--ep", "wasm", "--modules", fake, FAULT="silent")
     assert runner.tell({"id": 1, "cmd": "describe"}) == b""

@@ -84,7 +84,7 @@ async function describe() {
   const messages = new Messages(packages.require("protobufjs"));
   runtime = new Runtime(ort, messages, listen, { ...target, devices });
   // Kept for good: the device and its shaders go with the last session, and take seconds to make.
-  const { session, placement } = await runtime.load(messages.addition());
+  const { session, placement } = await runtime.loadWithLog(messages.addition());
   const tensor = (value) => new ort.Tensor("float32", [value], [1]);
   runtime.works = async () => {
     const { sum } = await session.run({ a: tensor(2), b: tensor(3) });

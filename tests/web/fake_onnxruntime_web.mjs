@@ -35,8 +35,7 @@ export class InferenceSession {
     log("I", "Initializing session.");
     if (FAULT !== "silent") {
       log("V", "Node placements");
-      const provider = FAULT === "elsewhere" && !first ? "XnnpackExecutionProvider" : "CPUExecutionProvider";
-      log("V", ` All nodes placed on [${provider}]. Number of nodes: 1`);
+      log("V", " All nodes placed on [CPUExecutionProvider]. Number of nodes: 1");
     }
     const session = new InferenceSession();
     session.first = first;
