@@ -71,7 +71,7 @@ class Limits:
     """
 
     case_seconds: float = 30.0
-    compile_seconds: float = 120.0
+    compile_seconds: float = 400.0
     start_seconds: float = 120.0
     memory_bytes: int | None = field(default_factory=default_memory_bytes)
     answer_bytes: int = 1 << 20
