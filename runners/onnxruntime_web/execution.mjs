@@ -3,7 +3,7 @@
 import { performance } from "node:perf_hooks";
 
 import { dataType, toElements } from "./dtypes.mjs";
-import { Placements } from "./placement.mjs";
+import { OPERATOR, Placements } from "./placement.mjs";
 import { BadFile, readBundleFile } from "./tensor_file.mjs";
 
 /** The runtime said no: what a `rejected` answer tells, beside its outcome. */
@@ -73,12 +73,14 @@ export class Runtime {
   /**
    * A session with the model, and where its nodes are placed. Throws Rejected and Trapped.
    *
-   * That onnxruntime takes a model which must not go to the CPU proves that nothing of it went there;
-   * where it does not for this reason, the log of another session tells what did. The log alone would
-   * do, but 137 lines of it take longer than the case.
+   * That onnxruntime takes a model which must not go to the CPU proves that no node of it went there;
+   * where it does not for this reason, the log of another session tells what did. So it does of a
+   * model that may have been computed while it was loaded, which leaves no node to prove it of. The
+   * log alone would do, but 137 lines of it take longer than the case.
    */
   async load(model) {
     if (this.provider === CPU) return { session: await this.#create(model), placement: CPU };
+    if (!this.messages.waitsForInputs(model, OPERATOR)) return this.loadWithLog(model);
     try {
       const session = await this.#create(model, { extra: { session: { disable_cpu_ep_fallback: "1" } } });
       return { session, placement: this.provider };
