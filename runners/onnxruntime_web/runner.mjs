@@ -138,12 +138,20 @@ async function run(request) {
       const whole = error.answer.code || (await runtime.works().catch(() => false));
       if (!whole) die(`${error.message} (and nothing works any more)`);
     } else if (error instanceof Unavailable) answer = { outcome: "unavailable", reason: error.message };
-    else throw error;
+    else {
+      await settle(); // what looks like trouble of this program may come of a device that is lost
+      throw error;
+    }
   }
-  await runtime.devices?.settle();
-  if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
+  await settle();
   shaders?.built();
   return answer;
+}
+
+/** Wait until the device has done all; end where it was lost. */
+async function settle() {
+  await runtime.devices?.settle();
+  if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
 }
 
 /** End as a runtime that dies does, since nothing here can go on: the next case gets a new process. */
