@@ -10,7 +10,7 @@ import { argv, exit, kill, pid, stdin, version as node } from "node:process";
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 
-import { NoAdapter, adapterWord, findAdapter } from "./adapter.mjs";
+import { NoAdapter, adapterWord, checkAdapter, findAdapter } from "./adapter.mjs";
 import { installDawn } from "./device.mjs";
 import { dtypes } from "./dtypes.mjs";
 import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
@@ -63,20 +63,19 @@ async function describe() {
   let devices = null;
   try {
     if (target.gpu) {
-      if (options.shaders) Shaders.keepIn(options.shaders);
+      const folder = options.shaders ? Shaders.keepIn(options.shaders) : null;
       const dawn = await packages.import("webgpu");
       const found = await findAdapter(dawn.create, options.adapter ?? null);
       adapter = found.adapter;
       // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
-      const kept = adapter.info.description.includes("Mesa") ? options.shaders : null;
+      const kept = adapter.info.description.includes("Mesa") ? folder : null;
       shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
       devices = installDawn(dawn, found.gpu, (text) => {
         if (shaders.mustBuild(text)) answers.compiling();
       });
     }
   } catch (error) {
-    if (!(error instanceof NoAdapter)) throw error;
-    return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
+    return without(error);
   }
   const ort = await packages.import("onnxruntime-web", target.entry);
   ort.env.wasm.numThreads = 1;
@@ -101,7 +100,12 @@ async function describe() {
     return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
   }
   // The one that onnxruntime has asked for, which need not be the one that was found.
-  adapter = devices?.adapter ?? adapter;
+  try {
+    adapter = devices?.adapter ?? adapter;
+    if (adapter) checkAdapter(adapter, options.adapter ?? null);
+  } catch (error) {
+    return without(error);
+  }
   const version = packages.version("onnxruntime-web");
   return {
     outcome: "described",
@@ -120,6 +124,12 @@ async function describe() {
       ...(adapter && { processor: processor() }),
     },
   };
+}
+
+/** The answer where an adapter is missing; any other error goes on. */
+function without(error) {
+  if (!(error instanceof NoAdapter)) throw error;
+  return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
 }
 
 /** What came of a case. */
