@@ -232,6 +232,30 @@ def test_faults_reach_the_harness(
     assert said in str(got)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_package_that_is_broken_is_told_with_what_mends_it(
+    start: Start, fake: Path, named: bool
+) -> None:
+    (fake / "node_modules" / "onnxruntime-web" / "fake.mjs").unlink()
+    runner = start("--ep", "wasm", "--modules", fake, *(["--named"] if named else []))
+    answer = runner.ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert answer["reason"].startswith(
+        f"onnxruntime-web in {fake} cannot be loaded: Cannot find module"
+    )
+    assert answer["reason"].endswith("fake.mjs'.")
+    assert answer["fix"] == (None if named else f"rm -r {fake} && gqa setup webgpu")
+    assert runner.end() == 0
+
+
+def test_a_release_without_the_kernels_is_no_target(start: Start, fake: Path) -> None:
+    manifest = fake / "node_modules" / "onnxruntime-web" / "package.json"
+    manifest.write_text('{"version": "9.8.7", "exports": {"./other": "./fake.mjs"}}')
+    answer = start("--ep", "wasm", "--modules", fake).ask(cmd="describe")
+    assert answer["reason"] == "onnxruntime-web 9.8.7 has no entry ./wasm."
+    assert answer["fix"] is None
+
+
 def test_a_bundle_that_is_broken_is_the_runners_trouble(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
 ) -> None:

@@ -1,8 +1,8 @@
 // Run cases on onnxruntime-web: node runner.mjs --ep webgpu --modules FOLDER [--adapter NAME]
 //
 // FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs; --shaders names one
-// in which built shaders are kept (Mesa's drivers can do that). Requests come on
-// standard input; answers go to the descriptor --answers, standard output by default. launch.py
+// in which built shaders are kept (Mesa's drivers can do that), and --again a command that installs the
+// packages anew. Requests come on standard input; answers go to the descriptor --answers, standard output by default. launch.py
 // starts this program so that nothing but answers reaches that.
 
 import { availableParallelism, cpus } from "node:os";
@@ -15,7 +15,7 @@ import { installDawn } from "./device.mjs";
 import { dtypes } from "./dtypes.mjs";
 import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
 import { takeOutput } from "./log.mjs";
-import { Packages } from "./packages.mjs";
+import { BadPackage, Packages } from "./packages.mjs";
 import { findPrograms } from "./programs.mjs";
 import { Answers, serve } from "./serving.mjs";
 import { Shaders } from "./shaders.mjs";
@@ -32,6 +32,7 @@ const { values: options } = parseArgs({
     modules: { type: "string" },
     adapter: { type: "string" },
     shaders: { type: "string" },
+    again: { type: "string" },
     answers: { type: "string", default: "1" },
   },
 });
@@ -47,7 +48,7 @@ let shaders = null;
 let programs = null; // compiled shaders that must not outlive a case
 
 try {
-  await serve(stdin, answers, { describe, run });
+  await serve(stdin, answers, { describe: () => describe().catch(without), run });
 } catch (error) {
   if (error instanceof Trapped) die(error.message);
   const place = /[\w.]+\.mjs:\d+/.exec(error.stack ?? "");
@@ -61,21 +62,17 @@ async function describe() {
   const packages = new Packages(options.modules);
   let adapter = null;
   let devices = null;
-  try {
-    if (target.gpu) {
-      const folder = options.shaders ? Shaders.keepIn(options.shaders) : null;
-      const dawn = await packages.import("webgpu");
-      const found = await findAdapter(dawn.create, options.adapter ?? null);
-      adapter = found.adapter;
-      // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
-      const kept = adapter.info.description.includes("Mesa") ? folder : null;
-      shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
-      devices = installDawn(dawn, found.gpu, (text) => {
-        if (shaders.mustBuild(text)) answers.compiling();
-      });
-    }
-  } catch (error) {
-    return without(error);
+  if (target.gpu) {
+    const folder = options.shaders ? Shaders.keepIn(options.shaders) : null;
+    const dawn = await packages.import("webgpu");
+    const found = await findAdapter(dawn.create, options.adapter ?? null);
+    adapter = found.adapter;
+    // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
+    const kept = adapter.info.description.includes("Mesa") ? folder : null;
+    shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
+    devices = installDawn(dawn, found.gpu, (text) => {
+      if (shaders.mustBuild(text)) answers.compiling();
+    });
   }
   const ort = await packages.import("onnxruntime-web", target.entry);
   ort.env.wasm.numThreads = 1;
@@ -100,12 +97,8 @@ async function describe() {
     return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
   }
   // The one that onnxruntime has asked for, which need not be the one that was found.
-  try {
-    adapter = devices?.adapter ?? adapter;
-    if (adapter) checkAdapter(adapter, options.adapter ?? null);
-  } catch (error) {
-    return without(error);
-  }
+  adapter = devices?.adapter ?? adapter;
+  if (adapter) checkAdapter(adapter, options.adapter ?? null);
   const version = packages.version("onnxruntime-web");
   return {
     outcome: "described",
@@ -126,8 +119,12 @@ async function describe() {
   };
 }
 
-/** The answer where an adapter is missing; any other error goes on. */
+/** The answer where an adapter or a whole package is missing; any other error goes on. */
 function without(error) {
+  if (error instanceof BadPackage) {
+    const fix = (error.damaged && options.again) || null;
+    return { outcome: "unavailable", reason: error.message, fix };
+  }
   if (!(error instanceof NoAdapter)) throw error;
   return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
 }
