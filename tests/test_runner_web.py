@@ -375,7 +375,7 @@ def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path
     for [got] in answer["arrays"]:
         want = inputs["past_key"].copy()
         want[0, 0, 3] = inputs["key"][0, 0]
-        np.testing.assert_array_equal(got["present_key"][:, :, :4], want[:, :, :4])
+        np.testing.assert_array_equal(got["present_key"], want)
     apart = webgpu.run(folder, step(files))
     np.testing.assert_array_equal(got["output"], apart["arrays"][0][0]["output"])
 
