@@ -812,9 +812,9 @@ def setup_webgpu(version: str) -> int:
 
 
 @gqa.command()
-@click.option("--clear", is_flag=True, help="Remove every bundle.")
+@click.option("--clear", is_flag=True, help="Remove every bundle, and built shaders.")
 def cache(clear: bool) -> int:
-    """Show where bundles are kept and how much there is; --clear removes them."""
+    """Show where bundles, and shaders of WebGPU's, are kept, and how many bundles there are."""
     held = clear_cache() if clear else cache_size()
     done = "removed " if clear else ""
     click.echo(f"{cache_root()}: {done}{held.bundles} bundles, {held.size / 1e6:.1f} MB")

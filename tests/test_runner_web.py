@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
+from onnx import helper as oh
 from spoken_runner import (
     GQA_OUTPUTS,
     RUNNERS,
@@ -24,9 +26,11 @@ from spoken_runner import (
     bundle,
     gqa_inputs,
     gqa_model,
+    model,
     one_node,
     runners,
     step,
+    value,
 )
 
 from conformance.harness import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
@@ -228,6 +232,30 @@ def test_faults_reach_the_harness(
     assert said in str(got)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_package_that_is_broken_is_told_with_what_mends_it(
+    start: Start, fake: Path, named: bool
+) -> None:
+    (fake / "node_modules" / "onnxruntime-web" / "fake.mjs").unlink()
+    runner = start("--ep", "wasm", "--modules", fake, *(["--named"] if named else []))
+    answer = runner.ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert answer["reason"].startswith(
+        f"onnxruntime-web in {fake} cannot be loaded: Cannot find module"
+    )
+    assert answer["reason"].endswith("fake.mjs'.")
+    assert answer["fix"] == (None if named else f"rm -r {fake} && gqa setup webgpu")
+    assert runner.end() == 0
+
+
+def test_a_release_without_the_kernels_is_no_target(start: Start, fake: Path) -> None:
+    manifest = fake / "node_modules" / "onnxruntime-web" / "package.json"
+    manifest.write_text('{"version": "9.8.7", "exports": {"./other": "./fake.mjs"}}')
+    answer = start("--ep", "wasm", "--modules", fake).ask(cmd="describe")
+    assert answer["reason"] == "onnxruntime-web 9.8.7 has no entry ./wasm."
+    assert answer["fix"] is None
+
+
 def test_a_bundle_that_is_broken_is_the_runners_trouble(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
 ) -> None:
@@ -241,6 +269,16 @@ def test_a_bundle_that_is_broken_is_the_runners_trouble(
 
 
 # On the real packages
+
+
+def of_constants() -> bytes:
+    """``y = a + b`` of two constants; the input ``x`` is of no use."""
+    nodes = [
+        oh.make_node("Constant", [], [name], value_floats=values)
+        for name, values in (("a", [1.0, 2.0]), ("b", [3.0, 4.0]))
+    ]
+    ends = [value(name, TensorProto.FLOAT, 1) for name in ("x", "y")]
+    return model([*nodes, oh.make_node("Add", ["a", "b"], ["y"])], ends[:1], ends[1:])
 
 
 def test_wasm_runs_on_the_cpu(start: Start, packages: Path, folder: Path) -> None:
@@ -290,6 +328,44 @@ def test_a_node_that_the_adapter_does_not_take_ran_on_the_cpu(webgpu: Runner, fo
         np.testing.assert_array_equal(got["y"], [[0, 1, 2], [0, 1, 2]])
 
 
+def test_a_model_that_was_computed_while_it_was_loaded_ran_on_the_cpu(
+    webgpu: Runner, folder: Path
+) -> None:
+    """Nothing of it is left that could fall back, which is no proof that the adapter did it."""
+    [files] = bundle(folder, of_constants(), {"x": np.zeros(2, np.float32)})
+    answer = webgpu.run(folder, step(files))
+    assert answer["placement"] == "CPUExecutionProvider"
+    for [got] in answer["arrays"]:
+        np.testing.assert_array_equal(got["y"], [4, 6])
+
+
+def test_only_the_operator_counts_where_another_node_ran_on_the_cpu(
+    webgpu: Runner, folder: Path
+) -> None:
+    content = onnx.load_model_from_string(gqa_model())
+    content.graph.node.append(oh.make_node("NonZero", ["query"], ["places"]))
+    content.graph.output.append(value("places", TensorProto.INT64, 2))
+    [files] = bundle(folder, content.SerializeToString(), gqa_inputs(past=3, total=4))
+    answer = webgpu.run(folder, step(files))
+    assert answer["placement"] == "WebGpuExecutionProvider"
+    assert "fallback to CPU EP has been explicitly disabled" in webgpu.stderr()
+
+
+def test_a_static_cache_goes_on_from_step_to_step(webgpu: Runner, folder: Path) -> None:
+    first, second = gqa_inputs(past=8, total=4), gqa_inputs(past=8, total=5, seed=1)
+    del second["past_key"], second["past_value"]
+    files = bundle(folder, gqa_model(), first, second)
+    share = {"present_key": "past_key", "present_value": "past_value"}
+    carry = {past: present for present, past in share.items()}
+    answer = webgpu.run(
+        folder, step(files[0], share=share), step(files[1], carry=carry, share=share)
+    )
+    for one, two in answer["arrays"]:
+        np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"][:, :, :4])
+        np.testing.assert_array_equal(two["present_key"][0, 0, 4], second["key"][0, 0])
+    assert_same(answer["arrays"][0][0], answer["arrays"][1][0])
+
+
 def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path) -> None:
     """A static cache of 8 rows, of which 3 are in use: the fourth is written, the rest stays."""
     inputs = gqa_inputs(past=8, total=4)
@@ -299,7 +375,7 @@ def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path
     for [got] in answer["arrays"]:
         want = inputs["past_key"].copy()
         want[0, 0, 3] = inputs["key"][0, 0]
-        np.testing.assert_array_equal(got["present_key"][:, :, :4], want[:, :, :4])
+        np.testing.assert_array_equal(got["present_key"], want)
     apart = webgpu.run(folder, step(files))
     np.testing.assert_array_equal(got["output"], apart["arrays"][0][0]["output"])
 
@@ -350,14 +426,16 @@ def test_no_case_runs_a_shader_of_the_case_before(
     np.testing.assert_array_equal(got["output"], want["output"])
 
 
+@pytest.mark.parametrize("fault", ["lost", "lost while read"])
 def test_a_device_that_is_lost_ends_the_process_at_once(
-    start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path
+    start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path, fault: str
 ) -> None:
-    environment = {"DAWN": str(packages), "FAULT": "lost"}
+    environment = {"DAWN": str(packages), "FAULT": fault}
     runner = described(start("--ep", "webgpu", "--modules", faulty_dawn, **environment))
-    [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
+    [files] = bundle(folder, gqa_model(), gqa_inputs(past=8, total=4))
+    share = {"present_key": "past_key", "present_value": "past_value"}
     request = {"id": 9, "cmd": "run", "bundle": str(folder), "out": str(folder), "repeat": 1}
-    line = runner.tell({**request, "steps": [step(files)]})
+    line = runner.tell({**request, "steps": [step(files, share=share)]})
     assert line == b"" or b"compiling" in line
     assert runner.process.wait(60) == -signal.SIGABRT
     assert "the device was lost: destroyed" in runner.stderr()

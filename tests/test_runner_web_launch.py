@@ -61,7 +61,8 @@ def test_it_becomes_the_runner_in_node(
     assert answer["runtime"] == "onnxruntime-web"
     told = json.loads(answer["versions"]["arguments"])
     runner_file = str(LAUNCH.with_name("runner.mjs"))
-    assert told[:-2] == [runner_file, "--ep", ep, "--modules", str(folder), *adapter]
+    again = ["--again", f"rm -r {folder} && gqa setup webgpu"]
+    assert told[:-2] == [runner_file, "--ep", ep, "--modules", str(folder), *adapter, *again]
     assert told[-2] == "--answers"
     assert runner.stderr() == "a driver prints\n"  # and not among the answers
     command = Path(f"/proc/{runner.process.pid}/cmdline")

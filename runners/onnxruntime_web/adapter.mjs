@@ -23,6 +23,7 @@ export class NoAdapter extends Error {
   }
 }
 
+/** The drivers that compute on the processor, and how each can be had. */
 const ENOUGH = {
   swiftshader: "apt-get install chromium libvulkan1",
   lavapipe: "gqa setup lavapipe",
@@ -46,7 +47,10 @@ export function softwareDriver(name) {
  * has. `wanted` is "swiftshader", "lavapipe", "gpu", an ICD file, or null for whatever there is.
  */
 export function drivers(wanted) {
-  if (process.platform !== "linux") return [null];
+  if (process.platform !== "linux") {
+    if (wanted?.endsWith(".json")) throw new NoAdapter("a Vulkan driver can be chosen on Linux alone.");
+    return [null];
+  }
   if (wanted === "gpu") return [null];
   if (wanted === "swiftshader" || wanted === "lavapipe") {
     const file = softwareDriver(wanted);
@@ -62,7 +66,7 @@ export function drivers(wanted) {
 }
 
 /**
- * `{ gpu, info }`: the object that belongs on `navigator`, and the adapter that it gives.
+ * `{ gpu, adapter }`: the object that belongs on `navigator`, and the adapter that it gives.
  * `create` is Dawn's. Throws NoAdapter.
  */
 export async function findAdapter(create, wanted) {
@@ -71,9 +75,7 @@ export async function findAdapter(create, wanted) {
     const gpu = create([]);
     const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" });
     if (!adapter) continue;
-    if (wanted === "gpu" && isSoftware(adapter.info)) {
-      throw new NoAdapter(`the only adapter is ${adapterWord(adapter.info)}, which is no GPU.`);
-    }
+    checkAdapter(adapter, wanted);
     return { gpu, adapter };
   }
   const of = wanted && wanted !== "gpu" ? ` with ${wanted}` : "";
@@ -83,6 +85,17 @@ export async function findAdapter(create, wanted) {
   );
 }
 
+/** Throws NoAdapter where a word of `wanted` means another adapter than this one. */
+export function checkAdapter({ info }, wanted) {
+  const word = adapterWord(info);
+  if (wanted === "gpu" && (info.isFallbackAdapter || word in ENOUGH)) {
+    throw new NoAdapter(`the only adapter is ${word}, which is no GPU.`);
+  }
+  if (wanted in ENOUGH && word !== wanted) {
+    throw new NoAdapter(`the adapter is ${word}, and not ${wanted}, which was asked for.`);
+  }
+}
+
 /** The adapter in one word: a software driver's name, or vendor and architecture of a GPU. */
 export function adapterWord(info) {
   const text = `${info.device} ${info.description}`.toLowerCase();
@@ -90,8 +103,4 @@ export function adapterWord(info) {
   if (text.includes("swiftshader")) return "swiftshader";
   const word = [info.vendor, info.architecture].filter(Boolean).join("-") || info.description;
   return word.toLowerCase().replace(/[^a-z0-9._]+/g, "-").replace(/^[^a-z0-9]+/, "").slice(0, 60) || "unnamed";
-}
-
-function isSoftware(info) {
-  return info.isFallbackAdapter || ["lavapipe", "swiftshader"].includes(adapterWord(info));
 }

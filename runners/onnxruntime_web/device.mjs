@@ -99,7 +99,8 @@ class Devices {
   /** Wait until the device has done all that it was given, and its events have been heard. */
   async settle() {
     if (!this.device || this.lost) return;
-    await Promise.race([this.device.queue.onSubmittedWorkDone(), this.device.lost]);
+    const done = this.device.queue.onSubmittedWorkDone();
+    await Promise.race([done.catch(() => {}), this.device.lost]); // it fails where that is lost
     await new Promise(setImmediate);
   }
 }

@@ -3,7 +3,7 @@
 import { performance } from "node:perf_hooks";
 
 import { dataType, toElements } from "./dtypes.mjs";
-import { Placements } from "./placement.mjs";
+import { OPERATOR, Placements } from "./placement.mjs";
 import { BadFile, readBundleFile } from "./tensor_file.mjs";
 
 /** The runtime said no: what a `rejected` answer tells, beside its outcome. */
@@ -73,12 +73,14 @@ export class Runtime {
   /**
    * A session with the model, and where its nodes are placed. Throws Rejected and Trapped.
    *
-   * That onnxruntime takes a model which must not go to the CPU proves that nothing of it went there;
-   * where it does not for this reason, the log of another session tells what did. The log alone would
-   * do, but 137 lines of it take longer than the case.
+   * That onnxruntime takes a model which must not go to the CPU proves that no node of it went there;
+   * where it does not for this reason, the log of another session tells what did. So it does of a
+   * model that may have been computed while it was loaded, which leaves no node to prove it of. The
+   * log alone would do, but 137 lines of it take longer than the case.
    */
   async load(model) {
     if (this.provider === CPU) return { session: await this.#create(model), placement: CPU };
+    if (!this.messages.waitsForInputs(model, OPERATOR)) return this.loadWithLog(model);
     try {
       const session = await this.#create(model, { extra: { session: { disable_cpu_ep_fallback: "1" } } });
       return { session, placement: this.provider };
@@ -150,41 +152,55 @@ export async function runCase(runtime, request) {
       fastest = Math.min(fastest, ms);
     }
   } finally {
-    await session.release();
+    await release(session);
   }
   return { placement, runs, ms: { load, run: fastest } };
+}
+
+/** Give the session up, as an error in the midst of a run may have made impossible. Throws Trapped. */
+async function release(session) {
+  try {
+    await session.release();
+  } catch (error) {
+    throw error instanceof WebAssembly.RuntimeError ? new Trapped(error.message) : error;
+  }
 }
 
 /** All steps from the start: the files written for each, and the milliseconds spent running. */
 async function runSteps(runtime, session, steps, tensors, repeat, out) {
   const files = [];
+  const shared = new Map(); // tensor on the device → what reads it
   let ms = 0;
   let previous = {};
-  for (const [number, { carry, share }] of steps.entries()) {
-    const feeds = { ...tensors[number], ...mapValues(carry, (output) => previous[output]) };
-    const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
-    for (const [output, input] of Object.entries(share)) {
-      feeds[input] = onDevice(runtime, feeds[input]);
-      fetches[output] = feeds[input];
+  try {
+    for (const [number, { carry, share }] of steps.entries()) {
+      const feeds = { ...tensors[number], ...mapValues(carry, (output) => previous[output]) };
+      const fetches = Object.fromEntries(session.outputNames.map((name) => [name, null]));
+      for (const [output, input] of Object.entries(share)) {
+        fetches[output] = feeds[input] = onDevice(runtime, feeds[input], shared);
+      }
+      const start = performance.now();
+      try {
+        previous = await session.run(feeds, fetches, { logSeverityLevel: 3 });
+      } catch (error) {
+        refuse("run", number, error);
+      }
+      ms += performance.now() - start;
+      files.push(await write(runtime, previous, shared, `${repeat}_${number}`, out));
     }
-    const start = performance.now();
-    try {
-      previous = await session.run(feeds, fetches, { logSeverityLevel: 3 });
-    } catch (error) {
-      refuse("run", number, error);
-    }
-    ms += performance.now() - start;
-    files.push(await write(runtime, previous, `${repeat}_${number}`, out));
+  } finally {
+    for (const tensor of shared.keys()) tensor.dispose();
   }
   return { files, ms };
 }
 
 /**
- * `tensor` in a buffer on the device, for a past and a present together: the buffer of the step
- * before goes on, any other tensor is copied. Throws Unavailable for a type that the API has not.
+ * `tensor` in a buffer on the device, for a past and a present together: one in `shared`, the buffer of
+ * the step before, goes on, any other tensor is copied and noted there. Throws Unavailable for a type
+ * that the API has not.
  */
-function onDevice(runtime, tensor) {
-  if (tensor.location === "gpu-buffer") return tensor;
+function onDevice(runtime, tensor, shared) {
+  if (shared.has(tensor)) return tensor;
   const { data, type, dims } = tensor;
   const { device } = runtime.devices;
   const buffer = device.createBuffer({
@@ -196,16 +212,20 @@ function onDevice(runtime, tensor) {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   new Uint8Array(buffer.getMappedRange()).set(bytes);
   buffer.unmap();
+  let made;
   try {
-    return runtime.ort.Tensor.fromGpuBuffer(buffer, {
+    made = runtime.ort.Tensor.fromGpuBuffer(buffer, {
       dataType: type,
       dims,
-      download: async () => download(device, buffer, data),
       dispose: () => buffer.destroy(),
     });
   } catch (error) {
+    buffer.destroy();
     throw new Unavailable(`onnxruntime-web shares no buffer of ${type}: ${error.message}.`);
   }
+  // Not its own download: after that it is a tensor on the CPU, and the next step would have a copy.
+  shared.set(made, () => download(device, buffer, data));
+  return made;
 }
 
 /** What a buffer holds, as elements like those of `data`. */
@@ -226,7 +246,7 @@ async function download(device, buffer, data) {
 const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/; // of an output: good for a file's name
 
 /** Write a step's outputs, each to a new file: output name → file. */
-async function write(runtime, outputs, prefix, out) {
+async function write(runtime, outputs, shared, prefix, out) {
   const files = {};
   for (const [position, [name, tensor]] of Object.entries(outputs).entries()) {
     files[name] = `${prefix}_${PLAIN_NAME.test(name) ? name : position}.pb`;
@@ -234,7 +254,7 @@ async function write(runtime, outputs, prefix, out) {
       name,
       dataType: dataType(tensor.type),
       dims: tensor.dims,
-      bytes: await tensor.getData(),
+      bytes: await (shared.get(tensor) ?? (() => tensor.getData()))(),
     });
   }
   return files;

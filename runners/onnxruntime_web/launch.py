@@ -40,9 +40,10 @@ PACKAGES = {
 def main() -> int:
     """Become the runner, or say why there is none; the exit status."""
     arguments = parse_arguments()
+    setup = how_to_set_up(arguments)
     try:
         program = node()
-        check_modules(arguments)
+        check_modules(arguments, setup)
     except Unavailable as missing:
         # An except clause forgets its name at its end.
         answer = missing.answer()
@@ -54,6 +55,8 @@ def main() -> int:
         named = getattr(arguments, option)
         if named is not None:
             options += [f"--{option}", named]
+    if setup is not None:
+        options += ["--again", f"rm -r {shlex.quote(arguments.modules)} && {setup}"]
     options += ["--answers", str(private_answers())]
     os.execv(program, [program, RUNNER, *options])
 
@@ -132,11 +135,15 @@ def why_not(path: str) -> str:
     return ""
 
 
-def check_modules(arguments: argparse.Namespace) -> None:
-    """Raises `Unavailable` where a package is not there."""
-    folder = arguments.modules
+def how_to_set_up(arguments: argparse.Namespace) -> str | None:
+    """The command that installs the packages; None for a folder that a person named."""
     release = f" --version {shlex.quote(arguments.release)}" if arguments.release else ""
-    fix = None if arguments.named else f"gqa setup webgpu{release}"
+    return None if arguments.named else f"gqa setup webgpu{release}"
+
+
+def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:
+    """Raises `Unavailable`, with this fix, where a package is not there."""
+    folder = arguments.modules
     if folder is None:
         raise Unavailable("onnxruntime-web is not installed.", fix)
     for package in PACKAGES[arguments.ep]:

@@ -1,20 +1,23 @@
 // The npm packages of a folder, wherever it lies: what `gqa setup webgpu` installed, or a build of
 // one's own. Node looks for a bare name beside the file that imports it, which is not there.
 
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-/** The packages in `folder`/node_modules. */
+/** A package cannot be loaded; `damaged` where a package like it, installed anew, could be. */
+export class BadPackage extends Error {
+  constructor(message, damaged) {
+    super(message);
+    this.damaged = damaged;
+  }
+}
+
+/** The packages in `folder`/node_modules. What reads one throws BadPackage where that fails. */
 export class Packages {
   constructor(folder) {
     this.folder = folder;
-  }
-
-  /** Whether the package is there. */
-  has(name) {
-    return existsSync(this.#at(name, "package.json"));
   }
 
   /** Its version. */
@@ -23,20 +26,35 @@ export class Packages {
   }
 
   /** The namespace of an ES module: of the package, or of one of its entries, such as "./webgpu". */
-  import(name, entry = ".") {
+  async import(name, entry = ".") {
     const { exports, main } = this.#manifest(name);
     const file = exports ? forImport(exports[entry]) : main;
-    if (!file) throw new Error(`${name} ${this.version(name)} has no entry ${entry}`);
-    return import(pathToFileURL(this.#at(name, file)));
+    if (!file) throw new BadPackage(`${name} ${this.version(name)} has no entry ${entry}.`, false);
+    return import(pathToFileURL(this.#at(name, file))).catch((error) => this.#refuse(name, error));
   }
 
   /** What a CommonJS package exports. */
   require(name) {
-    return createRequire(this.#at(name, "package.json"))(name);
+    try {
+      return createRequire(this.#at(name, "package.json"))(name);
+    } catch (error) {
+      return this.#refuse(name, error);
+    }
   }
 
   #manifest(name) {
-    return JSON.parse(readFileSync(this.#at(name, "package.json"), "utf8"));
+    try {
+      return JSON.parse(readFileSync(this.#at(name, "package.json"), "utf8"));
+    } catch (error) {
+      return this.#refuse(name, error);
+    }
+  }
+
+  #refuse(name, { code, message }) {
+    const why = message.split("\n")[0].replace(/ imported from .*|\.$/, "");
+    // A library that the system's own do not fit is no better after it is installed again.
+    const damaged = code !== "ERR_DLOPEN_FAILED";
+    throw new BadPackage(`${name} in ${this.folder} cannot be loaded: ${why}.`, damaged);
   }
 
   #at(name, file) {

@@ -2,7 +2,8 @@
 // the session. The JavaScript API has no other word of it: a node that the GPU's provider does not
 // take goes to the CPU silently.
 
-const OPERATOR = "GroupQueryAttention";
+/** The one that cases are about. */
+export const OPERATOR = "GroupQueryAttention";
 const CPU = "CPUExecutionProvider";
 
 /** Reads the lines of the log of one session's making. */
@@ -26,11 +27,6 @@ export class Placements {
     }
     const node = /^\s+(\w+) \(.*\)\s*$/.exec(message);
     if (node && this.#provider) this.#nodes.push([node[1], this.#provider]);
-  }
-
-  /** Whether the log said anything of it. */
-  get said() {
-    return this.#said;
   }
 
   /**

@@ -1,8 +1,8 @@
 // Run cases on onnxruntime-web: node runner.mjs --ep webgpu --modules FOLDER [--adapter NAME]
 //
 // FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs; --shaders names one
-// in which built shaders are kept (Mesa's drivers can do that). Requests come on
-// standard input; answers go to the descriptor --answers, standard output by default. launch.py
+// in which built shaders are kept (Mesa's drivers can do that), and --again a command that installs the
+// packages anew. Requests come on standard input; answers go to the descriptor --answers, standard output by default. launch.py
 // starts this program so that nothing but answers reaches that.
 
 import { availableParallelism, cpus } from "node:os";
@@ -10,12 +10,12 @@ import { argv, exit, kill, pid, stdin, version as node } from "node:process";
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 
-import { NoAdapter, adapterWord, findAdapter } from "./adapter.mjs";
+import { NoAdapter, adapterWord, checkAdapter, findAdapter } from "./adapter.mjs";
 import { installDawn } from "./device.mjs";
 import { dtypes } from "./dtypes.mjs";
 import { Rejected, Runtime, Trapped, Unavailable, runCase } from "./execution.mjs";
 import { takeOutput } from "./log.mjs";
-import { Packages } from "./packages.mjs";
+import { BadPackage, Packages } from "./packages.mjs";
 import { findPrograms } from "./programs.mjs";
 import { Answers, serve } from "./serving.mjs";
 import { Shaders } from "./shaders.mjs";
@@ -32,6 +32,7 @@ const { values: options } = parseArgs({
     modules: { type: "string" },
     adapter: { type: "string" },
     shaders: { type: "string" },
+    again: { type: "string" },
     answers: { type: "string", default: "1" },
   },
 });
@@ -47,7 +48,7 @@ let shaders = null;
 let programs = null; // compiled shaders that must not outlive a case
 
 try {
-  await serve(stdin, answers, { describe, run });
+  await serve(stdin, answers, { describe: () => describe().catch(without), run });
 } catch (error) {
   if (error instanceof Trapped) die(error.message);
   const place = /[\w.]+\.mjs:\d+/.exec(error.stack ?? "");
@@ -61,22 +62,17 @@ async function describe() {
   const packages = new Packages(options.modules);
   let adapter = null;
   let devices = null;
-  try {
-    if (target.gpu) {
-      if (options.shaders) Shaders.keepIn(options.shaders);
-      const dawn = await packages.import("webgpu");
-      const found = await findAdapter(dawn.create, options.adapter ?? null);
-      adapter = found.adapter;
-      // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
-      const kept = adapter.info.description.includes("Mesa") ? options.shaders : null;
-      shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
-      devices = installDawn(dawn, found.gpu, (text) => {
-        if (shaders.mustBuild(text)) answers.compiling();
-      });
-    }
-  } catch (error) {
-    if (!(error instanceof NoAdapter)) throw error;
-    return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
+  if (target.gpu) {
+    const folder = options.shaders ? Shaders.keepIn(options.shaders) : null;
+    const dawn = await packages.import("webgpu");
+    const found = await findAdapter(dawn.create, options.adapter ?? null);
+    adapter = found.adapter;
+    // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
+    const kept = adapter.info.description.includes("Mesa") ? folder : null;
+    shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
+    devices = installDawn(dawn, found.gpu, (text) => {
+      if (shaders.mustBuild(text)) answers.compiling();
+    });
   }
   const ort = await packages.import("onnxruntime-web", target.entry);
   ort.env.wasm.numThreads = 1;
@@ -102,6 +98,7 @@ async function describe() {
   }
   // The one that onnxruntime has asked for, which need not be the one that was found.
   adapter = devices?.adapter ?? adapter;
+  if (adapter) checkAdapter(adapter, options.adapter ?? null);
   const version = packages.version("onnxruntime-web");
   return {
     outcome: "described",
@@ -122,6 +119,16 @@ async function describe() {
   };
 }
 
+/** The answer where an adapter or a whole package is missing; any other error goes on. */
+function without(error) {
+  if (error instanceof BadPackage) {
+    const fix = (error.damaged && options.again) || null;
+    return { outcome: "unavailable", reason: error.message, fix };
+  }
+  if (!(error instanceof NoAdapter)) throw error;
+  return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
+}
+
 /** What came of a case. */
 async function run(request) {
   if (runtime.devices?.lost) {
@@ -138,12 +145,20 @@ async function run(request) {
       const whole = error.answer.code || (await runtime.works().catch(() => false));
       if (!whole) die(`${error.message} (and nothing works any more)`);
     } else if (error instanceof Unavailable) answer = { outcome: "unavailable", reason: error.message };
-    else throw error;
+    else {
+      await settle(); // what looks like trouble of this program may come of a device that is lost
+      throw error;
+    }
   }
-  await runtime.devices?.settle();
-  if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
+  await settle();
   shaders?.built();
   return answer;
+}
+
+/** Wait until the device has done all; end where it was lost. */
+async function settle() {
+  await runtime.devices?.settle();
+  if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
 }
 
 /** End as a runtime that dies does, since nothing here can go on: the next case gets a new process. */

@@ -3,7 +3,7 @@
 // has built, so a list beside its files tells which shaders are there, also in later processes.
 
 import { createHash } from "node:crypto";
-import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
+import { accessSync, appendFileSync, constants, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 /** The shaders that need not be built. Without a folder only those of this process. */
@@ -12,10 +12,19 @@ export class Shaders {
   #known = new Set();
   #building = new Set();
 
-  /** Let Mesa keep what it builds in `folder`. Before the driver is loaded. */
+  /**
+   * Let Mesa keep what it builds in `folder`. Before the driver is loaded. Returns the folder, or null
+   * where it cannot be written: shaders are then built in each process.
+   */
   static keepIn(folder) {
-    mkdirSync(folder, { recursive: true });
+    try {
+      mkdirSync(folder, { recursive: true });
+      accessSync(folder, constants.W_OK);
+    } catch (error) {
+      return notKept(error);
+    }
     process.env.MESA_SHADER_CACHE_DIR = folder;
+    return folder;
   }
 
   /** `driver` is a text that changes with whatever makes built shaders useless. */
@@ -41,10 +50,19 @@ export class Shaders {
   built() {
     if (!this.#building.size) return;
     for (const shader of this.#building) this.#known.add(shader);
-    // Whole lines, which several processes may append to one file.
-    if (this.#list) appendFileSync(this.#list, [...this.#building, ""].join("\n"));
+    try {
+      // Whole lines, which several processes may append to one file.
+      if (this.#list) appendFileSync(this.#list, [...this.#building, ""].join("\n"));
+    } catch (error) {
+      this.#list = notKept(error); // the disk is full, or someone has cleared the cache
+    }
     this.#building.clear();
   }
+}
+
+function notKept({ message }) {
+  console.error(`built shaders are not kept: ${message}`);
+  return null;
 }
 
 function digest(text) {

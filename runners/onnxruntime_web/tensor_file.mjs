@@ -6,7 +6,10 @@ import { readFileSync, writeFileSync } from "node:fs";
 /** A file of the bundle that is missing or holds no tensor. */
 export class BadFile extends Error {}
 
-/** The fields of onnx.proto that this program reads or writes, by onnx.proto's names. */
+/**
+ * The fields of onnx.proto that this program reads or writes, by onnx.proto's names. Of initializers,
+ * which are tensors, it is the names alone.
+ */
 const SCHEMA = `
 syntax = "proto2";
 message TensorProto {
@@ -25,9 +28,11 @@ message NodeProto {
   repeated string output = 2;
   optional string op_type = 4;
 }
+message InitializerProto { optional string name = 8; }
 message GraphProto {
   repeated NodeProto node = 1;
   optional string name = 2;
+  repeated InitializerProto initializer = 5;
   repeated ValueInfoProto input = 11;
   repeated ValueInfoProto output = 12;
 }
@@ -72,6 +77,23 @@ export class Messages {
     const raw_data = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const message = this.#tensor.create({ dims, data_type: dataType, name, raw_data });
     writeFileSync(path, this.#tensor.encode(message).finish());
+  }
+
+  /**
+   * Whether the model has nodes of this operator, each with an input that only a run gives, so that
+   * none of them can be computed while it is loaded. False for bytes that are no model.
+   */
+  waitsForInputs(model, operator) {
+    let graph;
+    try {
+      graph = this.#model.decode(model).graph;
+    } catch {
+      return false;
+    }
+    const given = new Set(graph?.input.map(({ name }) => name));
+    for (const { name } of graph?.initializer ?? []) given.delete(name);
+    const nodes = (graph?.node ?? []).filter(({ op_type }) => op_type === operator);
+    return nodes.length > 0 && nodes.every(({ input }) => input.some((name) => given.has(name)));
   }
 
   /** A model of one node that adds two float32 tensors of rank 1, as bytes. */

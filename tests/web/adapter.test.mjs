@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { NoAdapter, adapterWord, findAdapter } from "../../runners/onnxruntime_web/adapter.mjs";
+import { NoAdapter, adapterWord, checkAdapter, findAdapter } from "../../runners/onnxruntime_web/adapter.mjs";
 
 const SWIFTSHADER = { vendor: "google", architecture: "swiftshader", device: "", description: "SwiftShader Device" };
 const H200 = { vendor: "nvidia", architecture: "hopper", device: "", description: "NVIDIA H200" };
@@ -21,6 +21,16 @@ test("a GPU that is asked for is a GPU", async () => {
   const { adapter } = await findAdapter(dawn(H200), "gpu");
   assert.equal(adapter.info, H200);
   await assert.rejects(findAdapter(dawn(SWIFTSHADER), "gpu"), { message: /swiftshader, which is no GPU/ });
+});
+
+test("another adapter than the one that is asked for by a word will not do", () => {
+  assert.throws(() => checkAdapter({ info: H200 }, "lavapipe"), {
+    name: "Error",
+    message: "the adapter is nvidia-hopper, and not lavapipe, which was asked for.",
+  });
+  checkAdapter({ info: SWIFTSHADER }, "swiftshader");
+  checkAdapter({ info: H200 }, "/a/driver.json");
+  checkAdapter({ info: H200 }, null);
 });
 
 test("without an adapter the sentence says what is needed, and the command", async () => {

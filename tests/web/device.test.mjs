@@ -10,7 +10,9 @@ function fakeDawn() {
     writeBuffer(buffer, offset, data, dataOffset, size) {
       written.push({ data, dataOffset, size });
     }
-    async onSubmittedWorkDone() {}
+    async onSubmittedWorkDone() {
+      if (this.hung) throw new Error("not done");
+    }
   }
   class GPUDevice extends EventTarget {
     queue = new GPUQueue();
@@ -72,7 +74,8 @@ test("a pipeline is told of before it is made, and a lost device is noticed", as
   assert.equal(devices.adapter, adapter);
   await devices.settle();
   assert.equal(devices.lost, null);
-  device.lose({ reason: "unknown", message: "hung" });
+  device.queue.hung = true;
+  setImmediate(() => device.lose({ reason: "unknown", message: "hung" }));
   await devices.settle();
   assert.equal(devices.lost, "unknown: hung");
 });

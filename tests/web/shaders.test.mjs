@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { Shaders } from "../../runners/onnxruntime_web/shaders.mjs";
 
 const folder = join(mkdtempSync(join(tmpdir(), "shaders-")), "deeper");
-Shaders.keepIn(folder);
+assert.equal(Shaders.keepIn(folder), folder);
 
 test("a shader is built until it has run, also for later processes of the same driver", () => {
   assert.equal(process.env.MESA_SHADER_CACHE_DIR, folder);
@@ -29,4 +29,17 @@ test("without a folder it is built in each process", () => {
   here.built();
   assert.ok(!here.mustBuild("one"));
   assert.ok(new Shaders(null, "SwiftShader").mustBuild("one"));
+});
+
+test("where nothing can be kept the case goes on", () => {
+  const file = join(folder, "file");
+  writeFileSync(file, "");
+  assert.equal(Shaders.keepIn(join(file, "below")), null);
+  assert.equal(process.env.MESA_SHADER_CACHE_DIR, folder);
+  const cleared = join(folder, "cleared");
+  const shaders = new Shaders(Shaders.keepIn(cleared), "Mesa 25.0.7");
+  assert.ok(shaders.mustBuild("one"));
+  rmSync(cleared, { recursive: true });
+  shaders.built();
+  assert.ok(!shaders.mustBuild("one"));
 });

@@ -76,3 +76,23 @@ test("float16 is only taken where the adapter has it, and other types never", ()
   assert.ok(!dtypes(false).includes("float16"));
   assert.equal(toElements(16, new ArrayBuffer(2)), null); // bfloat16
 });
+
+/** A length-delimited field of protobuf. */
+const field = (number, ...content) => [(number << 3) | 2, content.length, ...content];
+const text = (word) => [...Buffer.from(word)];
+
+test("a node waits for inputs unless each of its inputs is a constant", () => {
+  const node = (...inputs) =>
+    field(1, ...inputs.flatMap((name) => field(1, ...text(name))), ...field(4, ...text("GQA")));
+  const input = (name) => field(11, ...field(1, ...text(name)));
+  const initializer = (name) => field(5, ...field(8, ...text(name)), ...field(9, 1, 2, 3, 4));
+  const waits = (...graph) =>
+    messages.waitsForInputs(Buffer.from(field(7, ...graph.flat())), "GQA");
+  assert.ok(waits(node("q", "k"), input("q"), initializer("k")));
+  assert.ok(!waits(node("q"), input("q"), initializer("q")));
+  assert.ok(!waits(node("k"), node("q"), input("q")));
+  assert.ok(!waits(input("q")));
+  assert.ok(!messages.waitsForInputs(Buffer.from(field(7, ...node("q"), ...input("q"))), "Add"));
+  assert.ok(!messages.waitsForInputs(Buffer.from([0x3a, 100, 1]), "GQA"));
+  assert.ok(!messages.waitsForInputs(Buffer.alloc(0), "GQA"));
+});
