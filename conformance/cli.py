@@ -124,7 +124,8 @@ _PROGRAMS: Final = (
     click.option(
         "--adapter",
         metavar="WORD|PATH",
-        help=f"What webgpu computes on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file.",
+        help=f"What webgpu computes on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
+        "by default the system's own, else SwiftShader.",
     ),
 )
 

@@ -163,9 +163,11 @@ class Expectation:
         if not self.on(adapter):
             return False
         try:
-            return SpecifierSet(self.known.versions).contains(Version(version), prereleases=True)
+            # npm's 1.31.0-dev.20261101-0a1b2c3 is some release before 1.31.0.
+            ordered = Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", version))
         except InvalidVersion:
             return False
+        return SpecifierSet(self.known.versions).contains(ordered, prereleases=True)
 
     def differs(self, verdict: Verdict, stage: str | None, message: str) -> str | None:
         """What came out otherwise than this line says, as half a sentence; None if as said."""

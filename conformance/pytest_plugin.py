@@ -55,7 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--adapter",
         metavar="WORD|PATH",
-        help="what webgpu computes on: swiftshader, lavapipe, gpu, or a Vulkan driver's .json file",
+        help="what webgpu computes on: swiftshader, lavapipe, gpu, or a Vulkan driver's .json "
+        "file; by default the system's own, else SwiftShader",
     )
 
 

@@ -49,7 +49,7 @@ from conformance.results import (
 )
 from conformance.results import Infrastructure as InfrastructureRecord
 from conformance.results import Target as TargetRecord
-from conformance.targets import Target
+from conformance.targets import ADAPTERS, EXEC, Target
 from conformance.tensors import Tensor, attributes_of
 
 #: Verdicts that are never red, whatever was expected.
@@ -107,6 +107,15 @@ class Ready:
             return self.target.ep
         adapter = f"+{self.described.adapter}" if self.described.adapter else ""
         return f"{self.target.ep}@{self.described.version}{adapter}"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the command line needs to mean it again, its adapter too if it can be named."""
+        adapter = self.described.adapter if self.described else None
+        known = self.target.arguments
+        if self.target.ep.startswith(EXEC) or adapter not in ADAPTERS or "--adapter" in known:
+            return known
+        return (*known, "--adapter", adapter)
 
     @property
     def execution_provider(self) -> str | None:
@@ -475,7 +484,7 @@ def _result(
         bits=judgement.bits,
         values_right=judgement.values_right,
         expectation=record,
-        reproduce=reproduce(case, ready.target.arguments),
+        reproduce=reproduce(case, ready.arguments),
     )
 
 

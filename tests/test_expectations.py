@@ -107,6 +107,8 @@ def test_only_the_star_stands_for_anything(pattern: str, case: str, covered: boo
         ("", "0.1", True),
         (">=1.27", "1.31.0.dev20261101", True),
         (">=1.27", "1.31.1+cu13", True),
+        (">=1.30", "1.31.0-dev.20261101-0a1b2c3", True),
+        (">=1.31.0", "1.31.0-dev.20261101-0a1b2c3", False),
         (">=1.27", "my build", False),
         (">=1.27", "", False),
     ],

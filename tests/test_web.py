@@ -13,6 +13,7 @@ import pytest
 from as_user import Gqa, in_this_process
 
 from conformance.results import ResultRecord, Run, read
+from conformance.targets import ADAPTERS
 from conformance.tools import ONNXRUNTIME_WEB_VERSION
 
 PLACEMENTS = {"webgpu": "WebGpuExecutionProvider", "wasm": "CPUExecutionProvider"}
@@ -57,6 +58,11 @@ def test_a_window_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
     """A case whose kernels take an adapter the least time to build."""
     run = ran(gqa, tmp_path, "webgpu", "-k", "smoke and window and prompt and float32")
     assert verdicts(list(run.results)) == {"pass": 1}
+    (target,), (result,) = run.header.targets, run.results
+    assert target.describe is not None
+    if (adapter := target.describe.adapter) in ADAPTERS:
+        # Elsewhere another adapter may be the first.
+        assert result.reproduce.endswith(f" --ep webgpu --adapter {adapter}")
 
 
 @pytest.mark.slow
