@@ -538,6 +538,7 @@ class Show:
             if result.unexpected or (few and result.outcome != "unavailable"):
                 self.line("\n" + "\n".join(tell(case_record(case), result)))
         self._tell_known([result for _, result in carried.results], few)
+        self._tell_skipped([result for _, result in carried.results])
         for trouble in carried.troubles:
             self.line("\n" + tell_trouble(trouble))
         for text in (*carried.untried, *([str(carried.writing)] if carried.writing else [])):
@@ -566,6 +567,22 @@ class Show:
             self.line(
                 f"  {len(cases)} {verdict} on {target}: {why}\n      {link}\n      {cases[0]}"
             )
+
+    def _tell_skipped(self, results: Sequence[ResultRecord]) -> None:
+        """Why cases were not tried on targets on which others were, most of them first."""
+        tried = {result.target for result in results if result.verdict != "skip"}
+        reasons = Counter(
+            (result.target, result.reason)
+            for result in results
+            if result.verdict == "skip" and result.target in tried
+        )
+        if not reasons:
+            return
+        self.line("\nSkipped:")
+        for (target, reason), cases in reasons.most_common(_FEW_CAUSES):
+            self.line(f"  {cases} on {target}: {reason}")
+        if len(reasons) > _FEW_CAUSES:
+            self.line(f"  and for {_number(len(reasons) - _FEW_CAUSES, 'other reason')}")
 
 
 def _how_far(at: CargoProgress) -> str:

@@ -243,6 +243,8 @@ def test_the_whole_run_is_told_and_kept(faults: tuple[Done, Run], desk: Desk) ->
         f" {len(TROUBLES)} infrastructure problems"
     )
     assert done.out.splitlines()[-1] == "Results: faults.jsonl"
+    (skip,) = [result for result in run.results if result.verdict == "skip"]
+    assert f"\nSkipped:\n  1 on {skip.target}: {skip.reason}\n" in done.out
     assert "Traceback" not in done.both
 
 
