@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,16 @@ from conformance.paths import CACHE_VARIABLE
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Ctrl-C and a hang-up their meaning back, which a job in the background has not.
+
+    What tests start inherits that these are ignored, and some tests are about just them.
+    """
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual or signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
