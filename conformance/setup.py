@@ -67,24 +67,15 @@ def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
         )
     binary = built_tract(version)
     working = working_folder(f"tract-{version}")
-    works = not why_it_does_not_work(binary, version)
-    if works and not working.exists():
-        return Ready(binary, new=False)
-    if not works and find_cargo() is None:
-        raise SetupError(_without_cargo(version))
-    try:
-        working.parent.mkdir(parents=True, exist_ok=True)
-        with alone(working.with_name(f"{working.name}.lock"), tell):
-            # Another may have built it while this one waited.
-            why = why_it_does_not_work(binary, version)
-            if why:
-                if os.path.lexists(binary):
-                    tell(f"{binary} {why}, so it is built again.")
-                _build(version, working, tell, watch)
-            shutil.rmtree(working, ignore_errors=True)
-    except OSError as error:
-        raise cannot_write(error) from None
-    return Ready(binary, new=bool(why))
+    return put_in_place(
+        binary,
+        working,
+        wrong=lambda: why_it_does_not_work(binary, version),
+        without=lambda: "" if find_cargo() else _without_cargo(version),
+        make=lambda: _build(version, working, tell, watch),
+        made="built",
+        tell=tell,
+    )
 
 
 def how_to_use_tract(binary: Path) -> str:
@@ -120,16 +111,47 @@ def working_folder(name: str) -> Path:
     return tools_root() / "building" / name
 
 
-def cannot_write(error: OSError) -> SetupError:
-    """The system has no place for what is built."""
-    where = error.filename or tools_root()
-    return SetupError(
-        f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
-    )
+def put_in_place(
+    final: Path,
+    working: Path,
+    *,
+    wrong: Callable[[], str],
+    without: Callable[[], str],
+    make: Callable[[], None],
+    made: str,
+    tell: Tell,
+) -> Ready:
+    """Let ``make`` put something to ``final``, unless it is there and nothing is ``wrong`` with it.
+
+    ``wrong`` is what, as the end of a sentence, and ``without`` why it cannot be made here; both
+    are empty where all is well. ``working`` is removed at the end, and ``made`` the word for what
+    was done. Raises :class:`SetupError`.
+    """
+    why = wrong()
+    if not why and not working.exists():
+        return Ready(final, new=False)
+    if why and (lacking := without()):
+        raise SetupError(lacking)
+    try:
+        working.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(working.with_name(f"{working.name}.lock"), tell):
+            # Another may have made it while this one waited.
+            why = wrong()
+            if why:
+                if os.path.lexists(final):
+                    tell(f"{final} {why}, so it is {made} again.")
+                make()
+            shutil.rmtree(working, ignore_errors=True)
+    except OSError as error:
+        where = error.filename or tools_root()
+        raise SetupError(
+            f"Cannot write {where}: {error.strerror}. Set {TOOLS_VARIABLE} to another folder."
+        ) from None
+    return Ready(final, new=bool(why))
 
 
 @contextmanager
-def alone(file: Path, tell: Tell) -> Iterator[None]:
+def _alone(file: Path, tell: Tell) -> Iterator[None]:
     """Waits until no other process is within; the lock ends with its process, however it ends."""
     with file.open("a") as lock:
         try:

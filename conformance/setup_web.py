@@ -24,8 +24,7 @@ from conformance.setup import (
     Ready,
     SetupError,
     Tell,
-    alone,
-    cannot_write,
+    put_in_place,
     working_folder,
 )
 from conformance.targets import Programs, target_for
@@ -55,24 +54,15 @@ def set_up_onnxruntime_web(version: str, tell: Tell, watch: Watch) -> Ready:
         )
     folder = built_onnxruntime_web(version)
     working = working_folder(folder.name)
-    why = why_it_is_not_whole(folder, version)
-    if not why and not working.exists():
-        return Ready(folder, new=False)
-    if why and find_npm() is None:
-        raise SetupError(_without_npm(version))
-    try:
-        working.parent.mkdir(parents=True, exist_ok=True)
-        with alone(working.with_name(f"{working.name}.lock"), tell):
-            # Another may have installed it while this one waited.
-            why = why_it_is_not_whole(folder, version)
-            if why:
-                if os.path.lexists(folder):
-                    tell(f"{folder} {why}, so it is installed again.")
-                _install(version, folder, working, tell, watch)
-            shutil.rmtree(working, ignore_errors=True)
-    except OSError as error:
-        raise cannot_write(error) from None
-    return Ready(folder, new=bool(why))
+    return put_in_place(
+        folder,
+        working,
+        wrong=lambda: why_it_is_not_whole(folder, version),
+        without=lambda: "" if find_npm() else _without_npm(version),
+        make=lambda: _install(version, folder, working, tell, watch),
+        made="installed",
+        tell=tell,
+    )
 
 
 def how_to_use_onnxruntime_web(version: str) -> list[str]:
