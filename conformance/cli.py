@@ -537,8 +537,9 @@ class Show:
         for case, result in carried.results:
             if result.unexpected or (few and result.outcome != "unavailable"):
                 self.line("\n" + "\n".join(tell(case_record(case), result)))
-        self._tell_known([result for _, result in carried.results], few)
-        self._tell_skipped([result for _, result in carried.results])
+        results = [result for _, result in carried.results]
+        self._tell_known(results, few)
+        self._tell_skipped(results)
         for trouble in carried.troubles:
             self.line("\n" + tell_trouble(trouble))
         for text in (*carried.untried, *([str(carried.writing)] if carried.writing else [])):

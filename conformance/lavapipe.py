@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from conformance.apt_sources import PARTS, Source, having, sources
+from conformance.build_process import without_words
 from conformance.setup import SetupError, Tell
 from conformance.tools import TOOLS_VARIABLE, tools_root
 
@@ -291,7 +292,7 @@ def last_error(said: str, status: int) -> str:
     for begins in ("E: ", "W: Failed to fetch"):
         if errors := [line for line in lines if line.startswith(begins)]:
             return errors[-1]
-    return lines[-1] if lines else f"it ended with status {status} and said nothing"
+    return without_words(said, status)
 
 
 def _no_backport(plan: Plan, found: str, said: str, log: Path) -> str:

@@ -3,7 +3,7 @@
 import { performance } from "node:perf_hooks";
 
 import { dataType, toElements } from "./dtypes.mjs";
-import { OPERATOR, Placements } from "./placement.mjs";
+import { CPU, OPERATOR, Placements } from "./placement.mjs";
 import { BadFile, readBundleFile } from "./tensor_file.mjs";
 
 /** The runtime said no: what a `rejected` answer tells, beside its outcome. */
@@ -53,8 +53,6 @@ function refuse(stage, step, error) {
   if (error instanceof WebAssembly.RuntimeError) throw new Trapped(error.message);
   throw new Rejected(stage, step, error);
 }
-
-const CPU = "CPUExecutionProvider";
 
 /** What onnxruntime says of a model that it would have to run on the CPU in part, and must not. */
 const FELL_BACK = /fallback to CPU EP has been explicitly disabled/;

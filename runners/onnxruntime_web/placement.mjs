@@ -4,7 +4,7 @@
 
 /** The one that cases are about. */
 export const OPERATOR = "GroupQueryAttention";
-const CPU = "CPUExecutionProvider";
+export const CPU = "CPUExecutionProvider";
 
 /** Reads the lines of the log of one session's making. */
 export class Placements {

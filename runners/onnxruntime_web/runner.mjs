@@ -1,9 +1,9 @@
 // Run cases on onnxruntime-web: node runner.mjs --ep webgpu --modules FOLDER [--adapter NAME]
 //
 // FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs; --shaders names one
-// in which built shaders are kept (Mesa's drivers can do that), and --again a command that installs the
-// packages anew. Requests come on standard input; answers go to the descriptor --answers, standard output by default. launch.py
-// starts this program so that nothing but answers reaches that.
+// in which built shaders are kept (Mesa's drivers can do that), and --again a command that installs
+// the packages anew. Requests come on standard input; answers go to the descriptor --answers,
+// standard output by default. launch.py starts this program so that nothing but answers reaches that.
 
 import { availableParallelism, cpus } from "node:os";
 import { argv, exit, kill, pid, stdin, version as node } from "node:process";
@@ -144,8 +144,9 @@ async function run(request) {
       // What onnxruntime did not throw itself may have gone through the wasm and left it in pieces.
       const whole = error.answer.code || (await runtime.works().catch(() => false));
       if (!whole) die(`${error.message} (and nothing works any more)`);
-    } else if (error instanceof Unavailable) answer = { outcome: "unavailable", reason: error.message };
-    else {
+    } else if (error instanceof Unavailable) {
+      answer = { outcome: "unavailable", reason: error.message };
+    } else {
       await settle(); // what looks like trouble of this program may come of a device that is lost
       throw error;
     }
@@ -178,10 +179,7 @@ function device({ info }) {
 
 /** What may explain that two adapters differ. */
 function facts({ info, features, limits }) {
-  const names = Object.keys(Object.getPrototypeOf(limits)).length
-    ? Object.keys(Object.getPrototypeOf(limits))
-    : Object.getOwnPropertyNames(Object.getPrototypeOf(limits));
-  const all = names.filter((name) => typeof limits[name] === "number").sort();
+  const names = Object.keys(Object.getPrototypeOf(limits)).sort(); // a class of getters
   return {
     "adapter vendor": info.vendor,
     "adapter architecture": info.architecture,
@@ -189,7 +187,7 @@ function facts({ info, features, limits }) {
     "adapter description": info.description,
     subgroups: `${info.subgroupMinSize} to ${info.subgroupMaxSize}`,
     features: [...features].sort().join(" "),
-    limits: all.map((name) => `${name}=${limits[name]}`).join(" "),
+    limits: names.map((name) => `${name}=${limits[name]}`).join(" "),
   };
 }
 

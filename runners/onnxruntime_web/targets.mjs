@@ -2,6 +2,8 @@
 // provider is called in a session's options and in the log, whether it computes on an adapter, and
 // whether it takes one model's compiled shaders for another's (programs.mjs).
 
+import { CPU } from "./placement.mjs";
+
 export const TARGETS = {
   webgpu: { entry: "./webgpu", option: "webgpu", provider: "WebGpuExecutionProvider", gpu: true },
   "webgpu-jsep": {
@@ -11,5 +13,5 @@ export const TARGETS = {
     gpu: true,
     mixesPrograms: true,
   },
-  wasm: { entry: "./wasm", option: "wasm", provider: "CPUExecutionProvider", gpu: false },
+  wasm: { entry: "./wasm", option: "wasm", provider: CPU, gpu: false },
 };
