@@ -211,6 +211,8 @@ class CaseRecord(_Part):
     question: Text
     """The one that the theme answers."""
     name: Text
+    title: Text = ""
+    """What a caller wants to do, in words: `Borrow a cache: key and value of length 0`."""
     axes: dict[Text, Text] = {}
     """Label of each axis."""
     why: Text = ""
@@ -220,6 +222,22 @@ class CaseRecord(_Part):
     relation: Text | None = None
     """The call's other form, which must agree with it, and why."""
     call: CallRecord
+
+
+class ErrorMap(_Part):
+    """Where in an output the error sits: heads down, positions across.
+
+    A character tells the largest share of the budget in a head at a position: `0` within the
+    budget, `1` up to 10 times it, `2` up to 100 times … `9` beyond that or not finite, `.` where
+    the operator defines nothing. Long sides are told in blocks, each by its worst.
+    """
+
+    rows: tuple[Text, ...]
+    """Equally long; batch by batch, in each head by head."""
+    heads: int
+    """Batch size times heads; that many rows, or fewer where rows are blocks."""
+    positions: int
+    """Likewise, for the characters of a row."""
 
 
 class Error(_Part):
@@ -243,6 +261,8 @@ class Error(_Part):
     """Number of elements compared."""
     undefined: int | None = None
     """Number of elements never looked at, because the operator does not define them."""
+    where: ErrorMap | None = None
+    """Of an output beyond its budget that has heads and positions."""
 
 
 class Milliseconds(_Part):
