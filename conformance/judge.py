@@ -18,10 +18,11 @@ from conformance.bundle import Bundle, Expected
 from conformance.call import Call
 from conformance.case import Case
 from conformance.dtypes import WORD_OF_ONNX
+from conformance.error_map import error_map
 from conformance.forms import Outputs, pairs_of
 from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.relations import RELATIONS, RelationName
-from conformance.results import Verdict
+from conformance.results import ErrorMap, Verdict
 from conformance.tolerance import CONSTANTS, TargetClass, shares
 
 Array = np.ndarray
@@ -38,6 +39,7 @@ class Errors:
     ``share`` is the largest error as a share of the element's budget (above 1 is wrong); ``needed``
     the smallest target-class constant that would have passed; ``index``, ``got``, ``want`` and
     ``budget`` are those of the worst element, ``absolute`` and ``relative`` the largest of all.
+    ``where`` is there for an output beyond its budget that has heads and positions.
     """
 
     output: str
@@ -52,6 +54,7 @@ class Errors:
     needed: float
     compared: int
     undefined: int
+    where: ErrorMap | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def judge(
                 f" ({bundle.unjudged}).",
             )
         raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}.")
-    errors, fault, bits = _compare(bundle, outcome, target_class)
+    errors, fault, bits = _compare(bundle, outcome, target_class, case.call.num_heads)
     if demands == "rejects":
         right = fault is None
         how = "; its values are right all the same" if right else f" without a word: {fault}"
@@ -159,7 +162,7 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
 
 
 def _compare(
-    bundle: Bundle, outcome: Ran, target_class: TargetClass
+    bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int
 ) -> tuple[tuple[Errors, ...], str | None, str]:
     """Figures of every output of every step, what is wrong with the worst, if anything, and bits.
 
@@ -193,7 +196,7 @@ def _compare(
                 bits.update(raw)
                 continue
             bits.update(got[~np.isnan(want.unit)].tobytes())
-            figures = compare(name, step, got, want, target_class)
+            figures = compare(name, step, got, want, target_class, num_heads)
             if figures is not None:
                 found.append(figures)
     worst = max(found, key=lambda e: e.share, default=None)
@@ -216,11 +219,17 @@ def _differ(one: Array, other: Array, want: Expected) -> bool:
 
 
 def compare(
-    output: str, step: int, got: Array, want: Expected, target_class: TargetClass
+    output: str,
+    step: int,
+    got: Array,
+    want: Expected,
+    target_class: TargetClass,
+    num_heads: int = 1,
 ) -> Errors | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
-    NaN is equal to nothing. An infinity is right only where the oracle has the same one.
+    ``num_heads`` are those of the query. NaN is equal to nothing. An infinity is right only where
+    the oracle has the same one.
     """
     defined = ~np.isnan(want.unit)
     compared = int(np.count_nonzero(defined))
@@ -228,10 +237,13 @@ def compare(
         return None
     values, wanted, unit = got[defined].astype(np.float64), want.value[defined], want.unit[defined]
     worst, share, absolute, relative = 0, 0.0, 0.0, 0.0
+    where: ErrorMap | None = None
     if not np.array_equal(values, wanted):  # copies are exact as a rule, and need no figures
         each = shares(values, wanted, unit, target_class)
         worst = int(np.argmax(each))
         share = float(each[worst])
+        if not share <= 1:
+            where = error_map(output, each, defined, num_heads)
         with np.errstate(all="ignore"):
             errors = np.abs(values - wanted)
             errors[np.isnan(errors)] = math.inf
@@ -254,6 +266,7 @@ def compare(
         needed=share * CONSTANTS[target_class],
         compared=compared,
         undefined=defined.size - compared,
+        where=where,
     )
 
 

@@ -60,6 +60,7 @@ ORDER = [
     "setup_web",
     "results",
     "calibration",
+    "error_map",
     "judge",
     "expectations",
     "known_bugs",

@@ -17,6 +17,7 @@ from conformance.bundle import Bundle, Expected, bundle_for
 from conformance.call import Call
 from conformance.case import Case, Contract
 from conformance.dtypes import NUMPY
+from conformance.error_map import error_map
 from conformance.harness import (
     Crashed,
     Infrastructure,
@@ -494,6 +495,102 @@ def test_a_copy_has_no_budget() -> None:
     step = float(np.nextafter(np.float32(1), np.float32(2)))
     assert figures([1.0], expected([1.0], [0.0])).share == 0.0
     assert figures([step], expected([1.0], [0.0])).share == math.inf
+
+
+# Where the error sits
+
+
+def error_of(made: Judgement, output: str) -> Errors:
+    return next(error for error in made.errors if error.output == output)
+
+
+def rows_of(made: Judgement, output: str = "output") -> tuple[str, ...]:
+    where = error_of(made, output).where
+    assert where is not None
+    return where.rows
+
+
+def test_a_pass_and_a_right_output_beside_a_wrong_one_have_no_map(tmp_path: Path) -> None:
+    values = right(PROMPT)
+    assert all(error.where is None for error in judged(tmp_path, PROMPT, values).errors)
+    values[0]["output"][0, 0, 0] += 1
+    made = judged(tmp_path, PROMPT, values)
+    assert error_of(made, "output").where is not None
+    assert error_of(made, "present_key").where is None
+
+
+def test_the_map_shows_a_wrong_head_and_a_wrong_position(tmp_path: Path) -> None:
+    values = right(PROMPT)
+    values[0]["output"].reshape(1, 5, 4, 16)[0, :, 2] = np.nan
+    values[0]["present_value"][0, :, 3, 7] = np.inf
+    made = judged(tmp_path, PROMPT, values)
+    assert rows_of(made) == ("00000", "00000", "99999", "00000")
+    assert rows_of(made, "present_value") == ("00090", "00090")
+    where = error_of(made, "output").where
+    assert where is not None
+    assert (where.heads, where.positions) == (4, 5)
+
+
+def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined(tmp_path: Path) -> None:
+    values = right(RAGGED)
+    values[0]["output"][0, 2:] = np.nan  # nothing is defined there
+    values[0]["output"][0, 1, 0] = np.nan
+    values[0]["output"][1, 3, 63] = np.nan
+    made = judged(tmp_path, RAGGED, values)
+    assert rows_of(made) == ("09..", *3 * ("00..",), *3 * ("0000",), "0009")
+
+
+def test_output_qk_is_mapped_by_its_keys(tmp_path: Path) -> None:
+    call = Call(sequence_length=3, past_sequence_length=2, qk_output=2)
+    values = right(call)
+    assert values[0]["output_qk"].shape == (1, 4, 3, 5)
+    values[0]["output_qk"][0, 1, 2, 4] = np.nan
+    rows = rows_of(judged(tmp_path, call, values), "output_qk")
+    assert rows == ("00000", "00009", "00000", "00000")
+
+
+def test_two_numbers_a_byte_are_mapped_as_bytes(tmp_path: Path) -> None:
+    call = Call(
+        past_sequence_length=3,
+        cache_dtype="uint8",
+        k_quant_type="PER_TENSOR",
+        v_quant_type="PER_TENSOR",
+        kv_cache_bit_width=4,
+    )
+    values = right(call)
+    assert values[0]["present_key"].shape == (1, 2, 4, 8)
+    values[0]["present_key"][0, 1, 0, 5] ^= 0x70
+    assert rows_of(judged(tmp_path, call, values), "present_key") == ("0000", "9000")
+
+
+@pytest.mark.parametrize(
+    ("share", "digit"),
+    [(1.0, "0"), (1.001, "1"), (10.0, "1"), (11.0, "2"), (1e8, "8"), (1.1e8, "9"), (math.inf, "9")],
+)
+def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
+    made = error_map("output", np.array([0.0, share]), np.ones((1, 2, 1), bool), 1)
+    assert made is not None
+    assert made.rows == (f"0{digit}",)
+
+
+def test_long_sides_are_told_in_blocks_by_their_worst() -> None:
+    share = np.zeros((2, 20, 130, 4))  # 40 heads by 130 positions
+    share[1, 19, 129, 3] = 5.0
+    share[0, 1, 3, 0] = 50.0
+    made = error_map("present_key", share.ravel(), np.ones(share.shape, bool), 20)
+    assert made is not None
+    assert (made.heads, made.positions) == (40, 130)
+    assert len(made.rows) == 20  # two heads each
+    assert {len(row) for row in made.rows} == {44}  # three positions each, the last one alone
+    assert made.rows[0] == "02" + 42 * "0"
+    assert made.rows[19] == 43 * "0" + "1"
+    assert set(made.rows[1:19]) == {44 * "0"}
+
+
+def test_an_output_of_another_form_has_no_map() -> None:
+    for output, shape in (("output", (2, 2)), ("output", (1, 2, 5)), ("present_key", (1, 2, 4))):
+        share = np.full(math.prod(shape), 9.0)
+        assert error_map(output, share, np.ones(shape, bool), 2) is None
 
 
 # Loops
