@@ -67,6 +67,7 @@ ORDER = [
     "run",
     "power",
     "report.text",
+    "report.serve",
     "report.view",
     "report.html",
     "report",

@@ -1,0 +1,77 @@
+// Of a page that is served while its run goes on: loads it again when there are more results.
+// The address and its fragment stay, and so do the scroll positions and what was typed.
+"use strict";
+{
+  const EVERY = 2000; // ms
+  const KEPT = "gqa-reload";
+  const shown = document.querySelector('meta[name="gqa-version"]')?.content ?? "";
+
+  /** Whether a reload would take away what somebody is doing. */
+  function busy() {
+    if (document.hidden) return true; // nobody would see it, and it takes time from the run
+    if (getSelection()?.type === "Range") return true;
+    return document.activeElement?.matches("input, textarea, select, [contenteditable]") ?? false;
+  }
+
+  function keep() {
+    const scrolled = [...document.querySelectorAll("[id]")]
+      .filter((element) => element.scrollTop || element.scrollLeft)
+      .map((element) => [element.id, element.scrollLeft, element.scrollTop]);
+    const typed = [...document.querySelectorAll("input[id], textarea[id], select[id]")]
+      .map((control) => [control.id, control.value, control.checked ?? false]);
+    const { scrollX, scrollY } = window;
+    try {
+      sessionStorage.setItem(KEPT, JSON.stringify({ scrollX, scrollY, scrolled, typed }));
+    } catch {
+      // storage is forbidden or full: it is a reload like any other
+    }
+  }
+
+  function putBack() {
+    let kept;
+    try {
+      kept = JSON.parse(sessionStorage.getItem(KEPT));
+      sessionStorage.removeItem(KEPT);
+    } catch {
+      return;
+    }
+    if (!kept) return;
+    for (const [id, value, checked] of kept.typed) {
+      const control = document.getElementById(id);
+      if (!control || (control.value === value && (control.checked ?? false) === checked)) continue;
+      control.value = value;
+      if ("checked" in control) control.checked = checked;
+      for (const kind of ["input", "change"]) control.dispatchEvent(new Event(kind, { bubbles: true }));
+    }
+    for (const [id, left, top] of kept.scrolled) {
+      document.getElementById(id)?.scrollTo({ left, top, behavior: "instant" });
+    }
+    scrollTo({ left: kept.scrollX, top: kept.scrollY, behavior: "instant" });
+  }
+
+  /** How long to wait, in ms: longer where a page takes long to make, or that is all it would do. */
+  function pause() {
+    const [load] = performance.getEntriesByType("navigation");
+    return Math.max(EVERY, 4 * (load ? load.responseEnd - load.requestStart : 0));
+  }
+
+  async function look() {
+    try {
+      const answer = await fetch("/version", { cache: "no-store" });
+      if (answer.ok && (await answer.text()) !== shown && !busy()) {
+        keep();
+        location.reload();
+        return;
+      }
+    } catch {
+      // it does not answer: perhaps it will
+    }
+    setTimeout(look, EVERY);
+  }
+
+  // After the page's own scripts, which may have followed the fragment.
+  addEventListener("load", () => {
+    putBack();
+    setTimeout(look, pause());
+  });
+}
