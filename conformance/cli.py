@@ -35,6 +35,17 @@ from conformance import __version__
 from conformance.bundle import BundleError, bundle_for, cache_size, clear_cache
 from conformance.cargo import Progress as CargoProgress
 from conformance.case import Case
+from conformance.cli_common import (
+    ALL_AS_EXPECTED,
+    BAD_INPUT,
+    INFRASTRUCTURE,
+    INTERRUPTED,
+    UNEXPECTED,
+    BadArgument,
+    check_writable,
+    say,
+)
+from conformance.cli_report import diff, report, write_html
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
 from conformance.lavapipe import set_up_lavapipe
@@ -46,7 +57,6 @@ from conformance.results import (
     Infrastructure,
     ResultRecord,
     ResultsError,
-    Run,
     Verdict,
     Writer,
     read,
@@ -67,12 +77,6 @@ from conformance.setup_web import how_to_use_onnxruntime_web, set_up_onnxruntime
 from conformance.targets import ADAPTERS, KNOWN, Programs, TargetError, built_in, targets_for
 from conformance.tools import ONNXRUNTIME_WEB_VERSION, TRACT_VERSION
 from conformance.yaml_source import InputError
-
-ALL_AS_EXPECTED: Final = 0
-UNEXPECTED: Final = 1
-BAD_INPUT: Final = 2
-INFRASTRUCTURE: Final = 3
-INTERRUPTED: Final = 130
 
 #: So few results are all told in full, expected or not.
 _FEW: Final = 3
@@ -143,10 +147,6 @@ def _programs(command: Callable[..., int]) -> Callable[..., int]:
     return wrapped
 
 
-class BadArgument(ValueError):
-    """What was typed means nothing or too much; the message says what."""
-
-
 def main() -> NoReturn:
     """The entry point: runs the command and exits with its status, never with a traceback."""
     # Ctrl-C, a CI's SIGTERM, a terminal that goes and a closed pipe end a run in the same orderly
@@ -164,17 +164,17 @@ def main() -> NoReturn:
         error.show()
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say("Interrupted.")
+        say("Interrupted.")
         status = INTERRUPTED
     except InputError as error:
         for problem in error.problems:
-            _say(str(problem))
+            say(str(problem))
         status = BAD_INPUT
     except (BadArgument, NothingMeant, SelectionError, TargetError, NoRelease) as error:
-        _say(str(error))
+        say(str(error))
         status = BAD_INPUT
     except (ResultsError, BundleError, SetupError) as error:
-        _say(str(error))
+        say(str(error))
         status = INFRASTRUCTURE
     except SystemExit:
         # click and rich make this of a closed pipe, with a status that would read as UNEXPECTED.
@@ -182,7 +182,7 @@ def main() -> NoReturn:
     except OSError as error:
         # Standard output on a full disk. What is still in its buffer must go somewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        _say(f"Cannot go on: {error.strerror or error}.")
+        say(f"Cannot go on: {error.strerror or error}.")
         status = INFRASTRUCTURE
     raise SystemExit(status)
 
@@ -191,14 +191,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gqa-conformance", message="%(prog)s %(version)s")
 def gqa() -> None:
     """Conformance of com.microsoft.GroupQueryAttention: which runtime gets which call right."""
+
+
+gqa.add_command(report)
+gqa.add_command(diff)
 
 
 @gqa.command()
@@ -244,7 +244,7 @@ def run(
         raise SelectionError(f"-k '{expression}' selects none of {len(named)} cases.")
     for path, what in ((results, "results"), (html, "the report")):
         if path is not None:
-            _check_writable(path, what)
+            check_writable(path, what)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
     with contextlib.ExitStack() as stack:
         kept = results
@@ -256,7 +256,7 @@ def run(
         if results is not None and carried.kept:
             show.line(f"Results: {results}")
         if html is not None and kept is not None and carried.kept:
-            _write_report([read(kept)], html)
+            write_html([read(kept)], html)
             show.line(f"Report:  {html}")
     return carried.status()
 
@@ -264,15 +264,6 @@ def run(
 def _console() -> Console:
     """Standard output; where nobody sees its width, lines are as long as they need to be."""
     return Console() if sys.stdout.isatty() else Console(width=1000)
-
-
-def _check_writable(path: Path, what: str) -> None:
-    """Says at once, not after the run, that ``what`` cannot be written."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise ResultsError(f"Cannot write {what} to {path}: there is no folder {folder}.")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise ResultsError(f"Cannot write {what} to {path}: permission denied.")
 
 
 class Carried:
@@ -653,16 +644,6 @@ def _row(
     return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]
 
 
-def _write_report(runs: Sequence[Run], html: Path) -> None:
-    from conformance.report.html import render
-
-    page = render(runs)
-    try:
-        html.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ResultsError(f"Cannot write the report to {html}: {error.strerror}.") from None
-
-
 def _selected(paths: Sequence[str], expression: str) -> tuple[Corpus, list[Case]]:
     """The cases that the arguments and ``-k`` mean, without a target."""
     corpus = find(paths)
@@ -698,23 +679,8 @@ def show(case_id: str) -> int:
     refusal = unfit(cases[0], bundle_for(cases[0].call).matters)
     if refusal is None:
         return ALL_AS_EXPECTED
-    _say(f"\n{refusal}")
+    say(f"\n{refusal}")
     return INFRASTRUCTURE
-
-
-@gqa.command()
-@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--html", required=True, type=click.Path(path_type=Path, dir_okay=False))
-def report(results: Sequence[Path], html: Path) -> int:
-    """Make an HTML report of one or more results files, a column for each target of each."""
-    try:
-        runs = [read(file) for file in results]
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
-    _check_writable(html, "the report")
-    _write_report(runs, html)
-    click.echo(f"Report:  {html}")
-    return ALL_AS_EXPECTED
 
 
 @gqa.command()
@@ -781,7 +747,7 @@ def setup_tract(version: str) -> int:
     """
     show = Show(_console(), Console(stderr=True))
     with show.build() as step:
-        ready = set_up_tract(version, _say, lambda at: step(_how_far(at), at.seconds))
+        ready = set_up_tract(version, say, lambda at: step(_how_far(at), at.seconds))
     show.line(f"tract {version} is {'built' if ready.new else 'there'}: {ready.path}")
     show.line(f"use it with: {how_to_use_tract(ready.path)}")
     return ALL_AS_EXPECTED
@@ -795,7 +761,7 @@ def setup_lavapipe(dry_run: bool) -> int:
     \b
     Exit status: 0 it is there   2 bad input   3 it could not be installed
     """
-    done = set_up_lavapipe(_say, dry_run)
+    done = set_up_lavapipe(say, dry_run)
     if done.there is None:
         for command in done.commands:
             click.echo(command)
@@ -822,7 +788,7 @@ def setup_webgpu(version: str) -> int:
     """
     show = Show(_console(), Console(stderr=True))
     with show.build() as step:
-        ready = set_up_onnxruntime_web(version, _say, lambda since: step("npm installs", since))
+        ready = set_up_onnxruntime_web(version, say, lambda since: step("npm installs", since))
     word = "installed" if ready.new else "there"
     show.line(f"onnxruntime-web {version} is {word}: {ready.path}")
     for line in how_to_use_onnxruntime_web(version):
@@ -870,7 +836,7 @@ def power(
     from conformance.report import power as shown
 
     if file is not None:
-        _check_writable(file, "the table")
+        check_writable(file, "the table")
     try:
         known = {mutant.name: mutant for mutant in mutants.known_mutants()}
         for name in names:
@@ -893,7 +859,7 @@ def power(
         with show.bars() as watch:
             made.run(watch)
     except (mutants.PowerError, RunnerFailed) as error:
-        _say(str(error))
+        say(str(error))
         return INFRASTRUCTURE
     show.out.print(shown.table(made.scores))
     told = list(shown.told(made, whole))

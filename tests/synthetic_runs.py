@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import product
@@ -381,3 +382,48 @@ def realistic(path: Path) -> Run:
     names = ("cpu@1.31.1", "cpu@1.26.0")
     results = [_judged(case, name) for case in cases for name in names]
     return read(write(path, cases, results))
+
+
+HOSTILE = (
+    "@somebody and #1, microsoft/onnxruntime#2",
+    "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "[a](javascript:alert(1)) ![b](https://example.org/x.png)",
+    "`@somebody` ``<b>`` ```",
+    "`" * 300 + " @somebody " + "`" * 299,
+    "| a | b |\n| --- | --- |\n\n# heading\n\n- @somebody\n\n```\n<b>",
+    "a\\|b\\` @somebody",
+    "\x00\x1b[31mred\x1b[0m\u202eevil\ud800\ufffe\uffff",
+    "]]> &amp; <!-- --> <![CDATA[ @somebody",
+    '=HYPERLINK("https://example.org")\t+1\t-1\t@x',
+    "https://example.org/@somebody www.example.org a@example.org",
+    "\r\n\r\n@somebody\r\n",
+    "é" * 3_000 + " @somebody",
+    "",
+)
+"""What a runtime might write, to get out of where it is put."""
+
+_OWN = re.compile(r"<https://[A-Za-z0-9._~/?=&%+#:-]+>")
+
+
+def only_own_markup(page: str) -> None:
+    """Fails if anything but the Markdown's own words stands outside of code spans.
+
+    Code spans are read as CommonMark does: a run of backticks up to the next one as long.
+    """
+    for line in page.splitlines():
+        outside = ""
+        rest = line
+        while match := re.search("`+", rest):
+            outside += rest[: match.start()]
+            fence = match[0]
+            assert len(fence) <= 80, line
+            end = re.search(f"(?<!`){fence}(?!`)", rest[match.end() :])
+            assert end is not None, f"a fence that nothing closes: {line}"
+            inside = rest[match.end() :][: end.start()]
+            assert "|" not in inside
+            outside += "\N{BULLET}"
+            rest = rest[match.end() :][end.end() :]
+        outside = _OWN.sub("", outside + rest)
+        assert not re.search(r"[<>@&\[\]\\!]|https?:|www\.|somebody", outside), line
+        if outside.startswith("#"):
+            assert re.fullmatch(r"#{1,2} [A-Za-z,→ ]+(: [\d,]+(, of [\d,]+ causes)?)?", outside)

@@ -128,8 +128,8 @@ def test_what_means_nothing_is_said_in_one_line(
         (("run", "three.yaml", "--frob"), "No such option"),
         (("run", "three.yaml", "--results", "."), "'.' is a directory"),
         (("walk",), "No such command 'walk'"),
-        (("report", "three.jsonl"), "Missing option '--html'"),
         (("report", "--html", "x.html"), "Missing argument 'RESULTS...'"),
+        (("diff", "old.jsonl"), "Missing argument 'NEW'"),
         (("show",), "Missing argument 'CASE_ID'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_options_that_are_wrong(gqa: Gqa, arguments: tuple[str, ...], says: str)
 
 def test_help_and_version(gqa: Gqa) -> None:
     assert gqa("--version").out.startswith("gqa-conformance ")
-    for command in ("run", "list", "show", "report", "doctor", "cache"):
+    for command in ("run", "list", "show", "report", "diff", "doctor", "cache"):
         done = gqa(command, "-h")
         assert done.status == 0
         assert done.out.startswith(f"Usage: gqa {command}")

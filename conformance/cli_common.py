@@ -1,0 +1,49 @@
+"""What every command of ``gqa`` has in common: how it ends, what it says, where it may write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from conformance.results import ResultsError
+
+ALL_AS_EXPECTED: Final = 0
+UNEXPECTED: Final = 1
+BAD_INPUT: Final = 2
+INFRASTRUCTURE: Final = 3
+INTERRUPTED: Final = 130
+
+
+class BadArgument(ValueError):
+    """What was typed means nothing or too much; the message says what."""
+
+
+def say(text: str) -> None:
+    """A line on standard error."""
+    click.echo(text, err=True)
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Raise `ResultsError` if ``what`` cannot be written to ``path``: before the work, not after.
+
+    What only shows when writing, such as a full disk, is not seen.
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        raise ResultsError(f"Cannot write {what} to {path}: there is no folder {folder}.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ResultsError(f"Cannot write {what} to {path}: permission denied.")
+
+
+def write_text(path: Path, what: str, text: str) -> None:
+    """Write a file as UTF-8, or raise `ResultsError` with one sentence."""
+    check_writable(path, what)
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ResultsError(f"Cannot write {what} to {path}: {why}.") from None

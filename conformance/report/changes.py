@@ -1,0 +1,542 @@
+"""What changed between two runs: what broke, vanished, was fixed, is otherwise, new or slower.
+
+Two runs of one fault never say quite the same: addresses, times, temporary files, the lines of a
+source file that grew. Messages are compared without those, and wrong numbers by where they are
+worst and by their magnitude, so that what is told here is a change of the runtime.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Literal
+
+from conformance.report.text import clean
+from conformance.results import (
+    VERDICTS,
+    CaseRecord,
+    Column,
+    Error,
+    Joined,
+    ResultRecord,
+    Run,
+    Verdict,
+)
+
+Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
+
+#: A run is slower from this many times the time before on …
+SLOWER_TIMES: Final = 2.0
+#: … and by more than this, in ms: most calls here take microseconds, and the fastest of a few
+#: repeats still doubles by a busy machine alone. What takes a millisecond more does not.
+SLOWER_BY: Final = 1.0
+#: A wrong result is another one when its error is so many times what it was, or the other way.
+OTHER_MAGNITUDE: Final = 10.0
+
+#: Reasons and messages are cut to so many characters in a sentence.
+_SAID: Final = 300
+#: Messages are compared by so many characters, from their beginning and end.
+_COMPARED: Final = 8_000
+
+
+@dataclass(frozen=True)
+class Change:
+    """A case on a target. ``target`` is the column's label in the new run."""
+
+    kind: Kind
+    case: str
+    target: str
+    before: ResultRecord | None
+    """Null: it was not there."""
+    after: ResultRecord | None
+    """Null: it is not there."""
+    sentence: str
+    """What changed, with what the runtime said; clean, but not escaped."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the new run's expectations know of a result that is no pass."""
+        after = self.after
+        return after is not None and after.verdict != "pass" and not after.unexpected
+
+
+@dataclass(frozen=True)
+class Match:
+    """A column of the old run and the one of the new that it is compared with.
+
+    One of the two labels is null where a column has no counterpart; its totals are then zeros.
+    """
+
+    before: str | None
+    after: str | None
+    totals_before: Mapping[Verdict, int]
+    totals_after: Mapping[Verdict, int]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Everything that differs, each case on each target in the order of the runs' cases."""
+
+    broken: tuple[Change, ...]
+    vanished: tuple[Change, ...]
+    fixed: tuple[Change, ...]
+    changed: tuple[Change, ...]
+    new: tuple[Change, ...]
+    slower: tuple[Change, ...]
+    targets: tuple[Match, ...]
+    notes: tuple[str, ...]
+    """What to know when reading on, and no regression: another corpus, another machine."""
+    reasons: tuple[str, ...]
+    """Why the new run is worse, a sentence each; empty if it is not."""
+    cases: Mapping[str, CaseRecord]
+    """Of all changes: as the new run describes them, else as the old one did."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether anything is a regression."""
+        return bool(self.reasons)
+
+    def all(self) -> Iterator[Change]:
+        """Every change, kind by kind."""
+        for kind in (self.broken, self.vanished, self.fixed, self.changed, self.new, self.slower):
+            yield from kind
+
+
+def changes(new: Joined, old: Joined) -> Changes:
+    """What differs between the runs ``old`` and ``new``.
+
+    Columns are matched by their targets' names, and those left over by target and adapter without
+    the version, where that means one column on either side.
+    """
+    pairs = _pairs(old.columns, new.columns)
+    told_of = (new.cases, (id for id, _ in new.results), old.cases, (id for id, _ in old.results))
+    ids = list(dict.fromkeys(chain.from_iterable(told_of)))
+    other = {
+        id
+        for id in new.cases.keys() & old.cases.keys()
+        if (new.cases[id].call, new.cases[id].contract)
+        != (old.cases[id].call, old.cases[id].contract)
+    }
+    found: dict[Kind, list[Change]] = {
+        kind: [] for kind in ("broken", "vanished", "fixed", "changed", "new", "slower")
+    }
+    matches = []
+    for before, after in pairs:
+        matches.append(_match(old, new, before, after))
+        if before is None or after is None:
+            continue
+        names = (before.target.name, after.target.name)
+        for id in ids:
+            was = old.results.get((id, before.label))
+            now = new.results.get((id, after.label))
+            for kind, sentence in _compared(was, now, names):
+                if id in other:
+                    sentence += " The case itself is another one now."
+                found[kind].append(Change(kind, id, after.label, was, now, sentence))
+    reasons = tuple(_reasons(new, old, pairs, matches, found))
+    told = {change.case for kind in found.values() for change in kind}
+    return Changes(
+        broken=tuple(found["broken"]),
+        vanished=tuple(found["vanished"]),
+        fixed=tuple(found["fixed"]),
+        changed=tuple(found["changed"]),
+        new=tuple(sorted(found["new"], key=_unexpected_first)),
+        slower=tuple(found["slower"]),
+        targets=tuple(matches),
+        notes=tuple(note for note in _notes(new, old) if note not in reasons),
+        reasons=reasons,
+        cases={id: case for id, case in {**old.cases, **new.cases}.items() if id in told},
+    )
+
+
+def _unexpected_first(change: Change) -> bool:
+    return not (change.after is not None and change.after.unexpected)
+
+
+# Which column is which
+
+
+_Pair = tuple[Column | None, Column | None]
+
+
+def _pairs(old: Sequence[Column], new: Sequence[Column]) -> list[_Pair]:
+    """Each column with its counterpart, in the order of the new run; then those that are gone."""
+    partner: dict[str, Column] = {}
+    keys: tuple[Callable[[Column], object], ...] = (
+        lambda column: column.label,
+        lambda column: column.target.name,
+        lambda column: (column.target.ep, _adapter(column)),
+    )
+    for key in keys:
+        _match_by(key, old, new, partner)
+    # A target that could not be tried says neither its version nor its adapter.
+    if any(column.target.describe is None for column in (*old, *new)):
+        _match_by(lambda column: column.target.ep, old, new, partner)
+    taken = {column.label for column in partner.values()}
+    pairs: list[_Pair] = [(partner.get(column.label), column) for column in new]
+    return pairs + [(column, None) for column in old if column.label not in taken]
+
+
+def _match_by(
+    key: Callable[[Column], object],
+    old: Sequence[Column],
+    new: Sequence[Column],
+    partner: dict[str, Column],
+) -> None:
+    """Match what is not matched yet and has a key that no other such column of its run has."""
+    taken = {column.label for column in partner.values()}
+    left = [column for column in old if column.label not in taken]
+    right = [column for column in new if column.label not in partner]
+    before, after = Counter(map(key, left)), Counter(map(key, right))
+    mine = {key(column): column for column in left}
+    for column in right:
+        if before[key(column)] == after[key(column)] == 1:
+            partner[column.label] = mine[key(column)]
+
+
+def _adapter(column: Column) -> str:
+    target = column.target
+    if target.describe is not None:
+        return target.describe.adapter or ""
+    return target.name.removeprefix(target.ep).partition("+")[2]
+
+
+def _match(old: Joined, new: Joined, before: Column | None, after: Column | None) -> Match:
+    return Match(
+        before.label if before else None,
+        after.label if after else None,
+        _totals(old, before),
+        _totals(new, after),
+    )
+
+
+def _totals(joined: Joined, column: Column | None) -> dict[Verdict, int]:
+    label = column.label if column else None
+    counts = Counter(r.verdict for (_, name), r in joined.results.items() if name == label)
+    return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+# A case on a target, before and now
+
+
+def _compared(
+    was: ResultRecord | None, now: ResultRecord | None, names: tuple[str, str]
+) -> Iterator[tuple[Kind, str]]:
+    """What became of a result: nothing, a change, or a change and a slower one."""
+    if was is None or (was.verdict == "skip" and now is not None and now.verdict != "skip"):
+        if now is not None:
+            yield "new", _new(was, now)
+        return
+    if now is None:
+        if was.verdict != "skip":
+            yield "vanished", f"{was.verdict} before, and not in the new run, which has its target."
+        return
+    if was.verdict != now.verdict:
+        yield _moved(was, now)
+    elif said := _otherwise(was, now, names):
+        yield "changed", said
+    if slower := _slower(was, now):
+        yield "slower", slower
+
+
+def _new(was: ResultRecord | None, now: ResultRecord) -> str:
+    before = "not there before" if was is None else f"skipped before ({_short(was.reason)})"
+    mark = " unexpectedly" if now.unexpected else ""
+    return f"{before}, {now.verdict}{mark} now{_why(now)}"
+
+
+def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
+    """Another verdict. Better than before, yet no pass, is a change and nothing fixed."""
+    moved = f"{was.verdict} before, {now.verdict} now"
+    if now.verdict == "skip":
+        return "vanished", f"{moved}: {_short(now.reason)}"
+    if now.verdict == "pass":
+        return "fixed", f"{moved}.{_expectation(now)}"
+    if VERDICTS.index(now.verdict) < VERDICTS.index(was.verdict):
+        return "broken", f"{moved}{_why(now)}{_expectation(now)}"
+    return "changed", f"{moved}, which is less bad{_why(now)}{_expectation(now)}"
+
+
+def _why(result: ResultRecord) -> str:
+    """The reason, and the runtime's own words where it refused: after a colon, with a full stop."""
+    if result.verdict == "pass":
+        return "."
+    said = result.reason
+    if result.message and result.message != result.reason:
+        said = f"{said.rstrip('.')}: {result.message}"
+    return f": {_stop(_short(said))}"
+
+
+def _expectation(result: ResultRecord) -> str:
+    known = result.expectation
+    if result.unexpected and known is not None:
+        return f" An expectation says {known.verdict} ({clean(known.file, 200)}:{known.line})."
+    if result.verdict == "pass" or result.unexpected:
+        return ""
+    if known is None:
+        return " The new run does not count that as unexpected."
+    return f" The expectations know it: {_stop(_short(known.why))} {clean(known.link, 300)}"
+
+
+def _otherwise(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> str | None:
+    """What is otherwise though the verdict is the same, or None if nothing that matters is."""
+    verdict = now.verdict
+    if was.unexpected != now.unexpected:
+        if now.unexpected:
+            return f"still {verdict}, but unexpected now{_why(now)}{_expectation(now)}"
+        return f"still {verdict}, and expected now.{_expectation(now)}"
+    if was.outcome == now.outcome == "ran":
+        return None if verdict == "pass" else _other_numbers(was, now, names)
+    if was.vague != now.vague:
+        name = "names none" if now.vague else "names one"
+        return f"still {verdict}, but its message {name} of the contract's words now{_why(now)}"
+    if (was.outcome, was.stage) != (now.outcome, now.stage):
+        return f"still {verdict}, but {_how(was)} before and {_how(now)} now{_why(now)}"
+    before = f"{was.code}: {was.message or was.reason}"
+    after = f"{now.code}: {now.message or now.reason}"
+    if before == after or normal(before, names[:1]) == normal(after, names[1:]):
+        return None
+    return f"still {verdict}, with another message: {_stop(_short(now.message or now.reason))}"
+
+
+def _how(result: ResultRecord) -> str:
+    words = {"ran": "it ran", "rejected": "refused", "timed_out": "timed out"}
+    stage = f" at {result.stage}" if result.stage else ""
+    return words.get(result.outcome, result.outcome) + stage
+
+
+def _other_numbers(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> str | None:
+    """Of two results that ran and are no pass: wrong elsewhere, or by another magnitude."""
+    verdict = now.verdict
+    if was.values_right != now.values_right:
+        right = {True: "right", False: "wrong", None: "not compared"}
+        return f"still {verdict}, but its values are {right[now.values_right]} now{_why(now)}"
+    if was.placement != now.placement and verdict == "fallback":
+        where = f"{_short(now.placement or 'nowhere')}, not {_short(was.placement or 'nowhere')}"
+        return f"still {verdict}, but on {where}."
+    before, after = _worst(was.errors), _worst(now.errors)
+    if before is None or after is None:
+        if (before is None) != (after is None) or normal(was.reason, names[:1]) != normal(
+            now.reason, names[1:]
+        ):
+            return f"still {verdict}, for another reason{_why(now)}"
+        return None
+    if (before.output, before.index is None) != (after.output, after.index is None):
+        return (
+            f"still {verdict}, but worst in {_short(after.output)} now, "
+            f"not in {_short(before.output)}{_why(now)}"
+        )
+    for share, other in ((was.share, now.share), (_apart(was), _apart(now))):
+        if _other_magnitude(share, other):
+            return (
+                f"still {verdict}, but {_figure(other)} of the error budget, "
+                f"not {_figure(share)}{_why(now)}"
+            )
+    return None
+
+
+def _apart(result: ResultRecord) -> float | None:
+    return result.relation.share if result.relation else None
+
+
+def _worst(errors: Sequence[Error]) -> Error | None:
+    """An output that could not be compared is worse than any number in one that could."""
+
+    def badness(error: Error) -> tuple[bool, float]:
+        share = error.share or 0.0
+        return error.index is None, math.inf if math.isnan(share) else share
+
+    return max(errors, key=badness, default=None)
+
+
+def _other_magnitude(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is not other
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return False
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return True
+    low, high = sorted((abs(one), abs(other)))
+    return high > OTHER_MAGNITUDE * low
+
+
+def _slower(was: ResultRecord, now: ResultRecord) -> str | None:
+    before, after = (result.ms.run if result.ms else None for result in (was, now))
+    if before is None or after is None or not (math.isfinite(before) and math.isfinite(after)):
+        return None
+    # Of a time of nothing, twice is nothing as well.
+    if before <= 0 or after <= SLOWER_TIMES * before or after - before <= SLOWER_BY:
+        return None
+    return (
+        f"the fastest repeat took {_figure(after)} ms, {_figure(after / before)} times "
+        f"the {_figure(before)} ms before."
+    )
+
+
+# The two runs as wholes
+
+
+def _reasons(
+    new: Joined,
+    old: Joined,
+    pairs: Sequence[_Pair],
+    matches: Sequence[Match],
+    found: Mapping[Kind, Sequence[Change]],
+) -> Iterator[str]:
+    if broken := found["broken"]:
+        known = sum(change.known for change in broken)
+        also = f", {known:,} of them known to the expectations" if known else ""
+        yield f"{_number(len(broken), 'result')} {_are(len(broken))} newly broken{also}."
+    if vanished := found["vanished"]:
+        skipped = sum(change.after is not None for change in vanished)
+        parts = [
+            f"{number:,} {what}"
+            for number, what in (
+                (skipped, "skipped now"),
+                (len(vanished) - skipped, "not in the new run"),
+            )
+            if number
+        ]
+        yield f"{_number(len(vanished), 'result')} vanished: {', '.join(parts)}."
+    for match in matches:
+        before, after = (sum(t.values()) for t in (match.totals_before, match.totals_after))
+        if match.after is None:
+            yield f"{_short(match.before or '')} is gone, and its {_number(before, 'result')}."
+        elif after < before and match.before is not None:
+            yield f"{_short(match.after)}: {_number(after, 'result')}, {before:,} before."
+    if found["vanished"] or any(match.after is None for match in matches):
+        yield from _selections(new, old)
+    for run in new.runs:
+        for problem in run.problems:
+            yield f"The new run is not to be relied on: {_short(problem)}"
+    for was, now in pairs:
+        if now is not None and now.target.unavailable is not None:
+            before_too = was is not None and was.target.unavailable is not None
+            if was is not None and not before_too:
+                why = _stop(_short(now.target.unavailable))
+                yield f"{_short(now.label)} could not be tried: {why}"
+    yield from _troubles(new, old, pairs)
+
+
+def _selections(new: Joined, old: Joined) -> Iterator[str]:
+    """What was asked for, if it was not the same: it explains less, and excuses nothing."""
+    before, after = (_texts(joined, _selected) for joined in (old, new))
+    if before != after:
+        yield f"The selections differ: {_short(before)} before, {_short(after)} now."
+
+
+def _troubles(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]:
+    """Infrastructure problems that the old run did not have."""
+    called = {was.label: now.label for was, now in pairs if was is not None and now is not None}
+    names = {c.label: (c.target.name,) for joined in (old, new) for c in joined.columns}
+    before = Counter(
+        (called.get(label, label), trouble.case, normal(trouble.message, names.get(label, ())))
+        for label, trouble in old.infrastructure
+    )
+    for label, trouble in new.infrastructure:
+        key = label, trouble.case, normal(trouble.message, names.get(label, ()))
+        if before[key]:
+            before[key] -= 1
+            continue
+        about = f", {_short(trouble.case)}" if trouble.case else ""
+        yield f"Infrastructure, {_short(label)}{about}: {_stop(_short(trouble.message))}"
+
+
+def _notes(new: Joined, old: Joined) -> Iterator[str]:
+    before, after = (_texts(joined, lambda run: run.header.corpus) for joined in (old, new))
+    if before != after:
+        yield "The case files are not the same: cases may be new, gone, or others by the same name."
+    if _texts(old, _machine) != _texts(new, _machine):
+        yield "The machines are not the same: times are those of two machines."
+    yield from _selections(new, old)
+    if any(run.problems for run in old.runs):
+        yield "The old run is not to be relied on: it has problems of its own."
+
+
+def _texts(joined: Joined, text: Callable[[Run], str]) -> str:
+    return " + ".join(sorted({text(run) for run in joined.runs}))
+
+
+def _selected(run: Run) -> str:
+    return f"“{run.header.selection.text}”"
+
+
+def _machine(run: Run) -> str:
+    return repr(sorted(run.header.machine.items()))
+
+
+# Words
+
+
+def _short(text: str) -> str:
+    """One line of at most about `_SAID` characters."""
+    text = " ".join(clean(text, _COMPARED).split())
+    return text if len(text) <= _SAID else text[:_SAID].rstrip() + " …"
+
+
+def _stop(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _figure(number: float | None) -> str:
+    return "nothing" if number is None else f"{number:.3g}"
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+# Each begins where nothing alike precedes it, or ends soon: a megabyte takes linear time.
+_CHANGING: Final = tuple(
+    (re.compile(pattern), put)
+    for pattern, put in (
+        # Dates and times of day, and identifiers made at random.
+        (r"(?<!\d)\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?Z?", "<time>"),
+        (r"(?<![\d:])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)", "<time>"),
+        (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<id>"),
+        # Addresses. 0xC0000005 and the like are codes of errors and say what happened.
+        (r"\b0x(?![89cCeE][0-9a-fA-F]{7}\b)[0-9a-fA-F]{4,}", "<address>"),
+        (r"\b(?=[0-9]{0,15}[a-f])[0-9a-f]{12,16}\b", "<address>"),
+        # Temporary files.
+        (r"(?:/private)?/(?:tmp|var/tmp|var/folders|dev/shm)/[^\s'\"`:,;()\[\]<>]*", "<file>"),
+        # Processes and threads.
+        (r"==\d+==", "==<pid>=="),
+        (r"(?i)\b(pid|tid|process|thread)([ =:#]{1,3})\d+", r"\1\2<pid>"),
+        (r"(thread '[^'\n]{0,80}' )\(\d+\)", r"\1(<pid>)"),
+        # Lines of source files, which move when a line is put in above them.
+        (
+            r"(\.(?:cc|cpp|cxx|cu|cuh|c|hpp|hh|h|rs|py|mjs|js|ts|wgsl))(?::\d+){1,2}(?!\d)",
+            r"\1:<line>",
+        ),
+        (r"\b(line )\d+", r"\1<line>"),
+        (r"(wasm-function\[)\d+", r"\1<number>"),
+        # Durations, then versions and the figures of an error. Whole numbers stay: they are
+        # shapes, lengths and indices, which follow from the case.
+        (r"(?<![\w.])\d+(?:\.\d+)? ?(?:ns|us|µs|ms|s|seconds?)\b", "<time>"),
+        (r"(?<![\d.])\d+(?:\.\d+)+(?:[eE][-+]?\d+)?", "<number>"),
+        (r"(?<![\w.])\d+[eE][-+]?\d+", "<number>"),
+        (r"-<number>", "<number>"),
+    )
+)
+
+
+def normal(text: str, names: Sequence[str] = ()) -> str:
+    """``text`` without what differs between two runs of the same fault.
+
+    ``names`` are those of the target, which have its version in them.
+    """
+    text = clean(text, _COMPARED)
+    for name in names:
+        if name:
+            text = text.replace(clean(name), "<target>")
+    for pattern, put in _CHANGING:
+        text = pattern.sub(put, text)
+    return " ".join(text.split())

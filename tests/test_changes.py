@@ -1,0 +1,636 @@
+"""What changed between two runs: each kind, what is no change, and the Markdown of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from as_user import Desk, Gqa, in_this_process
+from synthetic_runs import (
+    HOSTILE,
+    case,
+    error,
+    expected,
+    header,
+    only_own_markup,
+    realistic,
+    result,
+    target,
+    write,
+)
+
+from conformance.report.changes import Changes, changes, normal
+from conformance.report.markdown import (
+    MOST_BYTES,
+    changes_markdown,
+    code,
+    link,
+    report_markdown,
+    summary_markdown,
+)
+from conformance.results import (
+    CaseRecord,
+    Infrastructure,
+    Joined,
+    Milliseconds,
+    ResultRecord,
+    Target,
+    Writer,
+    join,
+    read,
+)
+
+OLD, NEW = "cpu@1.30.0", "cpu@1.31.1"
+
+
+def run(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
+    """A run of these results, joined. ``name`` is the file's."""
+    name = fields.pop("name", f"{len(list(folder.iterdir()))}.jsonl")
+    cases: Sequence[CaseRecord] = fields.pop("cases", None) or [
+        case(id) for id in dict.fromkeys(r.case for r in results)
+    ]
+    return join([read(write(folder / name, cases, results, **fields))])
+
+
+def compared(
+    folder: Path, before: Sequence[ResultRecord], after: Sequence[ResultRecord]
+) -> Changes:
+    return changes(run(folder, after), run(folder, before))
+
+
+def one(folder: Path, before: ResultRecord | None, after: ResultRecord | None) -> Changes:
+    """A result before and after, beside another that stays."""
+    still = "other/stays"
+    olds, news = [result(still, OLD)], [result(still, NEW)]
+    return compared(
+        folder,
+        [*olds, *([before] if before else [])],
+        [*news, *([after] if after else [])],
+    )
+
+
+def kinds(found: Changes) -> list[str]:
+    return [change.kind for change in found.all()]
+
+
+def was(verdict: str, **fields: Any) -> ResultRecord:
+    return result("t/c", OLD, verdict, **fields)
+
+
+def now(verdict: str, **fields: Any) -> ResultRecord:
+    return result("t/c", NEW, verdict, **fields)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("pass", "wrong", "broken"),
+        ("wrong", "crash", "broken"),
+        ("unsupported", "accepted", "broken"),
+        ("wrong", "pass", "fixed"),
+        ("unsupported", "pass", "fixed"),
+        ("crash", "wrong", "changed"),
+        ("wrong", "unsupported", "changed"),
+        ("pass", "skip", "vanished"),
+        ("crash", "skip", "vanished"),
+        ("skip", "pass", "new"),
+        ("skip", "crash", "new"),
+        (None, "pass", "new"),
+        (None, "skip", "new"),
+        ("pass", None, "vanished"),
+        ("wrong", None, "vanished"),
+    ],
+)
+def test_a_verdict_that_moved(
+    tmp_path: Path, before: str | None, after: str | None, kind: str
+) -> None:
+    found = one(tmp_path, was(before) if before else None, now(after) if after else None)
+    assert kinds(found) == [kind]
+    (change,) = found.all()
+    assert (change.case, change.target) == ("t/c", NEW)
+    assert (change.before is None, change.after is None) == (before is None, after is None)
+    for verdict in filter(None, (before, after)):
+        assert verdict in change.sentence or verdict == "skip"
+    assert found.worse == (kind in ("broken", "vanished"))
+    assert found.cases.keys() == {"t/c"}
+
+
+@pytest.mark.parametrize("verdict", ["pass", "wrong", "crash", "skip", "accepted", "unsupported"])
+def test_the_same_is_no_change(tmp_path: Path, verdict: str) -> None:
+    found = one(tmp_path, was(verdict), now(verdict))
+    assert kinds(found) == []
+    assert not found.worse
+
+
+def test_a_skipped_case_that_is_gone_is_no_loss(tmp_path: Path) -> None:
+    assert kinds(one(tmp_path, was("skip"), None)) == []
+
+
+def test_a_known_regression_is_still_one_and_says_that_it_is_known(tmp_path: Path) -> None:
+    known = now("wrong", unexpected=False, expectation=expected())
+    found = one(tmp_path, was("pass"), known)
+    (change,) = found.broken
+    assert change.known
+    assert "The expectations know it: Reads past the end of the cache." in change.sentence
+    assert found.reasons == ("1 result is newly broken, 1 of them known to the expectations.",)
+    (change,) = one(tmp_path, was("pass"), now("wrong")).broken
+    assert not change.known
+    assert "xpect" not in change.sentence
+
+
+def test_a_result_that_nobody_expects_any_more(tmp_path: Path) -> None:
+    was_known = was("wrong", unexpected=False, expectation=expected())
+    (change,) = one(tmp_path, was_known, now("wrong")).changed
+    assert change.sentence.startswith("still wrong, but unexpected now: ")
+    known = now("wrong", unexpected=False, expectation=expected())
+    (change,) = one(tmp_path, was("wrong"), known).changed
+    assert change.sentence.startswith("still wrong, and expected now. The expectations know it")
+
+
+# The same fault says it in other words
+
+
+REFUSED = [
+    ("at 0x7f3a2b1c9d00: bad shape", "at 0x7ffe00112233: bad shape"),
+    ("cannot open /tmp/gqa-x81/model.onnx.", "cannot open /tmp/gqa-q2_7/model.onnx."),
+    ("gqa_attention_base.h:649 Apply: no", "gqa_attention_base.h:650 Apply: no"),
+    ("in tract-core-0.23.8/src/a.rs:85:59: x", "in tract-core-0.23.9/src/a.rs:8:5: x"),
+    ("2026-11-21 10:29:01.123 [E] no", "2027-01-02 03:04:05.678 [E] no"),
+    ("pid 4711: no", "pid 815: no"),
+    ("==4711==ERROR", "==815==ERROR"),
+    ("thread 'main' (12) panicked", "thread 'main' (345) panicked"),
+    ("No answer within 30 s.", "No answer within 12.5 s."),
+    ("is 0.7567 and not 2.5e-06", "is 0.7561 and not -3e-7"),
+    (f"{OLD} cannot take bfloat16", f"{NEW} cannot take bfloat16"),
+    ("\x1b[31mno\x1b[0m", "no"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), REFUSED)
+def test_what_differs_between_runs_of_one_fault_is_no_change(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
+    assert kinds(found) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Got sequence_length 5", "Got sequence_length 4"),
+        ("range end index 40 out of range", "range end index 32 out of range"),
+        ("exit code 0xC0000005", "exit code 0xC0000409"),
+        ("cannot take bfloat16", "cannot take float16"),
+        ("shape (2, 2, 17, 16)", "shape (2, 2, 16, 16)"),
+    ],
+)
+def test_what_says_something_else_is_a_change(tmp_path: Path, before: str, after: str) -> None:
+    found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
+    (change,) = found.changed
+    assert after in change.sentence
+    assert not found.worse
+
+
+def test_a_megabyte_is_compared_in_no_time() -> None:
+    for text in ("1" * 10**6, "-1.1.1" * 10**5, "0x" * 10**6, "\x1b[" * 10**6, "a" * 10**6):
+        assert len(normal(text)) < 100_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ({"share": 37.0}, {"share": 300.0}, None),
+        ({"share": 37.0}, {"share": 3.8}, None),
+        ({"share": 37.0}, {"share": 400.0}, "400 of the error budget, not 37"),
+        ({"share": 400.0}, {"share": 37.0}, "37 of the error budget, not 400"),
+        ({"share": 37.0}, {"share": float("inf")}, "inf of the error budget, not 37"),
+        ({"share": float("nan")}, {"share": float("nan")}, None),
+        ({"reason": "0.7567 at [0, 1]"}, {"reason": "0.1312 at [2, 3]"}, None),
+        ({}, {"errors": (error(output="present_key"),)}, "worst in present_key now, not in output"),
+        ({}, {"errors": (error(index=None, share=None),)}, "worst in output now"),
+        ({"errors": ()}, {"errors": (), "reason": "Two runs differ."}, "Two runs differ."),
+    ],
+)
+def test_wrong_numbers_are_compared_by_place_and_magnitude(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], says: str | None
+) -> None:
+    found = one(tmp_path, was("wrong", **before), now("wrong", **after))
+    assert kinds(found) == ([] if says is None else ["changed"])
+    if says is not None:
+        assert says in found.changed[0].sentence
+
+
+def test_the_values_of_what_should_be_refused(tmp_path: Path) -> None:
+    right = was("accepted", values_right=True)
+    (change,) = one(tmp_path, right, now("accepted", values_right=False)).changed
+    assert "its values are wrong now" in change.sentence
+
+
+def test_a_pass_is_a_pass_however_near(tmp_path: Path) -> None:
+    near = now("pass", share=0.9, reason="Computed right; at most 0.9 of the error budget.")
+    assert kinds(one(tmp_path, was("pass"), near)) == []
+
+
+def test_a_refusal_that_gets_vague_or_late(tmp_path: Path) -> None:
+    refused = {"outcome": "rejected", "message": "no", "errors": (), "share": None}
+    clear = was("pass", stage="load", **refused)
+    (change,) = one(tmp_path, clear, now("pass", stage="load", vague=True, **refused)).changed
+    assert "names none of the contract's words now" in change.sentence
+    (change,) = one(tmp_path, clear, now("pass", stage="run", **refused)).changed
+    assert "refused at load before and refused at run now" in change.sentence
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slow"),
+    [
+        (0.02, 0.9, False),  # below the floor of noise
+        (4.0, 7.9, False),
+        (4.0, 8.1, True),
+        (0.5, 1.6, True),
+        (8.1, 4.0, False),
+        (float("nan"), 9.0, False),
+        (None, 9.0, False),
+    ],
+)
+def test_slower_is_told_and_is_not_worse(
+    tmp_path: Path, before: float | None, after: float, slow: bool
+) -> None:
+    found = one(
+        tmp_path,
+        was("pass", ms=Milliseconds(run=before)),
+        now("pass", ms=Milliseconds(run=after)),
+    )
+    assert kinds(found) == (["slower"] if slow else [])
+    assert not found.worse
+    if slow:
+        assert f"{after:.3g} ms" in found.slower[0].sentence
+
+
+# Which column is which
+
+
+def names(found: Changes) -> list[tuple[str | None, str | None]]:
+    return [(match.before, match.after) for match in found.targets]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "matched"),
+    [
+        (["cpu@1"], ["cpu@1"], [("cpu@1", "cpu@1")]),
+        (["cpu@1"], ["cpu@2"], [("cpu@1", "cpu@2")]),
+        (["cpu@1", "cpu@2"], ["cpu@2", "cpu@3"], [("cpu@2", "cpu@2"), ("cpu@1", "cpu@3")]),
+        (["cpu@1", "cpu@2"], ["cpu@3"], [(None, "cpu@3"), ("cpu@1", None), ("cpu@2", None)]),
+        (["cpu@1"], ["tract@1"], [(None, "tract@1"), ("cpu@1", None)]),
+        (
+            ["webgpu@1+lavapipe", "webgpu@1+swiftshader"],
+            ["webgpu@2+swiftshader", "webgpu@2+lavapipe"],
+            [
+                ("webgpu@1+swiftshader", "webgpu@2+swiftshader"),
+                ("webgpu@1+lavapipe", "webgpu@2+lavapipe"),
+            ],
+        ),
+        (
+            ["webgpu@1+gpu"],
+            ["webgpu@1+lavapipe"],
+            [(None, "webgpu@1+lavapipe"), ("webgpu@1+gpu", None)],
+        ),
+    ],
+)
+def test_columns_are_matched(
+    tmp_path: Path, before: list[str], after: list[str], matched: list[tuple[str | None, str]]
+) -> None:
+    found = compared(
+        tmp_path,
+        [result("t/c", name) for name in before],
+        [result("t/c", name) for name in after],
+    )
+    assert names(found) == matched
+    gone = [name for name, other in matched if other is None]
+    assert [reason for reason in found.reasons if "is gone" in reason] == [
+        f"{name} is gone, and its 1 result." for name in gone
+    ]
+    assert found.worse == bool(gone)
+    # A column without its other is none of the cases' doing.
+    assert kinds(found) == []
+
+
+def test_totals_shrink_and_say_so(tmp_path: Path) -> None:
+    before = [result(f"t/{n}", OLD) for n in range(4)]
+    found = compared(tmp_path, before, [result(f"t/{n}", NEW) for n in range(3)])
+    assert found.targets[0].totals_before["pass"] == 4
+    assert found.targets[0].totals_after["pass"] == 3
+    assert found.reasons == (
+        "1 result vanished: 1 not in the new run.",
+        f"{NEW}: 3 results, 4 before.",
+    )
+
+
+def test_a_target_that_cannot_be_tried_any_more(tmp_path: Path) -> None:
+    gone = target("webgpu", unavailable="There is no adapter.", fix="gqa setup lavapipe")
+    found = changes(
+        run(tmp_path, [result("t/c", "webgpu", "skip")], targets=[gone]),
+        run(tmp_path, [result("t/c", "webgpu@1.30.0+lavapipe")]),
+    )
+    assert names(found) == [("webgpu@1.30.0+lavapipe", "webgpu")]
+    assert kinds(found) == ["vanished"]
+    assert "webgpu could not be tried: There is no adapter." in found.reasons
+
+
+# The runs as wholes
+
+
+def selected(folder: Path, name: str, text: str, ids: Sequence[str], **fields: Any) -> Joined:
+    """A run whose header says another selection, corpus or machine."""
+    first = header([target()], len(ids), len(ids))
+    first = first.model_copy(
+        update={"selection": first.selection.model_copy(update={"text": text})} | fields
+    )
+    with Writer(folder / name, first) as writer:
+        for id in ids:
+            writer.case(case(id))
+            writer.result(result(id))
+        writer.finish(True)
+    return join([read(folder / name)])
+
+
+def test_a_smaller_selection_is_worse_and_told(tmp_path: Path) -> None:
+    old = selected(tmp_path, "old", "whole corpus", ["t/a", "t/b"])
+    new = selected(tmp_path, "new", "-k a", ["t/a"])
+    found = changes(new, old)
+    said = "The selections differ: “whole corpus” before, “-k a” now."
+    assert said in found.reasons
+    assert found.worse
+    # The other way around it is a thing to know.
+    found = changes(old, new)
+    assert not found.worse
+    assert "The selections differ: “-k a” before, “whole corpus” now." in found.notes
+
+
+def test_another_corpus_and_another_machine_are_told(tmp_path: Path) -> None:
+    old = selected(tmp_path, "old", "all", ["t/a"])
+    new = selected(tmp_path, "new", "all", ["t/a"], corpus="sha256:1", machine={"system": "Mac"})
+    found = changes(new, old)
+    assert [note.split(":")[0] for note in found.notes] == [
+        "The case files are not the same",
+        "The machines are not the same",
+    ]
+    assert not found.worse
+
+
+def test_a_case_that_is_another_one_now_is_told(tmp_path: Path) -> None:
+    old = run(tmp_path, [result("t/c[dtype=float32]")])
+    call = case().call.model_copy(update={"steps": 3})
+    new = run(
+        tmp_path,
+        [result("t/c[dtype=float32]", verdict="wrong")],
+        cases=[case("t/c[dtype=float32]", call=call)],
+    )
+    assert changes(new, old).broken[0].sentence.endswith("The case itself is another one now.")
+
+
+def test_an_incomplete_new_run_is_worse(tmp_path: Path) -> None:
+    whole, stopped = (run(tmp_path, [result()], complete=complete) for complete in (True, False))
+    found = changes(stopped, whole)
+    assert kinds(found) == []
+    assert found.reasons == (
+        "The new run is not to be relied on: The run was stopped before its end.",
+    )
+    found = changes(whole, stopped)
+    assert not found.worse
+    assert len(found.notes) == 1
+
+
+def test_infrastructure_problems_that_were_not_there(tmp_path: Path) -> None:
+    def troubled(*messages: str) -> Joined:
+        problems = [Infrastructure(target="cpu@1.31.1", message=text) for text in messages]
+        return run(tmp_path, [result()], problems=problems)
+
+    old = troubled("The runner died, pid 5.")
+    assert changes(old, old).reasons == ()
+    assert changes(troubled("The runner died, pid 6."), old).reasons == ()
+    twice = changes(troubled("The runner died, pid 6.", "The runner died, pid 7."), old)
+    assert twice.reasons == ("Infrastructure, cpu@1.31.1: The runner died, pid 7.",)
+
+
+def test_a_run_compared_with_itself_has_not_changed(tmp_path: Path) -> None:
+    joined = join([realistic(tmp_path / "r.jsonl")])
+    found = changes(joined, joined)
+    assert kinds(found) == []
+    assert not found.worse
+    assert all(match.totals_before == match.totals_after for match in found.targets)
+
+
+def test_several_files_against_several(tmp_path: Path) -> None:
+    def file(name: str, results: list[ResultRecord]) -> Any:
+        return read(write(tmp_path / name, [case("t/c")], results))
+
+    old = join([file("a", [result("t/c", "cpu@1")]), file("b", [result("t/c", "tract@1")])])
+    new = join(
+        [file("c", [result("t/c", "cpu@2", "wrong")]), file("d", [result("t/c", "tract@1")])]
+    )
+    assert [change.target for change in changes(new, old).broken] == ["cpu@2"]
+
+
+# As Markdown
+
+
+def test_the_markdown_tells_what_broke_first(tmp_path: Path) -> None:
+    ids = [f"t/entry[n={n}]" for n in range(12)]
+    before = [result(id, OLD) for id in ids] + [result("t/mended", OLD, "crash")]
+    after = [result(id, NEW, "wrong") for id in ids] + [result("t/mended", NEW)]
+    text = changes_markdown(compared(tmp_path, before, after))
+    assert text.startswith("# Worse than before\n\n- `12 results are newly broken.`\n")
+    assert f"| `{OLD}` → `{NEW}` | 1 → 0 | 0 → 12 | 12 → 1 | 13 |" in text
+    assert f"- 12 cases of `t/entry` on `{NEW}`; the first is `t/entry[n=0]`: `pass before" in text
+    assert f"`gqa run --ep {NEW} -k 't/entry[n=0]'`" in text
+    assert re.findall("^#+ .*$", text, re.M) == [
+        "# Worse than before",
+        "## Totals, before → now",
+        "## Newly broken: 12",
+        "## Fixed: 1",
+    ]
+
+
+def test_the_markdown_of_no_change(tmp_path: Path) -> None:
+    joined = run(tmp_path, [result()])
+    text = changes_markdown(changes(joined, joined))
+    assert text.startswith("# Nothing is worse than before\n")
+    assert "| `cpu@1.31.1` | 1 | 1 |" in text
+
+
+def test_the_summary_tells_all_that_is_promised(tmp_path: Path) -> None:
+    results = [
+        result("a/one", verdict="wrong"),
+        result("a/two", verdict="accepted", values_right=False),
+        result("b/three", verdict="crash", unexpected=False, expectation=expected("crash")),
+        result("b/four"),
+    ]
+    gone = target("tract", unavailable="No binary.", fix="gqa setup tract")
+    problem = Infrastructure(target="cpu@1.31.1", message="The cache is full.", fix="gqa cache")
+    text = summary_markdown(
+        run(tmp_path, results, targets=[target(), gone], problems=[problem], complete=False)
+    )
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# Conformance of GroupQueryAttention",
+        "## What is wrong with the run: 3",
+        "## Results",
+        "## Unexpected: 1",
+        "## Wrong numbers without a word: 2",
+        "## Known: 1, of 1 causes",
+        "## Versions",
+    ]
+    assert "`tract` was not tried: `No binary.`; mend it with `gqa setup tract`" in text
+    assert "`The cache is full.`; mend it with `gqa cache`" in text
+    assert "| `cpu@1.31.1` | 1 | 1 | 1 | 1 | 1 | 1 | 4 |" in text
+    assert "- **wrong**: `a/one` on `cpu@1.31.1`: `output differs" in text
+    assert "- `a`: 2 on `cpu@1.31.1`; the first is `a/one`" in text
+    assert "<https://github.com/microsoft/onnxruntime/issues/28242>; the first is `b/three`" in text
+    assert "`numpy 2.4.6`" in text
+
+
+@pytest.mark.parametrize("number", [1_000, 5_000])
+def test_it_is_cut_and_counts_what_is_left_out(tmp_path: Path, number: int) -> None:
+    ids = [f"t{n}/é{n}" for n in range(number)]
+    before = run(tmp_path, [result(id, OLD) for id in ids])
+    after = run(
+        tmp_path, [result(id, NEW, "wrong", expectation=expected(link=f"{id}")) for id in ids]
+    )
+    found = changes(after, before)
+    for text, noun in (
+        (changes_markdown(found), "more kinds of call"),
+        (summary_markdown(after), "unexpected results"),
+        (report_markdown(after, found), "more kinds of call"),
+    ):
+        assert MOST_BYTES * 0.9 < len(text.encode()) <= MOST_BYTES
+        (left,) = re.findall(rf"… and ([\d,]+) {noun} left out here\.", text)
+        heading = "Unexpected" if noun == "unexpected results" else "Newly broken"
+        part = text.split(f"## {heading}: {number:,}\n")[1].split("\n## ")[0]
+        shown = len(re.findall("^- ", part.split("\n# ")[0], re.M))
+        assert shown > 50
+        assert shown + int(left.replace(",", "")) == number
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_gets_out_of_its_code_span(tmp_path: Path, text: str) -> None:
+    def joined(verdict: str, name: str) -> Joined:
+        fields: dict[str, Any] = {
+            "reason": text,
+            "message": text,
+            "reproduce": text,
+            "expectation": expected(link=text, why=text, file=text),
+        }
+        column = Target(name=f"{name}{text}", ep=name, unavailable=text, fix=text)
+        judged = result(f"t/{text}", f"{name}{text}", verdict, **fields)
+        known = result(f"k/{text}", f"{name}{text}", verdict, **fields | {"unexpected": False})
+        return run(
+            tmp_path,
+            [judged, known],
+            cases=[CaseRecord(**case("t/a").model_dump() | {"id": f"t/{text}", "theme": text})],
+            targets=[column, target("fine@1")],
+            problems=[Infrastructure(target=text, case=text, message=text, fix=text)],
+        )
+
+    new = joined("wrong", "x")
+    pages = [summary_markdown(new), changes_markdown(changes(new, joined("pass", "x")))]
+    for page in pages:
+        only_own_markup(page)
+        page.encode()
+
+
+def test_a_code_span_holds_whatever_it_is_given() -> None:
+    assert code("a") == "`a`"
+    assert code("`a``b") == "``` `a``b ```"
+    assert code("") == "(nothing)"
+    assert code(" \n ") == "(nothing)"
+    assert "`" not in code("`" * 300).strip("`")
+    assert code("a|b\n\nc") == "`a¦b c`"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "https://x> <b>",
+        "https://example.org/@someone",
+        "https://a b",
+        "http://example.org/",
+        "https://example.org/\n",
+        "https://" + "a" * 1000,
+    ],
+)
+def test_an_address_that_is_none_is_no_link(address: str) -> None:
+    assert link(address).startswith("`")
+    assert link("https://github.com/a/b/issues/1#c-2") == "<https://github.com/a/b/issues/1#c-2>"
+
+
+# As commands
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    desk = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(desk.folder / "old.jsonl", [case("t/c")], [result("t/c", OLD)])
+    write(desk.folder / "new.jsonl", [case("t/c")], [result("t/c", NEW, "wrong")])
+    return desk
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    monkeypatch.chdir(desk.folder)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+def test_diff_says_whether_it_is_worse(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("diff", "old.jsonl", "new.jsonl")
+    assert (done.status, done.err) == (1, "")
+    assert done.out.startswith("# Worse than before\n")
+    done = gqa("diff", "new.jsonl", "old.jsonl")
+    assert (done.status, done.err) == (0, "")
+    assert "## Fixed: 1" in done.out
+    shown = gqa("diff", "old.jsonl", "new.jsonl")
+    done = gqa("diff", "old.jsonl", "new.jsonl", "--markdown", "diff.md")
+    assert (done.status, done.out) == (1, "1 result is newly broken.\nMarkdown: diff.md\n")
+    assert (desk.folder / "diff.md").read_text() == shown.out
+
+
+def test_diff_of_what_cannot_be_read_or_written(gqa: Gqa, desk: Desk) -> None:
+    (desk.folder / "notes.txt").write_text("no results\n")
+    for arguments in (("old.jsonl", "gone.jsonl"), ("notes.txt", "new.jsonl")):
+        done = gqa("diff", *arguments)
+        assert (done.status, done.out) == (2, "")
+        (line,) = done.err.splitlines()
+        assert line.startswith(("Cannot read results from gone.jsonl", "notes.txt:1: "))
+    done = gqa("diff", "old.jsonl", "new.jsonl", "--markdown", "nowhere/x.md")
+    assert done.status == 3
+    assert done.err == "Cannot write the changes to nowhere/x.md: there is no folder nowhere.\n"
+
+
+def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("report", "new.jsonl", "--against", "old.jsonl", "--markdown", "r.md")
+    assert (done.status, done.both) == (0, "Markdown: r.md\n")
+    text = (desk.folder / "r.md").read_text()
+    assert re.findall("^# .*$", text, re.M) == [
+        "# Worse than before",
+        "# Conformance of GroupQueryAttention",
+    ]
+    done = gqa("report", "new.jsonl", "--against", "gone.jsonl", "--markdown", "r.md")
+    assert (done.status, done.out) == (2, "")
+
+
+def test_a_report_of_nothing_in_particular(gqa: Gqa) -> None:
+    done = gqa("report", "new.jsonl")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("Say what to make of the results: --html FILE")
+
+
+def test_a_form_that_cannot_be_written_does_not_keep_the_others(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("report", "new.jsonl", "--html", "nowhere/x.html", "--markdown", "m.md")
+    assert (done.status, done.out) == (3, "Markdown: m.md\n")
+    assert done.err == "Cannot write the report to nowhere/x.html: there is no folder nowhere.\n"
+    assert (desk.folder / "m.md").is_file()
