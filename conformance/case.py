@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from conformance.call import Call, Model
 from conformance.relations import RELATIONS, RelationName
+from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.tensors import Step
 
 #: Marks that mean something to pytest, which a tag must not say by accident.
@@ -24,6 +26,39 @@ def _no_mark(tag: str) -> str:
 
 
 Tag = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_no_mark)]
+
+
+#: A title fits a row of a report.
+MAX_TITLE: Final = 80
+#: How a title begins: with a capital letter, or a name that is written as the operator has it.
+_NAMES: Final = "|".join((*INPUT_NAMES, *OUTPUT_NAMES, *ATTRIBUTE_BY_NAME))
+_TITLE_BEGINS: Final = rf"^([A-Z]|({_NAMES})\b)"
+
+
+def _as_title(text: str) -> str:
+    if len(text) > MAX_TITLE:
+        raise ValueError(f"has {len(text)} characters, and {MAX_TITLE} are the most")
+    if not text.isprintable():
+        raise ValueError("must be one line of text")
+    if not re.match(_TITLE_BEGINS, text):
+        raise ValueError("must begin with a capital letter, or with an input, output or attribute")
+    if text.endswith((".", " ")):
+        raise ValueError("must not end with a full stop or a blank")
+    return text
+
+
+Title = Annotated[
+    str,
+    AfterValidator(_as_title),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": MAX_TITLE,
+            "pattern": _TITLE_BEGINS,
+            "not": {"pattern": "[. ]$"},
+        }
+    ),
+]
 
 
 class Contract(Model):
@@ -89,13 +124,15 @@ class Fields(Call, Description):
 class Case:
     """One concrete case.
 
-    ``axes`` maps each axis of the matrix it came from to the value's label; ``line`` is where its
-    entry begins in ``file``; ``steps`` is what ``call`` comes down to.
+    ``title`` says in words what is called, the same of all cases of an entry. ``axes`` maps each
+    axis of the matrix it came from to the value's label; ``line`` is where its entry begins in
+    ``file``; ``steps`` is what ``call`` comes down to.
     """
 
     id: str
     theme: str
     name: str
+    title: str
     axes: dict[str, str]
     file: Path
     line: int

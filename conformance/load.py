@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -17,11 +18,13 @@ from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import TaggedUnionSchema
 
 from conformance.call import Call, InputOverride, Model, OutputOverride, Values, alternative
-from conformance.case import Case, Contract, Fields, misfits
+from conformance.case import Case, Contract, Fields, Title, misfits
 from conformance.case import Tag as CaseTag
+from conformance.features import features_of
 from conformance.paths import data_path, is_case_file, shown
 from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.tensors import ShapeError, attributes_of, steps_of
+from conformance.words import words
 from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
 
 FORMAT: Final = "gqa-cases/1"
@@ -53,6 +56,10 @@ class Entry(Fields):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Lower-case words joined by `_`."""
+    title: Title | None = None
+    """What is called, in words that a stranger understands; not what goes wrong, nor where. One
+    line of 80 characters at most, without a full stop, and no other entry of the file has it.
+    Without one, the features of the call are told."""
     matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
     """Axes that multiply out: a field and its values, or an axis of your own whose values each
     set several fields."""
@@ -239,14 +246,18 @@ class _Expander:
     def expand(self) -> list[Case]:
         cases: list[Case] = []
         names: dict[str, int] = {}
+        titles: dict[str, int] = {}
         for index, entry in zip(self.numbers, self.parsed.cases, strict=True):
             path: Key = ("cases", index)
-            first = names.setdefault(entry.name, index)
-            if first != index:
-                line = self.source.values[("cases", first, "name")][0]
-                self.note((*path, "name"), f"the name '{entry.name}' is taken on line {line}")
+            for kind, text, taken in (("name", entry.name, names), ("title", entry.title, titles)):
+                if text is None:
+                    continue
+                first = taken.setdefault(text, index)
+                if first != index:
+                    line = self.source.values[("cases", first, kind)][0]
+                    self.note((*path, kind), f"the {kind} '{text}' is taken on line {line}")
             cases += self.entry(path, entry)
-        return cases
+        return _titled(cases, set(titles))
 
     def entry(self, path: Key, entry: Entry) -> Iterator[Case]:
         raw = self.source.data["cases"][path[-1]]
@@ -257,7 +268,7 @@ class _Expander:
             return
         used = [False] * len(excludes)
         made: list[tuple[Case, object]] = []
-        own = {k: v for k, v in raw.items() if k not in ("name", "matrix", "exclude")}
+        own = {k: v for k, v in raw.items() if k not in ("name", "title", "matrix", "exclude")}
         for combination in itertools.product(*axes.values()):
             labels = dict(zip(axes, (layer.label for layer in combination), strict=True))
             hit = [i for i, e in enumerate(excludes) if all(labels[a] == v for a, v in e.items())]
@@ -399,6 +410,7 @@ class _Expander:
             id=f"{self.source.file.stem}/{entry.name}{suffix if labels else ''}",
             theme=self.source.file.stem,
             name=entry.name,
+            title=entry.title or "",
             axes=labels,
             file=self.source.file,
             line=self.source.values[path][0],
@@ -439,6 +451,30 @@ class _Expander:
                     " are the same"
                 )
                 self.note((*path, "matrix", axis), sentence, at_key=True)
+
+
+def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
+    """The cases, those without a title with one that tells what all of their entry have in common.
+
+    Where that tells too little, in a call that is written by hand, the name is told as well.
+    """
+    made: list[Case] = []
+    for _, group in itertools.groupby(cases, key=lambda case: case.name):
+        entry = list(group)
+        if not entry[0].title:
+            first, *others = (features_of(case.call, case.steps) for case in entry)
+            shared = {
+                name: value
+                for name, value in first.items()
+                if all(other[name] == value for other in others)
+            }
+            title = words(shared)
+            if title in taken:
+                title = f"{title}: {entry[0].name.replace('_', ' ')}"
+            taken.add(title)
+            entry = [replace(case, title=title) for case in entry]
+        made += entry
+    return made
 
 
 def _label(value: object) -> str:

@@ -522,6 +522,7 @@ def case_record(case: Case) -> CaseRecord:
             "theme": case.theme,
             "question": case.question,
             "name": case.name,
+            "title": case.title,
             "axes": case.axes,
             "why": case.why,
             "tags": case.tags,

@@ -759,6 +759,7 @@ def test_list_gives_the_shipped_corpus_and_ids_of_it(gqa: Gqa) -> None:
 def test_list_as_json_is_one_object_a_line(gqa: Gqa) -> None:
     records = [json.loads(line) for line in gqa("list", "three.yaml", "--json").out.splitlines()]
     assert [record["id"] for record in records] == ["three/one", "three/faulty", "three/fine"]
+    assert [record["title"] for record in records] == ["Prompt", "Prompt: faulty", "Prompt: fine"]
     assert records[0]["contract"] == {
         "demands": "computes",
         "basis": "specified",
@@ -777,6 +778,7 @@ def rows(text: str) -> dict[str, list[str]]:
 def test_show_draws_a_call(gqa: Gqa, desk: Desk) -> None:
     body = """
     - name: drawn
+      title: One new token, drawn
       why: For the drawing.
       tags: [pretty]
       links: [https://example.org/2]
@@ -801,8 +803,8 @@ def test_show_draws_a_call(gqa: Gqa, desk: Desk) -> None:
     assert table["total_sequence_length"] == ["int32", "[]", "4"]
     assert table["output"] == ["float32", "[1, 1, 64]"]
     assert "present_key" not in table
+    assert done.out.splitlines()[:2] == ["drawn/drawn", "One new token, drawn"]
     for line in (
-        "drawn/drawn",
         "What is asked?",
         "For the drawing.",
         "not given: the list of outputs ends before present_key, present_value, output_qk",

@@ -56,6 +56,7 @@ def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
         id="theme/name",
         theme="theme",
         name="name",
+        title="Title",
         axes={},
         file=Path("theme.yaml"),
         line=1,

@@ -338,6 +338,32 @@ MISTAKES = {
         "- name: A case",
         "6:11: name: wanted lower-case letters, digits and '_', a letter first, found 'A case'",
     ),
+    "title that is taken": (
+        "- {name: a, title: One}\n- {name: b}\n- {name: c, title: One}",
+        "8:22: the title 'One' is taken on line 6",
+    ),
+    "title that is too long": (
+        f"- name: a\n  title: A{80 * 'a'}",
+        f"7:12: title: has 81 characters, and 80 are the most, found 'A{77 * 'a'}…",
+    ),
+    "title with a full stop": (
+        "- name: a\n  title: A prompt.",
+        "7:12: title: must not end with a full stop or a blank, found 'A prompt.'",
+    ),
+    "title without a capital letter": (
+        "- name: a\n  title: scaled prompt",
+        "7:12: title: must begin with a capital letter, or with an input, output or attribute,"
+        " found 'scaled prompt'",
+    ),
+    "title of two lines": (
+        '- name: a\n  title: "A\\nB"',
+        "7:12: title: must be one line of text, found 'A\\nB'",
+    ),
+    "title that is no text": ("- name: a\n  title: 3", "7:12: title: wanted a text, found 3"),
+    "title of all entries": (
+        "- name: a\n  matrix: {own: {x: {title: One}}}",
+        "7:24: unknown field 'title'",
+    ),
     "name that is taken": (
         "- name: a\n- name: b\n- name: a",
         "8:11: the name 'a' is taken on line 6",
@@ -1184,6 +1210,7 @@ def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
         "- {name: a, attributes: {scale: null, causal: 1, k_quant_type: NONE, softcap: 0.5}}",
         "- {name: a, inputs: {query: {data: [[1, 2.5], [.inf, 0]]}, key: {data: 1}}}",
         "- {name: a, outputs: {present_key: {shape: [1, 2]}, output_qk: connected}}",
+        "- {name: a, title: local_window_size of 1}",
     ],
 )
 def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> None:
@@ -1197,6 +1224,9 @@ def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> No
         "- {seed: 1}",
         "- {name: a b}",
         "- {name: a, sed: 1}",
+        "- {name: a, title: a prompt}",
+        "- {name: a, title: A prompt.}",
+        f"- {{name: a, title: A{80 * 'a'}}}",
         "- {name: a, dtype: flaot16}",
         "- {name: a, inputs: {kye: omitted}}",
         "- {name: a, inputs: {key: ommitted}}",

@@ -29,7 +29,7 @@ def draw(console: Console, case: Case) -> None:
     bundle = bundle_for(case.call)
     oracle = bundle.expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
-    for line in (case.question, case.why):
+    for line in (case.title, case.question, case.why):
         if line:
             console.print(Text(line), soft_wrap=True)
     for step in case.steps:

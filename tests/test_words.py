@@ -1,0 +1,115 @@
+"""Calls in words: what is told, what goes without saying, and titles that nobody wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from case_files import cases_of
+
+from conformance.call import Call
+from conformance.features import FEATURES, features_of
+from conformance.tensors import steps_of
+from conformance.words import words
+
+PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"sequence_length": 5}, "Prompt"),
+        ({"past_sequence_length": 5}, "One token on a past"),
+        ({"past_sequence_length": 5, "sequence_length": 2}, "Several tokens on a past"),
+        ({"loop": [2, 1], "max_sequence_length": 4}, "Generation loop, static cache"),
+        ({"sequence_length": 5, "cache": "concatenated"}, "Prompt, past of no token"),
+        (
+            {"past_sequence_length": 5, "key_value": "zero_length", "presents": "none"},
+            "One token on a past, borrowed cache, no presents",
+        ),
+        (
+            {"past_sequence_length": 5, "sequence_length": 5, "key_value": "zero_length"},
+            "Prompt, borrowed cache",
+        ),
+        ({"sequence_length": 3, "batch_size": 2}, "Prompt, batch"),
+        (
+            {"sequence_length": 3, "batch_size": 2, "total_sequence_lengths": [3, 1]},
+            "Prompt, ragged batch",
+        ),
+        (
+            {
+                "past_sequence_length": 9,
+                "max_sequence_length": 4,
+                "local_window_size": 4,
+                "sliding_window_cache": 1,
+            },
+            "One token on a past, sliding-window cache",
+        ),
+        (
+            {"sequence_length": 9, "head_size": 80, "rotary": "half_split", "rotary_dim": 32},
+            "Prompt, head_size 80, partial rotary",
+        ),
+        ({"sequence_length": 9, "head_size": 20}, "Prompt, unusual head_size"),
+        ({"sequence_length": 9, "dtype": "float16", "softcap": 1.0}, "Prompt, softcap, float16"),
+    ],
+)
+def test_a_call_in_words(fields: dict[str, Any], said: str) -> None:
+    call = Call.model_validate(fields)
+    assert words(features_of(call, steps_of(call))) == said
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+def test_every_value_has_words(feature: Any) -> None:
+    """And all of them differ, one feature at a time."""
+    for phase in ("first_prompt", "one_token"):
+        row = {**PLAIN, "phase": phase, "batch": "more", "cache": "static"}
+        said = [words({**row, feature.name: value}) for value in feature.values]
+        # A past of its own length is what one token has as a rule.
+        known = {"none", "concatenated"} if feature.name == "cache" else set()
+        told = [
+            text for text, value in zip(said, feature.values, strict=True) if value not in known
+        ]
+        assert len(set(told)) == len(told)
+
+
+def test_what_has_no_value_is_not_told() -> None:
+    assert words({**PLAIN, "phase": None, "rotary": None, "softcap": "given"}) == "Softcap"
+    assert words({}) == "Call"
+
+
+# Entries without a title
+
+
+def titles(folder: Path, body: str) -> list[str]:
+    return [case.title for case in cases_of(folder, body)]
+
+
+def test_a_title_that_is_written_counts(tmp_path: Path) -> None:
+    body = "- {name: a, title: My own, matrix: {seed: [1, 2]}}"
+    assert titles(tmp_path, body) == ["My own", "My own"]
+
+
+def test_without_one_all_that_the_cases_of_the_entry_share_is_told(tmp_path: Path) -> None:
+    body = """
+    - name: a
+      sequence_length: 4
+      softcap: 1.0
+      matrix: {dtype: [float32, float16], head_sink: [false, true]}
+    """
+    assert titles(tmp_path, body) == 4 * ["Prompt, softcap"]
+
+
+def test_where_that_is_taken_the_name_is_told_too(tmp_path: Path) -> None:
+    body = """
+    - {name: one, sequence_length: 4}
+    - {name: the_other, sequence_length: 5}
+    - {name: third, title: "Prompt, softcap", softcap: 2.0}
+    - {name: fourth, softcap: 1.0}
+    """
+    assert titles(tmp_path, body) == [
+        "Prompt",
+        "Prompt: the other",
+        "Prompt, softcap",
+        "Prompt, softcap: fourth",
+    ]
