@@ -133,6 +133,30 @@ def test_sentences_end(corpus: list[Case]) -> None:
             assert "\n" not in text
 
 
+@each_file
+def test_every_entry_has_a_title_of_its_own(file: Path) -> None:
+    """Written by hand, but for the pairs, which are told by their features."""
+    written = [entry.get("title") for entry in yaml.safe_load(file.read_text())["cases"]]
+    assert file.stem == "pairs" or all(written)
+
+
+#: Runtimes, and what they call their parts; a row is read for each of them.
+RUNTIMES = re.compile(
+    r"\b(ort|onnx ?runtime|tract|webgpu|jsep|wasm|web|cuda|cpu|gpu|openvino|migraphx|rten|qnn)\b",
+    re.IGNORECASE,
+)
+
+
+def test_a_title_says_what_is_called(corpus: list[Case]) -> None:
+    for theme, cases in by_theme(corpus).items():
+        titles = {case.name: case.title for case in cases}
+        assert len(set(titles.values())) == len(titles), theme
+        for name, title in titles.items():
+            assert not RUNTIMES.search(title), f"{theme}/{name}: {title}"
+            assert not title.endswith((".", "?", "!")), f"{theme}/{name}: {title}"
+            assert len(title) <= (200 if theme == "pairs" else 80), f"{theme}/{name}: {title}"
+
+
 @pytest.fixture(scope="module")
 def themes(corpus: list[Case]) -> dict[str, list[Case]]:
     return by_theme(corpus)
