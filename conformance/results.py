@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     AwareDatetime,
@@ -27,12 +27,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
+    model_serializer,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from conformance.call import State
 from conformance.case import Contract
@@ -168,8 +173,78 @@ class Header(_Part):
     start: AwareDatetime
 
 
-class CallInput(_Part):
+class _Sparse(_Part):
+    """A part of which a file has only what is not as usual: there are thousands of them."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+    #: Fields that are always written.
+    whole: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written = handler(self)
+        for name, field in type(self).model_fields.items():
+            # by how they are spelled, since -0.0 equals 0.0
+            if name not in self.whole and repr(getattr(self, name)) == repr(field.get_default()):
+                written.pop(name, None)
+        return written
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        # of the fields, whatever the serializer leaves out of them
+        return handler({key: part for key, part in schema.items() if key != "serialization"})
+
+
+class Recipe(_Sparse):
+    """How an input's numbers are made, exactly, with NumPy alone.
+
+    They are computed in float64 (those of an integer type in int64), in the input's shape, and then
+    rounded to its type. A number of RandomState is
+    ``numpy.random.RandomState(zlib.crc32(stream.encode())).random_sample(shape)``; a
+    Python program that makes them all is what ``gqa export`` writes.
+    """
+
+    kind: Literal[
+        "uniform", "marked", "constant", "numbers", "positions", "cosines", "sines", "packed"
+    ] = "uniform"
+    """`uniform`: low + r * (high - low) for each number r of RandomState; of an integer type
+    floor(low + r * (high - low + 1)). `marked`: those, and then in the head of each token the
+    element (stride * place) % head_size becomes 0.5 + abs(it) / 2, and the others are divided by
+    `divisor`. There place is its position (`starts` tells the first of each sequence, 0 if it is
+    empty) plus 5 times its sequence plus 3 times its head, and stride the first number from
+    1 + 3 * head_size // 8 on that has no divisor in common with head_size. `constant`: `value`.
+    `numbers`: they are written out. `positions`: `count` from each of `starts`, repeated until the
+    shape is full. `cosines` and `sines`: of row * 10000 ** (-column / columns). `packed`: `parts`
+    side by side in the last dim."""
+    stream: Text = ""
+    """Names the stream of `uniform` and `marked`: seed, call of the loop and input."""
+    low: Number = -1.0
+    high: Number = 1.0
+    step: Number = 0.0
+    """The numbers are rounded to multiples of this, unless it is 0."""
+    odd_heads: Number = 1.0
+    """Factor of every other head, beginning with the second."""
+    head_size: int = 0
+    """Where heads matter: elements of one."""
+    starts: tuple[int, ...] = ()
+    count: int = 0
+    divisor: Number = 1.0
+    value: int | Number = 0
+    numbers: tuple[int | Number, ...] = ()
+    """In C order."""
+    width: int = 0
+    """Of a part of `packed`: its last dim."""
+    parts: tuple[Recipe, ...] = ()
+    but: tuple[tuple[tuple[int, ...], int | Number], ...] = ()
+    """At last, leading indices and the number that all elements below have instead."""
+
+
+class CallInput(_Sparse):
     """One of the operator's inputs, as the (first) call gives it."""
+
+    whole = ("shape", "dtype", "values")
 
     name: Text
     state: State
@@ -177,6 +252,19 @@ class CallInput(_Part):
     dtype: Text | None = None
     values: Text | None = None
     """How its numbers are made, in words."""
+    dims: tuple[Text | None, ...] = ()
+    """The names that the graph gives to its dims; null is one that is fixed, none: all are."""
+    recipe: Recipe | None = None
+    """How its numbers are made; null in files of before there were recipes."""
+
+
+class LaterInput(_Sparse):
+    """An input as a later call of a loop gives it, where that is not as the first call does."""
+
+    name: Text
+    shape: tuple[int | Text, ...] | None = None
+    """Null: as in the first."""
+    recipe: Recipe
 
 
 class CallOutput(_Part):
@@ -189,8 +277,10 @@ class CallOutput(_Part):
     dtype: Text | None = None
 
 
-class CallRecord(_Part):
+class CallRecord(_Sparse):
     """The call, drawn out."""
+
+    whole = ("attributes", "steps")
 
     inputs: tuple[CallInput, ...]
     outputs: tuple[CallOutput, ...]
@@ -198,6 +288,10 @@ class CallRecord(_Part):
     """Those that are set."""
     steps: int = 1
     """Number of calls; more than one is a loop, each call's past the present before it."""
+    later: tuple[tuple[LaterInput, ...], ...] = ()
+    """For each call after the first, the inputs that are not as in the first."""
+    shared_buffer: bool = False
+    """Whether present_key and present_value lie in the memory of past_key and past_value."""
 
 
 class CaseRecord(_Part):

@@ -35,6 +35,7 @@ from conformance.judge import Judgement, Unjudgeable, judge, read_outputs, relat
 from conformance.matters import unfit
 from conformance.paths import data_path, shown
 from conformance.protocol import DescribedAnswer, UnavailableAnswer
+from conformance.recipes import later_inputs, recipe_of
 from conformance.relations import RELATIONS
 from conformance.results import (
     CaseRecord,
@@ -512,7 +513,12 @@ def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``."""
     first = case.steps[0]
     inputs = [
-        {**_place(tensor), "values": _values_text(tensor) if tensor.connected else None}
+        {
+            **_place(tensor),
+            "values": _values_text(tensor) if tensor.connected else None,
+            "dims": tensor.dims if any(tensor.dims) else (),
+            "recipe": recipe_of(case.call, first, tensor) if tensor.connected else None,
+        }
         for tensor in first.inputs
     ]
     return CaseRecord.model_validate(
@@ -534,6 +540,8 @@ def case_record(case: Case) -> CaseRecord:
                 "outputs": [_place(tensor) for tensor in first.outputs],
                 "attributes": attributes_of(case.call),
                 "steps": len(case.steps),
+                "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
+                "shared_buffer": case.call.shared_buffer,
             },
         }
     )

@@ -21,7 +21,7 @@ ROTARY_BASE: Final = 10000.0
 
 #: What does not change from call to call of a loop: codes in a cache mean nothing without the scale
 #: that they were made with.
-_OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
 
 Array = np.ndarray
 
@@ -43,8 +43,8 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
     assert tensor.shape is not None
     integer = tensor.dtype in INTEGER_RANGE
     if tensor.data is not None:
-        exact = np.int64 if integer else np.float64
-        numbers = np.array(tensor.data, dtype=exact).reshape(tensor.shape)
+        written = np.int64 if integer else np.float64
+        numbers = np.array(tensor.data, dtype=written).reshape(tensor.shape)
     elif tensor.values is not None:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
@@ -53,10 +53,11 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = numbers.copy()
         for at, number in tensor.but:
             numbers[at] = number
-    if integer:  # by way of int64: what a float beyond the type's range becomes is the machine's
-        numbers = numbers.astype(np.int64)
+    # What a float beyond an integer type's range becomes is the machine's; so is the sign of the
+    # NaN that YAML's .nan becomes.
+    exact = numbers.astype(np.int64) if integer else np.where(np.isnan(numbers), np.nan, numbers)
     with np.errstate(over="ignore", invalid="ignore"):
-        return numbers.astype(NUMPY[tensor.dtype])
+        return exact.astype(NUMPY[tensor.dtype])
 
 
 def _numbers(call: Call, step: Step, tensor: Tensor, values: Values) -> Array:
@@ -71,7 +72,7 @@ def _filled(
 ) -> Array:
     if values.kind == "constant":
         return np.full(shape, values.value)
-    index = 0 if name in _OF_THE_MODEL else step.index
+    index = 0 if name in OF_THE_MODEL else step.index
     stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{index}/{name}".encode()))
     uniform = stream.random_sample(shape)
     if dtype in INTEGER_RANGE:
@@ -102,17 +103,29 @@ def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
     else:
         tokens = numbers.swapaxes(1, 2)[..., :size]
     batch, length, heads, _ = tokens.shape
-    starts = np.zeros(batch, np.int64)
-    if name in ("key", "value") and len(step.total_lengths) == batch:
-        starts = np.maximum(np.array(step.total_lengths) - step.new_tokens, 0)
+    starts = starts_of(step, name, batch)
     place = starts[:, None] + np.arange(length) + 5 * np.arange(batch)[:, None]
     place = place[:, :, None] + 3 * np.arange(heads)
     stands_out = np.arange(size) == (_stride(size) * place % size)[..., None]
-    # The smaller the rest of a value, the better one token is seen; in a key all of the head is to
-    # take part in the score, and yet is not to drown it.
-    smaller = max(16.0, size / 2) if name.endswith("key") else 64.0
-    tokens[...] = np.where(stands_out, 0.5 + np.abs(tokens) / 2, tokens / smaller)
+    tokens[...] = np.where(stands_out, 0.5 + np.abs(tokens) / 2, tokens / spread_of(size, name))
     return numbers
+
+
+def starts_of(step: Step, name: str, batch: int) -> Array:
+    """The place of the first token of each sequence in ``name``."""
+    if name in ("key", "value") and len(step.total_lengths) == batch:
+        starts: Array = np.maximum(np.array(step.total_lengths) - step.new_tokens, 0)
+        return starts
+    return np.zeros(batch, np.int64)
+
+
+def spread_of(size: int, name: str) -> float:
+    """How many times smaller the elements are that do not stand out.
+
+    The smaller the rest of a value, the better one token is seen; in a key all of the head is to
+    take part in the score, and yet is not to drown it.
+    """
+    return max(16.0, size / 2) if name.endswith("key") else 64.0
 
 
 def _stride(size: int) -> int:

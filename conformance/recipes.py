@@ -1,0 +1,130 @@
+"""How a call's input values are made, told so that nobody needs this suite to make them.
+
+:mod:`conformance.values` draws them; here its rules become the plain numbers that a results file
+holds. A test holds the two together, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from conformance.call import Call, Values
+from conformance.dtypes import INTEGER_RANGE
+from conformance.results import LaterInput, Recipe
+from conformance.script import CARRY
+from conformance.tensors import Step, Tensor, token_values
+from conformance.values import OF_THE_MODEL, positions, spread_of, starts_of
+
+
+def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
+    """The recipe of a connected input of ``step``."""
+    made = _made(call, step, tensor)
+    if tensor.but:
+        exact = int if tensor.dtype in INTEGER_RANGE else float
+        made = made.model_copy(update={"but": tuple((at, exact(x)) for at, x in tensor.but)})
+    return made
+
+
+def later_inputs(call: Call, step: Step, first: Step) -> list[LaterInput]:
+    """What a later call of a loop is given otherwise than the first; its past is carried."""
+    later = []
+    for tensor in step.inputs:
+        if not tensor.connected or tensor.name in CARRY:
+            continue
+        assert tensor.shape is not None
+        recipe, before = recipe_of(call, step, tensor), first.input(tensor.name)
+        if tensor.shape != before.shape or recipe != recipe_of(call, first, before):
+            shape = None if tensor.shape == before.shape else tensor.shape
+            later.append(LaterInput(name=tensor.name, shape=shape, recipe=recipe))
+    return later
+
+
+def _made(call: Call, step: Step, tensor: Tensor) -> Recipe:
+    assert tensor.shape is not None
+    if 0 in tensor.shape:
+        return Recipe(kind="constant")
+    if tensor.data is not None:
+        exact = int if tensor.dtype in INTEGER_RANGE else float
+        return _numbers([exact(number) for number in _flat(tensor.data)])
+    if tensor.values is None:
+        return _meant(call, step, tensor)
+    values = tensor.values
+    if call.key_value == "packed" and tensor.name == "query" and "query" not in call.inputs:
+        size, length = call.head_size, step.sequence_length
+        parts = (
+            ("query", call.num_heads * size, values),
+            ("key", call.kv_num_heads * size, token_values(call)),
+            ("value", call.kv_num_heads * size, token_values(call)),
+        )
+        return Recipe(
+            kind="packed",
+            parts=tuple(
+                _filled(
+                    call, step, name, (call.batch_size, length, width), each, call.dtype
+                ).model_copy(update={"width": width})
+                for name, width, each in parts
+            ),
+        )
+    return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype)
+
+
+def _filled(
+    call: Call, step: Step, name: str, shape: tuple[int, ...], values: Values, dtype: str
+) -> Recipe:
+    if values.kind == "constant":
+        value = values.value
+        return Recipe(kind="constant", value=int(value) if dtype in INTEGER_RANGE else value)
+    index = 0 if name in OF_THE_MODEL else step.index
+    drawn = Recipe(stream=f"{call.seed}/{index}/{name}", low=values.low, high=values.high)
+    if dtype in INTEGER_RANGE:
+        return drawn
+    of_heads = bool(shape) and shape[-1] % call.head_size == 0
+    if values.kind == "marked" and of_heads and len(shape) in (3, 4):
+        starts = starts_of(step, name, shape[0])
+        return drawn.model_copy(
+            update={
+                "kind": "marked",
+                "head_size": call.head_size,
+                "starts": tuple(map(int, starts)) if starts.any() else (),
+                "divisor": spread_of(call.head_size, name),
+            }
+        )
+    if values.odd_heads != 1.0 and of_heads:
+        drawn = drawn.model_copy(
+            update={"odd_heads": values.odd_heads, "head_size": call.head_size}
+        )
+    if values.kind == "uniform":
+        drawn = drawn.model_copy(update={"step": values.step})
+    return drawn
+
+
+def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
+    """Of the inputs whose numbers have a meaning."""
+    assert tensor.shape is not None
+    if tensor.name == "seqlens_k":
+        lengths = np.array(step.total_lengths) - 1
+        return _numbers([int(x) for x in np.resize(lengths, tensor.shape).ravel()])
+    if tensor.name == "total_sequence_length":
+        return Recipe(kind="constant", value=step.total_sequence_length)
+    if tensor.name == "position_ids":
+        starts = tuple(int(start) for start in positions(call, step)[:, :1].ravel())
+        return Recipe(kind="positions", starts=starts, count=step.sequence_length)
+    return Recipe(kind="cosines" if tensor.name == "cos_cache" else "sines")
+
+
+def _numbers(numbers: list[int] | list[float]) -> Recipe:
+    if len(set(map(repr, numbers))) == 1:
+        return Recipe(kind="constant", value=numbers[0])
+    return Recipe(kind="numbers", numbers=tuple(numbers))
+
+
+def _flat(data: object) -> Iterator[float]:
+    """The numbers of nested lists, in order."""
+    if isinstance(data, list):
+        for item in data:
+            yield from _flat(item)
+    else:
+        assert isinstance(data, int | float)
+        yield data
