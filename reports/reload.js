@@ -69,9 +69,14 @@
     setTimeout(look, EVERY);
   }
 
-  // After the page's own scripts, which may have followed the fragment.
+  // After the page's own scripts, which follow the fragment.
   addEventListener("load", () => {
-    putBack();
+    const { classList } = document.documentElement;
+    if (classList.contains("js") && !classList.contains("ready")) {
+      document.addEventListener("ready", putBack, { once: true });
+    } else {
+      putBack();
+    }
     setTimeout(look, pause());
   });
 }

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from conformance.paths import data_path
-from conformance.report.view import MEANING, page
+from conformance.paths import ROOT, data_path
+from conformance.report.changes import Changes
+from conformance.report.serve import CONNECT, reload_script
+from conformance.report.text import clean
+from conformance.report.view import MEANING, NOTICED, page
 from conformance.results import VERDICTS, Run, join
 
+#: The page's scripts, each building on those before it.
+SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 
-def render(runs: Sequence[Run]) -> str:
+
+def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool = False) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
-    Raises `ResultsError` if there are no runs.
+    ``changes`` since an earlier run are told first; ``served`` pages ask their server whether the
+    results have grown. Raises `ResultsError` if there are no runs.
     """
-    shown, details = page(join(runs))
+    shown, cells = page(join(runs), changes)
     folder = data_path("reports")
-    style = (folder / "report.css").read_text(encoding="utf-8")
-    script = (folder / "report.js").read_text(encoding="utf-8")
+    style = _text(folder / "report.css")
+    scripts = [_text(folder / "page" / f"{name}.js") for name in SCRIPTS]
+    if served:
+        scripts.append(reload_script())
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
@@ -36,23 +48,56 @@ def render(runs: Sequence[Run]) -> str:
     )
     environment.filters["fragment"] = _fragment
     environment.filters["when"] = _when
+    environment.filters["clean"] = clean
+    environment.globals["asking"] = _asking
     return environment.get_template("report.html.j2").render(
         page=shown,
+        changes=changes,
         verdicts=VERDICTS,
         meaning=MEANING,
-        # The policy lets nothing run, load or be sent but these two, by their digests.
+        noticed=NOTICED,
+        asked=_offered(cells),
+        findings=_findings(shown.findings),
+        # The policy lets nothing run, load or be sent but these, by their digests.
         style=Markup(style),
-        script=Markup(script),
+        scripts=[Markup(script) for script in scripts],
         style_digest=_digest(style),
-        script_digest=_digest(script),
-        details=_json(details),
+        script_digests=[_digest(script) for script in scripts],
+        connect=f"{CONNECT}; " if served else "",
+        cells=_packed(cells),
     )
 
 
-def _json(value: dict[str, Any]) -> Markup:
-    """``value`` for a script element: no ``<`` or ``>`` that could end it or begin a comment."""
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _packed(value: dict[str, Any]) -> str:
+    """JSON, compressed (the same every time), in letters that are no markup."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e"))
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _offered(cells: dict[str, Any]) -> dict[str, list[str]]:
+    """What the table can be filtered by: the tags and dtypes that there are."""
+    pool = cells["pool"]
+    tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
+    dtypes = {case["dtype"] for case in cells["cases"] if case.get("dtype")}
+    return {"tag": sorted(tags), "dtype": sorted(dtypes)}
+
+
+def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
+    """The project's own pages that are linked to, rendered; none that is not there."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    # Only the web is linked to: a page beside it is not beside the report.
+    markdown.validateLink = lambda url: url.startswith(("https://", "http://"))  # type: ignore[method-assign]
+    folder = data_path("docs") / "findings"
+    pages = []
+    for link in links:
+        path = ROOT / link
+        if path.parent == folder and path.is_file():
+            pages.append((link, Markup(markdown.render(_text(path)))))
+    return pages
 
 
 def _digest(text: str) -> str:
@@ -63,6 +108,11 @@ def _digest(text: str) -> str:
 def _fragment(id: str) -> str:
     """A case id as the part of a link after ``#``."""
     return "#" + quote(id, safe="/=,:@.~")
+
+
+def _asking(**asked: str) -> str:
+    """The fragment that filters the table: ``#?verdict=wrong&target=…``."""
+    return "#?" + urlencode(asked)
 
 
 def _when(time: str) -> str:

@@ -30,6 +30,8 @@ def clean(text: str, limit: int = 16_000) -> str:
     What is unseen becomes its code point (``⟨U+202E⟩``). Of longer texts the beginning and the end
     are kept, with a note between them.
     """
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text  # as most are
     text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > limit:
         tail = limit // 4
@@ -49,5 +51,7 @@ def deep_clean(value: object) -> object:
     if isinstance(value, list):
         return [deep_clean(item) for item in value]
     if isinstance(value, dict):
-        return {clean(key): deep_clean(item) for key, item in value.items()}
+        return {
+            clean(key): item if item is None else deep_clean(item) for key, item in value.items()
+        }
     return value

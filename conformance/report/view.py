@@ -1,4 +1,4 @@
-"""Results → what the page shows: themes, groups, rows and cells, and the details behind a cell.
+"""Results → what the page shows: its head, and behind it everything about each cell.
 
 Nothing here knows HTML. All text that comes out of here went through `text.clean`.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Literal
 
+from conformance.report.changes import Change, Changes
+from conformance.report.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
 from conformance.results import (
     VERDICTS,
@@ -22,13 +23,13 @@ from conformance.results import (
     Run,
     Target,
     Verdict,
-    worst,
 )
 
 MEANING: Mapping[Verdict, str] = {
     "crash": "the process died of a signal, an abort or a panic",
     "timeout": "no answer within the time limit; the process was killed",
-    "wrong": "it ran, and its values, shape or dtype are not what the contract demands",
+    "wrong": "it ran without an error, and its values, shape or dtype are not what the contract "
+    "demands",
     "accepted": "it ran a call that it must refuse",
     "fallback": "it ran, but on another execution provider than the one asked for",
     "unsupported": "it refused cleanly, with a message, a call that it should compute",
@@ -36,71 +37,16 @@ MEANING: Mapping[Verdict, str] = {
     "skip": "could not be tried here",
 }
 
+#: What verdicts have in common for a caller, in the order of `VERDICTS`.
+NOTICED: Sequence[tuple[str, tuple[Verdict, ...]]] = (
+    ("no answer", ("crash", "timeout")),
+    ("an answer, and no error", ("wrong", "accepted", "fallback")),
+    ("refused", ("unsupported",)),
+    ("right", ("pass",)),
+    ("not tried", ("skip",)),
+)
+
 Mark = Literal["unexpected", "known", ""]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A case on a target."""
-
-    verdict: Verdict
-    mark: Mark
-    vague: bool
-
-
-@dataclass(frozen=True)
-class Tally:
-    """All cases of a group on a target: the worst verdict, and of how many cases."""
-
-    verdict: Verdict
-    number: int
-    total: int
-    counts: tuple[tuple[Verdict, int, int], ...]
-    """Verdict, how many of it, and how many before those."""
-    unexpected: int
-    known: int
-    vague: int
-    row: int
-    """The row to open: an unexpected one if there are any, and of those the worst."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis of a row; ``width`` in characters is the same for all rows of the group."""
-
-    name: str
-    label: str
-    width: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """A case. ``number`` is its place in the details."""
-
-    number: int
-    id: str
-    axes: tuple[Axis, ...]
-    cells: tuple[Cell | None, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """An entry of a case file: one case, or those that its axes multiply out to."""
-
-    id: str
-    name: str
-    why: str
-    rows: tuple[Row, ...]
-    tallies: tuple[Tally | None, ...]
-
-
-@dataclass(frozen=True)
-class Theme:
-    """A case file and the question it answers."""
-
-    name: str
-    question: str
-    groups: tuple[Group, ...]
 
 
 @dataclass(frozen=True)
@@ -108,7 +54,6 @@ class Head:
     """A column's target, and its results by verdict."""
 
     label: str
-    ep: str
     version: str
     """Empty if the label has it already."""
     adapter: str
@@ -118,26 +63,33 @@ class Head:
     total: int
     unexpected: int
     known: int
-    refused: int
-    """So many of the known are clean refusals, and no defects."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Marked results of one verdict, of one group on one target; ``row`` is the first."""
+class Cause:
+    """Results of one verdict and mark on one target that have one reason."""
 
-    row: int
-    column: int
-    id: str
-    """Of the case, or of the group if there are several."""
-    first: str
-    """Id of the first case."""
-    number: int
     label: str
     verdict: Verdict
     mark: Mark
+    number: int
+    first: str
+    """Id of the first case."""
+    title: str
+    """What that case asks."""
     reason: str
-    """Why it is so; of a known defect, what its expectation says."""
+    """Of an unexpected result, its own; of a known one, what its expectation says."""
+    link: str
+    """Of the expectation, or nothing."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Why so many cases were not tried on a target."""
+
+    label: str
+    number: int
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -154,42 +106,53 @@ class Page:
     """All that the template needs."""
 
     heads: tuple[Head, ...]
-    themes: tuple[Theme, ...]
-    unexpected: tuple[Finding, ...]
-    known: tuple[Finding, ...]
+    unexpected: tuple[Cause, ...]
+    known: tuple[Cause, ...]
+    skipped: tuple[Skipped, ...]
     troubles: tuple[Trouble, ...]
     runs: tuple[Mapping[str, Any], ...]
     cases: int
     results: int
+    findings: tuple[str, ...]
+    """Pages of the project that expectations link to: ``docs/findings/….md``."""
 
 
-def page(joined: Joined) -> tuple[Page, dict[str, Any]]:
-    """What the page shows at once, and the details behind its cells, as JSON.
+def page(joined: Joined, changes: Changes | None = None) -> tuple[Page, dict[str, Any]]:
+    """What the page shows at once, and the cells of its table with all about them, as JSON.
 
-    The details are ``{"columns": […], "devices": […], "cases": […], "pool": […], "error_fields":
-    […]}``: a case has its results in the order of the columns, as there are devices, and whatever
-    many of them share stands once, in the pool.
+    The cells are ``{"verdicts": […], "targets": […], "themes": […], "groups": […], "cases": […],
+    "pool": […], "error_fields": […]}``. A case has its results in the order of the targets, null
+    where there is none; whatever many have in common stands once, in the pool, by whose numbers it
+    is named. A result of which ``changes`` tells has its change.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
     grid = {id: [joined.results.get((id, label)) for label in labels] for id in cases}
-    numbers = {id: number for number, id in enumerate(cases)}
-    themes = tuple(_themes(cases, grid, numbers))
     heads = tuple(
         _head(clean(column.label), column.target, [row[n] for row in grid.values()])
         for n, column in enumerate(joined.columns)
     )
+    causes = list(_causes(cases, grid, heads))
     shown = Page(
         heads=heads,
-        themes=themes,
-        unexpected=tuple(_findings("unexpected", themes, cases, grid, heads)),
-        known=tuple(_findings("known", themes, cases, grid, heads)),
+        unexpected=tuple(cause for cause in causes if cause.mark == "unexpected"),
+        known=tuple(cause for cause in causes if cause.mark == "known"),
+        skipped=tuple(_skipped(heads, grid)),
         troubles=tuple(_troubles(joined)),
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
         results=sum(head.total for head in heads),
+        findings=tuple(
+            sorted({cause.link for cause in causes if cause.link.startswith("docs/findings/")})
+        ),
     )
-    return shown, _details(joined, cases, grid, [head.device for head in heads])
+    return shown, _cells(joined, cases, grid, heads, _told_changes(changes))
+
+
+def _told_changes(changes: Changes | None) -> dict[tuple[str, str], Change]:
+    """The changes of results that are still there, by case and target."""
+    every = changes.all() if changes else ()
+    return {(change.case, change.target): change for change in every if change.after}
 
 
 def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
@@ -200,154 +163,76 @@ def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
     return cases
 
 
-def _themes(
-    cases: Mapping[str, CaseRecord | None],
-    grid: Mapping[str, Sequence[ResultRecord | None]],
-    numbers: Mapping[str, int],
-) -> Iterator[Theme]:
-    themes: dict[str, dict[str, list[str]]] = {}
-    for id, case in cases.items():
-        theme, name = (case.theme, case.name) if case else ("", id)
-        themes.setdefault(theme, {}).setdefault(name, []).append(id)
-    for theme, groups in themes.items():
-        first = next((cases[ids[0]] for ids in groups.values()), None)
-        yield Theme(
-            name=clean(theme),
-            question=clean(first.question) if first else "Results for cases not described here",
-            groups=tuple(
-                _group(theme, name, [(id, cases[id]) for id in ids], grid, numbers)
-                for name, ids in groups.items()
-            ),
-        )
-
-
-def _group(
-    theme: str,
-    name: str,
-    members: Sequence[tuple[str, CaseRecord | None]],
-    grid: Mapping[str, Sequence[ResultRecord | None]],
-    numbers: Mapping[str, int],
-) -> Group:
-    described = [case for _, case in members if case]
-    widths: dict[str, int] = {}
-    for case in described:
-        for axis, label in case.axes.items():
-            # Names break at underscores, labels do not break.
-            longest = max(len(part) for part in [*axis.split("_"), label])
-            widths[axis] = min(max(widths.get(axis, 3), longest), 24)
-    rows = tuple(
-        Row(
-            number=numbers[id],
-            id=clean(id),
-            axes=tuple(
-                Axis(clean(axis), clean(label), widths[axis]) for axis, label in case.axes.items()
-            )
-            if case
-            else (),
-            cells=tuple(_cell(result) if result else None for result in grid[id]),
-        )
-        for id, case in members
-    )
-    columns = zip(*(grid[id] for id, _ in members), strict=True)
-    whys = {case.why for case in described}
-    return Group(
-        id=clean(f"{theme}/{name}" if theme else name),
-        name=clean(name),
-        why=clean(whys.pop()) if len(whys) == 1 else "",
-        rows=rows,
-        tallies=tuple(_tally(column, [row.number for row in rows]) for column in columns),
-    )
-
-
-def _cell(result: ResultRecord) -> Cell:
-    return Cell(result.verdict, _mark(result), result.vague)
-
-
 def _mark(result: ResultRecord) -> Mark:
     if result.unexpected:
         return "unexpected"
     return "known" if result.expectation is not None else ""
 
 
-def _tally(results: Iterable[ResultRecord | None], numbers: Sequence[int]) -> Tally | None:
-    there = [(n, result) for n, result in zip(numbers, results, strict=True) if result]
-    if not there:
-        return None
-    counts = Counter(result.verdict for _, result in there)
-    marks = Counter(_mark(result) for _, result in there)
-    row, _ = min(there, key=lambda x: (not x[1].unexpected, VERDICTS.index(x[1].verdict)))
-    verdict = worst(counts)
-    parts = [(verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict]]
-    ends = accumulate(n for _, n in parts)
-    return Tally(
-        verdict=verdict,
-        number=counts[verdict],
-        total=len(there),
-        counts=tuple((verdict, n, end - n) for (verdict, n), end in zip(parts, ends, strict=True)),
-        unexpected=marks["unexpected"],
-        known=marks["known"],
-        vague=sum(result.vague for _, result in there),
-        row=row,
-    )
-
-
-def _findings(
-    mark: Mark,
-    themes: Iterable[Theme],
-    cases: Iterable[str],
+def _causes(
+    cases: Mapping[str, CaseRecord | None],
     grid: Mapping[str, Sequence[ResultRecord | None]],
     heads: Sequence[Head],
-) -> list[Finding]:
-    ids = list(cases)
-    findings = []
-    for group in (group for theme in themes for group in theme.groups):
-        alike: dict[tuple[Verdict, int, str | None], list[Row]] = {}
-        for row in group.rows:
-            for column, cell in enumerate(row.cells):
-                if cell and cell.mark == mark:
-                    why = _why(grid[ids[row.number]][column], mark)
-                    alike.setdefault((cell.verdict, column, why), []).append(row)
-        for (verdict, column, why), rows in alike.items():
-            first = grid[ids[rows[0].number]][column]
-            assert first is not None  # it has a cell
-            findings.append(
-                Finding(
-                    row=rows[0].number,
-                    column=column,
-                    id=rows[0].id if len(rows) == 1 else group.id,
-                    first=rows[0].id,
-                    number=len(rows),
-                    label=heads[column].label,
-                    verdict=verdict,
-                    mark=mark,
-                    reason=clean(why or first.reason, 400),
-                )
+) -> list[Cause]:
+    """Marked results with what they have in common; unexpected ones row by row, worst first."""
+    alike: dict[tuple[int, Verdict, Mark, str, str], list[str]] = {}
+    for id, results in grid.items():
+        case = cases[id]
+        row = f"{case.theme}/{case.name}" if case else id
+        for column, result in enumerate(results):
+            if result is None or not (mark := _mark(result)):
+                continue
+            known = result.expectation if mark == "known" else None
+            why, link = (known.why, known.link) if known else (row, "")
+            alike.setdefault((column, result.verdict, mark, why, link), []).append(id)
+    causes = []
+    for (column, verdict, mark, why, link), ids in alike.items():
+        case, result = cases[ids[0]], grid[ids[0]][column]
+        assert result is not None  # it has a mark
+        causes.append(
+            Cause(
+                label=heads[column].label,
+                verdict=verdict,
+                mark=mark,
+                number=len(ids),
+                first=clean(ids[0]),
+                title=clean((case.title if case else "") or ids[0]),
+                reason=clean(why if mark == "known" else result.reason, 400),
+                link=clean(link),
             )
-    return sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict))
+        )
+    return sorted(causes, key=lambda cause: (VERDICTS.index(cause.verdict), -cause.number))
 
 
-def _why(result: ResultRecord | None, mark: Mark) -> str | None:
-    """What is known of an expected result: several causes in a group are several findings."""
-    known = result.expectation if result and mark == "known" else None
-    return known.why if known else None
+def _skipped(
+    heads: Sequence[Head], grid: Mapping[str, Sequence[ResultRecord | None]]
+) -> Iterator[Skipped]:
+    for column, head in enumerate(heads):
+        reasons = Counter(
+            clean(result.reason, 400)
+            for results in grid.values()
+            if (result := results[column]) is not None and result.verdict == "skip"
+        )
+        for reason, number in reasons.most_common():
+            yield Skipped(head.label, number, reason)
 
 
 def _head(label: str, target: Target, results: Sequence[ResultRecord | None]) -> Head:
     about = target.describe
     there = [result for result in results if result]
     counts = Counter(result.verdict for result in there)
+    marks = Counter(_mark(result) for result in there)
+    adapter = about.adapter or "" if about else ""
     return Head(
         label=label,
-        ep=clean(target.ep),
         version=clean(about.version) if about and about.version not in label else "",
-        adapter=clean(about.adapter or "") if about else "",
+        adapter=clean(adapter) if adapter not in label else "",
         device=clean(about.device or "") if about else "",
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         total=len(there),
-        unexpected=sum(_mark(result) == "unexpected" for result in there),
-        known=sum(_mark(result) == "known" for result in there),
-        refused=sum(_mark(r) == "known" and r.verdict == "unsupported" for r in there),
+        unexpected=marks["unexpected"],
+        known=marks["known"],
     )
 
 
@@ -361,6 +246,8 @@ def _troubles(joined: Joined) -> Iterator[Trouble]:
     for label, record in joined.infrastructure:
         where = f"{label}, {record.case}" if record.case else label
         yield Trouble(clean(where), clean(record.message, 2_000), clean(record.fix or ""))
+    if len(digests := {run.header.corpus for run in joined.runs}) > 1:
+        yield Trouble("", f"The files were made from {len(digests)} different sets of cases.", "")
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -384,6 +271,10 @@ class _Pool:
             self.values.append(value)
         return number
 
+    def blocks(self, text: str) -> list[int]:
+        """A text that has paragraphs in common with many others."""
+        return [self.add(block) for block in text.split("\n\n")]
+
 
 # What cases and results have in common with many others.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
@@ -403,47 +294,105 @@ ERROR_FIELDS = (
     "needed",
     "compared",
     "undefined",
+    "where",
 )
 
 
-def _details(
+def _cells(
     joined: Joined,
     cases: Mapping[str, CaseRecord | None],
     grid: Mapping[str, Sequence[ResultRecord | None]],
-    devices: Sequence[str],
+    heads: Sequence[Head],
+    changes: Mapping[tuple[str, str], Change],
 ) -> dict[str, Any]:
     pool = _Pool()
+    themes: dict[str, dict[str, Any]] = {}
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    rows = []
+    for id, case in cases.items():
+        theme = case.theme if case else ""
+        question = case.question if case else "Results for cases not described here"
+        themes.setdefault(
+            theme,
+            {
+                "number": len(themes),
+                "name": clean(theme) or "undescribed",
+                "question": clean(question),
+            },
+        )
+        key = theme, case.name if case else id
+        about = _group(key, case, themes[theme]["number"])
+        group = groups.setdefault(key, {"number": len(groups), **about})
+        if group["why"] != about["why"]:
+            group["why"] = ""  # it is of a case, and not of all
+        results = [
+            result
+            and _result_details(result, case, column.target, changes.get((id, column.label)), pool)
+            for result, column in zip(grid[id], joined.columns, strict=True)
+        ]
+        details = _case_details(id, case, pool)
+        rows.append(details | {"group": group["number"], "results": results})
+    for group in (*themes.values(), *groups.values()):
+        del group["number"]
     return {
-        "columns": [clean(column.label) for column in joined.columns],
-        "devices": list(devices),
-        "cases": [
-            _case_details(id, case, pool)
-            | {"results": [result and _result_details(result, pool) for result in grid[id]]}
-            for id, case in cases.items()
+        "verdicts": VERDICTS,
+        "targets": [
+            {
+                "label": head.label,
+                "device": head.device,
+                "unavailable": bool(head.unavailable),
+                "script": filename(column.target),
+            }
+            for head, column in zip(heads, joined.columns, strict=True)
         ],
+        "themes": list(themes.values()),
+        "groups": list(groups.values()),
+        "cases": rows,
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
+    }
+
+
+def _group(key: tuple[str, str], case: CaseRecord | None, theme: int) -> dict[str, Any]:
+    """An entry of a case file: one case, or those that its axes multiply out to."""
+    name = clean(key[1])
+    return {
+        "theme": theme,
+        "id": clean(f"{key[0]}/{key[1]}" if key[0] else key[1]),
+        "name": name,
+        "title": (clean(case.title) if case else "") or name,
+        "why": clean(case.why) if case else "",
     }
 
 
 def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, Any]:
     if case is None:
         return {"id": clean(id)}
-    wanted = {"id", "call", *_POOLED_CASE}
+    wanted = {"id", "axes", "call", *_POOLED_CASE}
     details: Any = deep_clean(case.model_dump(mode="json", include=wanted))
     for field in _POOLED_CASE:
         details[field] = pool.add(details[field])
     call = details["call"]
+    dtype = next((port["dtype"] for port in call["inputs"] if port["dtype"]), "")
     for side in ("inputs", "outputs"):
-        call[side] = [
-            pool.add({field: said for field, said in port.items() if said is not None})
-            for port in call[side]
-        ]
-    details["call"] = pool.add(call)
-    return details  # type: ignore[no-any-return]
+        call[side] = [pool.add(_port(port)) for port in call[side]]
+    shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
+    return {**details, "dtype": dtype, "call": pool.add(shown)}
 
 
-def _result_details(result: ResultRecord, pool: _Pool) -> dict[str, Any]:
+def _port(port: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of an input or output."""
+    shown = ("name", "state", "shape", "dtype", "values")
+    return {field: port[field] for field in shown if port.get(field) is not None}
+
+
+def _result_details(
+    result: ResultRecord,
+    case: CaseRecord | None,
+    target: Target,
+    change: Change | None,
+    pool: _Pool,
+) -> dict[str, Any]:
     wanted = _told(result.model_dump(mode="json", exclude={"kind", "case", "target", "errors"}))
     details: Any = deep_clean(wanted)
     if result.errors:
@@ -454,12 +403,19 @@ def _result_details(result: ResultRecord, pool: _Pool) -> dict[str, Any]:
     for field in _POOLED_RESULT:
         if field in details:
             details[field] = pool.add(details[field])
+    if change is not None:
+        details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
+    if case is not None and result.outcome != "unavailable":
+        details["script"] = pool.blocks(script(case, result, target))
+        if result.verdict != "pass" or result.vague or result.unexpected:
+            details["issue"] = pool.blocks(issue(case, result, target))
     return details  # type: ignore[no-any-return]
 
 
 def _error_details(error: Error) -> list[Any]:
     """The values of `ERROR_FIELDS`: many passes have many of them, so their names stand once."""
-    fields: Any = deep_clean(error.model_dump(mode="json", include=set(ERROR_FIELDS)))
+    fields = error.model_dump(mode="json", include=set(ERROR_FIELDS))
+    fields["output"] = clean(error.output)  # the map's rows are drawn, and not shown
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 

@@ -1,0 +1,120 @@
+"""How large the report is, and how fast in a browser, by the number of its cells.
+
+    python benchmarks/report.py RESULTS… [--cells 10000] [--cells 100000]
+
+The results are those of real runs, taken several times over under other names until there are as
+many cells as asked for. Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from conformance.report import render
+from conformance.results import CaseRecord, ResultRecord, Run, join, read
+
+#: What is typed and pressed, one after another, each from nothing asked.
+FILTERS = {
+    "a letter": "search('e')",
+    "a word": "search('window')",
+    "two words": "search('borrowed float16')",
+    "a message": "search('not implemented')",
+    "no case": "search('zzzz')",
+    "wrong": "press('[data-value=wrong]')",
+    "what differs": "press('[data-ask=differs]')",
+    "unexpected": "press('[data-ask=unexpected]')",
+}
+#: Times one filter, from the event until the table stands and is laid out.
+TIMER = """([act]) => {
+  const search = (text) => {
+    const field = document.querySelector("#search");
+    field.value = text;
+    field.dispatchEvent(new Event("input"));
+  };
+  const press = (selector) => document.querySelector(selector)?.click();
+  const reset = document.querySelector("#reset");
+  const times = [];
+  for (let i = 0; i < 5; i++) {
+    if (!reset.hidden) reset.click();
+    document.body.getBoundingClientRect();
+    const start = performance.now();
+    new Function("search", "press", act)(search, press);
+    document.body.getBoundingClientRect();
+    times.push(performance.now() - start);
+  }
+  if (!reset.hidden) reset.click();
+  return times;
+}"""
+
+
+def multiplied(run: Run, times: int) -> Run:
+    """``run`` with every case so many times, each copy a theme of its own."""
+    cases: dict[str, CaseRecord] = {}
+    results: list[ResultRecord] = []
+    for n in range(times):
+        name = f"copy{n}_" if n else ""
+        for case in run.cases.values():
+            fields = {"id": name + case.id, "theme": name + case.theme}
+            cases[name + case.id] = case.model_copy(update=fields)
+        results += [
+            result.model_copy(update={"case": name + result.case}) for result in run.results
+        ]
+    return replace(run, cases=cases, results=tuple(results))
+
+
+def at_least(runs: list[Run], cells: int) -> list[Run]:
+    """``runs`` multiplied until they have so many results together."""
+    there = sum(len(run.results) for run in runs)
+    return [multiplied(run, -(-cells // there)) for run in runs]
+
+
+def in_browser(page: Page, file: Path) -> Iterator[tuple[str, float]]:
+    """Milliseconds until the page can be used, and of each filter."""
+    page.goto(file.as_uri())
+    page.wait_for_selector("html.ready", timeout=120_000)
+    yield "interactive", page.evaluate("performance.getEntriesByName('ready')[0].startTime")
+    for name, act in FILTERS.items():
+        times: Any = page.evaluate(TIMER, [act])
+        yield name, median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--cells", action="append", type=int)
+    given = parser.parse_args()
+    runs = [read(path) for path in given.results]
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for cells in given.cells or [10_000, 100_000]:
+            many = at_least(runs, cells)
+            start = time.perf_counter()
+            text = render(many)
+            seconds = time.perf_counter() - start
+            file = Path(folder) / "report.html"
+            file.write_text(text, encoding="utf-8")
+            size = file.stat().st_size / 1e6
+            print(f"{len(join(many).results):,} cells: {size:.2f} MB, made in {seconds:.1f} s")
+            page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            for name, ms in in_browser(page, file):
+                print(f"  {name:<14}{ms:8.1f} ms")
+            page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+// Making elements. Every text is set as text, never as markup.
+"use strict";
+
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+/** An element; `kind` is `tag.class.class`, children are elements, texts or nothing. */
+function make(kind, ...children) {
+  const [tag, ...classes] = kind.split(".");
+  const element = document.createElement(tag);
+  if (classes.length) element.className = classes.filter(Boolean).join(" ");
+  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  return element;
+}
+
+/** An SVG element with its attributes. */
+function draw(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function icon(name) {
+  return draw("svg", { "aria-hidden": "true" }, draw("use", { href: `#${name}` }));
+}
+
+function button(label, act, kind = "button.plain") {
+  const element = make(kind, label);
+  element.type = "button";
+  element.addEventListener("click", act);
+  return element;
+}
+
+/** A link if it is one to the web, else the text as it is. */
+function link(text) {
+  if (!/^https?:\/\/[^\s]+$/i.test(text)) return make("bdi", text);
+  const issue = text.match(/^https:\/\/github\.com\/([\w.-]+\/[\w.-]+)\/(?:issues|pull)\/(\d+)$/);
+  const element = make("a", make("bdi", issue ? `${issue[1]}#${issue[2]}` : text));
+  element.href = text;
+  element.rel = "noopener noreferrer";
+  return element;
+}
+
+/** Pairs as a list of terms; those without content are left out. */
+function list(pairs) {
+  return make(
+    "dl",
+    pairs
+      .filter(([, content]) => content)
+      .map(([term, content]) => make("div", make("dt", term), make("dd", content))),
+  );
+}
+
+/** A text as it is, line by line; keys can scroll it. */
+function said(text, label) {
+  const element = make("pre", text);
+  element.tabIndex = 0;
+  element.setAttribute("role", "region");
+  element.setAttribute("aria-label", label);
+  return element;
+}
+
+/** A number in so many digits; the words nan, inf and -inf stand for themselves. */
+function number(value, digits = 4) {
+  if (value == null) return "";
+  if (typeof value === "string") return value;
+  const short = Number(value.toPrecision(digits));
+  const size = Math.abs(short);
+  return size && (size < 1e-4 || size >= 1e7) ? short.toExponential() : String(short);
+}
+
+/** As many digits as tell two numbers apart, seven at least. */
+function apart(value, other) {
+  let digits = 7;
+  while (digits < 17 && value !== other && number(value, digits) === number(other, digits)) digits++;
+  return number(value, digits);
+}
+
+const many = (count, noun, plural = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : plural}`;
+
+/** A text with a button that copies it. */
+function copyable(text, label) {
+  const shown = said(text, label);
+  const control = button("Copy", copy, "button.copy");
+  async function copy() {
+    let done = false;
+    try {
+      await navigator.clipboard.writeText(text);
+      done = true;
+    } catch {
+      getSelection().selectAllChildren(shown); // at least it is one key press away
+      done = document.execCommand("copy");
+    }
+    control.textContent = done ? "Copied" : "Press Ctrl+C";
+    setTimeout(() => (control.textContent = "Copy"), 2000);
+  }
+  control.setAttribute("aria-label", `Copy ${label}`);
+  return make("div.command", shown, control);
+}

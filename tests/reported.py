@@ -1,0 +1,136 @@
+"""Pages for the tests of the report: runs that have everything, hostile ones, how to read them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_runs import case, error, expected, realistic, result, target, write
+
+from conformance.case import Contract
+from conformance.report import render
+from conformance.results import ErrorMap, Infrastructure, Run, Verdict, read
+
+HOSTILE = (
+    "</script></pre></template><img src=x onerror=\"document.title='pwned'\">"
+    "<svg onload=document.title='pwned'></svg><!--<script>"
+    "\x1b[1;31mred\x1b[0m \x1b]0;title\x07 \x00 \u202egpj.exe\u202c \u200b \u2028 "
+    "\"'`${alert(1)} {{ 7 * 7 }} &lt; [x](javascript:alert(1)) مرحبا"
+)
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """125 cases on two targets, with all verdicts and marks."""
+    return realistic(tmp_path_factory.mktemp("report") / "real.jsonl")
+
+
+@pytest.fixture(scope="session")
+def real_page(real: Run) -> str:
+    """Its page."""
+    return render([real])
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Hostile text wherever text can stand."""
+    bad = case(
+        f"evil/{HOSTILE}",
+        HOSTILE,
+        title=HOSTILE,
+        why=HOSTILE,
+        file=HOSTILE,
+        tags=(HOSTILE, "other"),
+        links=("javascript:document.title='pwned'", "https://example.org/?<script>", HOSTILE),
+        axes={HOSTILE: HOSTILE, "n": "1"},
+        contract=Contract(source=HOSTILE.replace("\x00", ""), why="x", mentions=(HOSTILE,)),
+    )
+    one = target(HOSTILE, fix=HOSTILE)
+    judged = result(
+        bad.id,
+        HOSTILE,
+        "unsupported",
+        unexpected=True,
+        vague=True,
+        message=HOSTILE + "x" * 1_000_000 + "THE END",
+        reason=HOSTILE,
+        code=HOSTILE,
+        stderr=HOSTILE,
+        placement=HOSTILE,
+        reproduce=HOSTILE,
+        expectation=expected(link="javascript:alert(1)", why=HOSTILE, file=HOSTILE),
+        errors=(
+            error(output=HOSTILE, where=ErrorMap(rows=(HOSTILE, "019."), heads=2, positions=4)),
+        ),
+    )
+    second = case(f"evil/{HOSTILE}[n=2]", HOSTILE, name=bad.name, title=HOSTILE)
+    path = tmp_path_factory.mktemp("hostile") / "a.jsonl"
+    problem = Infrastructure(target=HOSTILE, case=HOSTILE, message=HOSTILE, fix=HOSTILE)
+    gone = target("gone", unavailable=HOSTILE, fix=HOSTILE)
+    results = [judged, result(second.id, HOSTILE)]
+    return read(write(path, [bad, second], results, targets=[one, gone], problems=[problem]))
+
+
+def run_of(path: Path, *verdicts: Verdict, **fields: Any) -> Run:
+    """One group of cases, with these verdicts."""
+    cases = [case(f"shared_kv/zero_length_kv[n={n}]") for n in range(len(verdicts))]
+    results = [
+        result(one.id, verdict=verdict, **fields)
+        for one, verdict in zip(cases, verdicts, strict=True)
+    ]
+    return read(write(path, cases, results))
+
+
+class Parsed(HTMLParser):
+    """A page as its elements, its text, and the cells that it brings along."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.scripts: list[str] = []
+        self.style = ""
+        self.text = ""
+        self._in = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag in ("script", "style"):
+            self._in = tag
+            if tag == "script":
+                self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._in:
+            self._in = ""
+        self.text += " "
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "script":
+            self.scripts[-1] += data
+        elif self._in == "style":
+            self.style += data
+        else:
+            self.text += data
+
+    def attributes(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def words(self) -> str:
+        """The text with each space once."""
+        return " ".join(self.text.split())
+
+    @property
+    def packed(self) -> str:
+        """The cells as they stand in the page."""
+        return self.scripts[-1]
+
+    @property
+    def cells(self) -> Any:
+        return json.loads(gzip.decompress(base64.b64decode(self.packed)))

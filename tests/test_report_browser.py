@@ -1,0 +1,656 @@
+"""The report in a real browser: every way to use it, and what must not happen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+from browsing import SIZE, Open, browser, context, show  # noqa: F401, fixtures
+from reported import HOSTILE, hostile, real, real_page, run_of  # noqa: F401, some are fixtures
+from synthetic_runs import case, error, expected, result, small, write
+
+from conformance.report import render
+from conformance.report.changes import changes
+from conformance.results import ErrorMap, RelationRecord, Run, join, read
+
+# ruff: noqa: F811
+
+
+def cell(tab: Any, id: str, column: int = 0) -> Any:
+    """The button of a row on a target."""
+    return tab.locator(f'#matrix > tbody > tr[id="{id}"] > td > button').nth(column)
+
+
+def rows(tab: Any, *kinds: str) -> list[str]:
+    """Ids of the rows that are there, of these kinds: theme, group, single, member."""
+    tab.locator("#matrix[aria-busy=false]").wait_for()
+    wanted = ", ".join(f"#matrix > tbody > tr.{kind}" for kind in kinds)
+    found: list[str] = tab.locator(wanted).evaluate_all("rows => rows.map(row => row.id)")
+    return found
+
+
+def cases(tab: Any) -> list[str]:
+    return rows(tab, "single", "member")
+
+
+def asked(tab: Any) -> str:
+    """What stands in the address."""
+    return unquote(tab.evaluate("location.hash"))
+
+
+def words(locator: Any) -> str:
+    return " ".join(locator.inner_text().split())
+
+
+def of(run: Run, verdicts: Sequence[str]) -> list[str]:
+    """Cases with one of these verdicts on some target, in the order of the file."""
+    those = {result.case for result in run.results if result.verdict in verdicts}
+    return [id for id in run.cases if id in those]
+
+
+# ── The table ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page)
+    assert rows(tab, "theme") == ["shared_kv", "decode", "presents", "ground"]
+    assert tab.get_by_role("columnheader", name="cpu@1.31.1").count() == 1
+    theme = "May a layer borrow another layer's cache, as Gemma's shared layers do?"
+    assert "shared_kv/zero_length_kv" in rows(tab, "group")  # few rows are unfolded at once
+    tab.get_by_role("button", name=theme).click()
+    assert "shared_kv/zero_length_kv" not in rows(tab, "group")
+    tab.get_by_role("button", name=theme).click()
+    fold = tab.locator('tr[id="shared_kv/zero_length_kv"] .fold')
+    assert fold.get_attribute("aria-expanded") == "false"
+    fold.click()
+    fold = tab.locator('tr[id="shared_kv/zero_length_kv"] .fold')
+    assert fold.get_attribute("aria-expanded") == "true"
+    assert fold.evaluate("fold => fold === document.activeElement")
+    inside = [id for id in real.cases if id.startswith("shared_kv/zero_length_kv[")]
+    assert [id for id in cases(tab) if id in inside] == inside
+
+
+def test_a_row_tells_its_worst_verdict_and_of_how_many(show: Open, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "a", "pass", "wrong", "pass", "skip", "wrong", unexpected=False)
+    tab = show(render([run]))
+    tally = cell(tab, "shared_kv/zero_length_kv")
+    assert words(tally) == "wrong 2 of 5"
+    assert tally.get_attribute("title") == "2 wrong, 2 pass, 1 skip"
+    assert (
+        tab.locator("#matrix .bar rect").evaluate_all(
+            "parts => parts.map(part => part.getAttribute('class') + part.getAttribute('width'))"
+        )
+        == ["wrong2", "pass2", "skip1"] * 2
+    )
+    tab = show(render([run_of(tmp_path / "b", "pass", "pass", "pass")]))
+    assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 3"
+    tab = show(render([run_of(tmp_path / "c", "wrong", "pass", vague=True)]))
+    assert words(cell(tab, "shared_kv/zero_length_kv")) == "wrong 1 of 2 · 2 vague · 1 unexpected"
+
+
+def test_the_cells_add_up_to_the_file(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page)
+    assert len(rows(tab, "theme")) == 4
+    titles = tab.locator("#matrix tr.theme td button").evaluate_all(
+        "all => all.map(one => [one.dataset.column, one.title])"
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for column, title in titles:
+        label = real.header.targets[int(column)].name
+        for number, verdict in re.findall(r"(\d+) (\w+)", title):
+            counts.setdefault(label, {}).setdefault(verdict, 0)
+            counts[label][verdict] += int(number)
+    assert counts == {label: dict(some) for label, some in real.counts().items()}
+
+
+def test_axes_are_a_small_table(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page, "#decode/several_tokens")
+    grid = tab.locator("#matrix tr.grid table").nth(1)
+    assert words(grid.locator("caption")) == "cpu@1.26.0 by sequence_length"
+    assert grid.locator("thead th").all_inner_texts() == ["dtype, rotary", "2", "5", "33"]
+    assert grid.locator("tbody th").all_inner_texts() == [
+        "float32, none",
+        "float32, yes",
+        "float16, none",
+        "float16, yes",
+    ]
+    button = grid.get_by_role("button", name="timeout, unexpected: float32, none, 5")
+    button.click()
+    id = "decode/several_tokens[dtype=float32,sequence_length=5,rotary=none]"
+    assert words(tab.locator("#panel .case")) == id
+
+
+def test_rows_that_would_be_a_list_have_no_grid(show: Open, tmp_path: Path) -> None:
+    tab = show(render([run_of(tmp_path / "a", *["pass"] * 6)]), "#shared_kv/zero_length_kv")
+    assert len(cases(tab)) == 6
+    assert tab.locator("tr.grid").count() == 0
+
+
+def test_worst_first(show: Open, tmp_path: Path) -> None:
+    verdicts = {"a/x": "pass", "a/y": "unsupported", "b/z": "wrong", "b/u": "crash"}
+    results = [result(id, verdict=verdict, unexpected=False) for id, verdict in verdicts.items()]
+    results[0] = result("a/x", verdict="timeout", unexpected=True)
+    run = read(write(tmp_path / "a", [case(id) for id in verdicts], results))
+    tab = show(render([run]))
+    assert cases(tab) == ["a/x", "a/y", "b/z", "b/u"]
+    tab.locator("#sort").select_option("worst first")
+    assert cases(tab) == ["a/x", "a/y", "b/u", "b/z"]
+    assert asked(tab) == "#?sort=worst"
+    tab.locator("#sort").select_option("as in the corpus")
+    assert asked(tab) == ""
+
+
+# ── Filters and the address ─────────────────────────────────────────────────────────────────────
+
+
+def test_filtering_by_verdict_by_words_and_by_mark(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page)
+    tab.get_by_role("button", name="Unfold all").click()
+    everything = rows(tab, "theme", "group", "single")
+    chips = tab.locator(".chips")
+    chips.get_by_text("wrong").click()
+    assert cases(tab) == of(real, ["wrong"])
+    number = sum(result.verdict == "wrong" for result in real.results)
+    told = f"{len(of(real, ['wrong']))} of 125 cases, {number} results"
+    assert words(tab.locator("#shown")) == told
+    chips.get_by_text("timeout").click()
+    assert set(cases(tab)) <= set(of(real, ["wrong", "timeout"]))
+    chips.get_by_text("wrong").click()
+    tab.locator("#search").fill("FLOAT16 rotary=yes")
+    wanted = [id for id in of(real, ["timeout"]) if "float16" in id and "rotary=yes" in id]
+    assert cases(tab) == wanted != []
+    tab.get_by_role("button", name="Show all").click()
+    assert rows(tab, "theme", "group", "single") == everything
+    chips.get_by_text("only unexpected").click()
+    assert set(cases(tab)) == {result.case for result in real.results if result.unexpected}
+    # Its unexpected results are timeouts: a pass beside them is no reason to show a row.
+    chips.get_by_text("pass").click()
+    assert cases(tab) == []
+    assert tab.locator("#nothing").is_visible()
+    assert rows(tab, "theme") == []
+
+
+def test_search_finds_words_and_messages(show: Open, tmp_path: Path) -> None:
+    about = [
+        case("a/x", "Does it work?", title="Borrow a cache"),
+        case("a/y", "Does it work?", tags=("gemma",)),
+        case("a/z", "Does it work?"),
+        case("a/u", "Does it work?"),
+    ]
+    said = result("a/u", verdict="unsupported", message="The Kernel has no SOFTCAP at all.")
+    others = [result(one.id, reason="Fine.", expectation=None) for one in about[:3]]
+    tab = show(render([read(write(tmp_path / "a", about, [*others, said]))]))
+    for text, found in (
+        ("borrow", ["a/x"]),
+        ("GEMMA", ["a/y"]),
+        ("no softcap", ["a/u"]),
+        ("softcap a/u", ["a/u"]),
+        ("softcap a/x", []),
+        ("  ", ["a/x", "a/y", "a/z", "a/u"]),
+    ):
+        tab.locator("#search").fill(text)
+        assert cases(tab) == found, text
+    assert cases(tab) == ["a/x", "a/y", "a/z", "a/u"]
+
+
+def test_filtering_by_tag_dtype_and_target(show: Open, tmp_path: Path) -> None:
+    about = [
+        case("a/x[dtype=float32]", tags=("one",)),
+        case("a/y[dtype=float16]", tags=("one", "two")),
+    ]
+    results = [result(one.id, name) for one in about for name in ("cpu@1", "tract@2", "webgpu@3")]
+    tab = show(render([read(write(tmp_path / "a", about, results))]))
+    tab.get_by_label("tag").select_option("two")
+    assert cases(tab) == ["a/y[dtype=float16]"]
+    tab.get_by_label("tag").select_option("any")
+    tab.get_by_label("dtype").select_option("float32")
+    assert cases(tab) == ["a/x[dtype=float32]"]
+    for name in ("webgpu@3", "cpu@1"):
+        tab.get_by_role("button", name=name, exact=True).click()
+    heads = tab.locator("#matrix > thead th").all_inner_texts()
+    assert heads == ["May I call it like this?", "cpu@1", "webgpu@3"]
+    assert cell(tab, "a/x[dtype=float32]", 1).get_attribute("data-column") == "2"
+    assert asked(tab) == "#?target=webgpu@3&target=cpu@1&dtype=float32"
+
+
+def test_only_what_differs(show: Open, tmp_path: Path) -> None:
+    verdicts = {"a/x": ("pass", "wrong"), "a/y": ("pass", "pass"), "a/z": ("pass", "skip")}
+    results = [
+        result(id, name, verdict)
+        for id, those in verdicts.items()
+        for name, verdict in zip(("cpu@1", "tract@2"), those, strict=True)
+    ]
+    tab = show(render([read(write(tmp_path / "a", [case(id) for id in verdicts], results))]))
+    tab.get_by_role("button", name="only what differs between targets").click()
+    assert cases(tab) == ["a/x"]
+    tab.get_by_role("button", name="cpu@1", exact=True).click()
+    assert cases(tab) == []
+
+
+def test_only_what_changed(show: Open, tmp_path: Path) -> None:
+    about = [case("a/x"), case("a/y")]
+    old = read(write(tmp_path / "old", about, [result(one.id) for one in about]))
+    new = read(write(tmp_path / "new", about, [result("a/x", verdict="wrong"), result("a/y")]))
+    tab = show(render([new], changes(join([new]), join([old]))))
+    tab.get_by_role("button", name="only what changed").click()
+    assert cases(tab) == ["a/x"]
+    tab.locator(".changes ol a").first.click()
+    tab.locator("#panel").wait_for()
+    assert "broken" in words(tab.locator("#panel .note").nth(1))
+
+
+def test_what_a_filter_leaves_out_of_a_row_can_be_seen_beside_it(
+    show: Open, real: Run, real_page: str
+) -> None:
+    tab = show(real_page)
+    tab.locator(".chips").get_by_text("timeout").click()
+    row = "decode/several_tokens"
+    inside = [id for id in real.cases if id.startswith(f"{row}[")]
+    if tab.locator(f'tr[id="{row}"] .fold').get_attribute("aria-expanded") == "false":
+        tab.locator(f'tr[id="{row}"] .fold').click()
+    shown = [id for id in cases(tab) if id in inside]
+    assert 0 < len(shown) < len(inside)
+    tab.get_by_role("button", name=f"Show the other {len(inside) - len(shown)} case").click()
+    assert sorted(id for id in cases(tab) if id in inside) == sorted(inside)
+
+
+def test_the_address_leads_to_what_was_seen(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page)
+    tab.locator("#search").fill("one_token float16")
+    tab.locator(".chips").get_by_text("pass").click()
+    tab.get_by_role("button", name="cpu@1.26.0", exact=True).click()
+    tab.locator("#sort").select_option("worst first")
+    tab.locator('tr[id="decode/one_token"] .fold').click()
+    seen = rows(tab, "theme", "group", "single", "member")
+    heads = tab.locator("#matrix > thead th").all_inner_texts()
+    again = show(real_page, tab.evaluate("location.hash"))
+    assert rows(again, "theme", "group", "single", "member") == seen
+    assert again.locator("#matrix > thead th").all_inner_texts() == heads
+    assert again.locator("#search").input_value() == "one_token float16"
+    assert again.locator("#sort").input_value() == "worst"
+    pressed = again.locator("[aria-pressed=true]").all_inner_texts()
+    assert pressed == ["pass", "cpu@1.26.0"]
+
+
+def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str) -> None:
+    id = "shared_kv/omitted_kv_with_past[dtype=float16,batch_size=2,heads=8:1]"
+    tab = show(real_page, f"#{quote(id)}")
+    row = tab.locator(f'tr[id="{id}"]')
+    assert 0 < row.bounding_box()["y"] < SIZE["height"]
+    assert not tab.locator("#panel").is_visible()
+    cell(tab, id, 1).click()
+    address = tab.evaluate("location.hash")
+    assert unquote(address).startswith(f"#{id}@cpu@1.26.0")
+    again = show(real_page, address)
+    assert words(again.locator("#panel .case")) == id
+    assert cell(again, id, 1).get_attribute("aria-current") == "true"
+    again.get_by_role("button", name="Close").click()
+    assert asked(again).startswith(f"#{id}")
+    assert "@" not in asked(again)
+    for anchor, told in (("decode", "decode"), ("decode/one_token", "decode/one_token")):
+        tab = show(real_page, f"#{anchor}")
+        fold = tab.locator(f'tr[id="{told}"] .fold')
+        assert fold.get_attribute("aria-expanded") == "true"
+    # An address that leads nowhere, or is none, does no harm.
+    show(real_page, "#nobody/knows[it=1]")
+    show(real_page, "#%E0%A4%A")
+    show(real_page, "#?verdict=none&target=nobody&open=x&sort=y&%zz")
+
+
+def test_an_address_is_followed_though_a_filter_hides_its_row(show: Open, real_page: str) -> None:
+    tab = show(real_page)
+    tab.locator("#search").fill("nothing like this")
+    tab.evaluate("location.hash = '#ground/prefill'")
+    tab.locator('tr[id="ground/prefill"]').wait_for()
+    tab.locator("#search").fill("nothing like this")
+    tab.locator(".findings ol a").first.click()
+    tab.locator("#panel").wait_for()
+    assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
+
+
+def test_counts_lead_to_what_they_count(show: Open, real: Run, real_page: str) -> None:
+    tab = show(real_page)
+    tab.locator('.summary a[href="#?target=cpu%401.26.0&verdict=timeout"]').click()
+    tab.locator("#reset").wait_for()
+    assert cases(tab) == [
+        r.case for r in real.results if (r.target, r.verdict) == ("cpu@1.26.0", "timeout")
+    ]
+    assert 0 <= tab.locator(".tools").bounding_box()["y"] < 400
+
+
+# ── The panel ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_click_opens_all_about_a_cell(show: Open, real_page: str) -> None:
+    id = "presents/omitted_with_past_and_new_kv[dtype=float32,past_sequence_length=7,batch_size=1]"
+    tab = show(real_page, f"#{quote(id)}")
+    panel = tab.locator("#panel")
+    assert not panel.is_visible()
+    cell(tab, id).click()
+    text = words(panel)
+    for told in (
+        "accepted known on cpu@1.31.1",
+        id,
+        "It ran, and the contract asks for a refusal; its values were wrong.",
+        "Known: accepted is expected (expectations/cpu.yaml, line 12).",
+        "Reads past the end of the cache. microsoft/onnxruntime#28242",
+        "The call must be refused, with a message that helps.",
+        "one of: present_key, present_value, past_key",
+        "query 1 × 1 × 256 float32 uniform in [-1, 1], seed 0",
+        "position_ids omitted: an empty name",
+        "left off at the end: head_sink",
+        "num_heads = 8",
+        "device AMD EPYC 7R13, 2 cores",
+        "placed on CPUExecutionProvider",
+        "values wrong",
+        "load 0.31 ms, run 0.09 ms, total 1.2 ms",
+        f"gqa run --ep cpu@1.31.1 -k '{id}'",
+        "Without this suite: repro.py",
+        "A bug report, ready to send",
+    ):
+        assert told in text
+    links = panel.locator("a").evaluate_all("links => links.map(link => link.href)")
+    assert "https://github.com/microsoft/onnxruntime/issues/28242" in links
+    struck = panel.locator("s").all_inner_texts()
+    assert {"position_ids", "head_sink", "present_key"} <= set(struck)
+
+
+def test_numbers_are_told_worst_first(show: Open, tmp_path: Path) -> None:
+    numbers = (
+        error(share=0.5, output="present_key"),
+        error(got=0.026869399, want=0.026869401, absolute=5.0, undefined=3),
+        error(share=0.1, output="present_value", step=1),
+        error(share=0.2, output="output", step=1),
+        error(share=float("inf"), got=float("nan"), output="output", step=2),
+    )
+    run = small(tmp_path / "a.jsonl", "wrong", errors=numbers)
+    tab = show(render([run]))
+    cell(tab, case().id).click()
+    found = tab.locator("#panel table").first.locator("tbody tr").all_inner_texts()
+    assert [" ".join(row.split()) for row in found[1:]] == [
+        "output of call 2 [0, 0, 17] nan 0.25 0.0371 0.001 inf × 0.0371",
+        "output of call 0 [0, 0, 17] 0.026869399 0.026869401 2e-9 0.001 37 × 0.0371",
+        "present_key of call 0 [0, 0, 17] 0.2871 0.25 0.0371 0.001 0.5 × 0.0371",
+    ]
+    text = tab.locator("#panel").inner_text()
+    assert "2 more, all within their budget" in text
+    assert "1,280 elements compared, 3 left alone" in text
+
+
+def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
+    where = ErrorMap(rows=("0039.", "00000"), heads=4, positions=5)
+    run = small(tmp_path / "a", "wrong", errors=(error(where=where),))
+    tab = show(render([run]))
+    cell(tab, case().id).click()
+    told = "output: beyond its budget in 1 of 2 heads (in 2 blocks of 4), at 2 of 5 positions"
+    picture = tab.get_by_role("img", name=told)
+    assert picture.evaluate("map => map.getBoundingClientRect().width") > 60
+    assert picture.locator("rect").evaluate_all(
+        "all => all.slice(1).map(one => ['x', 'y', 'class'].map(name => one.getAttribute(name)))"
+    ) == [["2", "0", None], ["3", "0", None], ["4", "0", "undefined"]]
+
+
+def test_a_relation_that_failed_is_told(show: Open, tmp_path: Path) -> None:
+    relation = RelationRecord(
+        name="packed", what="with packed inputs", share=3.0, identical=False, sentence="Off at 3."
+    )
+    tab = show(render([small(tmp_path / "a", "wrong", relation=relation)]))
+    cell(tab, case().id).click()
+    told = "The same call with packed inputs must agree: it does not. Off at 3."
+    assert told in words(tab.locator("#panel"))
+
+
+def test_the_finding_can_be_read_in_the_panel(show: Open, tmp_path: Path) -> None:
+    link = "docs/findings/webgpu-borrowed-window.md"
+    run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
+    tab = show(render([run]))
+    cell(tab, case().id).click()
+    tab.locator("#panel .finding summary").click()
+    assert "Give the layer an attention_bias" in words(tab.locator("#panel .finding"))
+
+
+def test_the_message_is_shown_in_full_and_can_be_selected(show: Open, tmp_path: Path) -> None:
+    message = "first line\n  second line\n" + "long " * 1000
+    run = small(tmp_path / "a.jsonl", "unsupported", message=message, vague=True, stderr="the end")
+    tab = show(render([run]))
+    cell(tab, case().id).click()
+    shown = tab.locator("#panel pre").first
+    assert shown.evaluate("pre => pre.textContent") == message
+    assert "What the runtime said at run, INVALID_ARGUMENT" in tab.locator("#panel").inner_text()
+    assert "it names none of key, value" in tab.locator("#panel").inner_text()
+    assert tab.get_by_role("region", name="stderr").inner_text() == "the end"
+    shown.evaluate("pre => getSelection().selectAllChildren(pre)")
+    assert tab.evaluate("getSelection().toString()").startswith("first line\n  second line\n")
+
+
+def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
+    show: Open, real_page: str
+) -> None:
+    tab = show(real_page)
+    cell(tab, "decode/several_tokens", 1).click()
+    panel = tab.locator("#panel")
+    assert "timeout unexpected" in words(panel.locator(".top"))
+    assert "1 of 12" in words(panel.locator(".steps"))
+    assert panel.get_by_role("button", name="Previous").is_disabled()
+    first = words(panel.locator(".case"))
+    panel.get_by_role("button", name="Next").click()
+    second = words(panel.locator(".case"))
+    assert second != first
+    assert asked(tab).startswith(f"#{second}@cpu@1.26.0")
+    tab.keyboard.press("k")
+    assert words(panel.locator(".case")) == first
+    for _ in range(20):
+        tab.keyboard.press("j")
+    assert "12 of 12" in words(panel.locator(".steps"))
+
+
+def test_opening_and_closing_keeps_the_row_where_it_is(show: Open, real_page: str) -> None:
+    tab = show(real_page, "#presents")
+    button = cell(tab, "presents/only_key")
+    button.scroll_into_view_if_needed()
+    before = button.bounding_box()["y"]
+    button.click()
+    assert abs(button.bounding_box()["y"] - before) < 2
+    tab.get_by_role("button", name="Close").click()
+    assert abs(button.bounding_box()["y"] - before) < 2
+
+
+def test_findings_open_their_first_case(show: Open, real_page: str) -> None:
+    tab = show(real_page)
+    tab.locator(".findings ol a").first.click()
+    tab.locator("#panel").wait_for()
+    assert "timeout" in tab.locator("#panel .top").inner_text()
+    box = tab.locator("#matrix tr.member > td > [aria-current]").bounding_box()
+    assert 0 < box["y"] < SIZE["height"]
+
+
+@pytest.mark.parametrize("what", ["command", "script", "bug report"])
+def test_what_repeats_it_can_be_copied(show: Open, real_page: str, what: str) -> None:
+    tab = show(real_page, permissions=["clipboard-read", "clipboard-write"])
+    tab.locator(".findings ol a").first.click()
+    for summary in tab.locator("#panel details:not(.finding) > summary").all():
+        summary.click()
+    tab.get_by_role("button", name=f"Copy {what}").click()
+    tab.get_by_text("Copied").wait_for()
+    text = tab.get_by_role("region", name=what).evaluate("pre => pre.textContent")
+    assert tab.evaluate("navigator.clipboard.readText()") == text
+    if what == "command":
+        assert text.startswith("gqa run --ep cpu@1.26.0 -k 'decode/several_tokens")
+
+
+# ── Keys, paper, phones and everybody's eyes ────────────────────────────────────────────────────
+
+
+def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
+    tab = show(real_page)
+    keys = tab.keyboard
+    here = """[document.activeElement.closest("td, th")?.cellIndex,
+               document.activeElement.closest("tr")?.id]"""
+    keys.press("/")
+    assert tab.evaluate("document.activeElement.id") == "search"
+    keys.type("several_tokens sequence_length=33,rotary=none")
+    for _ in range(30):  # past the other controls to the table's one stop
+        keys.press("Tab")
+        if tab.evaluate("Boolean(document.activeElement.closest('#matrix'))"):
+            break
+    assert tab.evaluate(here) == [0, "decode"]
+    keys.press("ArrowDown")
+    assert tab.evaluate(here) == [0, "decode/several_tokens"]
+    if tab.evaluate("document.activeElement.getAttribute('aria-expanded')") == "false":
+        keys.press("Enter")
+    assert tab.evaluate(here) == [0, "decode/several_tokens"]
+    assert tab.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+    wanted = "decode/several_tokens[dtype=float16,sequence_length=33,rotary=none]"
+    keys.press("End")
+    assert tab.evaluate(here) == [2, "decode/several_tokens"]
+    keys.press("ArrowLeft")
+    for _ in range(6):
+        keys.press("ArrowDown")
+        if tab.evaluate(here) == [1, wanted]:
+            break
+    assert tab.evaluate(here) == [1, wanted]
+    keys.press("Enter")
+    assert tab.locator("#panel").is_visible()
+    assert tab.evaluate("document.activeElement.id") == "panel"
+    assert cell(tab, wanted).get_attribute("aria-current") == "true"
+    keys.press("Escape")
+    assert not tab.locator("#panel").is_visible()
+    assert tab.evaluate(here) == [1, wanted]
+    keys.press("ArrowUp")
+    keys.press("Home")
+    assert tab.evaluate(here)[0] == 0
+    keys.press("?")
+    assert tab.locator("#help").is_visible()
+    keys.press("Escape")
+    assert not tab.locator("#help").is_visible()
+    keys.press("/")
+    keys.press("Escape")
+    assert tab.locator("#search").input_value() == ""
+
+
+CONTRAST = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = (rgb) => {
+    const [r, g, b] = rgb.slice(0, 3).map((c) => c / 255)
+      .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (; element; element = element.parentElement) {
+      const colour = parse(getComputedStyle(element).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !element.checkVisibility() || element.closest("script, style")) continue;
+    const pair = [parse(getComputedStyle(element).color), ground(element)];
+    const [high, low] = pair.map(luminance).sort((a, b) => b - a);
+    if ((high + 0.05) / (low + 0.05) < 4.5) poor.push(element.outerHTML.slice(0, 200));
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read_in_light_and_dark(show: Open, real_page: str, scheme: str) -> None:
+    tab = show(real_page, color_scheme=scheme)
+    tab.locator("#unfold").click()
+    cell(tab, "decode/several_tokens", 1).click()
+    tab.locator(".chips .wrong").click()
+    page_colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert page_colour == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 22, 26)"}[scheme]
+    assert tab.evaluate(CONTRAST) == []
+    tab.locator(".chips .wrong").click()
+    assert tab.evaluate(CONTRAST) == []
+
+
+def test_it_fits_a_phone(show: Open, real_page: str) -> None:
+    tab = show(real_page)
+    tab.set_viewport_size({"width": 390, "height": 844})
+    tab.locator("#unfold").click()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    cell(tab, "decode/borrowed_full_length_kv").click()
+    assert tab.locator("#panel").bounding_box()["width"] <= 390
+
+
+def test_it_prints(show: Open, real_page: str) -> None:
+    tab = show(real_page, "#decode")
+    cell(tab, "decode/several_tokens", 1).click()
+    tab.emulate_media(media="print")
+    for gone in ("#panel", ".tools", "#help"):
+        assert not tab.locator(gone).is_visible()
+    assert cell(tab, "decode/several_tokens", 1).is_visible()
+    assert len(tab.pdf()) > 20_000
+
+
+def test_without_scripts_it_says_what_to_do(show: Open, real_page: str) -> None:
+    tab = show(real_page, java_script_enabled=False)
+    assert tab.get_by_text("The table needs JavaScript").is_visible()
+    assert tab.get_by_text("Unexpected: 10 of").is_visible()
+    assert not tab.locator("#search").is_visible()
+
+
+def test_hostile_text_does_nothing(show: Open, hostile: Run) -> None:
+    tab = show(render([hostile]))
+    before = tab.title()
+    tab.locator("#unfold").click()
+    for button in tab.locator("#matrix td button").all():
+        button.click()
+    tab.locator(".findings ol a").first.click()
+    panel = tab.locator("#panel")
+    panel.wait_for()
+    assert "<img src=x onerror=" in panel.locator("pre").first.inner_text()
+    assert "THE END" in panel.locator("pre").first.inner_text()
+    for summary in panel.locator("summary").all():
+        summary.click()
+    assert tab.locator("img, #panel script, #panel pre *").count() == 0
+    schemes = panel.locator("a").evaluate_all("links => links.map(link => link.protocol)")
+    assert set(schemes) <= {"https:"}
+    tab.locator("#search").fill(HOSTILE[:40])
+    assert rows(tab, "group") != []
+    assert show(render([hostile]), tab.evaluate("location.hash")).title() == before
+    assert tab.title() == before
+    # A message does not make the page wider than the window.
+    assert tab.evaluate("document.querySelector('#panel').scrollWidth <= innerWidth")
+
+
+def test_it_is_fast(show: Open, tmp_path: Path) -> None:
+    """10,000 cells; the limits are for a busy machine, benchmarks/report.py measures."""
+    names = ("cpu@1", "tract@2", "webgpu@3", "wasm@4")
+    about = [
+        case(f"theme{n % 40}/entry{n // 40 % 20}[dtype=float16,batch_size=2,length={n}]")
+        for n in range(2_500)
+    ]
+    verdicts = ("pass", "wrong", "unsupported", "pass", "crash")
+    results = [
+        result(one.id, name, verdicts[(n + k * (n % 7)) % 5], unexpected=False)
+        for n, one in enumerate(about)
+        for k, name in enumerate(names)
+    ]
+    html = render([read(write(tmp_path / "a", about, results))])
+    assert len(html.encode()) < 3_000_000
+    tab = show(html)
+    ready = tab.evaluate("performance.getEntriesByName('ready')[0].startTime")
+    assert ready < 2_000, f"{ready:.0f} ms until it can be used"
+    took = tab.evaluate(
+        """() => {
+          const search = document.querySelector("#search");
+          const times = [];
+          for (const words of ["length=1", "entry7 float16", "e", "nothing", ""]) {
+            const start = performance.now();
+            search.value = words;
+            search.dispatchEvent(new Event("input"));
+            document.body.offsetHeight;
+            times.push(performance.now() - start);
+          }
+          return Math.max(...times);
+        }"""
+    )
+    assert took < 400, f"{took:.0f} ms to filter"

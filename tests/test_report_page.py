@@ -1,0 +1,268 @@
+"""The page as it is written: what it says at once, and what it must not let through."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from reported import Parsed, hostile, real, real_page, run_of  # noqa: F401, some are fixtures
+from synthetic_runs import case, expected, result, small, target, write
+
+from conformance.paths import data_path
+from conformance.report import render
+from conformance.report.changes import changes
+from conformance.report.html import SCRIPTS
+from conformance.report.view import MEANING, NOTICED
+from conformance.results import VERDICTS, ResultsError, Run, join, read
+
+# ruff: noqa: F811
+
+PAGE = data_path("reports") / "page"
+
+
+def test_unexpected_results_come_first(tmp_path: Path) -> None:
+    cases = [case("a/x"), case("a/y"), case("a/z")]
+    results = [
+        result("a/x", verdict="wrong"),
+        result("a/y", verdict="crash"),
+        result("a/z", verdict="wrong", unexpected=False, expectation=expected()),
+    ]
+    words = Parsed(render([read(write(tmp_path / "a.jsonl", cases, results))])).words
+    assert "Unexpected: 2 of 3 results" in words
+    assert words.index("SIGSEGV") < words.index("37 times") < words.index("What is known, by cause")
+    assert "wrong 1, 1 cause" in words
+
+
+def test_many_findings_are_folded(tmp_path: Path) -> None:
+    cases = [case(f"a/x{n}") for n in range(11)]
+    results = [result(one.id, verdict="wrong") for one in cases]
+    assert "3 more" in Parsed(render([read(write(tmp_path / "a.jsonl", cases, results))])).text
+
+
+def test_nothing_unexpected_is_said(tmp_path: Path) -> None:
+    text = Parsed(render([small(tmp_path / "a.jsonl")])).text
+    assert "Nothing unexpected" in text
+    assert "in what was judged" not in text
+    assert "Read with care" not in text
+
+
+def test_counts_lead_to_what_they_count(real: Run) -> None:
+    hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
+    assert "#?target=cpu%401.26.0&verdict=timeout" in hrefs
+    assert "#?target=cpu%401.26.0&unexpected=" in hrefs
+
+
+def test_a_finding_is_there_to_be_read(tmp_path: Path) -> None:
+    link = "docs/findings/tract-nan-beyond-a-tile.md"
+    run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
+    html = render([run])
+    assert f'<template id="page:{link}">' in html
+    assert "<h1>tract" in html
+    for bad in ("docs/findings/../../README.md", "docs/findings/none.md"):
+        run = small(tmp_path / "b", "wrong", unexpected=False, expectation=expected(link=bad))
+        assert "<template" not in render([run])
+
+
+def test_an_incomplete_run_says_so_at_the_top(tmp_path: Path) -> None:
+    run = read(write(tmp_path / "a.jsonl", [case()], [result()], complete=False))
+    html = render([run])
+    words = Parsed(html).words
+    assert "The run was stopped before its end." in words
+    assert "Nothing unexpected in what was judged" in words
+    assert words.index("Read with care") < words.index("total")
+
+
+def test_a_run_cut_short_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    small(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    words = Parsed(render([read(path)])).words
+    assert "It has no footer: the run was cut short." in words
+    assert "none: the run was cut short" in words
+
+
+def test_troubles_tell_what_mends_them(tmp_path: Path) -> None:
+    cuda = target("cuda", unavailable="No NVIDIA driver.", fix="apt-get install driver")
+    run = read(write(tmp_path / "a.jsonl", [case()], [result()], targets=[target(), cuda]))
+    words = Parsed(render([run])).words
+    assert "cuda : Not tried: No NVIDIA driver. To mend it: apt-get install driver" in words
+
+
+def test_what_changed_is_told_first(tmp_path: Path) -> None:
+    cases = [case("a/x"), case("a/y"), case("a/z")]
+    verdicts = ("pass", "wrong", "pass")
+    before = [result(c.id, verdict=v) for c, v in zip(cases, verdicts, strict=True)]
+    old = read(write(tmp_path / "old", cases, before))
+    new = read(write(tmp_path / "new", cases[:2], [result("a/x", verdict="crash"), result("a/y")]))
+    words = Parsed(render([new], changes(join([new]), join([old])))).words
+    order = ("Worse than the run before", "Newly broken: 1", "Vanished: 1", "Newly fixed: 1")
+    places = [words.index(told) for told in order]
+    assert places == sorted(places)
+    assert places[-1] < words.index("an answer, and no error")
+    same = Parsed(render([new], changes(join([new]), join([new])))).words
+    assert "Nothing worse than in the run before" in same
+    assert "only what changed" in same
+    assert "only what changed" not in Parsed(render([new])).words
+
+
+def test_an_empty_run_is_a_page_all_the_same(tmp_path: Path) -> None:
+    parsed = Parsed(render([read(write(tmp_path / "a.jsonl", [], [], targets=[target()]))]))
+    assert "0 ways to call" in parsed.text
+    assert parsed.cells["cases"] == []
+
+
+def test_no_files_are_refused() -> None:
+    with pytest.raises(ResultsError):
+        render([])
+
+
+def test_the_foot_tells_where_it_comes_from(real: Run) -> None:
+    words = Parsed(render([real])).words
+    for told in (
+        str(real.path),
+        "sha256:4be1c0ffee",
+        "2026-11-21 10:29 UTC",
+        "Linux 6.1 x86_64",
+        "onnxruntime 1.26.0 , CPUExecutionProvider , AMD EPYC 7R13, 2 cores",
+        "python 3.11.7 , numpy 2.4.6",
+        "complete, 10 unexpected",
+    ):
+        assert told in words
+
+
+# ── One safe file ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_text_is_never_markup(hostile: Run, tmp_path: Path) -> None:
+    plain = Parsed(render([run_of(tmp_path / "a.jsonl", "pass", "wrong", "unsupported")]))
+    html = render([hostile])
+    parsed = Parsed(html)
+    extra = {"ul", "select", "option", "label", "section", "i", "small"}
+    assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements} | extra
+    assert len(parsed.scripts) == len(SCRIPTS) + 1
+    assert "<img" not in html
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", parsed.packed)
+    assert "THE END" in str(parsed.cells)
+    for text in (html, str(parsed.cells)):
+        assert not re.search("[\x00\x1b\u202a-\u202e\u2066-\u2069\u200b\u2028]", text)
+    for _, attributes in parsed.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+    assert len(html) < 200_000
+
+
+def test_only_fragments_are_linked_before_the_script_looks(hostile: Run, real: Run) -> None:
+    for run in (hostile, real):
+        for link in Parsed(render([run])).attributes("a"):
+            assert link["href"].startswith("#")
+
+
+def test_the_page_needs_nothing_else(real_page: str) -> None:
+    parsed = Parsed(real_page)
+    for tag, attributes in parsed.elements:
+        assert not {"src", "srcset", "data", "action", "poster"} & attributes.keys()
+        assert tag not in ("link", "iframe", "object", "embed", "base", "img")
+        assert "style" not in attributes
+    assert "@import" not in parsed.style
+    assert "url(" not in parsed.style
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_its_policy_allows_just_its_own_scripts_and_style(real: Run, served: bool) -> None:
+    parsed = Parsed(render([real], served=served))
+    policy = next(
+        meta["content"]
+        for meta in parsed.attributes("meta")
+        if meta.get("http-equiv") == "Content-Security-Policy"
+    )
+
+    def digest(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    scripts = " ".join(f"'sha256-{digest(script)}'" for script in parsed.scripts[:-1])
+    connect = "connect-src 'self'; " if served else ""
+    assert policy == (
+        f"default-src 'none'; style-src 'sha256-{digest(parsed.style)}'; "
+        f"script-src {scripts}; {connect}base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_the_scripts_never_make_markup_of_text() -> None:
+    assert {file.stem for file in PAGE.glob("*.js")} == set(SCRIPTS)
+    for file in PAGE.glob("*.js"):
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "Function(",
+        ):
+            assert word not in file.read_text()
+
+
+def test_links_to_cases_name_them(real: Run) -> None:
+    hrefs = [link["href"] for link in Parsed(render([real])).attributes("a")]
+    named = {unquote(href[1:]).partition("@")[0] for href in hrefs if "@" in unquote(href[:99])}
+    assert {id for id in named if not id.startswith("?")} <= set(real.cases)
+    assert all(re.fullmatch(r"#[\w/=,:@.~%?&+-]*", href) for href in hrefs)
+    parsed = Parsed(render([real]))
+    every = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
+    assert len(every) == len(set(every))
+
+
+def test_every_verdict_has_a_shape_a_colour_and_a_meaning() -> None:
+    template = (data_path("reports") / "report.html.j2").read_text()
+    style = (data_path("reports") / "report.css").read_text()
+    assert tuple(MEANING) == VERDICTS
+    assert tuple(verdict for _, those in NOTICED for verdict in those) == VERDICTS
+    for verdict in VERDICTS:
+        assert f'<symbol id="{verdict}"' in template
+        assert f".{verdict} {{" in style
+
+
+def colours(style: str) -> list[dict[str, str]]:
+    """The style's custom properties that are colours, in light and in dark."""
+    light, dark = re.findall(r":root \{(.*?)\n *\}", style, re.S)[:2]
+    first = dict(re.findall(r"--([\w-]+): (#\w+);", light))
+    return [first, first | dict(re.findall(r"--([\w-]+): (#\w+);", dark))]
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_contrast_is_enough_in_light_and_dark() -> None:
+    for palette in colours((data_path("reports") / "report.css").read_text()):
+        pairs = [("text", "page"), ("soft", "page"), ("soft", "raised"), ("link", "page")]
+        for verdict in VERDICTS:
+            pairs += [(f"{verdict}-ink", "page"), (f"{verdict}-ink", f"{verdict}-tint")]
+            pairs += [("on-loud", f"{verdict}-loud")]
+        for ink, ground in pairs:
+            high, low = sorted((luminance(palette[ink]), luminance(palette[ground])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground, palette[ink], palette[ground])
+
+
+def test_the_same_run_gives_the_same_page(real: Run) -> None:
+    assert render([real]) == render([real])
+
+
+def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
+    names = ("cpu@1.31.1", "cpu@1.26.0")
+    cases = [
+        case(f"decode/one_token_{n // 12}[dtype=float16,batch_size=2,past_sequence_length={n}]")
+        for n in range(250)
+    ]
+    results = [
+        result(one.id, name, "wrong" if n % 10 == 0 else "pass")
+        for n, one in enumerate(cases)
+        for name in names
+    ]
+    html = render([read(write(tmp_path / "a.jsonl", cases, results))])
+    assert len(html.encode()) < 200_000
