@@ -626,7 +626,7 @@ def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
 def test_a_report_of_nothing_in_particular(gqa: Gqa) -> None:
     done = gqa("report", "new.jsonl")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Say what to make of the results: --html FILE")
+    assert done.err.startswith("Say what to make of the results: --html, --markdown, ")
 
 
 def test_a_form_that_cannot_be_written_does_not_keep_the_others(gqa: Gqa, desk: Desk) -> None:
