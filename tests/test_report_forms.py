@@ -74,7 +74,7 @@ NUMBERS = st.none() | st.floats()
 @st.composite
 def runs(draw: st.DrawFn, folder: Path) -> Joined:
     """A file that validates: whatever is in its texts, however little fits together."""
-    names = draw(st.lists(TEXTS, unique=True, max_size=3))
+    names = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=3))
     targets = [
         draw(
             st.sampled_from(
@@ -87,7 +87,7 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
         )
         for name in names
     ]
-    ids = draw(st.lists(TEXTS, unique=True, max_size=4))
+    ids = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=4))
     cases = []
     for id in ids:
         if draw(st.booleans()):
@@ -95,7 +95,7 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
             cases.append(CaseRecord(**case("t/c").model_dump() | said))
     pairs = [(id, name) for id in ids for name in [*names, *draw(st.lists(TEXTS, max_size=1))]]
     results = []
-    for id, name in draw(st.lists(st.sampled_from(pairs), max_size=8)) if pairs else []:
+    for id, name in draw(st.lists(st.sampled_from(pairs), max_size=8)):
         text = draw(TEXTS)
         fields: dict[str, Any] = {
             "reason": draw(TEXTS),
@@ -116,7 +116,7 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
     ]
     with tempfile.TemporaryDirectory(dir=folder) as own:
         path = Path(own) / "r.jsonl"
-        write(path, cases, results, targets=targets or [target()],
+        write(path, cases, results, targets=targets,
               problems=problems, complete=draw(st.booleans()))  # fmt: skip
         return join([read(path)])
 
@@ -244,6 +244,10 @@ def test_junit_tells_outcomes_apart(tmp_path: Path) -> None:
                              fix="gqa cache --clear")  # fmt: skip
     run = joined(tmp_path, results, problems=[problem])
     found = by_name(junit(run))
+    suite = fromstring(junit(run)).find("testsuite")
+    assert suite is not None
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "6", "failures": "2", "errors": "1", "skipped": "1"}
     children = {name: [child.tag for child in test] for name, test in found.items()}
     assert children == {
         "t/right": [],
@@ -391,7 +395,16 @@ def test_a_badge_of_hostile_text(tmp_path: Path, text: str) -> None:
 
 
 def test_badges_of_names_that_look_alike_are_several(tmp_path: Path) -> None:
-    names = ["exec:./A", "exec:./a", "exec:.:a", "../../etc/passwd", "é", "ü"]
+    names = [
+        "exec:./A",
+        "exec:./a",
+        "exec:./b",
+        "exec:./B",
+        "exec:.:a",
+        "../../etc/passwd",
+        "é",
+        "ü",
+    ]
     files = [b.file for b in badges(joined(tmp_path, [result("t/c", name) for name in names]))]
     assert len({file.lower() for file in files}) == len(names)
     assert not any("/" in file or file.startswith(".") for file in files)
