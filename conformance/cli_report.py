@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,8 +18,24 @@ from conformance.cli_common import (
     say,
     write_text,
 )
-from conformance.report.changes import Changes, changes
 from conformance.results import Joined, ResultsError, Run, join, read
+
+if TYPE_CHECKING:
+    from conformance.report.changes import Changes
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report is made of."""
+
+    runs: Sequence[Run]
+    joined: Joined
+    changes: Changes | None
+    """Since what it is compared with, if anything."""
+
+
+# Each form is written by one function, which imports what it needs: none of it is to slow down
+# the other commands.
 
 
 def write_html(runs: Sequence[Run], html: Path) -> None:
@@ -27,19 +45,99 @@ def write_html(runs: Sequence[Run], html: Path) -> None:
     write_text(html, "the report", render(runs))
 
 
-def _write_markdown(joined: Joined, markdown: Path, changed: Changes | None) -> None:
+def _html(material: Material, path: Path) -> None:
+    write_html(material.runs, path)
+
+
+def _markdown(material: Material, path: Path) -> None:
     from conformance.report.markdown import report_markdown
 
-    write_text(markdown, "the summary", report_markdown(joined, changed))
+    write_text(path, "the summary", report_markdown(material.joined, material.changes))
 
 
-_FILE: Any = click.Path(path_type=Path, dir_okay=False)
+def _junit(material: Material, path: Path) -> None:
+    from conformance.report.junit import junit
+
+    write_text(path, "JUnit's XML", junit(material.joined))
+
+
+def _csv(material: Material, path: Path) -> None:
+    from conformance.report.cells import csv_text
+
+    write_text(path, "the CSV", csv_text(material.joined))
+
+
+def _json(material: Material, path: Path) -> None:
+    from conformance.report.cells import json_text
+
+    write_text(path, "the JSON", json_text(material.joined))
+
+
+def _support(material: Material, path: Path) -> None:
+    from conformance.report.support import support_text
+
+    write_text(path, "the support data", support_text(material.joined))
+
+
+def _badges(material: Material, folder: Path) -> None:
+    """Into ``folder``, which is made if its own folder is there."""
+    from conformance.report.badges import badges
+
+    made = badges(material.joined)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise ResultsError(
+            f"Cannot write the badges to {folder}: there is no folder {folder.parent}."
+        ) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ResultsError(f"Cannot write the badges to {folder}: {why}.") from None
+    for badge in made:
+        write_text(folder / badge.file, "a badge", badge.svg)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """An option of ``gqa report``, and what writes it."""
+
+    option: str
+    word: str
+    help: str
+    write: Callable[[Material, Path], None]
+    folder: bool = False
+
+
+_FORMS: Final = (
+    _Form("html", "Report", "One HTML page.", _html),
+    _Form("markdown", "Markdown", "The summary of a CI job.", _markdown),
+    _Form("junit", "JUnit", "XML for a CI's list of tests.", _junit),
+    _Form("csv", "CSV", "A row for each case on each target.", _csv),
+    _Form("json", "JSON", "The same as one JSON document.", _json),
+    _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True),
+    _Form("support", "Support", "Who supports what since when, as JSON.", _support),
+)
+
+
+def _forms(command: Callable[..., int]) -> Callable[..., int]:
+    """Gives ``command`` an option for each form; what was asked for is its argument ``asked``."""
+
+    @functools.wraps(command)
+    def wrapped(**options: Any) -> int:
+        named = [(form, options.pop(form.option)) for form in _FORMS]
+        return command(asked=[(f, path) for f, path in named if path is not None], **options)
+
+    for form in reversed(_FORMS):
+        kind = click.Path(path_type=Path, dir_okay=form.folder, file_okay=not form.folder)
+        metavar = "DIR" if form.folder else "FILE"
+        add = click.option(f"--{form.option}", type=kind, metavar=metavar, help=form.help)
+        wrapped = add(wrapped)
+    return wrapped
 
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--html", type=_FILE, metavar="FILE", help="One HTML page.")
-@click.option("--markdown", type=_FILE, metavar="FILE", help="A CI job's summary.")
+@_forms
 @click.option(
     "--against",
     multiple=True,
@@ -48,7 +146,7 @@ _FILE: Any = click.Path(path_type=Path, dir_okay=False)
     help="A results file of before, to say what changed since; repeat.",
 )
 def report(
-    results: Sequence[Path], html: Path | None, markdown: Path | None, against: Sequence[Path]
+    results: Sequence[Path], asked: Sequence[tuple[_Form, Path]], against: Sequence[Path]
 ) -> int:
     """Make a report of one or more results files, a column for each target of each.
 
@@ -57,34 +155,40 @@ def report(
     \b
     Exit status: 0 written   2 bad input   3 something could not be written
     """
-    if html is markdown is None:
-        raise BadArgument("Say what to make of the results: --html FILE or --markdown FILE.")
+    if not asked:
+        *most, last = (f"--{form.option}" for form in _FORMS)
+        raise BadArgument(f"Say what to make of the results: {', '.join(most)} or {last}.")
     runs = _read(results)
     joined = join(runs)
-    changed = changes(joined, join(_read(against))) if against else None
-    outputs: list[tuple[str, Path | None, Callable[[Path], None]]] = [
-        ("Report: ", html, lambda path: write_html(runs, path)),
-        ("Markdown:", markdown, lambda path: _write_markdown(joined, path, changed)),
-    ]
+    material = Material(runs, joined, _changes(joined, join(_read(against))) if against else None)
     status = ALL_AS_EXPECTED
-    for what, path, write in outputs:
-        if path is None:
-            continue
+    for form, path in asked:
         # One that cannot be written is no reason to go without the others.
         try:
-            write(path)
+            form.write(material, path)
         except ResultsError as error:
             say(str(error))
             status = INFRASTRUCTURE
         else:
-            click.echo(f"{what} {path}")
+            click.echo(f"{form.word + ':':<8} {path}")
     return status
+
+
+def _changes(new: Joined, old: Joined) -> Changes:
+    from conformance.report.changes import changes
+
+    return changes(new, old)
 
 
 @click.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--markdown", type=_FILE, metavar="FILE", help="Write it there, and say if worse.")
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write it there, and say if worse.",
+)
 def diff(old: Path, new: Path, markdown: Path | None) -> int:
     """Say what changed from the results file OLD to NEW: what broke, vanished, was fixed …
 
@@ -95,7 +199,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     from conformance.report.markdown import changes_markdown
 
     (before,), (after,) = _read([old]), _read([new])
-    changed = changes(join([after]), join([before]))
+    changed = _changes(join([after]), join([before]))
     text = changes_markdown(changed)
     if markdown is None:
         click.echo(text, nl=False)

@@ -21,6 +21,8 @@ _UNSEEN = re.compile(
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+# What clean leaves and XML 1.0 has no way to write.
+_NOT_XML = re.compile("[\ufffe\uffff]")
 
 
 def clean(text: str, limit: int = 16_000) -> str:
@@ -42,6 +44,11 @@ def clean(text: str, limit: int = 16_000) -> str:
             f"{text[-tail:]}"
         )
     return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+
+
+def clean_for_xml(text: str, limit: int = 16_000) -> str:
+    """``clean``, and without the two characters more that no XML may hold; escaping is to come."""
+    return _NOT_XML.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", clean(text, limit))
 
 
 def deep_clean(value: object) -> object:

@@ -1,0 +1,136 @@
+"""Badges: an SVG a target, with its numbers in words and in the verdicts' colours."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from conformance.paths import data_path
+from conformance.report.text import clean_for_xml
+from conformance.results import VERDICTS, Column, Joined, Verdict, worst
+
+#: Of a name so many characters are shown.
+_MOST: Final = 60
+_HEIGHT: Final = 24
+#: The strip below, in which each verdict has its share of the width.
+_STRIP: Final = 4
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A file name that no other badge of the run has, and the SVG document."""
+
+    file: str
+    svg: str
+
+
+def badges(joined: Joined) -> tuple[Badge, ...]:
+    """A badge for each column."""
+    colours = verdict_colours()
+    made: list[Badge] = []
+    taken: set[str] = set()
+    for column in joined.columns:
+        file = _file_name(column.label, taken)
+        taken.add(file.lower())
+        made.append(Badge(file, _badge(joined, column, colours)))
+    return tuple(made)
+
+
+def verdict_colours() -> dict[Verdict, str]:
+    """The strongest colour of each verdict in the report, on which white can be read."""
+    style = (data_path("reports") / "report.css").read_text(encoding="utf-8")
+    found: dict[Verdict, str] = {}
+    for verdict in VERDICTS:
+        match = re.search(rf"--{verdict}-loud:\s*(#[0-9a-fA-F]{{6}})\b", style)
+        if match is None:
+            raise ValueError(f"reports/report.css has no colour for {verdict}")
+        found[verdict] = match[1]
+    return found
+
+
+def _file_name(label: str, taken: set[str]) -> str:
+    """Letters, digits and what else is safe in a file name anywhere."""
+    stem = re.sub(r"[^A-Za-z0-9._+@-]+", "-", label).strip("-.")[:80] or "target"
+    name, number = f"{stem}.svg", 1
+    while name.lower() in taken:
+        number += 1
+        name = f"{stem}-{number}.svg"
+    return name
+
+
+def _badge(joined: Joined, column: Column, colours: dict[Verdict, str]) -> str:
+    results = [result for (_, label), result in joined.results.items() if label == column.label]
+    counts = Counter(result.verdict for result in results)
+    unexpected = [result.verdict for result in results if result.unexpected]
+    tried = len(results) - counts["skip"]
+    if not tried:
+        said = "not tried"
+    else:
+        said = f"{counts['pass']:,} of {len(results):,} right, {len(unexpected):,} unexpected"
+    if column.run.problems:
+        said += ", run incomplete"
+    # Grey is for what says nothing of the runtime.
+    sound: Verdict = "pass" if tried and not column.run.problems else "skip"
+    colour = colours[worst(unexpected) if unexpected else sound]
+    return _drawn(_short(column.label), said, colour, counts, colours)
+
+
+def _short(text: str) -> str:
+    text = " ".join(clean_for_xml(text, 1_000).split())
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+
+
+def _drawn(
+    left: str, right: str, colour: str, counts: Counter[Verdict], colours: dict[Verdict, str]
+) -> str:
+    """Two words beside each other, and the strip below them."""
+    first, second = _width(left) + 16, _width(right) + 16
+    width = first + second
+    svg = Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "width": str(width),
+            "height": str(_HEIGHT),
+            "viewBox": f"0 0 {width} {_HEIGHT}",
+            "role": "img",
+            "aria-label": f"{left}: {right}",
+        },
+    )
+    SubElement(svg, "title").text = f"{left}: {right}"
+    _box(svg, 0, 0, width, _HEIGHT, "#2d3138")
+    _box(svg, first, 0, second, _HEIGHT, colour)
+    total = sum(counts.values())
+    at = 0.0
+    for verdict in VERDICTS:
+        if counts[verdict]:
+            part = width * counts[verdict] / total
+            _box(svg, at, _HEIGHT - _STRIP, part, _STRIP, colours[verdict])
+            at += part
+    for x, text, wide in ((8, left, first - 16), (first + 8, right, second - 16)):
+        # The length is set, so that a font that is wider elsewhere still fits its box.
+        place = {"x": str(x), "y": "14", "textLength": str(wide), "fill": "#fff"}
+        font = {"font-family": "Verdana, DejaVu Sans, sans-serif", "font-size": "11"}
+        SubElement(svg, "text", place | font).text = text
+    return tostring(svg, encoding="unicode") + "\n"
+
+
+def _box(svg: Element, x: float, y: float, width: float, height: float, colour: str) -> None:
+    numbers = {"x": x, "y": y, "width": width, "height": height}
+    SubElement(svg, "rect", {k: f"{v:g}" for k, v in numbers.items()} | {"fill": colour})
+
+
+def _width(text: str) -> int:
+    """About the width of ``text`` in 11 px Verdana, in px."""
+    narrow, wide = "il|.,:;'!j1I[]()tf ", "mwMW%@"
+    total = 0.0
+    for character in text:
+        if unicodedata.east_asian_width(character) in "WF" or character in wide:
+            total += 11
+        else:
+            total += 4.5 if character in narrow and not character.isdigit() else 7
+    return max(8, round(total))

@@ -1,0 +1,182 @@
+"""JUnit's XML, which every CI reads: a suite a target, a test a case.
+
+Unexpected results fail, infrastructure problems are errors and what could not be tried is skipped.
+Everything else passes, known defects among them: their output says what is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from conformance.report.text import clean_for_xml
+from conformance.results import VERDICTS, CaseRecord, Column, Joined, ResultRecord
+
+#: An attribute is one line in every CI's list; the whole text is in the element.
+_LINE = 500
+
+#: The suite of what is wrong with a run as a whole.
+RUN = "gqa-conformance"
+
+
+@dataclass
+class _Suite:
+    """A suite as it grows."""
+
+    name: str
+    column: Column | None = None
+    tests: list[Element] = field(default_factory=list)
+    failures: int = 0
+    errors: int = 0
+    skipped: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+def junit(joined: Joined) -> str:
+    """The run as an XML document."""
+    suites = {column.label: _Suite(column.label, column) for column in joined.columns}
+    for (id, label), result in _in_order(joined):
+        _add_result(suites[label], joined.cases.get(id), result)
+    for label, trouble in joined.infrastructure:
+        suite = suites.setdefault(label, _Suite(label))
+        case = joined.cases.get(trouble.case or "")
+        theme = case.theme if case else "infrastructure"
+        # A case may have both a result and a problem, and a test's name is there once.
+        again = " (infrastructure)" if (trouble.case, label) in joined.results else ""
+        name = f"{trouble.case}{again}" if trouble.case is not None else "target"
+        mend = f"\nmend it with: {trouble.fix}" if trouble.fix else ""
+        _add_error(suite, theme, name, trouble.message, trouble.message + mend)
+    whole = _Suite(RUN)
+    for number, problem in enumerate(joined.problems, 1):
+        # A run cut short must not look like one that passed.
+        _add_error(whole, "run", f"problem {number}", problem, problem)
+    return _document([*suites.values(), *([whole] if whole.tests else [])])
+
+
+def _in_order(joined: Joined) -> Iterator[tuple[tuple[str, str], ResultRecord]]:
+    places = {id: n for n, id in enumerate(joined.cases)}
+    yield from sorted(joined.results.items(), key=lambda item: places.get(item[0][0], len(places)))
+
+
+def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) -> None:
+    test = _test(suite, case.theme if case else "", result.case)
+    suite.verdicts[result.verdict] += 1
+    seconds = _seconds(result)
+    if seconds is not None:
+        test.set("time", f"{seconds:.6f}")
+        suite.seconds += seconds
+    if result.unexpected:
+        suite.failures += 1
+        failure = SubElement(test, "failure")
+        failure.set("type", result.verdict)
+        failure.set("message", _line(f"{result.verdict}: {result.reason}"))
+        failure.text = _text(_told(case, result))
+    elif result.verdict == "skip":
+        suite.skipped += 1
+        SubElement(test, "skipped").set("message", _line(result.reason))
+    elif result.verdict != "pass" or result.expectation is not None:
+        SubElement(test, "system-out").text = _text(_told(case, result))
+    if result.stderr.strip():
+        SubElement(test, "system-err").text = _text([result.stderr])
+
+
+def _add_error(suite: _Suite, classname: str, name: str, message: str, text: str) -> None:
+    test = _test(suite, classname, name)
+    suite.errors += 1
+    error = SubElement(test, "error")
+    error.set("type", "infrastructure")
+    error.set("message", _line(message))
+    error.text = _text([text])
+
+
+def _test(suite: _Suite, classname: str, name: str) -> Element:
+    test = Element("testcase")
+    test.set("classname", _line(classname))
+    test.set("name", clean_for_xml(name, 2_000))
+    suite.tests.append(test)
+    return test
+
+
+def _told(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
+    yield f"{result.verdict}: {result.reason}"
+    if result.message and result.message != result.reason:
+        yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
+    if case is not None:
+        yield f"contract: {case.contract.demands} ({case.contract.basis}), {case.contract.source}"
+    known = result.expectation
+    if known is not None:
+        yield f"expected: {known.verdict} ({known.file}:{known.line}): {known.why}\n{known.link}"
+    yield f"again: {result.reproduce}"
+
+
+def _seconds(result: ResultRecord) -> float | None:
+    total = result.ms.total if result.ms else None
+    # A time that is none, or of years, would make nonsense of the sum.
+    return total / 1000 if total is not None and math.isfinite(total) and 0 <= total < 1e9 else None
+
+
+def _document(suites: Iterable[_Suite]) -> str:
+    root = Element("testsuites")
+    root.set("name", RUN)
+    made = [(suite, _suite(suite)) for suite in suites]
+    for name, total in (
+        ("tests", sum(len(suite.tests) for suite, _ in made)),
+        ("failures", sum(suite.failures for suite, _ in made)),
+        ("errors", sum(suite.errors for suite, _ in made)),
+    ):
+        root.set(name, str(total))
+    root.extend(element for _, element in made)
+    indent(root)
+    text = tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _suite(suite: _Suite) -> Element:
+    element = Element("testsuite")
+    for name, value in (
+        ("name", _line(suite.name)),
+        ("tests", str(len(suite.tests))),
+        ("failures", str(suite.failures)),
+        ("errors", str(suite.errors)),
+        ("skipped", str(suite.skipped)),
+        ("time", f"{suite.seconds:.3f}"),
+    ):
+        element.set(name, value)
+    if suite.column is not None:
+        element.set("timestamp", suite.column.run.header.start.isoformat(timespec="seconds"))
+        properties = SubElement(element, "properties")
+        for name, value in _properties(suite, suite.column):
+            one = SubElement(properties, "property")
+            one.set("name", _line(name))
+            one.set("value", _line(value))
+    element.extend(suite.tests)
+    return element
+
+
+def _properties(suite: _Suite, column: Column) -> Iterator[tuple[str, str]]:
+    for verdict in VERDICTS:
+        yield f"verdict.{verdict}", str(suite.verdicts[verdict])
+    target, header = column.target, column.run.header
+    yield "suite", header.suite
+    yield "corpus", header.corpus
+    yield "selection", header.selection.text
+    if target.unavailable is not None:
+        yield "unavailable", target.unavailable
+    if target.describe is not None:
+        yield "runtime", f"{target.describe.runtime} {target.describe.version}"
+        yield "device", target.describe.device or ""
+        for name, version in target.describe.versions.items():
+            yield f"version.{name}", version
+
+
+def _line(text: str) -> str:
+    text = " ".join(clean_for_xml(text).split())
+    return text if len(text) <= _LINE else text[:_LINE].rstrip() + " …"
+
+
+def _text(lines: Iterable[str]) -> str:
+    return clean_for_xml("\n".join(lines))

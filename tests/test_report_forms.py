@@ -1,0 +1,624 @@
+"""Other forms of a report: JUnit, CSV, JSON, badges and support data say what the file says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, fromstring
+
+import pytest
+from as_user import Desk, Gqa, in_this_process
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from synthetic_runs import (
+    HOSTILE,
+    case,
+    expected,
+    only_own_markup,
+    realistic,
+    result,
+    target,
+    write,
+)
+
+from conformance.paths import data_path
+from conformance.report.badges import badges, verdict_colours
+from conformance.report.cells import csv_text, json_text, plain
+from conformance.report.changes import changes
+from conformance.report.junit import junit
+from conformance.report.markdown import changes_markdown, summary_markdown
+from conformance.report.support import support, support_text
+from conformance.results import (
+    VERDICTS,
+    CaseRecord,
+    Infrastructure,
+    Joined,
+    Milliseconds,
+    ResultRecord,
+    Target,
+    join,
+    read,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
+    """A run of these results."""
+    cases = fields.pop("cases", None)
+    if cases is None:
+        cases = [case(id) for id in dict.fromkeys(r.case for r in results)]
+    return join([read(write(folder / "r.jsonl", cases, results, **fields))])
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Joined:
+    return join([realistic(tmp_path_factory.mktemp("run") / "r.jsonl")])
+
+
+# Any results file
+
+
+TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=12))
+NUMBERS = st.none() | st.floats()
+
+
+@st.composite
+def runs(draw: st.DrawFn, folder: Path) -> Joined:
+    """A file that validates: whatever is in its texts, however little fits together."""
+    names = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=3))
+    targets = [
+        draw(
+            st.sampled_from(
+                [
+                    Target(name=name, ep=name),
+                    target("cpu@1.31.1").model_copy(update={"name": Target(name=name, ep="").name}),
+                    Target(name=name, ep=name, unavailable=name, fix=name),
+                ]
+            )
+        )
+        for name in names
+    ]
+    ids = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=4))
+    cases = []
+    for id in ids:
+        if draw(st.booleans()):
+            said = {"id": id, "theme": id, "title": id}
+            cases.append(CaseRecord(**case("t/c").model_dump() | said))
+    pairs = [(id, name) for id in ids for name in [*names, *draw(st.lists(TEXTS, max_size=1))]]
+    results = []
+    for id, name in draw(st.lists(st.sampled_from(pairs), max_size=8)):
+        text = draw(TEXTS)
+        fields: dict[str, Any] = {
+            "reason": draw(TEXTS),
+            "message": draw(st.none() | TEXTS),
+            "stderr": text,
+            "reproduce": text,
+            "unexpected": draw(st.booleans()),
+            "share": draw(NUMBERS),
+            "ms": Milliseconds(load=draw(NUMBERS), run=draw(NUMBERS), total=draw(NUMBERS)),
+        }
+        if draw(st.booleans()):
+            known = draw(st.sampled_from(VERDICTS))
+            fields["expectation"] = expected(known, why=text, link=text, file=text)
+        results.append(result(id, name, draw(st.sampled_from(VERDICTS)), **fields))
+    problems = [
+        Infrastructure(target=draw(TEXTS), case=draw(st.none() | TEXTS), message=draw(TEXTS))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        path = Path(own) / "r.jsonl"
+        write(path, cases, results, targets=targets,
+              problems=problems, complete=draw(st.booleans()))  # fmt: skip
+        return join([read(path)])
+
+
+def counted(run: Joined) -> dict[str, Counter[tuple[str, bool]]]:
+    """Results by target, verdict and mark: of several for a case, the worst, and of those the
+    first."""
+    kept: dict[tuple[str, str], ResultRecord] = {}
+    for record in run.runs[0].results:
+        other = kept.get((record.case, record.target))
+        if other is None or VERDICTS.index(record.verdict) < VERDICTS.index(other.verdict):
+            kept[record.case, record.target] = record
+    counts = {column.label: Counter[tuple[str, bool]]() for column in run.columns}
+    for (_, name), record in kept.items():
+        counts[name][record.verdict, record.unexpected] += 1
+    return counts
+
+
+def sums(counts: Counter[tuple[str, bool]], verdict: str) -> int:
+    return counts[verdict, True] + counts[verdict, False]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_every_form_counts_what_the_file_holds(data: st.DataObject, tmp_path: Path) -> None:
+    run = data.draw(runs(tmp_path))
+    counts = counted(run)
+
+    rows = list(csv.DictReader(io.StringIO(csv_text(run), newline="")))
+    shown = Counter((row["target"], row["verdict"], row["unexpected"] == "true") for row in rows)
+    wanted = Counter[tuple[str, str, bool]]()
+    for label, count in counts.items():
+        for (verdict, unexpected), number in count.items():
+            wanted[plain(label), verdict, unexpected] += number
+    assert shown == wanted
+
+    document = json.loads(json_text(run))
+    assert Counter(
+        (cell["target"], cell["verdict"], cell["unexpected"]) for cell in document["cells"]
+    ) == Counter({(label, *key): n for label, count in counts.items() for key, n in count.items()})
+
+    suites = fromstring(junit(run)).findall("testsuite")
+    troubles = Counter(label for label, _ in run.infrastructure)
+    for suite, (label, count) in zip(suites, counts.items(), strict=False):
+        told = {p.get("name"): p.get("value") for p in suite.iter("property")}
+        assert {v: int(told[f"verdict.{v}"] or "") for v in VERDICTS} == {
+            verdict: sums(count, verdict) for verdict in VERDICTS
+        }
+        unexpected = sum(number for (_, mark), number in count.items() if mark)
+        for name, number, elements in (
+            ("tests", count.total() + troubles[label], "testcase"),
+            ("failures", unexpected, "failure"),
+            ("errors", troubles[label], "error"),
+            ("skipped", count["skip", False], "skipped"),
+        ):
+            assert suite.get(name) == str(number)
+            assert len(list(suite.iter(elements))) == number
+
+    summary = summary_markdown(run)
+    head, _, *table = table_of(summary)
+    assert len(table) == len(counts)
+    for line, count in zip(table, counts.values(), strict=True):
+        row = dict(zip(head, line, strict=True))
+        numbers = {
+            name: int(cell.replace(",", "")) for name, cell in row.items() if name != "target"
+        }
+        assert numbers.pop("unexpected") == sum(n for (_, mark), n in count.items() if mark)
+        assert numbers.pop("results") == count.total()
+        numbers.pop("known")
+        assert numbers == {v: sums(count, v) for v in VERDICTS if v in numbers}
+        assert sum(numbers.values()) == count.total()
+
+    found = changes(run, run)
+    assert list(found.all()) == []
+    for page in (summary, changes_markdown(found)):
+        only_own_markup(page)
+    validate(support(run))
+    for badge in badges(run):
+        fromstring(badge.svg)
+    assert len({badge.file.lower() for badge in badges(run)}) == len(counts)
+
+
+def table_of(text: str) -> list[list[str]]:
+    """The cells of the table of results."""
+    part = text.split("## Results\n")[1].split("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+# JUnit
+
+
+def schema_of_junit() -> Any:
+    xmlschema = pytest.importorskip("xmlschema", reason="xmlschema is not installed")
+    return xmlschema.XMLSchema(str(Path(__file__).parent / "junit.xsd"))
+
+
+def by_name(text: str) -> dict[str | None, Element]:
+    return {test.get("name"): test for test in fromstring(text).iter("testcase")}
+
+
+def test_junit_is_what_the_schema_says(real: Joined) -> None:
+    schema = schema_of_junit()
+    schema.validate(junit(real))
+    bad = junit(real).replace("<testcase ", "<testcase colour='red' ", 1)
+    assert not schema.is_valid(bad)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_junit_of_hostile_text_is_what_the_schema_says(tmp_path: Path, text: str) -> None:
+    schema_of_junit().validate(junit(hostile(tmp_path, text)))
+
+
+def test_junit_tells_outcomes_apart(tmp_path: Path) -> None:
+    results = [
+        result("t/right"),
+        result("t/wrong", verdict="wrong"),
+        result("t/known", verdict="crash", unexpected=False, expectation=expected("crash")),
+        result("t/skipped", verdict="skip"),
+        result("t/gone", unexpected=True, expectation=expected()),
+    ]
+    problem = Infrastructure(target="cpu@1.31.1", case="t/lost", message="The disk is full.",
+                             fix="gqa cache --clear")  # fmt: skip
+    run = joined(tmp_path, results, problems=[problem])
+    found = by_name(junit(run))
+    suite = fromstring(junit(run)).find("testsuite")
+    assert suite is not None
+    counts = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "6", "failures": "2", "errors": "1", "skipped": "1"}
+    children = {name: [child.tag for child in test] for name, test in found.items()}
+    assert children == {
+        "t/right": [],
+        "t/wrong": ["failure"],
+        "t/known": ["system-out", "system-err"],
+        "t/skipped": ["skipped"],
+        "t/gone": ["failure"],
+        "t/lost": ["error"],
+    }
+    assert {test.get("classname") for test in found.values()} == {"t", "infrastructure"}
+    failure = found["t/wrong"].find("failure")
+    assert failure is not None
+    assert failure.get("type") == "wrong"
+    assert failure.get("message") == f"wrong: {results[1].reason}"
+    assert results[1].reproduce in (failure.text or "")
+    known = found["t/known"].findtext("system-out") or ""
+    assert "expected: crash (expectations/cpu.yaml:12): Reads past the end" in known
+    assert "https://github.com/microsoft/onnxruntime/issues/28242" in known
+    skipped = found["t/skipped"].find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "This adapter has no float16."
+    assert "mend it with: gqa cache --clear" in (found["t/lost"].findtext("error") or "")
+    assert found["t/right"].get("time") == "0.001200"
+
+
+def test_a_run_cut_short_is_no_green_junit(tmp_path: Path) -> None:
+    run = joined(tmp_path, [result()], complete=False)
+    root = fromstring(junit(run))
+    assert root.get("errors") == "1"
+    (error,) = root.iter("error")
+    assert error.get("message") == "The run was stopped before its end."
+    schema_of_junit().validate(junit(run))
+
+
+# CSV and JSON
+
+
+def hostile(folder: Path, text: str) -> Joined:
+    """A run in which everything that can be text is ``text``."""
+    fields: dict[str, Any] = {
+        "reason": text, "message": text, "reproduce": text, "stderr": text, "code": text,
+        "expectation": expected(link=text, why=text, file=text),
+    }  # fmt: skip
+    record = CaseRecord(
+        **case("t/c").model_dump() | {"id": text, "theme": text, "name": text, "title": text}
+    )
+    return joined(
+        folder,
+        [result(text, text, "wrong", **fields), result("t/c", text, **fields)],
+        cases=[record],
+        targets=[Target(name=text, ep=text, unavailable=text, fix=text)],
+        problems=[Infrastructure(target=text, case=text, message=text, fix=text)],
+    )
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *"=+-@＝＋－＠", "\t=1+1", " =1+1", "\r=1", "\n@a"])
+def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path, text: str) -> None:
+    made = csv_text(hostile(tmp_path, text))
+    made.encode()
+    rows = list(csv.reader(io.StringIO(made, newline="")))
+    assert len(rows) == 3
+    for row in rows:
+        assert len(row) == len(rows[0])
+        for cell in row:
+            assert not cell.lstrip().startswith(tuple("=+-@＝＋－＠"))
+            assert not re.search("[\x00-\x08\x1b\u202e]", cell)
+
+
+def test_cells_hold_what_the_file_does(tmp_path: Path) -> None:
+    one = result(
+        "t/c", verdict="wrong", share=float("inf"), message="-1 is no length", code="E1",
+        expectation=expected(), ms=Milliseconds(load=0.5, run=None, total=2.0),
+    )  # fmt: skip
+    run = joined(tmp_path, [one], cases=[case("t/c", title="A title")])
+    (row,) = csv.DictReader(io.StringIO(csv_text(run), newline=""))
+    (cell,) = json.loads(json_text(run))["cells"]
+    assert row.keys() == cell.keys()
+    told = {
+        "case": "t/c", "theme": "t", "entry": "c", "title": "A title", "target": "cpu@1.31.1",
+        "verdict": "wrong", "share": "inf", "demands": "computes", "basis": "specified",
+        "expected_verdict": "wrong", "reproduce": one.reproduce, "reason": one.reason,
+        "expected_link": "https://github.com/microsoft/onnxruntime/issues/28242",
+    }  # fmt: skip
+    assert cell.items() >= told.items()
+    assert row.items() >= told.items()
+    assert (cell["load_ms"], cell["run_ms"], cell["unexpected"]) == (0.5, None, True)
+    assert (row["load_ms"], row["run_ms"], row["unexpected"]) == ("0.5", "", "true")
+    assert (cell["message"], row["message"]) == ("-1 is no length", "'-1 is no length")
+
+
+def test_the_json_keeps_texts_as_they_are(tmp_path: Path) -> None:
+    for text in HOSTILE:
+        kept = result("t/c", reason=text).reason
+        document = json.loads(json_text(joined(tmp_path, [result("t/c", reason=text)])))
+        assert document["cells"][0]["reason"] == kept
+
+
+# Badges
+
+
+def test_a_badge_says_its_numbers_in_words(tmp_path: Path) -> None:
+    results = [result(f"t/{n}") for n in range(1_234)] + [result("t/w", verdict="wrong")]
+    (badge,) = badges(joined(tmp_path, results))
+    assert badge.file == "cpu@1.31.1.svg"
+    root = fromstring(badge.svg)
+    assert root.tag == f"{SVG}svg"
+    said = "cpu@1.31.1: 1,234 of 1,235 right, 1 unexpected"
+    assert root.findtext(f"{SVG}title") == said == root.get("aria-label")
+    assert " ".join(text.text or "" for text in root.iter(f"{SVG}text")) == said.replace(":", "")
+
+
+@pytest.mark.parametrize(
+    ("results", "fields", "verdict", "says"),
+    [
+        ([result("t/a")], {}, "pass", "1 of 1 right, 0 unexpected"),
+        ([result("t/a", verdict="wrong", unexpected=False)], {}, "pass", "0 of 1 right"),
+        ([result("t/a"), result("t/b", verdict="wrong")], {}, "wrong", "1 of 2 right, 1 unexp"),
+        ([result("t/a", verdict="crash"), result("t/b", verdict="wrong")], {}, "crash", "0 of 2"),
+        ([result("t/a", verdict="skip")], {}, "skip", "not tried"),
+        ([result("t/a")], {"complete": False}, "skip", "0 unexpected, run incomplete"),
+    ],
+)
+def test_a_badge_has_the_colour_of_the_worst_unexpected_verdict(
+    tmp_path: Path, results: list[ResultRecord], fields: dict[str, Any], verdict: str, says: str
+) -> None:
+    (badge,) = badges(joined(tmp_path, results, **fields))
+    root = fromstring(badge.svg)
+    second = list(root.iter(f"{SVG}rect"))[1]
+    assert second.get("fill") == verdict_colours()[verdict]  # type: ignore[index]
+    assert says in (root.findtext(f"{SVG}title") or "")
+
+
+def test_the_colours_are_those_of_the_report() -> None:
+    found = verdict_colours()
+    assert found.keys() == set(VERDICTS)
+    assert len(set(found.values())) == len(VERDICTS)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_badge_of_hostile_text(tmp_path: Path, text: str) -> None:
+    (badge,) = badges(hostile(tmp_path, text))
+    assert re.fullmatch(r"[A-Za-z0-9_+@][A-Za-z0-9._+@-]{0,90}\.svg", badge.file)
+    tags = {element.tag.removeprefix(SVG) for element in fromstring(badge.svg).iter()}
+    assert tags == {"svg", "title", "rect", "text"}
+
+
+def test_badges_of_names_that_look_alike_are_several(tmp_path: Path) -> None:
+    names = [
+        "exec:./A",
+        "exec:./a",
+        "exec:./b",
+        "exec:./B",
+        "exec:.:a",
+        "../../etc/passwd",
+        "é",
+        "ü",
+    ]
+    files = [b.file for b in badges(joined(tmp_path, [result("t/c", name) for name in names]))]
+    assert len({file.lower() for file in files}) == len(names)
+    assert not any("/" in file or file.startswith(".") for file in files)
+
+
+# Support
+
+
+def validate(document: Any) -> None:
+    schema = json.loads((data_path("reports") / "support.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(document)
+
+
+def over(folder: Path, **versions: Sequence[str]) -> Any:
+    """The statement of an entry whose cases had these verdicts in versions 1.2, 1.3 …
+
+    An empty word is a case that has no result.
+    """
+    read_runs = []
+    for number, (version, verdicts) in enumerate(versions.items()):
+        name = f"cpu@{version.replace('v', '').replace('_', '.')}"
+        ids = [f"t/c[n={n}]" for n in range(len(verdicts))]
+        pairs = zip(ids, verdicts, strict=True)
+        results = [result(id, name, verdict) for id, verdict in pairs if verdict]
+        path = write(folder / f"{number}.jsonl", list(map(case, ids)), results,
+                     targets=[target(name)])  # fmt: skip
+        read_runs.append(read(path))
+    document = support(join(read_runs))
+    validate(document)
+    return document["t"]["c"]["__compat"]["support"]["cpu"]
+
+
+OK, BAD = ("pass", "pass"), ("wrong", "unsupported")
+HALF = ("pass", "wrong")
+
+
+def test_support_since_the_first_version_tried(tmp_path: Path) -> None:
+    assert over(tmp_path, v1_2=OK) == {"version_added": "≤1.2"}
+    assert over(tmp_path, v1_2=OK, v1_3=OK) == {"version_added": "≤1.2"}
+
+
+def test_support_since_a_version(tmp_path: Path) -> None:
+    assert over(tmp_path, v1_2=BAD, v1_3=OK, v1_4=OK) == {"version_added": "1.3"}
+
+
+def test_versions_are_ordered_as_versions(tmp_path: Path) -> None:
+    assert over(tmp_path, v1_10=OK, v1_9=BAD) == {"version_added": "1.10"}
+
+
+def test_no_support_at_all(tmp_path: Path) -> None:
+    assert over(tmp_path, v1_2=BAD, v1_3=BAD) == {
+        "version_added": False,
+        "notes": ["1.3: 1 wrong, 1 unsupported of 2 cases."],
+    }
+
+
+def test_partial_support_until_it_is_whole(tmp_path: Path) -> None:
+    assert over(tmp_path, v1_2=HALF, v1_3=OK) == [
+        {"version_added": "1.3"},
+        {
+            "version_added": "≤1.2",
+            "version_removed": "1.3",
+            "partial_implementation": True,
+            "notes": ["1.2: 1 wrong, 1 pass of 2 cases."],
+        },
+    ]
+
+
+def test_support_that_is_lost_and_found(tmp_path: Path) -> None:
+    assert over(tmp_path, v1_2=OK, v1_3=BAD, v1_4=OK) == [
+        {"version_added": "1.4"},
+        {"version_added": "≤1.2", "version_removed": "1.3"},
+    ]
+    assert over(tmp_path, v1_2=OK, v1_3=BAD)[0] == {
+        "version_added": False,
+        "notes": ["1.3: 1 wrong, 1 unsupported of 2 cases."],
+    }
+
+
+def test_what_was_not_tried_is_not_claimed(tmp_path: Path) -> None:
+    note = "Of 1.2 only 1 of 2 cases were tried; they are right."
+    assert over(tmp_path, v1_2=("pass", "skip")) == {"version_added": None, "notes": [note]}
+    assert over(tmp_path, v1_2=("pass", "")) == {"version_added": None, "notes": [note]}
+    assert over(tmp_path, v1_2=("skip", "")) == {"version_added": None, "notes": ["Not tried."]}
+    assert over(tmp_path, v1_2=("pass", ""), v1_3=OK) == {"version_added": "1.3", "notes": [note]}
+
+
+def test_what_was_partial_may_be_mended_where_not_all_was_tried(tmp_path: Path) -> None:
+    latest, before = over(tmp_path, v1_2=HALF, v1_3=("pass", ""))
+    assert latest == {
+        "version_added": None,
+        "notes": ["Of 1.3 only 1 of 2 cases were tried; they are right."],
+    }
+    assert before["partial_implementation"] is True
+    assert before["version_added"] == "≤1.2"
+
+
+def test_support_tells_known_causes_and_columns_not_tried(tmp_path: Path) -> None:
+    known = result("t/c", verdict="wrong", unexpected=False, expectation=expected())
+    gone = target("tract", unavailable="No binary.")
+    document = support(joined(tmp_path, [known], targets=[target(), gone]))
+    validate(document)
+    assert document["__meta"]["not_tried"] == [{"target": "tract", "why": "No binary."}]
+    assert document["t"]["c"]["__compat"]["support"] == {
+        "cpu": {
+            "version_added": False,
+            "notes": [
+                "1.31.1: 1 wrong of 1 cases.",
+                "wrong: Reads past the end of the cache. "
+                "https://github.com/microsoft/onnxruntime/issues/28242",
+            ],
+        }
+    }
+
+
+def test_adapters_are_targets_of_their_own(tmp_path: Path) -> None:
+    names = ["webgpu@1.30.0+lavapipe", "webgpu@1.30.0+swiftshader"]
+    document = support(joined(tmp_path, [result("t/c", name) for name in names]))
+    assert list(document["__meta"]["targets"]) == ["webgpu+lavapipe", "webgpu+swiftshader"]
+
+
+def test_names_of_the_format_are_not_taken(tmp_path: Path) -> None:
+    record = CaseRecord(**case("t/c").model_dump() | {"theme": "__meta", "name": "__compat"})
+    document = support(joined(tmp_path, [result("t/c")], cases=[record]))
+    validate(document)
+    assert "__compat" in document["·__meta"]["·__compat"]
+
+
+def test_support_of_a_run_of_all_verdicts(real: Joined) -> None:
+    validate(json.loads(support_text(real)))
+
+
+# As commands
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("FAULT_ON", desk.faulty)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+FORMS = {
+    "markdown": "r.md",
+    "junit": "r.xml",
+    "csv": "r.csv",
+    "json": "r.json",
+    "badges": "badges",
+    "support": "support.json",
+}
+
+
+def asked(forms: dict[str, str]) -> list[str]:
+    return [word for form, path in forms.items() for word in (f"--{form}", path)]
+
+
+def test_every_form_of_a_run_of_programs(gqa: Gqa, desk: Desk) -> None:
+    eps = [word for name in ("correct", "wrong_values") for word in ("--ep", desk.runner(name))]
+    assert gqa("run", "three.yaml", *eps, "--results", "real.jsonl").status == 1
+    done = gqa("report", "real.jsonl", *asked(FORMS))
+    assert (done.status, done.err) == (0, "")
+    assert [line.split()[-1] for line in done.out.splitlines()] == list(FORMS.values())
+    texts = {
+        form: (desk.folder / path).read_bytes().decode()
+        for form, path in FORMS.items()
+        if form != "badges"
+    }
+    schema_of_junit().validate(texts["junit"])
+    validate(json.loads(texts["support"]))
+    assert len(json.loads(texts["json"])["cells"]) == 6
+    assert len(list(csv.reader(io.StringIO(texts["csv"], newline="")))) == 7
+    assert "## Unexpected: 1" in texts["markdown"]
+    assert len(list((desk.folder / "badges").glob("*.svg"))) == 2
+    # The folder of badges may be there already.
+    assert gqa("report", "real.jsonl", "--badges", "badges").status == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_for_which_there_is_no_folder(gqa: Gqa, desk: Desk, form: str) -> None:
+    write(desk.folder / "small.jsonl", [case()], [result()])
+    others = {other: f"{form}-{path}" for other, path in FORMS.items() if other != form}
+    done = gqa("report", "small.jsonl", *asked(others | {form: "nowhere/x"}))
+    assert done.status == 3
+    (line,) = done.err.splitlines()
+    assert line.startswith("Cannot write ")
+    assert line.endswith(" to nowhere/x: there is no folder nowhere.")
+    for path in others.values():
+        assert (desk.folder / path).exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "badges"])
+def test_a_disk_that_is_full(gqa: Gqa, desk: Desk, form: str) -> None:
+    write(desk.folder / "small.jsonl", [case()], [result()])
+    others = {other: f"full-{form}-{path}" for other, path in FORMS.items() if other != form}
+    done = gqa("report", "small.jsonl", *asked({form: "/dev/full"} | others))
+    assert done.status == 3
+    (line,) = done.err.splitlines()
+    assert line.endswith(" to /dev/full: No space left on device.")
+    for path in others.values():
+        assert (desk.folder / path).exists()
+
+
+def test_badges_where_a_file_is(gqa: Gqa, desk: Desk) -> None:
+    write(desk.folder / "small.jsonl", [case()], [result()])
+    done = gqa("report", "small.jsonl", "--badges", "three.yaml")
+    assert done.status == 2
+    assert "three.yaml" in done.err.splitlines()[-1]
