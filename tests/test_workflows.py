@@ -337,7 +337,7 @@ def test_the_first_night(night: Night) -> None:
     night.target("cpu")
     night.target("wasm")
     assert night.report("cpu", "wasm") == 0
-    assert night.summary.startswith("## Nothing is worse\n\nWithout a night before: cpu wasm\n")
+    assert night.summary.startswith("# Nothing is worse\n\nWithout a night before: cpu wasm.\n")
     assert night.summary.endswith("report\n")
     assert night.baseline == {"cpu.jsonl": "fine", "wasm.jsonl": "fine"}
     assert (night.out / "site" / "index.html").is_file()
@@ -363,7 +363,9 @@ def test_a_later_night_is_red_by_what_changed(
     night.next()
     night.target("cpu", WORD=word, STATUS=status)
     assert night.report("cpu") == end
-    assert f"## cpu since the night before\n\nfrom fine to {word}\n" in night.summary
+    open_ = " open" if end else ""
+    assert f"<details{open_}><summary>cpu since the night before</summary>" in night.summary
+    assert f"\n\nfrom fine to {word}\n\n</details>\n" in night.summary
     assert ("- cpu: it is worse than the night before." in night.summary) == (end == 1)
     assert night.baseline == {"cpu.jsonl": word}
 
@@ -385,7 +387,7 @@ def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
         night.target("tract")
         (night.out / "tract.jsonl").write_text("")
     assert night.report("cpu", "tract") == 3
-    assert "## Nothing is worse\n\n## Not everything could be tried\n\n- tract: " in night.summary
+    assert "# Nothing is worse\n\n## Not everything could be tried\n\n- tract: " in night.summary
     assert night.baseline == {"cpu.jsonl": "fine", "tract.jsonl": "fine"}
     # What there is of it is shown.
     assert ("tract.jsonl" in night.calls("report")[-1]) == (how == "cut off")
@@ -445,3 +447,12 @@ def test_bash_can_read_the_script(name: str) -> None:
     assert os.access(script, os.X_OK)
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_shellcheck_finds_nothing() -> None:
+    if shutil.which("shellcheck") is None:
+        pytest.skip("there is no shellcheck; apt-get install shellcheck")
+    # What pip puts into a virtual environment is not there to be followed.
+    command = ["shellcheck", "--exclude=SC1091", *map(str, SCRIPTS.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
