@@ -38,15 +38,15 @@ class Material:
 # the other commands.
 
 
-def write_html(runs: Sequence[Run], html: Path) -> None:
+def write_html(runs: Sequence[Run], html: Path, changes: Changes | None = None) -> None:
     """Write the HTML report of ``runs``, or raise `ResultsError`."""
     from conformance.report.html import render
 
-    write_text(html, "the report", render(runs))
+    write_text(html, "the report", render(runs, changes))
 
 
 def _html(material: Material, path: Path) -> None:
-    write_html(material.runs, path)
+    write_html(material.runs, path, material.changes)
 
 
 def _markdown(material: Material, path: Path) -> None:
@@ -145,8 +145,14 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
     metavar="OLD",
     help="A results file of before, to say what changed since; repeat.",
 )
+@click.option("--serve", "served", is_flag=True, help="Show it in a browser here as files grow.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For --serve; else any.")
 def report(
-    results: Sequence[Path], asked: Sequence[tuple[_Form, Path]], against: Sequence[Path]
+    results: Sequence[Path],
+    asked: Sequence[tuple[_Form, Path]],
+    against: Sequence[Path],
+    served: bool,
+    port: int,
 ) -> int:
     """Make a report of one or more results files, a column for each target of each.
 
@@ -155,12 +161,39 @@ def report(
     \b
     Exit status: 0 written   2 bad input   3 something could not be written
     """
-    if not asked:
+    if not asked and not served:
         *most, last = (f"--{form.option}" for form in _FORMS)
-        raise BadArgument(f"Say what to make of the results: {', '.join(most)} or {last}.")
+        raise BadArgument(f"Say what to make of the results: {', '.join(most)}, {last} or --serve.")
+    before = join(_read(against)) if against else None
+    status = _write(results, asked, before) if asked else ALL_AS_EXPECTED
+    if served:
+        _serve(results, before, port)
+    return status
+
+
+def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
+    """Shows the page of files that may not have begun yet, until Ctrl-C."""
+    from conformance.report.html import render
+    from conformance.report.serve import ServeError, serve
+
+    def page(files: Sequence[Path]) -> str:
+        runs = [read(file) for file in files]
+        changed = _changes(join(runs), before) if before else None
+        return render(runs, changed, served=True)
+
+    try:
+        serve(results, page, port=port, say=click.echo)
+    except ServeError as error:
+        raise BadArgument(str(error)) from None
+
+
+def _write(
+    results: Sequence[Path], asked: Sequence[tuple[_Form, Path]], before: Joined | None
+) -> int:
+    """Writes the forms that are asked for; the exit status."""
     runs = _read(results)
     joined = join(runs)
-    material = Material(runs, joined, _changes(joined, join(_read(against))) if against else None)
+    material = Material(runs, joined, _changes(joined, before) if before else None)
     status = ALL_AS_EXPECTED
     for form, path in asked:
         # One that cannot be written is no reason to go without the others.

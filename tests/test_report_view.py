@@ -279,7 +279,9 @@ def test_a_cell_has_its_script_and_its_bug_report(tmp_path: Path) -> None:
         assert len("\n\n".join(data["pool"][block] for block in cell[part])) > 200
     assert data["targets"][0]["script"] == "repro.py"
     _, data = page(join([small(tmp_path / "b", "pass")]))
-    assert "issue" not in data["cases"][0]["results"][0]
+    assert not {"script", "issue"} & data["cases"][0]["results"][0].keys()
+    _, data = page(join([small(tmp_path / "d", "pass", vague=True)]))
+    assert {"script", "issue"} <= data["cases"][0]["results"][0].keys()
     _, data = page(join([small(tmp_path / "c", "skip")]))
     assert "script" not in data["cases"][0]["results"][0]
 

@@ -369,7 +369,8 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     if case is None:
         return {"id": clean(id)}
     wanted = {"id", "axes", "call", *_POOLED_CASE}
-    details: Any = deep_clean(case.model_dump(mode="json", include=wanted))
+    unseen: Any = {"call": {"inputs": {"__all__": {"recipe", "dims"}}, "later": True}}
+    details: Any = deep_clean(case.model_dump(mode="json", include=wanted, exclude=unseen))
     for field in _POOLED_CASE:
         details[field] = pool.add(details[field])
     call = details["call"]
@@ -405,10 +406,11 @@ def _result_details(
             details[field] = pool.add(details[field])
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
-    if case is not None and result.outcome != "unavailable":
+    # Of what is as it should be there is nothing to report, and it is most of all.
+    bad = result.verdict != "pass" or result.vague or result.unexpected
+    if case is not None and bad and result.outcome != "unavailable":
         details["script"] = pool.blocks(script(case, result, target))
-        if result.verdict != "pass" or result.vague or result.unexpected:
-            details["issue"] = pool.blocks(issue(case, result, target))
+        details["issue"] = pool.blocks(issue(case, result, target))
     return details  # type: ignore[no-any-return]
 
 

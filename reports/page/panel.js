@@ -213,6 +213,12 @@ class Details {
     return [
       make("h3", "To repeat it"),
       copyable(result.reproduce, "command"),
+      !script &&
+        this.known &&
+        result.outcome !== "unavailable" && [
+          make("p.why", "The same without this suite: the model, its inputs, and a script that needs the runtime alone."),
+          copyable(result.reproduce.replace(/^gqa run ('[^']*'|\S+)/, "gqa export $1 repro"), "export"),
+        ],
       script &&
         make(
           "details",
