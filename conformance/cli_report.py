@@ -38,15 +38,15 @@ class Material:
 # the other commands.
 
 
-def write_html(runs: Sequence[Run], html: Path) -> None:
-    """Write the HTML report of ``runs``, or raise `ResultsError`."""
+def write_html(runs: Sequence[Run], html: Path, changes: Changes | None = None) -> None:
+    """Write the HTML report of ``runs`` and what changed, or raise `ResultsError`."""
     from conformance.report.html import render
 
-    write_text(html, "the report", render(runs))
+    write_text(html, "the report", render(runs, changes))
 
 
 def _html(material: Material, path: Path) -> None:
-    write_html(material.runs, path)
+    write_html(material.runs, path, material.changes)
 
 
 def _markdown(material: Material, path: Path) -> None:
