@@ -39,7 +39,7 @@ class Material:
 
 
 def write_html(runs: Sequence[Run], html: Path, changes: Changes | None = None) -> None:
-    """Write the HTML report of ``runs``, or raise `ResultsError`."""
+    """Write the HTML report of ``runs`` and what changed, or raise `ResultsError`."""
     from conformance.report.html import render
 
     write_text(html, "the report", render(runs, changes))

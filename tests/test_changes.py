@@ -619,6 +619,13 @@ def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
         "# Worse than before",
         "# Conformance of GroupQueryAttention",
     ]
+    # The page has it, too.
+    plain, compared = ("plain.html", "compared.html")
+    assert gqa("report", "new.jsonl", "--html", plain).status == 0
+    assert gqa("report", "new.jsonl", "--against", "old.jsonl", "--html", compared).status == 0
+    words = "1 result is newly broken."
+    assert words not in (desk.folder / plain).read_text()
+    assert words in (desk.folder / compared).read_text()
     done = gqa("report", "new.jsonl", "--against", "gone.jsonl", "--markdown", "r.md")
     assert (done.status, done.out) == (2, "")
 
