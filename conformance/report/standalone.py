@@ -28,7 +28,7 @@ from conformance.results import (
     ResultRecord,
     Target,
 )
-from conformance.signature import DOMAIN, OP_TYPE, OPSET_VERSION, OUTPUTS
+from conformance.signature import DOMAIN, INPUTS, OP_TYPE, OPSET_VERSION, OUTPUTS
 
 _PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
 _SHELL: Final = ("tract", "tract-plain")
@@ -49,12 +49,13 @@ _KINDS: Final = {
 }
 _BITS: Final = {"bfloat16": "bfloat16", "float8e4m3fn": "float8"}
 _RANKS: Final = {output.name: output.rank for output in OUTPUTS}
+_NAMES: Final = {parameter.name for parameter in (*INPUTS, *OUTPUTS)}
 _CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
 _OPSET, _IR_VERSION = 18, 10
 
 #: How judge.py says that a shape, a dtype or a second run differs.
 _SHAPE = re.compile(r"(\w+)(?: in call (\d+))? has shape \([^)]*\), not (\([\d, ]*\))")
-_DTYPE = re.compile(r"(\w+)(?: in call (\d+))? has dtype \S+, not (\w+)")
+_DTYPE = re.compile(r"\w+(?: in call \d+)? has dtype ")
 _TWO_RUNS: Final = "two runs on the same input differ"
 _OTHER_FORM: Final = "The same call, "
 _SECONDS = re.compile(r"No answer within ([\d.]+) s")
@@ -81,12 +82,10 @@ def why_not(case: CaseRecord, result: ResultRecord, target: Target) -> str | Non
     connected = [tensor for tensor in case.call.inputs if tensor.state == "connected"]
     if any(tensor.recipe is None for tensor in connected):
         return "The results file is of a time when it did not say how inputs are made."
-    tensors: list[CallInput | CallOutput] = [
-        *connected,
-        *(t for t in case.call.outputs if t.state == "connected"),
-    ]
-    strange = [tensor for tensor in tensors if tensor.dtype not in _KINDS]
-    if strange or not case.call.outputs or any(_odd(tensor.shape) for tensor in connected):
+    made = [tensor for tensor in case.call.outputs if tensor.state == "connected"]
+    tensors: list[CallInput | CallOutput] = [*connected, *made]
+    strange = [t for t in tensors if t.dtype not in _KINDS or t.name not in _NAMES]
+    if strange or not made or any(_odd(tensor.shape) for tensor in connected):
         return "The results file describes tensors that this version knows nothing of."
     if case.call.shared_buffer and target.ep not in ("cpu", "cpu-noflash", "cuda", *_NODE[:2]):
         return "Past and present share memory, which this runtime cannot be told."
@@ -130,8 +129,9 @@ def _head(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
     told.append(f"expected: {_EXPECTED[contract.demands]}")
     told.append(f"seen:     {result.verdict}: {_line(result.reason)}")
     told += _caveats(case, result)
-    needs = _needs(target)
-    return [*told, *([needs] if needs else [])]
+    if target.describe and target.describe.adapter:
+        told.append(f"adapter:  {_line(target.describe.adapter, 100)}")
+    return [*told, _needs(target)]
 
 
 _EXPECTED: Final = {
@@ -147,6 +147,8 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield f"note:     the fault is in the other form of this call{what}, which is not in here"
     if _TWO_RUNS in result.reason:
         yield "note:     two runs gave other numbers; so this makes the call twice"
+    if result.verdict == "wrong" and _DTYPE.search(result.reason):
+        yield "note:     the type of an output is wrong, which this does not look at"
     if result.verdict == "timeout":
         yield "note:     it is stopped after the time that the suite gave it"
 
@@ -479,7 +481,7 @@ def _shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
     return [
         (output, int(step or 0), shape)
         for output, step, shape in _SHAPE.findall(result.reason)
-        if result.verdict == "wrong"
+        if result.verdict == "wrong" and output in _RANKS and not _of_the_other_form(result)
     ]
 
 
@@ -526,6 +528,9 @@ def _seconds(result: ResultRecord) -> float:
     return float(match[1]) if match else 60.0
 
 
+_ELSEWHERE: Final = "the fault that the suite tells of is in another form of this call, not here"
+
+
 def _check(case: CaseRecord, result: ResultRecord) -> str:
     """The last block of a Python program: `results` against the worst elements."""
     lines = [
@@ -558,6 +563,8 @@ def _check(case: CaseRecord, result: ResultRecord) -> str:
             '        print(f"two runs differ in {name}")',
             f"        verdict = {worse}",
         ]
+    if _of_the_other_form(result):
+        lines.append(f'print("{_ELSEWHERE}")')
     return "\n".join([*lines, 'print("verdict:", verdict)'])
 
 
@@ -766,14 +773,14 @@ def _tract_wheel(case: CaseRecord, result: ResultRecord, target: Target) -> list
         'words["int64"] = "i64"',
         "results = []",
         "try:",
-        "    carried = {}  # from call to call",
+        *(["    carried = {}  # from call to call"] if carry else []),
         f"    for call in calls{' * 2' if _runs(result) > 1 else ''}:",
         *(
             ["        if call is calls[0]:", "            carried = {}"]
             if _runs(result) > 1 and carry
             else []
         ),
-        "        feeds = {**call, **carried}",
+        f"        feeds = {'{**call, **carried}' if carry else 'call'}",
         "        loaded = tract.onnx().load(path)",
         "        for number in range(loaded.input_count()):",
         "            values = feeds[loaded.input_name(number)]",
@@ -796,7 +803,8 @@ def _tract_wheel(case: CaseRecord, result: ResultRecord, target: Target) -> list
 
 # ── tract's command line ────────────────────────────────────────────────────────────────────────
 
-_NNEF: Final = """import struct
+_NNEF: Final = """import pathlib
+import struct
 import sys
 HEADER = struct.Struct("<2s2BII8IIHH")  # of NNEF's tensors, which tract reads and writes exactly
 def save(path, values):
@@ -887,11 +895,10 @@ def _shell(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
         f"    for number in range({steps})",
         "]",
     ]
-    imports = IMPORTS + "\nimport pathlib"
     main = ['if __name__ == "__main__":', *(f"    {line}" for line in (*repeat, *save[:-1])), "END"]
     return [
         "\n".join(start),
-        imports,
+        IMPORTS,
         _NNEF,
         *making(case),
         "\n".join([*main, *facts]),
@@ -949,7 +956,7 @@ def _node(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
     ]
     blocks = ["\n".join(start), IMPORTS, *making(case), "\n".join(send)]
     if on_gpu:
-        blocks.append(_dawn_block(case, result, target))
+        blocks.append(_dawn_block(case, result))
     blocks.append("\n".join([*runtime, *tensors]))
     if call.shared_buffer:
         blocks.append(_SHARING)
@@ -957,14 +964,12 @@ def _node(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
     return [*blocks, _node_check(case, result)]
 
 
-def _dawn_block(case: CaseRecord, result: ResultRecord, target: Target) -> str:
+def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
     """WebGPU as a browser has it."""
-    adapter = target.describe.adapter if target.describe else None
-    told = f" Here it was {_line(adapter)}." if adapter else ""
     lines = [
-        f"// Dawn takes the system's adapter.{told}",
-        "// On Linux VK_DRIVER_FILES=FILE.json names another Vulkan driver: lavapipe's may be",
-        "// /usr/share/vulkan/icd.d/lvp_icd.json, SwiftShader's",
+        "// Dawn takes the system's adapter; on Linux VK_DRIVER_FILES=FILE.json names another",
+        "// Vulkan driver, such as lavapipe's",
+        "// /usr/share/vulkan/icd.d/lvp_icd.json and SwiftShader's",
         "// /usr/lib/chromium/vk_swiftshader_icd.json.",
         'const dawn = await from("webgpu/index.js");',
         "Object.assign(globalThis, dawn.globals);",
@@ -1056,33 +1061,10 @@ def _node_run(case: CaseRecord, result: ResultRecord, on_gpu: bool) -> Iterator[
         yield "  });"
     else:
         yield "  const loaded = await ort.InferenceSession.create(model, session);"
-    times = _runs(result)
-    yield f"  for (let run = 0; run < {times}; run++) {{" if times > 1 else "  {"
-    yield "    let carried = {}; // from call to call"
-    yield "    for (const call of made.calls) {"
-    yield "      const given = Object.entries(call).map(([name, sent]) => [name, tensor(sent)]);"
-    yield "      const feeds = { ...Object.fromEntries(given), ...carried };"
-    if case.call.shared_buffer:
-        yield "      const nulls = loaded.outputNames.map((name) => [name, null]);"
-        yield "      const fetches = Object.fromEntries(nulls);"
-        for past, present in _CARRIED.items():
-            yield f"      fetches.{present} = feeds.{past} = onDevice(feeds.{past});"
-        yield "      const outputs = await loaded.run(feeds, fetches);"
-        pairs = ", ".join(f"{past}: feeds.{past}" for past in _CARRIED)
-        yield f"      carried = {{ {pairs} }};"
-    else:
-        yield "      const outputs = await loaded.run(feeds);"
-        if carry := _carry(case.call):
-            pairs = ", ".join(f"{past}: outputs.{present}" for past, present in carry.items())
-            yield f"      carried = {{ {pairs} }};"
-    yield "      results.push({});"
-    yield "      for (const [name, value] of Object.entries(outputs)) {"
-    read = "buffers.has(value) ? await buffers.get(value)() : value.data"
-    yield f"        const data = {read if case.call.shared_buffer else 'value.data'};"
-    yield "        results.at(-1)[name] = { dims: value.dims, type: value.type, data };"
-    yield "      }"
-    yield "    }"
-    yield "  }"
+    calls = list(_node_calls(case))
+    if _runs(result) > 1:
+        calls = [f"  for (let run = 0; run < {_runs(result)}; run++) {{", *_indented(calls), "  }"]
+    yield from calls
     yield "} catch (error) {"
     yield "  console.log(`refused: ${error.message ?? error}`);"
     gone = " || lost" if on_gpu else ""
@@ -1095,6 +1077,39 @@ def _node_run(case: CaseRecord, result: ResultRecord, on_gpu: bool) -> Iterator[
         yield '  await end("crash");'
         yield "}"
         yield 'if (elsewhere) await end("fallback"); // not on the GPU'
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    """Lines of JavaScript one block further in."""
+    return [f"  {line}" for line in lines]
+
+
+def _node_calls(case: CaseRecord) -> Iterator[str]:
+    """Every call of the case, once."""
+    carry = _CARRIED if case.call.shared_buffer else _carry(case.call)
+    if carry:
+        yield "  let carried = {}; // from call to call"
+    yield "  for (const call of made.calls) {"
+    yield "    const given = Object.entries(call).map(([name, sent]) => [name, tensor(sent)]);"
+    yield f"    const feeds = {{ ...Object.fromEntries(given){', ...carried' if carry else ''} }};"
+    value = "value.data"
+    if case.call.shared_buffer:
+        value = "buffers.has(value) ? await buffers.get(value)() : value.data"
+        yield "    const nulls = loaded.outputNames.map((name) => [name, null]);"
+        yield "    const fetches = Object.fromEntries(nulls);"
+        for past, present in carry.items():
+            yield f"    fetches.{present} = feeds.{past} = onDevice(feeds.{past});"
+    into = ", fetches" if case.call.shared_buffer else ""
+    yield f"    const outputs = await loaded.run(feeds{into});"
+    if carry:
+        pairs = ", ".join(f"{past}: outputs.{present}" for past, present in carry.items())
+        yield f"    carried = {{ {pairs} }};"
+    yield "    results.push({});"
+    yield "    for (const [name, value] of Object.entries(outputs)) {"
+    yield f"      const data = {value};"
+    yield "      results.at(-1)[name] = { dims: value.dims, type: value.type, data };"
+    yield "    }"
+    yield "  }"
 
 
 def _node_check(case: CaseRecord, result: ResultRecord) -> str:
@@ -1141,6 +1156,8 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
             "  }",
             "}",
         ]
+    if _of_the_other_form(result):
+        lines.append(f'console.log("{_ELSEWHERE}");')
     return "\n".join([*lines, "await end(verdict);"])
 
 
@@ -1150,7 +1167,7 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
 def issue(case: CaseRecord, result: ResultRecord, target: Target) -> str:
     """Markdown to paste into a bug tracker: a title, facts, and the program."""
     told = target.describe
-    runtime = f"{_line(told.runtime)} {_line(told.version)}" if told else _line(target.name)
+    runtime = _inline(f"{told.runtime} {told.version}" if told else target.name, 100)
     what = {
         "crash": "ends the process",
         "timeout": "does not come back",
@@ -1254,12 +1271,17 @@ def _where(target: Target) -> Iterator[tuple[str, str]]:
 
 
 _LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]+")
-_MARKUP = re.compile(r"[\\`*_{}\[\]<>#|~!&@$]")
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    # of a person or an issue: a bug tracker links them even where they are escaped
+    return f"{match[0]}<!-- -->" if match[0] in "@#" else f"\\{match[0]}"
 
 
 def _inline(text: str, limit: int = 600) -> str:
     """Text from anywhere as one line of Markdown that means nothing but itself."""
-    return _MARKUP.sub(lambda match: f"\\{match[0]}", _line(text, limit))
+    return _MARKUP.sub(_escaped, _line(text, limit))
 
 
 def _code(text: str) -> str:
