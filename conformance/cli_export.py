@@ -59,7 +59,7 @@ def export(
         record, result, described = case_record(case), *_run(corpus, case, target)
     else:
         record, result, described = _taken(case, ep, results)
-        target = target_for(described.ep, programs)
+        target = target_for(clean(described.ep, 200), programs)
     try:
         (folder / "bundle").mkdir(parents=True)
         write_bundle(case.call, folder / "bundle")

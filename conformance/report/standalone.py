@@ -914,7 +914,7 @@ def _node(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
     on_gpu = target.ep != "wasm"
     call = case.call
     start = [
-        'import { execFileSync } from "node:child_process";',
+        'import { execFileSync, spawnSync } from "node:child_process";',
         'import { pathToFileURL } from "node:url";',
         'import { setFlagsFromString } from "node:v8";',
         'setFlagsFromString("--liftoff-only"); // so that it starts in seconds',
@@ -954,7 +954,10 @@ def _node(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
         "ort.env.wasm.numThreads = 1;",
         'ort.env.logLevel = "error";',
     ]
-    blocks = ["\n".join(start), IMPORTS, *making(case), "\n".join(send)]
+    blocks = ["\n".join(start[:4])]
+    if result.verdict in ("crash", "timeout"):
+        blocks.append("\n".join(_node_child(result)))
+    blocks += ["\n".join(start[4:]), IMPORTS, *making(case), "\n".join(send)]
     if on_gpu:
         blocks.append(_dawn_block(case, result))
     blocks.append("\n".join([*runtime, *tensors]))
@@ -962,6 +965,24 @@ def _node(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
         blocks.append(_SHARING)
     blocks.append("\n".join(_node_run(case, result, on_gpu)))
     return [*blocks, _node_check(case, result)]
+
+
+def _node_child(result: ResultRecord) -> list[str]:
+    """Runs the rest in another process, so that its end can be told."""
+    return [
+        "if (!process.env.REPRO_CHILD) { // the rest runs in a process of its own, which may die",
+        '  const env = { ...process.env, REPRO_CHILD: "1" };',
+        f'  const options = {{ env, stdio: "inherit", timeout: {1000 * _seconds(result):g} }};',
+        "  const done = spawnSync(process.execPath, [process.argv[1]], options);",
+        "  const { error, status, signal } = done;",
+        '  if (error?.code === "ETIMEDOUT") console.log("verdict: timeout");',
+        "  else if (status || signal) {",
+        "    console.log(`the process ended with ${signal ?? status}`);",
+        '    console.log("verdict: crash");',
+        "  }",
+        "  process.exit();",
+        "}",
+    ]
 
 
 def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
@@ -989,7 +1010,9 @@ def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
         "const { requestDevice } = GPUAdapter.prototype;",
         "GPUAdapter.prototype.requestDevice = async function (...parameters) {",
         "  const device = await requestDevice.apply(this, parameters);",
-        "  device.lost.then(({ message }) => (lost = message));",
+        "  device.lost.then(({ reason, message }) => {",
+        '    if (reason !== "destroyed") lost = message; // as the end of the last session does',
+        "  });",
         "  globalThis.device = device;",
         "  return device;",
         "};",
@@ -1041,9 +1064,6 @@ def _node_run(case: CaseRecord, result: ResultRecord, on_gpu: bool) -> Iterator[
     yield '  process.stdout.write("", () => process.exit());'
     yield "  return new Promise(() => {});"
     yield "}"
-    if result.verdict == "timeout":
-        yield "// Where it cannot be interrupted, it hangs for good."
-        yield f'setTimeout(() => end("timeout"), {1000 * _seconds(result):g});'
     yield f'const session = {{ executionProviders: ["{provider}"], logSeverityLevel: 3 }};'
     yield "const results = [];"
     yield "let elsewhere = false;"
