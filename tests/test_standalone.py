@@ -19,6 +19,7 @@ from conformance.case import Case
 from conformance.corpus import find
 from conformance.paths import CACHE_VARIABLE
 from conformance.report import standalone
+from conformance.report.repro_making import HELPERS, IMPORTS, making
 from conformance.results import (
     CaseRecord,
     Description,
@@ -63,7 +64,10 @@ def sample() -> list[Case]:
 def made(record: CaseRecord) -> dict[str, Any]:
     """What the blocks of a program make."""
     names: dict[str, Any] = {}
-    exec("\n\n".join([standalone.IMPORTS, *standalone.making(record)]), names)
+    code = "\n\n".join([IMPORTS, *making(record)])
+    assert not re.search("[`$]", code), "it stands in a template of JavaScript"
+    assert code.isascii()
+    exec(code, names)
     return names
 
 
@@ -108,9 +112,9 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
     import ml_dtypes
 
     names: dict[str, Any] = {}
-    exec(standalone.IMPORTS, names)
+    exec(IMPORTS, names)
     for helper in ("bfloat16", "float8"):
-        exec(standalone.HELPERS[helper].strip(), names)
+        exec(HELPERS[helper].strip(), names)
     codes = np.arange(256, dtype=np.uint8)
     known = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     finite = np.sort(known[np.isfinite(known)])
@@ -370,7 +374,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
 def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
     case, result = hostile()
     blocks = {ep: standalone.script(case, result, told(ep)).split("\n\n") for ep in TARGETS}
-    for block in (standalone.IMPORTS, *standalone.making(case)):
+    for block in (IMPORTS, *making(case)):
         assert "\n\n" not in block
         wanting = [ep for ep in TARGETS if block not in blocks[ep]]
         assert wanting == []
@@ -378,7 +382,7 @@ def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
 
 def test_only_the_helpers_that_a_case_needs_are_there() -> None:
     case = case_record(BY_ID["bounds_heads/head_size[dtype=float32,head_size=24]"])
-    code = "\n".join(standalone.making(case))
+    code = "\n".join(making(case))
     assert re.findall(r"def (\w+)", code) == ["uniform", "marked"]
 
 
