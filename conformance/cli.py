@@ -45,6 +45,7 @@ from conformance.cli_common import (
     check_writable,
     say,
 )
+from conformance.cli_export import NotExported, export
 from conformance.cli_report import diff, report, write_html
 from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
 from conformance.harness import RunnerFailed
@@ -173,7 +174,7 @@ def main() -> NoReturn:
     except (BadArgument, NothingMeant, SelectionError, TargetError, NoRelease) as error:
         say(str(error))
         status = BAD_INPUT
-    except (ResultsError, BundleError, SetupError) as error:
+    except (ResultsError, BundleError, NotExported, SetupError) as error:
         say(str(error))
         status = INFRASTRUCTURE
     except SystemExit:
@@ -681,6 +682,9 @@ def show(case_id: str) -> int:
         return ALL_AS_EXPECTED
     say(f"\n{refusal}")
     return INFRASTRUCTURE
+
+
+gqa.command("export")(_programs(export))
 
 
 @gqa.command()

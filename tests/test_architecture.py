@@ -71,6 +71,12 @@ ORDER = [
     "report.text",
     "report.serve",
     "report.changes",
+    "report.repro_text",
+    "report.repro_making",
+    "report.repro_facts",
+    "report.repro_python",
+    "report.repro_tract",
+    "report.repro_web",
     "report.standalone",
     "report.view",
     "report.html",
@@ -85,13 +91,14 @@ ORDER = [
     "report.support",
     "cli_common",
     "cli_report",
+    "cli_export",
     "cli",
     "pytest_cases",
     "pytest_plugin",
     "__main__",
 ]
 
-FACES = ("cli", "cli_common", "cli_report", "pytest_cases", "pytest_plugin")
+FACES = ("cli", "cli_common", "cli_export", "cli_report", "pytest_cases", "pytest_plugin")
 
 
 def name_of(file: Path) -> str:
@@ -136,7 +143,7 @@ def test_a_module_imports_only_from_those_above_it(name: str) -> None:
         ("pytest", ("pytest_cases", "pytest_plugin")),
         ("jinja2", ("report.html",)),
         ("markupsafe", ("report.html",)),
-        ("click", ("cli", "cli_common", "cli_report")),
+        ("click", ("cli", "cli_common", "cli_export", "cli_report")),
         ("rich", ("cli", "report.call", "report.power")),
         ("yaml", ("yaml_source",)),
         ("onnxruntime", ()),

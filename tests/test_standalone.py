@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +17,21 @@ import pytest
 
 from conformance.case import Case
 from conformance.corpus import find
+from conformance.paths import CACHE_VARIABLE
 from conformance.report import standalone
-from conformance.results import CaseRecord, Recipe
-from conformance.run import case_record
+from conformance.report.repro_making import HELPERS, IMPORTS, making
+from conformance.results import (
+    CaseRecord,
+    Description,
+    Error,
+    Recipe,
+    ResultRecord,
+    Target,
+    Verdict,
+)
+from conformance.run import Plan, TargetRun, case_record
 from conformance.script import script_of
+from conformance.targets import target_for
 
 CORPUS = find([]).named
 
@@ -31,10 +49,11 @@ def kinds(case: Case) -> set[tuple[str, ...]]:
 
 
 def sample() -> list[Case]:
-    """Cases of every theme, and of every way to make an input that there is."""
+    """Cases of every theme, and of every way to make an input that a sixth of the corpus has."""
     seen: set[Any] = set()
     chosen = []
-    for case in CORPUS:
+    first = {case.theme: case for case in reversed(CORPUS)}
+    for case in (*first.values(), *CORPUS[::6]):
         new = {case.theme, *kinds(case)} - seen
         if new:
             seen |= new
@@ -45,7 +64,10 @@ def sample() -> list[Case]:
 def made(record: CaseRecord) -> dict[str, Any]:
     """What the blocks of a program make."""
     names: dict[str, Any] = {}
-    exec("\n\n".join([standalone.IMPORTS, *standalone.making(record)]), names)
+    code = "\n\n".join([IMPORTS, *making(record)])
+    assert not re.search("[`$]", code), "it stands in a template of JavaScript"
+    assert code.isascii()
+    exec(code, names)
     return names
 
 
@@ -90,9 +112,9 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
     import ml_dtypes
 
     names: dict[str, Any] = {}
-    exec(standalone.IMPORTS, names)
+    exec(IMPORTS, names)
     for helper in ("bfloat16", "float8"):
-        exec(standalone.HELPERS[helper].strip(), names)
+        exec(HELPERS[helper].strip(), names)
     codes = np.arange(256, dtype=np.uint8)
     known = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     finite = np.sort(known[np.isfinite(known)])
@@ -105,3 +127,308 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
         half = numbers.astype(ml_dtypes.bfloat16).view(np.uint16)
     assert np.array_equal(names["float8"](numbers), wanted)
     assert np.array_equal(names["bfloat16"](numbers), half)
+
+
+# ── The programs, run ───────────────────────────────────────────────────────────────────────────
+
+#: A call that works, one whose numbers are wrong, one that must be refused and is not, one that is
+#: refused, one that ends the process: on ONNX Runtime 1.31 and tract 0.23. Of another release the
+#: verdict may be another one, and the program must say that one as well.
+CPU = (
+    "smoke/decode[dtype=float32]",
+    "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]",
+    "bounds_attributes/local_window_size_without_meaning[dtype=float32,local_window_size=0]",
+    "bounds_heads/odd_head_size[dtype=float32,head_size=1,call=prompt]",
+    "bounds_lengths/no_sequence[dtype=float32,step=prompt]",
+    "decoding/static[dtype=float16,shared_buffer=true]",
+    "decoding/concatenated[dtype=float32,rotary=half_split]",
+    "pairs/decode_float8_tensor[dtype=float32]",
+)
+TRACT = (
+    "bounds_heads/head_size[dtype=float32,head_size=24]",
+    "known_bugs/one_token_for_each_of_several[dtype=float32,cache_is=static]",
+    "bounds_attributes/local_window_size_without_meaning[dtype=float32,local_window_size=0]",
+    "bounds_heads/head_size_packed[dtype=float32,head_size=8]",
+    "bounds_heads/num_heads[dtype=float32,value=zero]",
+)
+WEB = (
+    "smoke/decode[dtype=float32]",
+    "smoke/borrowed[dtype=float32]",
+    "bounds_heads/num_heads[dtype=float32,value=two_to_the_32_more]",
+    "bounds_heads/odd_head_size[dtype=float32,head_size=1,call=prompt]",
+    "smoke/prompt[dtype=float16,sequence_length=40]",
+    "smoke/quantised[dtype=float32]",
+)
+LOOP = "loop/window[dtype=float16]"
+SHARED_ON_GPU = "decoding/static[dtype=float32,shared_buffer=true]"
+
+
+def slow(ep: str, *ids: str) -> list[Any]:
+    return [pytest.param(ep, each, marks=pytest.mark.slow) for each in ids]
+
+
+RUNS = [
+    *[("cpu", each) for each in CPU],
+    *slow("cpu-noflash", CPU[0], CPU[5]),
+    *[("tract", each) for each in TRACT],
+    *slow("tract", LOOP),
+    *slow("tract-plain", *TRACT, LOOP),
+    *[("tract-wheel", TRACT[0])],
+    *slow("tract-wheel", *TRACT[1:], LOOP),
+    ("wasm", WEB[1]),
+    *slow("wasm", *WEB),
+    *slow("webgpu", *WEB, SHARED_ON_GPU),
+    *slow("webgpu-jsep", *WEB[:2], SHARED_ON_GPU),
+]
+
+
+class Suite:
+    """What the suite says of a case on a target; a runner is started once."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, TargetRun] = {}
+
+    def ask(self, ep: str, case: Case) -> tuple[ResultRecord, Target]:
+        if ep not in self._runs:
+            self._runs[ep] = TargetRun(Plan(target_for(ep), (), ()))
+        run = self._runs[ep]
+        if run.ready.described is None:
+            pytest.skip(f"needs {run.ready.target.needs}: {run.ready.unavailable}")
+        record = run.run_one(case)
+        assert isinstance(record, ResultRecord)
+        if record.verdict == "skip":
+            pytest.skip(record.reason)
+        return record, run.ready.record()
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.__exit__(None)
+
+
+@pytest.fixture(scope="module")
+def suite(shared_cache: Path) -> Iterator[Suite]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CACHE_VARIABLE, str(shared_cache))
+        opened = Suite()
+        yield opened
+        opened.close()
+
+
+def said(result: ResultRecord, target: Target, case: CaseRecord, folder: Path) -> list[str]:
+    """What the program prints, run as its user runs it, with nothing of the suite in reach."""
+    program = folder / standalone.filename(target)
+    program.write_text(standalone.script(case, result, target), encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", CACHE_VARIABLE)}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment.setdefault("XDG_RUNTIME_DIR", str(folder))
+    where, command = folder, [sys.executable, str(program)]
+    found = target_for(target.ep).program
+    if program.suffix == ".sh":
+        assert found is not None
+        environment["TRACT"], command = str(found.path), ["sh", str(program)]
+    elif program.suffix == ".mjs":
+        assert found is not None
+        where, command = found.path, ["node", str(program)]
+        adapter = target.describe.adapter if target.describe else None
+        if adapter in DRIVERS and DRIVERS[adapter].exists():
+            environment["VK_DRIVER_FILES"] = str(DRIVERS[adapter])
+    done = subprocess.run(
+        command, cwd=where, env=environment, capture_output=True, text=True, timeout=120
+    )
+    return [*done.stdout.splitlines(), done.stderr[-2000:]]
+
+
+DRIVERS = {
+    "lavapipe": Path("/usr/share/vulkan/icd.d/lvp_icd.json"),
+    "swiftshader": Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
+}
+BY_ID = {case.id: case for case in CORPUS}
+
+
+@pytest.mark.parametrize(("ep", "case_id"), RUNS)
+def test_a_program_says_the_verdict_of_the_suite(
+    suite: Suite, tmp_path: Path, ep: str, case_id: str
+) -> None:
+    case = BY_ID[case_id]
+    result, target = suite.ask(ep, case)
+    record = case_record(case)
+    assert standalone.why_not(record, result, target) is None
+    *lines, errors = said(result, target, record, tmp_path)
+    assert lines[-1:] == [f"verdict: {result.verdict}"], f"{lines}\n{errors}"
+    if result.verdict == "wrong":
+        assert any("WRONG" in line or "has shape" in line for line in lines)
+
+
+# ── What is in the text ─────────────────────────────────────────────────────────────────────────
+
+EVIL = (
+    "a\nimport os; os._exit(7)\n\rEND\n*/ process.exit(7) //\u2028process.exit(7)\x85x\x0cy\u202e"
+    "`````\n~~~\n${process.exit(7)} `reboot` \"'''\\ </script> @somebody #1 \x1b[31m\x00"
+)
+TARGETS = ("cpu", "cuda", "tract-wheel", "tract", "webgpu", "wasm")
+
+
+def told(name: str = "cpu") -> Target:
+    describe = Description(
+        runtime=EVIL, version=EVIL, device=EVIL, adapter=EVIL, versions={EVIL: EVIL, "dawn": EVIL}
+    )
+    return Target(name=EVIL, ep=name, describe=describe)
+
+
+def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
+    """Text that wants to get out, wherever a results file may have text."""
+    case = case_record(BY_ID["smoke/decode[dtype=float32]"])
+    inputs = tuple(
+        tensor.model_copy(update={"values": EVIL, "dims": tuple(EVIL for _ in tensor.shape or ())})
+        for tensor in case.call.inputs
+    )
+    query = inputs[0]
+    assert query.recipe is not None
+    recipe = query.recipe.model_copy(update={"stream": EVIL})
+    inputs = (query.model_copy(update={"recipe": recipe}), *inputs[1:])
+    call = case.call.model_copy(
+        update={"inputs": inputs, "attributes": {**case.call.attributes, EVIL: EVIL}}
+    )
+    contract = case.contract.model_copy(update={"source": EVIL, "why": EVIL})
+    texts = ("id", "theme", "question", "name", "title", "why", "relation")
+    case = case.model_copy(
+        update={**dict.fromkeys(texts, EVIL), "contract": contract, "call": call}
+    )
+    error = Error(output=EVIL, index=(0,), got=1.0, want=2.0, budget=0.5, share=2.0)
+    result = ResultRecord(
+        case=EVIL,
+        target=EVIL,
+        verdict=verdict,
+        unexpected=True,
+        outcome="rejected",
+        message=EVIL,
+        reason=EVIL,
+        errors=(error, error.model_copy(update={"output": "output", "want": math.nan})),
+        stderr=EVIL,
+        reproduce=EVIL,
+    )
+    return case, result
+
+
+@pytest.mark.parametrize("ep", TARGETS)
+def test_no_text_gets_out_of_a_comment_or_a_literal(ep: str) -> None:
+    text = standalone.script(*hostile(), told(ep))
+    blocks = text.split("\n\n")
+    mark = "//" if ep in ("webgpu", "wasm") else "#"
+    head = blocks[0].removeprefix("#!/bin/sh\n").split("\n")
+    assert all(line.startswith(mark) for line in head)
+    code = "\n\n".join(blocks[1:])
+    for word in ("`reboot", "</script", "\nEND\n*/", "\"'''"):
+        assert word not in code
+    assert not any(word in text for word in ("\x1b", "\x00", "\u202e", "\u2028", "\x85", "\x0c"))
+    assert "${process.exit" not in "\n\n".join(blocks[1:])
+
+
+def test_text_in_literals_comes_back_as_it_was() -> None:
+    case, _ = hostile()
+    names = made(case)
+    assert names["attributes"][EVIL] == EVIL
+    assert names["inputs"][0][2][0] == EVIL
+
+
+def test_a_name_that_the_operator_has_not_is_no_name_of_a_file() -> None:
+    case, result = hostile()
+    tensor = case.call.inputs[0].model_copy(update={"name": "../../evil"})
+    call = case.call.model_copy(update={"inputs": (tensor, *case.call.inputs[1:])})
+    changed = case.model_copy(update={"call": call})
+    assert "evil" not in standalone.script(changed, result, told("tract")).split("\n\n", 1)[-1]
+    assert standalone.why_not(changed, result, told("tract")) is not None
+
+
+def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
+    case, result = hostile()
+    message = "```\n````python\nout"
+    text = standalone.issue(case, result.model_copy(update={"message": message}), told())
+    fences = re.findall(r"(?m)^(`{3,})(\w*)$", text)
+    outer = [fence for fence in fences if len(fence[0]) > 4]
+    assert ("`" * 5, "text") in outer
+    title = text.split("\n", 1)[0]
+    assert title.startswith("# GroupQueryAttention gives wrong numbers: ")
+    assert " @somebody" not in title
+
+
+def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
+    case = BY_ID[CPU[1]]
+    result, target = suite.ask("cpu", case)
+    text = standalone.issue(case_record(case), result, target)
+    for part in (
+        f"onnxruntime {target.describe.version}" if target.describe else "",
+        "## What is called",
+        "| query | float32 |",
+        "local\\_window\\_size 4294967297",
+        "## What happens",
+        "## What should happen",
+        f"<{case.contract.source}>",
+        f"`{result.reproduce}`",
+        "```python\n# bounds_attributes/local_window_size[",
+    ):
+        assert part in text
+    assert "/tmp/" not in text
+
+
+def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
+    case, result = hostile()
+    blocks = {ep: standalone.script(case, result, told(ep)).split("\n\n") for ep in TARGETS}
+    for block in (IMPORTS, *making(case)):
+        assert "\n\n" not in block
+        wanting = [ep for ep in TARGETS if block not in blocks[ep]]
+        assert wanting == []
+
+
+def test_only_the_helpers_that_a_case_needs_are_there() -> None:
+    case = case_record(BY_ID["bounds_heads/head_size[dtype=float32,head_size=24]"])
+    code = "\n".join(making(case))
+    assert re.findall(r"def (\w+)", code) == ["uniform", "marked"]
+
+
+@pytest.mark.parametrize(
+    ("ep", "verdict", "says"),
+    [
+        ("exec:./mine", "wrong", "Only the program behind exec:./mine knows how it is called."),
+        ("cpu", "skip", "It was not tried here, so there is nothing to show."),
+    ],
+)
+def test_where_there_is_no_program_one_sentence_says_why(
+    ep: str, verdict: Verdict, says: str
+) -> None:
+    case, result = hostile(verdict)
+    target = Target(name=ep, ep=ep)
+    assert standalone.why_not(case, result, target) == says
+    text = standalone.script(case, result, target)
+    assert says in text
+    assert all(line.startswith("#") for line in text.splitlines())
+    assert says in standalone.issue(case, result, target)
+
+
+def test_a_file_without_recipes_gives_no_program() -> None:
+    case = case_record(BY_ID["smoke/decode[dtype=float32]"])
+    old = case.model_dump(mode="json")
+    for tensor in old["call"]["inputs"]:
+        tensor.pop("recipe", None)
+        tensor.pop("dims", None)
+    old["call"].pop("later", None)
+    read_again = CaseRecord.model_validate_json(json.dumps(old))
+    _, result = hostile()
+    assert "did not say how inputs are made" in str(
+        standalone.why_not(read_again, result, Target(name="cpu", ep="cpu"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("It ran, but two runs on the same input differ in output.", "makes the call twice"),
+        ("The same call, with key and value packed: refused.", "which is not in here"),
+    ],
+)
+def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:
+    case, result = hostile()
+    shown = result.model_copy(update={"reason": reason})
+    text = standalone.script(case, shown, Target(name="cpu", ep="cpu"))
+    assert says in text
+    assert ("calls * 2" in text) == ("twice" in says)

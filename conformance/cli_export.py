@@ -1,0 +1,169 @@
+"""``gqa export``: one result as files that whoever mends the runtime can use without this suite."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from conformance.bundle import write_bundle
+from conformance.case import Case
+from conformance.cli_common import BadArgument
+from conformance.corpus import Corpus, find
+from conformance.harness import RunnerFailed
+from conformance.report.standalone import filename, issue, script, why_not
+from conformance.report.text import clean
+from conformance.results import (
+    CallRecord,
+    CaseRecord,
+    Infrastructure,
+    ResultRecord,
+    ResultsError,
+    read,
+)
+from conformance.results import Target as TargetRecord
+from conformance.run import TargetRun, argument_for, case_record, plans
+from conformance.targets import Programs, Target, target_for
+
+
+class NotExported(Exception):
+    """There is no result, for a reason that is none of the runtime's; the message says it."""
+
+
+@click.argument("case_id")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--ep", metavar="TARGET", help="Default: cpu, or the only target of --results.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Take the result from this file, and run nothing.",
+)
+def export(
+    case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs
+) -> int:
+    """Write one result into DIR as a bug report: text, a program of its own, model and tensors.
+
+    DIR is made; it must be empty if it is there.
+
+    \b
+    Exit status: 0 written   2 bad input   3 infrastructure
+    """
+    corpus = find([case_id])
+    case = _one(corpus.named, case_id)
+    _check_empty(folder)
+    if results is None:
+        target = target_for(ep or "cpu", programs)
+        record, result, described = case_record(case), *_run(corpus, case, target)
+    else:
+        record, result, described = _taken(case, ep, results)
+        target = target_for(clean(described.ep, 200), programs)
+    try:
+        (folder / "bundle").mkdir(parents=True)
+        write_bundle(case.call, folder / "bundle")
+        program = folder / filename(described)
+        program.write_text(script(record, result, described), encoding="utf-8")
+        (folder / "issue.md").write_text(issue(record, result, described), encoding="utf-8")
+    except OSError as error:
+        raise NotExported(f"Cannot write to {folder}: {error.strerror}.") from None
+    click.echo(f"{result.verdict} on {result.target}: {clean(result.reason)}")
+    click.echo(f"Text:    {folder / 'issue.md'}")
+    click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
+    refusal = why_not(record, result, described)
+    if refusal is None:
+        click.echo(f"Program: {_how_to_run(program, target, programs)}")
+    else:
+        click.echo(f"Program: there is none. {refusal}")
+    return 0
+
+
+def _one(named: Sequence[Case], typed: str) -> Case:
+    if len(named) == 1:
+        return named[0]
+    most = 10
+    listed = "\n".join(f"  {argument_for(case)}" for case in named[:most])
+    more = f"\n  and {len(named) - most} more" if len(named) > most else ""
+    raise BadArgument(f"'{typed}' means {len(named)} cases; which one?\n{listed}{more}")
+
+
+def _check_empty(folder: Path) -> None:
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise BadArgument(f"{folder} is not empty; name a folder that is, or none yet.")
+    except OSError as error:
+        raise BadArgument(f"Cannot use the folder {folder}: {error.strerror}.") from None
+
+
+def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, TargetRecord]:
+    """What comes of the case, run once. Raises :class:`NotExported`."""
+    (plan,) = plans(
+        corpus.loaded,
+        [target],
+        selected=lambda each, _: each.id == case.id,
+        whole_corpus=corpus.whole,
+    )
+    with TargetRun(plan) as run:
+        try:
+            record = run.run_one(case)
+        except RunnerFailed as error:
+            record = run.trouble(error)
+        described = run.ready.record()
+    if isinstance(record, Infrastructure):
+        raise NotExported(_with_fix(f"{described.name}: {record.message}", record.fix))
+    if record.verdict == "skip":
+        raise NotExported(_with_fix(f"{described.name}: {record.reason}", described.fix))
+    return record, described
+
+
+def _with_fix(sentence: str, fix: str | None) -> str:
+    return f"{sentence}\n  mend it with: {fix}" if fix else sentence
+
+
+def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRecord, TargetRecord]:
+    """The case, its result and the target as a results file has them."""
+    try:
+        run = read(file)
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+    targets = {target.name: target for target in run.header.targets}
+    found = {
+        result.target: result
+        for result in run.results
+        if result.case == case.id
+        and result.target in targets
+        and (ep is None or ep in (result.target, targets[result.target].ep))
+    }
+    if not found:
+        where = f" on {ep}" if ep else ""
+        raise BadArgument(f"{file} has no result of {case.id}{where}.")
+    if len(found) > 1:
+        known = ", ".join(clean(name, 200) for name in found)
+        raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
+    ((name, result),) = found.items()
+    there, here = run.cases[case.id], case_record(case)
+    if _outline(there.call) != _outline(here.call):
+        raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
+    has_recipes = any(tensor.recipe is not None for tensor in there.call.inputs)
+    return (there if has_recipes else here), result, targets[name]
+
+
+def _outline(call: CallRecord) -> object:
+    """What every results file tells of a call."""
+    inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
+    outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
+    return inputs, outputs, repr(call.attributes), call.steps
+
+
+def _how_to_run(program: Path, target: Target, programs: Programs) -> str:
+    """The command line, with what this machine has."""
+    path = shlex.quote(str(program))
+    if program.suffix == ".sh":
+        binary = f"TRACT={shlex.quote(str(target.program.path))} " if target.program else ""
+        return f"{binary}sh {path}"
+    if program.suffix == ".mjs":
+        where = target.program.path if target.program else Path("FOLDER_WITH_node_modules")
+        return f"cd {shlex.quote(str(where))} && node {shlex.quote(os.path.abspath(program))}"
+    named = programs.tract_python if target.ep == "tract-wheel" else programs.ort_python
+    return f"{shlex.quote(named or 'python3')} {path}"

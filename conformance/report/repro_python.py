@@ -1,0 +1,276 @@
+"""Programs in Python: for ONNX Runtime, and for the package tract."""
+
+from __future__ import annotations
+
+from conformance.report.repro_facts import (
+    CARRIED,
+    ELSEWHERE,
+    carried_of,
+    of_the_other_form,
+    runs_of,
+    seconds_of,
+    wanted_list,
+    word_if_refused,
+    word_if_right,
+    wrong_shapes,
+)
+from conformance.report.repro_making import BITS, IMPORTS, making, quoted
+from conformance.results import CallInput, CallOutput, CaseRecord, ResultRecord, Target
+
+
+def python_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+    run = _tract_wheel if target.ep == "tract-wheel" else _onnxruntime
+    blocks = [IMPORTS]
+    if result.verdict in ("crash", "timeout"):
+        blocks.append(_child(result))
+    return [*blocks, *making(case), *run(case, result, target), check_block(case, result)]
+
+
+def _child(result: ResultRecord) -> str:
+    """A block that runs the rest in another process, so that its end can be told."""
+    return f"""import os
+import subprocess
+import sys
+if "REPRO_CHILD" not in os.environ:  # the rest runs in a process of its own, which may die
+    command = [sys.executable, os.path.abspath(__file__)]
+    inner = {{**os.environ, "REPRO_CHILD": "1"}}
+    try:
+        status = subprocess.run(command, env=inner, timeout={seconds_of(result):g}).returncode
+        if status:
+            print("the process ended with status", status, "(negative: the signal)")
+            print("verdict: crash")
+    except subprocess.TimeoutExpired as error:
+        print("no answer within", error.timeout, "s")
+        print("verdict: timeout")
+    sys.exit()"""
+
+
+def _onnxruntime(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+    call = case.call
+    provider = "CUDAExecutionProvider" if target.ep == "cuda" else "CPUExecutionProvider"
+    device = "cuda" if target.ep == "cuda" else "cpu"
+    first = ["import onnxruntime"]
+    if target.ep == "cpu-noflash":
+        first = ["import os", 'os.environ["ORT_GQA_DISABLE_FLASH_ATTENTION"] = "1"', *first]
+    options = [
+        "options = onnxruntime.SessionOptions()",
+        "options.intra_op_num_threads = 1",
+        "options.log_severity_level = 3",
+    ]
+    if device == "cuda":
+        options += ['options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")']
+    session = [
+        "names = [name for name, _, _ in outputs]",
+        "results = []",
+        "try:",
+        "    session = onnxruntime.InferenceSession(",
+        f'        model.SerializeToString(), options, providers=["{provider}"]',
+        "    )",
+    ]
+    if device == "cuda":
+        session += [
+            f'    if "{provider}" not in session.get_providers():',
+            '        print("it would run on", session.get_providers())',
+            '        print("verdict: fallback")',
+            "        raise SystemExit",
+        ]
+    end = [
+        "except Exception as error:",
+        '    print("refused:", error)',
+        f'    print("verdict: {word_if_refused(case)}")',
+        "    raise SystemExit",
+    ]
+    loop, inner = "calls", "    "
+    if runs_of(result) > 1:
+        loop = "calls * 2"
+    carry = carried_of(call)
+    fresh = [f"{inner}    if call is calls[0]:", f"{inner}        carried = {{}}"]
+    tensors: list[CallInput | CallOutput] = [*call.inputs, *call.outputs]
+    odd = {str(tensor.dtype) for tensor in tensors if tensor.state == "connected"} & {*BITS}
+    if not call.shared_buffer and not odd:
+        feeds = "{**call, **carried}" if carry else "call"
+        body = [
+            *(["    carried = {}  # from call to call"] if carry else []),
+            f"    for call in {loop}:",
+            *(fresh if runs_of(result) > 1 and carry else []),
+            f"        made = session.run(names, {feeds})",
+            "        results.append(dict(zip(names, made)))",
+        ]
+        if carry:
+            pairs = ", ".join(f'{quoted(p)}: results[-1]["{n}"]' for p, n in carry.items())
+            body.append(f"        carried = {{{pairs}}}")
+        return ["\n".join([*first, *options, *session, *body, *end])]
+    helper = [
+        "def given(name, bits):",
+        '    """An OrtValue over the bits of an input or output."""',
+        "    kind = {n: t for n, t, _ in inputs + outputs}[name]",
+        "    number = getattr(onnx.TensorProto, kind)",
+        "    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, number)",
+    ]
+    first = ["import ctypes", *first]
+    reading = _reading()
+    body = [
+        "    carried = {}  # from call to call",
+        f"    for call in {loop}:",
+        *(fresh if runs_of(result) > 1 else []),
+        "        feeds = {name: given(name, bits) for name, bits in call.items()} | carried",
+        "        binding = session.io_binding()",
+    ]
+    if call.shared_buffer:
+        body += [
+            "        shared = {}  # past and present in one memory, which goes on to the next call",
+            "        for past, present in ("
+            + ", ".join(f'("{p}", "{n}")' for p, n in CARRIED.items())
+            + "):",
+            "            value = feeds.pop(past)",
+            "            if past not in carried:",
+            '                bits = call[past].view(f"u{call[past].itemsize}")',
+            "                make = onnxruntime.OrtValue.ortvalue_from_numpy",
+            f'                value = make(bits, "{device}", 0)',
+            "            kind = {n: getattr(onnx.TensorProto, t) for n, t, _ in inputs}[past]",
+            f'            place = ("{device}", 0, kind, value.shape(), value.data_ptr())',
+            "            binding.bind_input(past, *place)",
+            "            shared[past] = shared[present] = value",
+        ]
+    body += [
+        "        for name, value in feeds.items():",
+        "            binding.bind_ortvalue_input(name, value)",
+        "        for name in names:",
+    ]
+    if call.shared_buffer:
+        body += [
+            "            if name in shared:",
+            "                kind = {n: getattr(onnx.TensorProto, t) for n, t, _ in outputs}[name]",
+            "                value = shared[name]",
+            f'                place = ("{device}", 0, kind, value.shape(), value.data_ptr())',
+            "                binding.bind_output(name, *place)",
+            "            else:",
+            '                binding.bind_output(name, "cpu")',
+        ]
+    else:
+        body += ['            binding.bind_output(name, "cpu")']
+    body += [
+        "        binding.synchronize_inputs()",
+        "        session.run_with_iobinding(binding)",
+        "        binding.synchronize_outputs()",
+        "        made = dict(zip(names, binding.get_outputs()))"
+        + (" | {n: v for n, v in shared.items() if n in names}" if call.shared_buffer else ""),
+        "        results.append({name: read(name, value) for name, value in made.items()})",
+    ]
+    if call.shared_buffer:
+        body.append(
+            "        carried = {past: shared[past] for past in "
+            f"({', '.join(map(quoted, CARRIED))})}}"
+        )
+    elif carry:
+        pairs = ", ".join(f'{quoted(p)}: made["{n}"]' for p, n in carry.items())
+        body.append(f"        carried = {{{pairs}}}")
+    return [
+        "\n".join(first),
+        "\n".join(helper),
+        reading,
+        "\n".join([*options, *session, *body, *end]),
+    ]
+
+
+def _reading() -> str:
+    """A helper that reads an OrtValue of any type."""
+    return '''def read(name, value):
+    """What an OrtValue of any type holds, as numbers."""
+    kind = {n: t for n, t, _ in outputs}[name]
+    word = {"BFLOAT16": "u2", "FLOAT8E4M3FN": "u1", "FLOAT16": "f2", "FLOAT": "f4"}.get(kind)
+    word = word or {"INT8": "i1", "UINT8": "u1"}[kind]
+    count = math.prod(value.shape())
+    if value.device_name() == "cpu":
+        raw = ctypes.string_at(value.data_ptr(), count * np.dtype(word).itemsize) if count else b""
+    else:
+        raw = value.numpy().tobytes()
+    bits = np.frombuffer(raw, word).reshape(value.shape())
+    if kind == "BFLOAT16":
+        return (bits.astype("u4") << 16).view("f4")
+    if kind == "FLOAT8E4M3FN":
+        exponent, fraction = (bits >> 3 & 15).astype("f8"), (bits & 7).astype("f8")
+        size = np.where(exponent, (8 + fraction) * 2.0 ** (exponent - 10), fraction * 2.0**-9)
+        size = np.where(bits & 127 == 127, np.nan, size)
+        return np.where(bits >> 7, -size, size)
+    return bits.copy()'''
+
+
+def _tract_wheel(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+    carry = carried_of(case.call)
+    pairs = ", ".join(f'{quoted(p)}: results[-1]["{n}"]' for p, n in carry.items())
+    lines = [
+        "import os",
+        "import tempfile",
+        'os.environ.setdefault("RAYON_NUM_THREADS", "1")',
+        'os.environ["RUST_LIB_BACKTRACE"] = "0"',
+        "import tract",
+        'path = os.path.join(tempfile.mkdtemp(), "model.onnx")',
+        "onnx.save(model, path)",
+        'words = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "u8", "int32": "i32"}',
+        'words["int64"] = "i64"',
+        "results = []",
+        "try:",
+        *(["    carried = {}  # from call to call"] if carry else []),
+        f"    for call in calls{' * 2' if runs_of(result) > 1 else ''}:",
+        *(
+            ["        if call is calls[0]:", "            carried = {}"]
+            if runs_of(result) > 1 and carry
+            else []
+        ),
+        f"        feeds = {'{**call, **carried}' if carry else 'call'}",
+        "        loaded = tract.onnx().load(path)",
+        "        for number in range(loaded.input_count()):",
+        "            values = feeds[loaded.input_name(number)]",
+        '            fact = ",".join([*map(str, values.shape), words[str(values.dtype)]])',
+        "            loaded.set_input_fact(number, fact)",
+        "        ready = loaded.into_model()",
+        "        order = [ready.input_name(number) for number in range(ready.input_count())]",
+        '        ready = tract.runtime_for_name("default").prepare(ready)',
+        "        made = ready.run([feeds[name] for name in order])",
+        "        made = [value.to_numpy() for value in made]",
+        "        results.append({name: v for (name, _, _), v in zip(outputs, made)})",
+        *([f"        carried = {{{pairs}}}"] if carry else []),
+        "except tract.TractError as error:",
+        '    print("refused:", error)',
+        f'    print("verdict: {word_if_refused(case)}")',
+        "    raise SystemExit",
+    ]
+    return ["\n".join(lines)]
+
+
+def check_block(case: CaseRecord, result: ResultRecord) -> str:
+    """The last block of a Python program: `results` against the worst elements."""
+    lines = [
+        "# output, call, index, right number, allowed error: where the suite found most error",
+        wanted_list(case, result, "python"),
+        f'verdict = "{word_if_right(case)}"',
+    ]
+    worse = "verdict" if word_if_right(case) == "accepted" else '"wrong"'
+    for output, step, shape in wrong_shapes(result):
+        lines += [
+            f"got = results[{step}][{quoted(output)}].shape",
+            f'print({quoted(output)}, "has shape", got, "and should have", {shape})',
+            f"verdict = verdict if got == {shape} else {worse}",
+        ]
+    lines += [
+        "for name, call, at, want, allowed in wanted:",
+        "    values = results[call][name]",
+        "    got = float(values[at]) if len(at) == values.ndim else math.nan",
+        "    good = got == want or abs(got - want) <= allowed",
+        '    found = f"got {got:.9g}, want {want:.9g}, allowed error {allowed:.3g}"',
+        "    print(f\"{name}{list(at)} of call {call}: {found}: {'right' if good else 'WRONG'}\")",
+        f"    verdict = verdict if good else {worse}",
+    ]
+    if runs_of(result) > 1:
+        lines += [
+            "for name in results[0]:",
+            "    calls_made = len(results) // 2",
+            "    pairs = zip(results[:calls_made], results[calls_made:])",
+            "    if any(one[name].tobytes() != other[name].tobytes() for one, other in pairs):",
+            '        print(f"two runs differ in {name}")',
+            f"        verdict = {worse}",
+        ]
+    if of_the_other_form(result):
+        lines.append(f'print("{ELSEWHERE}")')
+    return "\n".join([*lines, 'print("verdict:", verdict)'])

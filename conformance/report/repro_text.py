@@ -1,0 +1,61 @@
+"""Text from anywhere in comments of programs and in Markdown, out of which nothing gets."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+
+from conformance.report.text import clean
+
+
+def one_line(text: str, limit: int = 600) -> str:
+    """Text from anywhere, in one line."""
+    return " ".join(clean(text, limit).split())
+
+
+def comment(lines: Sequence[str], word: str) -> str:
+    """A comment whose lines nothing can leave."""
+    mark = "//" if word == "javascript" else "#"
+    wrapped: list[str] = []
+    for line in lines:
+        indent = re.match(r"(\w+: +)?", line)
+        wrapped += textwrap.wrap(
+            line,
+            100,
+            subsequent_indent=" " * len(indent[0] if indent else ""),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(f"{mark} {line}".rstrip() for line in wrapped)
+
+
+LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]+")
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    # of a person or an issue: a bug tracker links them even where they are escaped
+    return f"{match[0]}<!-- -->" if match[0] in "@#" else f"\\{match[0]}"
+
+
+def inline(text: str, limit: int = 600) -> str:
+    """Text from anywhere as one line of Markdown that means nothing but itself."""
+    return _MARKUP.sub(_escaped, one_line(text, limit))
+
+
+def inline_code(text: str) -> str:
+    """Text from anywhere as code within a line."""
+    line = one_line(text, 1000)
+    ticks = "`" * (_longest(line, "`") + 1)
+    return f"{ticks} {line} {ticks}" if "`" in line else f"`{line}`"
+
+
+def fenced(text: str, word: str) -> list[str]:
+    """Text as a block of code that it cannot leave."""
+    fence = "`" * max(3, _longest(text, "`") + 1)
+    return [f"{fence}{word}", text, fence]
+
+
+def _longest(text: str, character: str) -> int:
+    return max((len(run) for run in re.findall(f"{re.escape(character)}+", text)), default=0)
