@@ -179,15 +179,25 @@ class _Sparse(_Part):
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
     #: Fields that are always written.
     whole: ClassVar[tuple[str, ...]] = ()
+    _usual: ClassVar[Mapping[str, object]] = {}
 
     @model_serializer(mode="wrap")
     def _without_the_usual(self, handler: SerializerFunctionWrapHandler) -> Any:
         written = handler(self)
-        for name, field in type(self).model_fields.items():
-            # by how they are spelled, since -0.0 equals 0.0
-            if name not in self.whole and repr(getattr(self, name)) == repr(field.get_default()):
+        for name, default in type(self)._usual.items():
+            value = getattr(self, name)
+            # -0.0 and 0 equal 0.0, and are not the same
+            if type(value) is type(default) and value == default and str(value) == str(default):
                 written.pop(name, None)
         return written
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        cls._usual = {
+            name: field.default
+            for name, field in cls.model_fields.items()
+            if name not in cls.whole and not field.is_required()
+        }
 
     @classmethod
     def __get_pydantic_json_schema__(
