@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 from browsing import SIZE, Open, browser, context, show  # noqa: F401, fixtures
+from npm_packages import packages  # noqa: F401, a fixture
 from reported import HOSTILE, hostile, real, real_page, run_of  # noqa: F401, some are fixtures
 from synthetic_runs import case, error, expected, result, small, write
 
@@ -569,6 +570,34 @@ def test_all_text_can_be_read_in_light_and_dark(show: Open, real_page: str, sche
     assert tab.evaluate(CONTRAST) == []
     tab.locator(".chips .wrong").click()
     assert tab.evaluate(CONTRAST) == []
+
+
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(
+    show: Open, real_page: str, packages: Path, scheme: str, width: int
+) -> None:
+    axe = (packages / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    tab = show(real_page, color_scheme=scheme, bypass_csp=True)
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.evaluate(axe)
+
+    def violations() -> list[str]:
+        found = tab.evaluate("tags => axe.run(document, { runOnly: tags })", LEVELS)["violations"]
+        return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
+
+    tab.locator("#unfold").click()
+    tab.locator('tr[id="decode/several_tokens"] .fold').click()
+    for summary in tab.locator("main details > summary").all():
+        summary.click()
+    assert violations() == []
+    cell(tab, "decode/several_tokens", 1).click()
+    assert violations() == []
+    tab.keyboard.press("?")
+    assert violations() == []
 
 
 def test_it_fits_a_phone(show: Open, real_page: str) -> None:

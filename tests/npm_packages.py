@@ -1,0 +1,40 @@
+"""What tests need of npm, installed once for each lock file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from conformance.npm import NpmFailed, find_npm, locked_command, run_npm
+
+FOLDER = Path(__file__).parent / "packages"
+
+
+@pytest.fixture(scope="session")
+def packages() -> Path:
+    """A folder with node_modules; skips, with the reason, where there can be none."""
+    npm = find_npm()
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("there is no Node with npm")
+    digest = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()[:12]
+    folder = platformdirs.user_cache_path("gqa-conformance") / f"test-packages-{digest}"
+    if not (folder / "node_modules").is_dir():
+        working = folder.with_name(f"{folder.name}.{os.getpid()}")
+        working.mkdir(parents=True)
+        try:
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(FOLDER / name, working)
+            run_npm(locked_command(npm), working, working / "npm.log", lambda seconds: None)
+            with contextlib.suppress(OSError):  # another process was faster
+                working.rename(folder)
+        except NpmFailed as error:
+            pytest.skip(f"npm could not install the packages of the tests: {error}")
+        finally:
+            shutil.rmtree(working, ignore_errors=True)
+    return folder
