@@ -9,6 +9,7 @@ judged; a file without its footer says by that alone that it is not all there. I
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
 import stat
@@ -594,7 +595,7 @@ class Writer:
         return self.failure
 
 
-def _cause(error: OSError | ValueError) -> str:
+def _cause(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
@@ -619,7 +620,7 @@ class Run:
 
 
 def read(path: Path | str) -> Run:
-    """Read a results file, whole or cut short.
+    """Read a results file, whole or cut short; one whose name ends in ``.xz`` is unpacked.
 
     A file that ends too early is read as far as it goes, and its ``problems`` say so. Anything
     else that is no results file raises `ResultsError` with ``file:line``.
@@ -627,9 +628,9 @@ def read(path: Path | str) -> Run:
     path = Path(path)
     problems: list[str] = []
     try:
-        with path.open("rb") as file:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
             records = list(_records(path, file, problems))
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise ResultsError(f"Cannot read results from {path}: {_cause(error)}.") from None
 
     header = records[0] if records else None

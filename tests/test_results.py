@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import lzma
 import math
 import os
 import resource
@@ -634,3 +635,14 @@ def test_a_start_without_a_zone_is_refused() -> None:
         Header.model_validate(
             header([], 0, 0).model_dump(mode="json") | {"start": "2026-11-21T10:29:00"}
         )
+
+
+def test_a_packed_file_is_read(tmp_path: Path) -> None:
+    run = small(tmp_path / "a.jsonl")
+    packed = tmp_path / "a.jsonl.xz"
+    packed.write_bytes(lzma.compress(run.path.read_bytes()))
+    assert read(packed).results == run.results
+    for broken in (packed.read_bytes()[:-20], b"no xz at all"):
+        packed.write_bytes(broken)
+        with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: "):
+            read(packed)

@@ -85,7 +85,7 @@ def has_begun(path: Path) -> bool:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ResultsError(f"Cannot read results from {path}: it is no file.")
-            return file.readline(_LONGEST_HEADER).endswith(b"\n")
+            return path.suffix == ".xz" or file.readline(_LONGEST_HEADER).endswith(b"\n")
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
