@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from conformance.report.repro_making import RANKS, index_text, python_number, quoted
-from conformance.results import CallInput, CallOutput, CallRecord, CaseRecord, ResultRecord
+from conformance.results import CallInput, CallOutput, CallRecord, CaseRecord, Error, ResultRecord
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
 #: How judge.py says that a shape, a dtype or a second run differs.
@@ -17,6 +17,8 @@ DTYPE = re.compile(r"\w+(?: in call \d+)? has dtype ")
 TWO_RUNS: Final = "two runs on the same input differ"
 _OTHER_FORM: Final = "The same call, "
 _SECONDS = re.compile(r"No answer within ([\d.]+) s")
+#: A long loop has more elements, and more wrong shapes, than anybody reads.
+MOST: Final = 8
 ELSEWHERE: Final = "the fault that the suite tells of is in another form of this call, not here"
 
 
@@ -26,20 +28,30 @@ def _checked(result: ResultRecord) -> list[tuple[str, int, tuple[int, ...], floa
         return []
     if result.reason.startswith(_OTHER_FORM) and result.relation is None:
         return []  # the figures are of the other form
-    return [
+    shares = sorted((_share(error) for error in result.errors), reverse=True)
+    least = shares[MOST - 1] if len(shares) > MOST else -math.inf
+    told = [
         (error.output, error.step, error.index, error.want, error.budget)
         for error in result.errors
         if error.index is not None and error.want is not None and error.budget is not None
+        if _share(error) >= least
     ]
+    return told[:MOST]
+
+
+def _share(error: Error) -> float:
+    share = error.share or 0.0
+    return math.inf if math.isnan(share) else share
 
 
 def wrong_shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
     """Output, call and the right shape, of what had another one."""
-    return [
+    told = [
         (output, int(step or 0), shape)
         for output, step, shape in _SHAPE.findall(result.reason)
         if result.verdict == "wrong" and output in RANKS and not of_the_other_form(result)
     ]
+    return told[:MOST]
 
 
 def word_if_refused(case: CaseRecord) -> str:

@@ -247,11 +247,15 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
         f'verdict = "{word_if_right(case)}"',
     ]
     worse = "verdict" if word_if_right(case) == "accepted" else '"wrong"'
-    for output, step, shape in wrong_shapes(result):
+    if shapes := wrong_shapes(result):
+        lines += ["shapes = [  # output, call, right shape"]
+        lines += [f"    ({quoted(output)}, {step}, {shape})," for output, step, shape in shapes]
         lines += [
-            f"got = results[{step}][{quoted(output)}].shape",
-            f'print({quoted(output)}, "has shape", got, "and should have", {shape})',
-            f"verdict = verdict if got == {shape} else {worse}",
+            "]",
+            "for name, call, shape in shapes:",
+            "    got = results[call][name].shape",
+            '    print(f"{name} of call {call} has shape {got} and should have {shape}")',
+            f"    verdict = verdict if got == shape else {worse}",
         ]
     lines += [
         "for name, call, at, want, allowed in wanted:",

@@ -31,6 +31,7 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list
     how = "-O --runtime cpu" if target.ep == "tract" else "--runtime unoptimized"
     carry = carried_of(case.call)
     steps = case.call.steps * runs_of(result)
+    numbers = " ".join(map(str, range(steps))) if steps <= 8 else f"$(seq 0 {steps - 1})"
     start = [
         "tract=${TRACT:-tract}",
         'command -v "$tract" > /dev/null || { echo "there is no $tract"; exit 3; }',
@@ -68,8 +69,8 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list
         'words["int64"] = "i64"',
         'for path in pathlib.Path(f"in{number}").iterdir():',
         "    values = load(path)",
-        '    print("-i", ",".join([f"{path.stem}:" + ",".join(map(str, values.shape))'
-        ' + ("," if values.shape else "") + words[str(values.dtype)]]))',
+        "    fact = [*map(str, values.shape), words[str(values.dtype)]]",
+        '    print("-i", f"{path.stem}:{\',\'.join(fact)}")',
         "END",
     ]
     repeat = []
@@ -78,7 +79,7 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list
     timeout = f"timeout {seconds_of(result):g} " if result.verdict == "timeout" else ""
     run = [
         "python3 making.py || exit 3",
-        f"for number in {' '.join(map(str, range(steps)))}; do",
+        f"for number in {numbers}; do",
         "  # shapes and types of the inputs; shellcheck disable=SC2046",
         f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number") {how} \\',
         '    run --input-from-nnef "in$number" --save-outputs-nnef "out$number" > log 2> errors',

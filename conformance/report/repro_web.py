@@ -262,12 +262,17 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
         "}",
         f'let verdict = "{word_if_right(case)}";',
     ]
-    for output, step, shape in wrong_shapes(result):
-        dims = json.dumps([int(dim) for dim in re.findall(r"\d+", shape)])
+    if shapes := wrong_shapes(result):
+        lines.append("const shapes = [ // output, call, right shape")
+        for output, step, shape in shapes:
+            dims = json.dumps([int(dim) for dim in re.findall(r"\d+", shape)])
+            lines.append(f"  [{quoted(output)}, {step}, {dims}],")
         lines += [
-            f"if (`${{results[{step}][{quoted(output)}].dims}}` !== `${{{dims}}}`) {{",
-            f"  console.log({quoted(output)}, 'has another shape than', {dims});",
-            f"  verdict = {worse};",
+            "];",
+            "for (const [name, call, shape] of shapes) {",
+            "  const { dims } = results[call][name];",
+            "  console.log(`${name} of call ${call} has shape ${dims} and should have ${shape}`);",
+            f"  if (`${{dims}}` !== `${{shape}}`) verdict = {worse};",
             "}",
         ]
     lines += [

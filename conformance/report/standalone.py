@@ -100,7 +100,7 @@ def _head(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
     if contract.why:
         told.append(f"          {one_line(contract.why)}")
     told.append(f"expected: {_EXPECTED[contract.demands]}")
-    told.append(f"seen:     {result.verdict}: {one_line(result.reason)}")
+    told.append(f"seen:     {result.verdict}: {one_line(result.reason, 400)}")
     told += _caveats(case, result)
     if target.describe and target.describe.adapter:
         told.append(f"adapter:  {one_line(target.describe.adapter, 100)}")
