@@ -14,6 +14,7 @@ from conformance.case import Case
 from conformance.cli_common import BadArgument
 from conformance.corpus import Corpus, find
 from conformance.harness import RunnerFailed
+from conformance.report.findings import alone
 from conformance.report.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
 from conformance.results import (
@@ -64,8 +65,11 @@ def export(
         (folder / "bundle").mkdir(parents=True)
         write_bundle(case.call, folder / "bundle")
         program = folder / filename(described)
-        program.write_text(script(record, result, described), encoding="utf-8")
-        (folder / "issue.md").write_text(issue(record, result, described), encoding="utf-8")
+        written = script(record, result, described)
+        program.write_text(written, encoding="utf-8")
+        finding = alone(result.expectation.link) if result.expectation else None
+        text = issue(record, result, described, written, finding=finding)
+        (folder / "issue.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise NotExported(f"Cannot write to {folder}: {error.strerror}.") from None
     click.echo(f"{result.verdict} on {result.target}: {clean(result.reason)}")

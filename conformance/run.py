@@ -555,6 +555,8 @@ def _place(tensor: Tensor) -> dict[str, object]:
 
 def _values_text(tensor: Tensor) -> str:
     """How an input's numbers are made, in words."""
+    if tensor.shape is not None and 0 in tensor.shape:
+        return "no elements"
     if tensor.but:
         rest = _values_text(replace(tensor, but=()))
         return f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.but)}"

@@ -69,6 +69,7 @@ ORDER = [
     "run",
     "power",
     "report.text",
+    "report.findings",
     "report.serve",
     "report.changes",
     "report.repro_text",
@@ -142,6 +143,7 @@ def test_a_module_imports_only_from_those_above_it(name: str) -> None:
     [
         ("pytest", ("pytest_cases", "pytest_plugin")),
         ("jinja2", ("report.html",)),
+        ("markdown_it", ("report.html",)),
         ("markupsafe", ("report.html",)),
         ("click", ("cli", "cli_common", "cli_export", "cli_report")),
         ("rich", ("cli", "report.call", "report.power")),

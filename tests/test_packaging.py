@@ -66,6 +66,8 @@ def test_the_wheel_installs_one_import_name(installed: Path) -> None:
         "expectations/cpu.yaml",
         "docs/known_bugs.yaml",
         "reports/report.html.j2",
+        "reports/page/main.js",
+        "docs/findings/webgpu-borrowed-window.md",
     ],
 )
 def test_data_lies_inside_the_package(installed: Path, name: str) -> None:

@@ -343,7 +343,7 @@ def test_a_name_that_the_operator_has_not_is_no_name_of_a_file() -> None:
 def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
     case, result = hostile()
     message = "```\n````python\nout"
-    text = standalone.issue(case, result.model_copy(update={"message": message}), told())
+    text = standalone.issue(case, result.model_copy(update={"message": message}), told(), "")
     fences = re.findall(r"(?m)^(`{3,})(\w*)$", text)
     outer = [fence for fence in fences if len(fence[0]) > 4]
     assert ("`" * 5, "text") in outer
@@ -355,7 +355,9 @@ def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
 def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     case = BY_ID[CPU[1]]
     result, target = suite.ask("cpu", case)
-    text = standalone.issue(case_record(case), result, target)
+    text = standalone.issue(
+        case_record(case), result, target, standalone.script(case_record(case), result, target)
+    )
     for part in (
         f"onnxruntime {target.describe.version}" if target.describe else "",
         "## What is called",
@@ -402,7 +404,7 @@ def test_where_there_is_no_program_one_sentence_says_why(
     text = standalone.script(case, result, target)
     assert says in text
     assert all(line.startswith("#") for line in text.splitlines())
-    assert says in standalone.issue(case, result, target)
+    assert says in standalone.issue(case, result, target, "")
 
 
 def test_a_file_without_recipes_gives_no_program() -> None:

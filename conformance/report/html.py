@@ -6,7 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup
 
-from conformance.paths import ROOT, data_path
+from conformance.paths import data_path
 from conformance.report.changes import Changes
+from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.serve import CONNECT, reload_script
 from conformance.report.text import clean
 from conformance.report.view import MEANING, NOTICED, page
@@ -79,25 +81,43 @@ def _packed(value: dict[str, Any]) -> str:
 
 
 def _offered(cells: dict[str, Any]) -> dict[str, list[str]]:
-    """What the table can be filtered by: the tags and dtypes that there are."""
+    """What the table can be filtered by: the themes, tags and dtypes that there are."""
     pool = cells["pool"]
+    themes = {theme["name"] for theme in cells["themes"]}
     tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
     dtypes = {case["dtype"] for case in cells["cases"] if case.get("dtype")}
-    return {"tag": sorted(tags), "dtype": sorted(dtypes)}
+    return {"theme": sorted(themes), "tag": sorted(tags), "dtype": sorted(dtypes)}
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
-    """The project's own pages that are linked to, rendered; none that is not there."""
+    """The project's own pages that are linked to, rendered."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    # Only the web is linked to: a page beside it is not beside the report.
-    markdown.validateLink = lambda url: url.startswith(("https://", "http://"))  # type: ignore[method-assign]
-    folder = data_path("docs") / "findings"
-    pages = []
-    for link in links:
-        path = ROOT / link
-        if path.parent == folder and path.is_file():
-            pages.append((link, Markup(markdown.render(_text(path)))))
-    return pages
+    pages = list(with_neighbours(links))
+    known = {link for link, _ in pages}
+    rendered = []
+    for link, text in pages:
+        tokens = markdown.parse(text)
+        for token in tokens:
+            if token.children:
+                token.children = list(_linked(token.children, known))
+        rendered.append((link, Markup(markdown.renderer.render(tokens, markdown.options, {}))))
+    return rendered
+
+
+def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
+    """``tokens`` with links to the web and to pages that are here; of others the text is left."""
+    inside = False
+    for token in tokens:
+        if token.type == "link_open":
+            href = str(token.attrs.get("href", ""))
+            inside = href.startswith(("https://", "http://"))
+            if PREFIX + href in known:
+                inside = True
+                token.attrs["href"] = f"#page:{PREFIX}{href}"
+            if inside:
+                yield token
+        elif token.type != "link_close" or inside:
+            yield token
 
 
 def _digest(text: str) -> str:

@@ -22,7 +22,7 @@ from conformance.report.repro_text import LINK, comment, fenced, inline, inline_
 from conformance.report.repro_tract import shell_blocks
 from conformance.report.repro_web import node_blocks
 from conformance.report.text import clean
-from conformance.results import CallInput, CallOutput, CaseRecord, ResultRecord, Target
+from conformance.results import CallInput, CallOutput, CaseRecord, ResultRecord, Target, Verdict
 from conformance.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 
 _PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
@@ -151,8 +151,20 @@ def _dawn(target: Target) -> str:
 # ── The text of a bug report ────────────────────────────────────────────────────────────────────
 
 
-def issue(case: CaseRecord, result: ResultRecord, target: Target) -> str:
-    """Markdown to paste into a bug tracker: a title, facts, and the program."""
+def issue(
+    case: CaseRecord,
+    result: ResultRecord,
+    target: Target,
+    program: str,
+    *,
+    elsewhere: Sequence[tuple[str, Verdict]] = (),
+    finding: str | None = None,
+) -> str:
+    """Markdown to paste into a bug tracker: a title, facts, what was found out, and the program.
+
+    ``program`` is what `script` made; ``elsewhere`` has the verdicts of other targets on the case;
+    ``finding`` is the text of the project's page about it, Markdown that can be trusted.
+    """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
     what = {
@@ -165,10 +177,12 @@ def issue(case: CaseRecord, result: ResultRecord, target: Target) -> str:
         "pass": "does as it should",
         "skip": "was not tried",
     }[result.verdict]
-    title = inline(case.title or case.name.replace("_", " "))
+    known = result.expectation if not result.unexpected else None
+    title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
     lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", "", "## What is called", ""]
-    lines += [f"`{DOMAIN}.{OP_TYPE}`, one node. {inline(case.question)} {inline(case.why)}".strip()]
+    asks = f"{inline(case.title)}." if case.title else ""
+    lines += [" ".join(filter(None, [f"`{DOMAIN}.{OP_TYPE}`, one node.", asks, inline(case.why)]))]
     lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
     for tensor in case.call.inputs:
         if tensor.state == "connected":
@@ -193,24 +207,30 @@ def issue(case: CaseRecord, result: ResultRecord, target: Target) -> str:
         message = clean(result.message, 4000)
         lines += ["", *fenced(message, "text")]
     lines += _worst(result)
+    if elsewhere:
+        others = ", ".join(f"{inline(name)} {verdict}" for name, verdict in elsewhere)
+        lines += ["", f"The same call elsewhere: {others}."]
     lines += ["", "## What should happen", "", _should(case)]
+    if finding:
+        lines += ["", "## What was found out", "", finding]
     lines += ["", "## Where", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
-    lines += ["", f"The conformance suite's command: {inline_code(result.reproduce)}"]
+    lines += ["", f"Command of the suite (gqa-conformance): {inline_code(result.reproduce)}"]
     lines += ["", "## Reproduction", ""]
     refusal = why_not(case, result, target)
     if refusal is not None:
         lines += [refusal]
     else:
         lines += [f"Save it as `{filename(target)}`; it needs nothing of that suite.", ""]
-        lines += fenced(script(case, result, target).rstrip("\n"), language(target))
+        lines += fenced(program.rstrip("\n"), language(target))
     return "\n".join(lines) + "\n"
 
 
 def _should(case: CaseRecord) -> str:
     contract = case.contract
     must = {
-        "computes": "It computes what the contract defines.",
+        "computes": "It computes what the operator's documentation defines; numbers wanted are "
+        "of a reference in float64, and the allowed errors are derived from the type.",
         "rejects": "It is refused, with an error that says what is wrong.",
         "either": "It computes right, or is refused.",
     }[contract.demands]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from conformance.report.changes import Change, Changes
+from conformance.report.findings import PREFIX, alone
 from conformance.report.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
 from conformance.results import (
@@ -142,9 +143,7 @@ def page(joined: Joined, changes: Changes | None = None) -> tuple[Page, dict[str
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
         results=sum(head.total for head in heads),
-        findings=tuple(
-            sorted({cause.link for cause in causes if cause.link.startswith("docs/findings/")})
-        ),
+        findings=tuple(sorted({cause.link for cause in causes if cause.link.startswith(PREFIX)})),
     )
     return shown, _cells(joined, cases, grid, heads, _told_changes(changes))
 
@@ -325,11 +324,20 @@ def _cells(
         group = groups.setdefault(key, {"number": len(groups), **about})
         if group["why"] != about["why"]:
             group["why"] = ""  # it is of a case, and not of all
-        results = [
-            result
-            and _result_details(result, case, column.target, changes.get((id, column.label)), pool)
-            for result, column in zip(grid[id], joined.columns, strict=True)
-        ]
+        results: list[dict[str, Any] | None] = []
+        for result, column in zip(grid[id], joined.columns, strict=True):
+            if result is None:
+                results.append(None)
+                continue
+            told = _result_details(result, changes.get((id, column.label)), pool)
+            if case is not None and _reportable(result):
+                elsewhere = [
+                    (head.label, other.verdict)
+                    for head, other in zip(heads, grid[id], strict=True)
+                    if other is not None and other is not result
+                ]
+                told |= _report(case, result, column.target, elsewhere, pool)
+            results.append(told)
         details = _case_details(id, case, pool)
         rows.append(details | {"group": group["number"], "results": results})
     for group in (*themes.values(), *groups.values()):
@@ -374,7 +382,8 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     for field in _POOLED_CASE:
         details[field] = pool.add(details[field])
     call = details["call"]
-    dtype = next((port["dtype"] for port in call["inputs"] if port["dtype"]), "")
+    query = next((port["dtype"] for port in call["inputs"] if port["dtype"]), "")
+    dtype = details["axes"].get("dtype", query)  # as the case says it of itself
     for side in ("inputs", "outputs"):
         call[side] = [pool.add(_port(port)) for port in call[side]]
     shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
@@ -387,13 +396,7 @@ def _port(port: Mapping[str, Any]) -> dict[str, Any]:
     return {field: port[field] for field in shown if port.get(field) is not None}
 
 
-def _result_details(
-    result: ResultRecord,
-    case: CaseRecord | None,
-    target: Target,
-    change: Change | None,
-    pool: _Pool,
-) -> dict[str, Any]:
+def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
     wanted = _told(result.model_dump(mode="json", exclude={"kind", "case", "target", "errors"}))
     details: Any = deep_clean(wanted)
     if result.errors:
@@ -406,12 +409,27 @@ def _result_details(
             details[field] = pool.add(details[field])
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
-    # Of what is as it should be there is nothing to report, and it is most of all.
-    bad = result.verdict != "pass" or result.vague or result.unexpected
-    if case is not None and bad and result.outcome != "unavailable":
-        details["script"] = pool.blocks(script(case, result, target))
-        details["issue"] = pool.blocks(issue(case, result, target))
     return details  # type: ignore[no-any-return]
+
+
+def _reportable(result: ResultRecord) -> bool:
+    """Of what is as it should be there is nothing to report, and that is most of all."""
+    bad = result.verdict != "pass" or result.vague or result.unexpected
+    return bad and result.outcome != "unavailable"
+
+
+def _report(
+    case: CaseRecord,
+    result: ResultRecord,
+    target: Target,
+    elsewhere: Sequence[tuple[str, Verdict]],
+    pool: _Pool,
+) -> dict[str, list[int]]:
+    """The script and the bug report, by the numbers of their paragraphs in the pool."""
+    program = script(case, result, target)
+    finding = alone(result.expectation.link) if result.expectation else None
+    text = issue(case, result, target, program, elsewhere=elsewhere, finding=finding)
+    return {"script": pool.blocks(program), "issue": pool.blocks(text)}
 
 
 def _error_details(error: Error) -> list[Any]:

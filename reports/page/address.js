@@ -2,7 +2,7 @@
 // #ANCHOR?q=WORDS&verdict=wrong,crash&… where ANCHOR is a theme, a row, a case or case@target.
 "use strict";
 
-const LISTS = ["verdict", "target", "tag", "dtype", "open", "shut"];
+const LISTS = ["verdict", "target", "theme", "tag", "dtype", "open", "shut"];
 const FLAGS = ["differs", "unexpected", "changed"];
 
 /** Nothing asked: every case, in the order of the corpus, all folded. */
@@ -15,7 +15,7 @@ function nothingAsked() {
 
 /** Whether anything is asked that leaves cases out. */
 function narrows(asked) {
-  const lists = ["verdict", "tag", "dtype"];
+  const lists = ["verdict", "theme", "tag", "dtype"];
   return Boolean(asked.q.trim()) || lists.some((name) => asked[name].size) || FLAGS.some((name) => asked[name]);
 }
 

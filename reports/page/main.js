@@ -46,6 +46,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     $("#shown").textContent = narrows(asked)
       ? `${chosen.cases.toLocaleString("en")} of ${many(all, "case")}, ${many(chosen.results, "result")}`
       : many(all, "case");
+    $("#unknown").hidden = true;
     $("#reset").hidden = !narrows(asked) && !asked.target.size;
     $("#unfold").setAttribute("aria-pressed", String(cells.themes.every(({ name }) => asked.open.has(name))));
     $("#nothing").hidden = chosen.cases > 0;
@@ -88,6 +89,18 @@ document.addEventListener("DOMContentLoaded", async () => {
     );
   }
   $("#sort").addEventListener("change", (event) => ask({ sort: event.target.value }));
+  $(".jump").addEventListener("click", (event) => {
+    event.preventDefault(); // the fragment says what is asked
+    matrix.enter();
+  });
+  panel.addEventListener("click", (event) => {
+    const near = event.target.closest("a[href^='#page:']");
+    if (!near) return;
+    event.preventDefault();
+    const page = findingOf(decodeURIComponent(near.getAttribute("href").slice(6)), true);
+    near.closest(".finding").after(page);
+    $("summary", page).focus();
+  });
   search.addEventListener("input", () => narrow({ q: search.value }));
   $("#reset").addEventListener("click", () => {
     ask({ ...nothingAsked(), anchor: asked.anchor, open: asked.open, sort: asked.sort });
@@ -134,7 +147,8 @@ document.addEventListener("DOMContentLoaded", async () => {
     ];
     if (steps) [steps[0].disabled, steps[2].disabled] = [place === 0, place === among.length - 1];
     panel.replaceChildren(
-      make("div.top", verdict, make("span", "on ", make("bdi.target", details.target.label)), make("span.steps", steps), button("Close", shut, "button.close")),
+      make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(details.target.label))), button("Close", shut, "button.close")),
+      steps && make("div.steps", steps),
       make("h2", make("bdi", group.title)),
       make("p.case", make("bdi.id", about.id)),
       ...[details.parts()].flat(Infinity).filter((part) => part != null && part !== false),
@@ -175,7 +189,12 @@ document.addEventListener("DOMContentLoaded", async () => {
   $("#show-help").addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || help.open) return;
-    const writing = event.target.matches("input, select, textarea");
+    const writing = event.target.matches("input, textarea");
+    if (event.target === search && ["Enter", "ArrowDown"].includes(event.key)) {
+      event.preventDefault();
+      matrix.enter();
+      return;
+    }
     if (event.key === "Escape") {
       if (at) shut();
       else if (writing && asked.q) narrow({ q: "" });
@@ -218,22 +237,26 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (column < 0) {
       if (at) shut();
       asked.anchor = anchor;
-      aim(anchor);
+      const lost = Boolean(anchor) && !aim(anchor);
+      $("#unknown").hidden = !lost;
+      $("#unknown bdi").textContent = lost ? anchor : "";
       return;
     }
     const number = cells.numbers.get(anchor.slice(0, -cells.targets[column].label.length - 1));
     aim(cells.cases[number].id);
     const cell = matrix.cell(number, column);
-    const among = cell?.closest("tr").among?.filter((i) => cells.cases[i].results[column]);
-    open(number, column, cell, among ?? null);
+    open(number, column, cell, cell && matrix.among(cell));
   }
 
-  addEventListener("hashchange", () => {
+  /** Who asks for a part of the table wants to see it. */
+  function arrive() {
     follow();
-    if (!asked.anchor) $(".tools").scrollIntoView(); // a link above asked for a part of the table
-  });
+    if (!asked.anchor && (narrows(asked) || asked.target.size)) $(".tools").scrollIntoView();
+  }
+
+  addEventListener("hashchange", arrive);
   addEventListener("beforeprint", () => matrix.finish());
-  follow();
+  arrive();
   document.documentElement.classList.add("ready");
   document.dispatchEvent(new Event("ready"));
   performance.mark("ready");

@@ -24,10 +24,7 @@ class Matrix {
       if (shown) this.#showAll(shown);
       if (!cell) return;
       this.#aimAt(cell);
-      const among = (cell.closest("tr").among ?? [Number(cell.dataset.case)]).filter(
-        (i) => cells.cases[i].results[cell.dataset.column],
-      );
-      open(Number(cell.dataset.case), Number(cell.dataset.column), cell, among);
+      open(Number(cell.dataset.case), Number(cell.dataset.column), cell, this.among(cell));
     });
     table.addEventListener("keydown", (event) => this.#move(event));
     table.addEventListener("focusin", (event) => {
@@ -69,6 +66,23 @@ class Matrix {
     if (number == null) return;
     const cells = $$(`[data-case="${number}"][data-column="${column}"]`, this.table);
     for (const cell of cells.filter((one) => !one.matches(".tally"))) cell.setAttribute("aria-current", "true");
+  }
+
+  /** The cases to step through from a cell: those of its row that are asked for, on its target. */
+  among(cell) {
+    const { chosen, cells } = this;
+    const column = Number(cell.dataset.column);
+    const row = cell.closest("#matrix > tbody > tr");
+    const meant = (i) => {
+      const result = cells.cases[i].results[column];
+      return result && (!row.matches(".theme, .group") || chosen.meant(result));
+    };
+    return (row.among ?? [Number(cell.dataset.case)]).filter((i) => (chosen.shown[i] || row.matches(".member, .grid")) && meant(i));
+  }
+
+  /** Puts the focus into the table, where the tab key would. */
+  enter() {
+    this.#current()?.focus();
   }
 
   /** Everything, for paper. */
@@ -114,25 +128,26 @@ class Matrix {
       this.table.append(body);
       const open = this.#isOpen(name, unfold || themes.length === 1);
       const members = groups.flatMap((group) => cells.members[group].filter((i) => among[i]));
-      body.append(this.#themeRow(name, question, open, groups, members));
+      body.append(this.#themeRow(name, question, open, groups, members, shown));
       yield;
       if (!open) continue;
-      for (const group of groups) yield* this.#entry(body, group, narrow && this.chosen.cases <= UNFOLDED_ROWS);
+      const siblings = members.filter((i) => shown[i]);
+      for (const group of groups) yield* this.#entry(body, group, narrow && this.chosen.cases <= UNFOLDED_ROWS, siblings);
     }
   }
 
-  *#entry(body, group, unfold) {
+  *#entry(body, group, unfold, siblings) {
     const { cells } = this;
     const { among, shown } = this.chosen;
     const all = cells.members[group];
     const members = all.filter((i) => among[i]);
     if (all.length === 1) {
-      body.append(this.#caseRow(all[0], "single"));
+      body.append(this.#caseRow(all[0], "single", null, siblings));
       yield;
       return;
     }
     const open = this.#isOpen(cells.groups[group].id, unfold);
-    body.append(this.#groupRow(group, open, members));
+    body.append(this.#groupRow(group, open, members, shown));
     yield;
     if (!open) return;
     const grid = this.#gridRow(group, members);
@@ -178,7 +193,7 @@ class Matrix {
     const { targets } = this.cells;
     const heads = this.chosen.columns.map((column) => {
       const { label, device, unavailable } = targets[column];
-      const head = make("th", make("bdi.target", label), unavailable && make("small", "not available"));
+      const head = make("th", make("bdi.target", breakable(label)), unavailable && make("small", "not available"));
       head.title = device;
       return head;
     });
@@ -195,17 +210,23 @@ class Matrix {
     return row;
   }
 
-  #themeRow(name, question, open, groups, members) {
+  #themeRow(name, question, open, groups, members, shown) {
     const heading = make("h2", this.#fold(question, open));
-    const note = make("small", make("span.id", name), ` ${many(groups.length, "row")}, ${many(members.length, "case")}`);
+    const note = make("small", make("span.id", name), ` ${many(groups.length, "row")}, ${this.#count(members, shown)}`);
     return this.#row("theme", name, make("th", heading, note), "rowgroup", this.#tallies(members), members);
   }
 
-  #groupRow(group, open, members) {
+  /** How many cases are under a row, and of how many: its cells tell of all. */
+  #count(members, shown) {
+    const asked = members.filter((i) => shown[i]).length;
+    return asked < members.length ? `${asked} of ${many(members.length, "case")}` : many(members.length, "case");
+  }
+
+  #groupRow(group, open, members, shown) {
     const { id, name, title, why } = this.cells.groups[group];
     const head = make(
       "th",
-      make("div.name", this.#fold(title, open), make("small", make("span.id", name), ` ${many(members.length, "case")}`)),
+      make("div.name", this.#fold(title, open), make("small", make("span.id", name), ` ${this.#count(members, shown)}`)),
       why && make("p", make("bdi", why)),
     );
     return this.#row("group", id, head, "row", this.#tallies(members), members);
@@ -223,17 +244,19 @@ class Matrix {
     return this.chosen.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, number, total, counts, unexpected, known, vague, first } = tally;
+      const { verdict, number, total, counts, unexpected, known, vague, open, first } = tally;
       const notes = [
         number === total ? `all ${total}` : `${number} of ${total}`,
         vague > 0 && `${vague} vague`,
+        open > 0 && `${open} not promised`,
+        verdict !== "skip" && counts.skip && `${counts.skip} not tried`,
         unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
       ].filter(Boolean);
       const control = make(
         `button.v.tally.${verdict}.${unexpected ? "unexpected" : known ? "known" : ""}`,
         icon(verdict),
         make("span", verdict),
-        make("small", notes.flatMap((note, i) => (i ? [" · ", note] : [note]))),
+        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && " ·")])),
       );
       const parts = this.cells.verdicts.filter((name) => counts[name]);
       control.title = parts.map((name) => `${counts[name]} ${name}`).join(", ");
@@ -284,6 +307,7 @@ class Matrix {
         icon(result.verdict),
         make("span", result.verdict),
         result.vague && make("i", "vague"),
+        notPromised(result) && make("i", "not promised"),
         mark && make("b", mark),
       );
       return make("td", this.#cell(control, i, column));
@@ -409,6 +433,11 @@ function stops(row) {
 function near(line, column) {
   const found = line.map((stop, i) => [stop, Math.abs(i - column)]).filter(([stop]) => stop);
   return found.sort((one, other) => one[1] - other[1])[0]?.[0];
+}
+
+/** A target's name, which may break where its parts begin. */
+function breakable(label) {
+  return label.split(/(?=[@+])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 }
 
 function markOf(result) {

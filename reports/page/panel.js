@@ -53,20 +53,20 @@ class Details {
     const { result } = this;
     const expected = this.pool[result.expectation];
     if (!expected && !result.unexpected) return null;
-    const from = expected && ` (${expected.file}, line ${expected.line})`;
+    const from = expected && make("span.gone", ` (${expected.file}, line ${expected.line})`);
     const note = result.unexpected
       ? expected
-        ? ["Unexpected: ", make("b", expected.verdict), ` was expected${from}. `]
-        : ["Unexpected: nothing on file expects this."]
-      : ["Known: ", make("b", expected.verdict), ` is expected${from}. `];
-    const page = expected && document.getElementById(`page:${expected.link}`);
+        ? ["Unexpected: ", make("b", expected.verdict), " was on file", from, ". "]
+        : ["Unexpected: nothing on file speaks of this."]
+      : ["Known to go wrong: "];
+    const page = expected && findingOf(expected.link);
     return [
       make(
         `p.note${result.unexpected ? ".unexpected" : ""}`,
         note,
-        expected && [make("bdi", expected.why), " ", !page && link(expected.link)],
+        expected && [make("bdi", expected.why), " ", !page && link(expected.link), !result.unexpected && from],
       ),
-      page && make("details.finding", make("summary", "What was found out: ", make("bdi", expected.link)), page.content.cloneNode(true)),
+      page,
     ];
   }
 
@@ -278,6 +278,15 @@ class Details {
   }
 }
 
+/** The project's page about a fault, folded; null if it is not in here. */
+function findingOf(name, open = false) {
+  const page = document.getElementById(`page:${name}`);
+  if (!page) return null;
+  const box = make("details.finding", make("summary", "What was found out, and the way round: ", make("bdi", name)), page.content.cloneNode(true));
+  box.open = open;
+  return box;
+}
+
 const within = (value) => value == null || (typeof value === "number" && value <= 1);
 
 function share(value) {
@@ -330,8 +339,8 @@ function heatMap({ output, step, where }) {
   const blocks = (shown, all) => (shown < all ? ` (in ${shown} blocks of ${all})` : "");
   const words =
     `${step ? `Call ${step}, ` : ""}${output}: ` +
-    `beyond its budget in ${down.length} of ${rows.length} heads${blocks(rows.length, heads)}, ` +
-    `at ${across.length === wide ? `all ${wide}` : `${across.length} of ${wide}`} positions${blocks(wide, positions)}`;
+    `beyond its budget in ${down.length} of ${many(rows.length, "head")}${blocks(rows.length, heads)}, ` +
+    `at ${across.length} of ${many(wide, "position")}${blocks(wide, positions)}`;
   picture.setAttribute("aria-label", words);
   const legend = "Heads down (batch by batch), positions across; the stronger, the more times its budget: up to 10, 100, 1000 …";
   return make("figure", make("figcaption", words, "."), picture, make("p.why", legend));

@@ -18,7 +18,7 @@ class Cells {
   /** What a result says that may be looked for, as a number in the pool and its text. */
   #text(index) {
     const value = this.pool[index];
-    return (this.small[index] ??= (typeof value === "string" ? value : JSON.stringify(value)).toLowerCase());
+    return (this.small[index] ??= (typeof value === "string" ? value : Object.values(value).join("\n")).toLowerCase());
   }
 
   #caseText(i) {
@@ -37,43 +37,44 @@ class Cells {
 
   /**
    * What `asked` asks for: `columns` to show; `among[i]`, whether the case's words, tag and dtype
-   * are asked for; `shown[i]`, whether one of its results is, too; and how many there are.
+   * are asked for; `shown[i]`, whether one of its results is, too; how many there are; and
+   * `meant(result)`, whether a result is of the verdicts and marks asked for.
    */
   select(asked) {
     const all = this.targets.map((_, i) => i);
     const columns = asked.target.size ? all.filter((i) => asked.target.has(this.targets[i].label)) : all;
-    const words = asked.q.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = wordsOf(asked.q);
     const among = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
     const byResult = asked.verdict.size > 0 || asked.unexpected || asked.changed;
+    const wanted = (result) =>
+      (!asked.verdict.size || asked.verdict.has(result.verdict)) &&
+      (!asked.unexpected || result.unexpected) &&
+      (!asked.changed || result.change);
     let cases = 0;
     let results = 0;
     this.cases.forEach((one, i) => {
       const there = columns.map((column) => one.results[column]).filter(Boolean);
       if (asked.dtype.size && !asked.dtype.has(one.dtype)) return;
+      if (asked.theme.size && !asked.theme.has(this.themes[this.groups[one.group].theme].name)) return;
       if (asked.tag.size && !(this.pool[one.tags] ?? []).some((tag) => asked.tag.has(tag))) return;
       const lacking = words.filter((word) => !this.#caseText(i).includes(word));
       if (!lacking.every((word) => there.some((result) => this.#says(result, word)))) return;
       among[i] = 1;
       if (asked.differs && !differ(there)) return;
-      const meant = there.filter(
-        (result) =>
-          (!asked.verdict.size || asked.verdict.has(result.verdict)) &&
-          (!asked.unexpected || result.unexpected) &&
-          (!asked.changed || result.change),
-      );
+      const meant = there.filter(wanted);
       if (byResult && !meant.length) return;
       shown[i] = 1;
       cases += 1;
       results += meant.length;
     });
-    return { columns, among, shown, cases, results };
+    return { columns, among, shown, cases, results, meant: wanted };
   }
 
   /** The results of these cases on a target: the worst, how many of how many, the case to open. */
   tally(cases, column) {
     const counts = {};
-    let [total, unexpected, known, vague, first] = [0, 0, 0, 0, null];
+    let [total, unexpected, known, vague, open, first] = [0, 0, 0, 0, 0, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
       if (!result) continue;
@@ -82,11 +83,12 @@ class Cells {
       if (result.unexpected) unexpected += 1;
       else if (result.expectation != null) known += 1;
       if (result.vague) vague += 1;
+      if (notPromised(result)) open += 1;
       if (first == null || this.worse(result, this.cases[first].results[column])) first = i;
     }
     if (!total) return null;
     const verdict = this.verdicts.find((name) => counts[name]);
-    return { verdict, number: counts[verdict], total, counts, unexpected, known, vague, first };
+    return { verdict, number: counts[verdict], total, counts, unexpected, known, vague, open, first };
   }
 
   /** Whether one result is to be looked at before the other: what is unexpected, then the worst. */
@@ -110,6 +112,16 @@ class Cells {
     }
     return [-unexpected, worst, -number];
   }
+}
+
+/** What is looked for: words in any order, and what stands in quotes as it is. */
+function wordsOf(text) {
+  return [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
+}
+
+/** A refusal of a call that nobody promised is neither a known defect nor unexpected. */
+function notPromised(result) {
+  return result.verdict === "unsupported" && !result.unexpected && result.expectation == null;
 }
 
 /** Whether those targets that were tried do not all end alike. */
