@@ -18,11 +18,12 @@ from conformance.report.findings import alone
 from conformance.report.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
 from conformance.results import (
-    CallRecord,
     CaseRecord,
     Infrastructure,
     ResultRecord,
     ResultsError,
+    join,
+    outline,
     read,
 )
 from conformance.results import Target as TargetRecord
@@ -131,10 +132,12 @@ def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRe
         run = read(file)
     except ResultsError as error:
         raise BadArgument(str(error)) from None
+    if case.id not in run.cases:
+        raise BadArgument(f"{file} does not describe {case.id}.")
     targets = {target.name: target for target in run.header.targets}
     found = {
         result.target: result
-        for result in run.results
+        for result in join([run]).results.values()
         if result.case == case.id
         and result.target in targets
         and (ep is None or ep in (result.target, targets[result.target].ep))
@@ -147,17 +150,10 @@ def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRe
         raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
     ((name, result),) = found.items()
     there, here = run.cases[case.id], case_record(case)
-    if _outline(there.call) != _outline(here.call):
+    if outline(there) != outline(here):
         raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
     has_recipes = any(tensor.recipe is not None for tensor in there.call.inputs)
     return (there if has_recipes else here), result, targets[name]
-
-
-def _outline(call: CallRecord) -> object:
-    """What every results file tells of a call."""
-    inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
-    outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
-    return inputs, outputs, repr(call.attributes), call.steps
 
 
 def _how_to_run(program: Path, target: Target, programs: Programs) -> str:

@@ -164,6 +164,10 @@ def report(
     if not asked and not served:
         *most, last = (f"--{form.option}" for form in _FORMS)
         raise BadArgument(f"Say what to make of the results: {', '.join(most)}, {last} or --serve.")
+    if port and not served:
+        raise BadArgument("--port is for --serve.")
+    if against and not served and not {form.option for form, _ in asked} & {"html", "markdown"}:
+        raise BadArgument("--against is told by --html, --markdown and --serve alone.")
     before = join(_read(against)) if against else None
     status = _write(results, asked, before) if asked else ALL_AS_EXPECTED
     if served:

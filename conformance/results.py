@@ -15,7 +15,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -728,6 +728,8 @@ def _doubts(run: Run) -> Iterator[str]:
                 yield f"The footer counts {claim} {what}; there are {number}."
 
     known = {target.name for target in run.header.targets}
+    if len(known) < len(run.header.targets):
+        yield "Two of its targets have one name."
     for name in counts:
         if name not in known:
             yield f"Results for {name}, which is no target of the run."
@@ -793,16 +795,23 @@ def join(runs: Sequence[Run]) -> Joined:
     infrastructure: list[tuple[str, Infrastructure]] = []
     problems: list[str] = []
     for run, called, mine in zip(runs, _file_names(runs), targets, strict=True):
-        labels = {name: f"{name} ({called})" if name in shared else name for name in mine}
+        labels: dict[str, str] = {}
+        for name in mine:
+            label = f"{name} ({called})" if name in shared else name
+            labels[name] = _unlike(label, {*labels.values(), *(column.label for column in columns)})
         columns += [Column(labels[name], target, run) for name, target in mine.items()]
         prefix = f"{called}: " if len(runs) > 1 else ""
         problems += [prefix + problem for problem in run.problems]
-        for case in run.cases.values():
-            if cases.setdefault(case.id, case) != case:
-                problems.append(
-                    f"{called}: case {case.id} is another one than in the files before; "
-                    "it is shown as there."
-                )
+        others = [
+            case.id
+            for case in run.cases.values()
+            if outline(cases.setdefault(case.id, case)) != outline(case)
+        ]
+        if others:
+            problems.append(
+                f"{called}: cases that are others than in files before, and shown as there: "
+                f"{_some(others)}."
+            )
         for result in run.results:
             key = result.case, labels[result.target]
             other = results.get(key)
@@ -812,6 +821,22 @@ def join(runs: Sequence[Run]) -> Joined:
     return Joined(
         tuple(runs), tuple(columns), cases, results, tuple(infrastructure), tuple(problems)
     )
+
+
+def _unlike(label: str, taken: Collection[str]) -> str:
+    """``label``, with a number where it is taken."""
+    number = 1
+    while (other := f"{label} #{number}" if number > 1 else label) in taken:
+        number += 1
+    return other
+
+
+def outline(case: CaseRecord) -> object:
+    """What every results file tells of a case's call and contract, however old it is."""
+    call = case.call
+    inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
+    outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
+    return inputs, outputs, repr(call.attributes), call.steps, case.contract
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:

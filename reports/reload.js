@@ -10,7 +10,7 @@
   function busy() {
     if (document.hidden) return true; // nobody would see it, and it takes time from the run
     if (getSelection()?.type === "Range") return true;
-    return document.activeElement?.matches("input, textarea, select, [contenteditable]") ?? false;
+    return document.activeElement?.matches("input, textarea, select, [contenteditable], :focus-visible") ?? false;
   }
 
   function keep() {

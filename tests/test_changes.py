@@ -114,7 +114,8 @@ def test_a_verdict_that_moved(
     assert (change.before is None, change.after is None) == (before is None, after is None)
     for verdict in filter(None, (before, after)):
         assert verdict in change.sentence or verdict == "skip"
-    assert found.worse == (kind in ("broken", "vanished"))
+    new_crash = (before, after) == ("skip", "crash")  # which is unexpected
+    assert found.worse == (kind in ("broken", "vanished") or new_crash)
     assert found.cases.keys() == {"t/c"}
 
 
@@ -123,6 +124,25 @@ def test_the_same_is_no_change(tmp_path: Path, verdict: str) -> None:
     found = one(tmp_path, was(verdict), now(verdict))
     assert kinds(found) == []
     assert not found.worse
+
+
+def test_what_is_unexpected_and_was_not_is_worse(tmp_path: Path) -> None:
+    known = was("wrong", unexpected=False, expectation=expected())
+    found = one(tmp_path, known, now("wrong"))
+    assert kinds(found) == ["changed"]
+    assert "still wrong, but unexpected now" in found.changed[0].sentence
+    assert "1 result is unexpected and not of before" in " ".join(found.reasons)
+    assert not one(tmp_path, was("wrong"), now("wrong")).worse
+    assert one(tmp_path, None, now("wrong")).worse
+    assert not one(tmp_path, None, now("wrong", unexpected=False)).worse
+
+
+def test_another_output_beyond_its_budget_is_a_change(tmp_path: Path) -> None:
+    harmless, bad = error(output="present_key", share=0.5), error(output="present_key")
+    found = one(
+        tmp_path, was("wrong", errors=(error(), harmless)), now("wrong", errors=(error(), bad))
+    )
+    assert kinds(found) == ["changed"]
 
 
 def test_a_skipped_case_that_is_gone_is_no_loss(tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
     run = small(tmp_path / "a", "wrong", errors=(error(where=where),))
     tab = show(render([run]))
     cell(tab, case().id).click()
-    told = "output: beyond its budget in 1 of 2 heads (in 2 blocks of 4), at 2 of 5 positions"
+    told = "output: beyond its budget in 1 of 2 blocks of 4 heads, at 2 of 5 positions"
     picture = tab.get_by_role("img", name=told)
     assert picture.evaluate("map => map.getBoundingClientRect().width") > 60
     assert picture.locator("rect").evaluate_all(
@@ -647,6 +647,87 @@ def test_hostile_text_does_nothing(show: Open, hostile: Run) -> None:
     assert tab.title() == before
     # A message does not make the page wider than the window.
     assert tab.evaluate("document.querySelector('#panel').scrollWidth <= innerWidth")
+
+
+def test_names_that_the_page_has_itself_do_no_harm(show: Open, tmp_path: Path) -> None:
+    names = ("nothing", "matrix", "search", "pass", "shown", "cells", "__proto__", "constructor")
+    about = [
+        case(f"{name}/x[{axis}={n}]") for name in names for axis in ("a", name) for n in range(2)
+    ]
+    tab = show(render([read(write(tmp_path / "a", about, [result(one.id) for one in about]))]))
+    assert rows(tab, "theme") == list(names)
+    for name in names:
+        tab.locator("#reset").evaluate("reset => reset.hidden || reset.click()")
+        tab.locator("input#search").fill(f"{name}/x")
+        assert tab.locator("#matrix > tbody > tr.theme").count() >= 1
+    again = show(render([read(tmp_path / "a")]), "#search")
+    assert again.locator("#matrix tr.theme .fold[aria-expanded=true]").count() >= 1
+
+
+def test_a_filtered_row_says_of_how_many(show: Open, real_page: str) -> None:
+    tab = show(real_page, "#?q=float16")
+    assert "6 of 12 cases" in words(tab.locator('tr[id="shared_kv/zero_length_kv"] > th'))
+    assert "12 of 31 cases" in words(tab.locator('tr[id="decode"] > th')) or "of" in words(
+        tab.locator('tr[id="decode"] > th')
+    )
+
+
+def test_the_skip_link_keeps_what_is_asked(show: Open, real_page: str) -> None:
+    tab = show(real_page, "#?q=softcap")
+    tab.locator(".jump").focus()
+    tab.keyboard.press("Enter")
+    assert asked(tab) == "#?q=softcap"
+    assert tab.evaluate("Boolean(document.activeElement.closest('#matrix'))")
+
+
+def test_from_the_search_into_the_table(show: Open, real_page: str) -> None:
+    tab = show(real_page)
+    tab.keyboard.press("/")
+    tab.keyboard.type("softcap")
+    tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.closest('tr').id") == "ground"
+
+
+def test_words_in_quotes_are_looked_for_as_they_stand(show: Open, tmp_path: Path) -> None:
+    about = [case("a/x", title="Gemma 4 borrows"), case("a/y", title="Gemma 3, batch of 4")]
+    tab = show(render([read(write(tmp_path / "a", about, [result(c.id) for c in about]))]))
+    tab.locator("#search").fill('"gemma 4"')
+    assert cases(tab) == ["a/x"]
+
+
+def test_a_cause_leads_to_its_cases(show: Open, tmp_path: Path) -> None:
+    about = [case(f"a/x[n={n}]") for n in range(3)]
+    why = ("No softcap.", "No sinks.", "No softcap.")
+    results = [
+        result(one.id, verdict="wrong", unexpected=False, expectation=expected(why=each))
+        for one, each in zip(about, why, strict=True)
+    ]
+    tab = show(render([read(write(tmp_path / "a", about, results))]))
+    tab.locator(".causes summary").first.click()
+    tab.get_by_role("link", name="2 cases", exact=True).click()
+    tab.locator("#reset").wait_for()
+    assert cases(tab) == ["a/x[n=0]", "a/x[n=2]"]
+
+
+def test_an_unknown_name_is_told(show: Open, real_page: str) -> None:
+    tab = show(real_page, "#nobody/knows[it=1]")
+    told = words(tab.locator("#unknown"))
+    assert told.startswith("Nothing in this report is called nobody/knows[it=1]")
+    tab.locator("#search").fill("x")
+    assert not tab.locator("#unknown").is_visible()
+
+
+def test_a_finding_leads_to_the_next(show: Open, tmp_path: Path) -> None:
+    link = "docs/findings/webgpu-attributes.md"
+    run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
+    tab = show(render([run]))
+    cell(tab, case().id).click()
+    tab.locator("#panel .finding summary").click()
+    near = tab.locator("#panel .finding a[href^='#page:']")
+    number = tab.locator("#panel .finding").count()
+    near.first.click()
+    assert tab.locator("#panel .finding").count() == number + 1
+    assert asked(tab).startswith(f"#{case().id}@")
 
 
 def test_it_is_fast(show: Open, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,14 @@ from hypothesis import strategies as st
 from reported import real  # noqa: F401, a fixture
 from synthetic_runs import case, error, expected, result, small, target, write
 
+from conformance.report import render
 from conformance.report.changes import changes
 from conformance.report.view import page
 from conformance.results import (
     VERDICTS,
     ErrorMap,
     Infrastructure,
+    Milliseconds,
     RelationRecord,
     ResultsError,
     Run,
@@ -295,6 +300,32 @@ def test_a_cell_says_what_it_was_before(tmp_path: Path) -> None:
     cells = {one["id"]: one["results"][0] for one in data["cases"]}
     assert cells["a/x"]["change"]["kind"] == "broken"
     assert "change" not in cells["a/y"]
+
+
+def test_what_broke_and_is_slower_too_is_told_as_broken(tmp_path: Path) -> None:
+    old = read(write(tmp_path / "old", [case()], [result(ms=Milliseconds(run=1.0))]))
+    slow = result(verdict="wrong", ms=Milliseconds(run=30.0))
+    new = read(write(tmp_path / "new", [case()], [slow]))
+    _, data = page(join([new]), changes(join([new]), join([old])))
+    assert data["cases"][0]["results"][0]["change"]["kind"] == "broken"
+
+
+def test_the_largest_number_is_no_infinity(tmp_path: Path) -> None:
+    run = small(tmp_path / "a", "wrong", errors=(error(absolute=sys.float_info.max),))
+    json.dumps(page(join([run]))[1], allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ".md", "../../README.md", "none.md"])
+def test_a_link_to_no_finding_is_harmless(tmp_path: Path, name: str) -> None:
+    link = f"docs/findings/{name}"
+    run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
+    assert "<template" not in render([run])
+
+
+def test_a_long_reason_takes_no_long_time(tmp_path: Path) -> None:
+    start = time.process_time()
+    page(join([small(tmp_path / "a", "wrong", reason="a" * 200_000)]))
+    assert time.process_time() - start < 2
 
 
 def test_what_many_cases_share_stands_once(real: Run) -> None:  # noqa: F811

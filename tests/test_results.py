@@ -571,11 +571,32 @@ def test_problems_come_with_their_file(tmp_path: Path) -> None:
 
 
 def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
-    old = read(write(tmp_path / "old.jsonl", [case(why="Then.")], [result()]))
-    new = read(write(tmp_path / "new.jsonl", [case(why="Now.")], [result()]))
+    call = case().call.model_copy(update={"steps": 2})
+    old = read(write(tmp_path / "old.jsonl", [case()], [result()]))
+    new = read(write(tmp_path / "new.jsonl", [case(call=call)], [result()]))
     joined = join([old, new])
-    assert joined.cases[case().id].why == "Then."
-    assert "new.jsonl: case shared_kv/zero_length_kv" in joined.problems[0]
+    assert joined.cases[case().id].call.steps == 1
+    (problem,) = joined.problems
+    assert problem.startswith("new.jsonl: cases that are others")
+    assert case().id in problem
+    # Words may be others: an older file has none.
+    words = read(write(tmp_path / "words.jsonl", [case(why="Then.", title="So")], [result()]))
+    assert join([old, words]).problems == ()
+
+
+def test_columns_never_share_a_label(tmp_path: Path) -> None:
+    names = ("cpu", "cpu (a.jsonl)")
+    both = [result(target=name) for name in names]
+    first = read(write(tmp_path / "a.jsonl", [case()], both))
+    other = read(write(tmp_path / "b.jsonl", [case()], [result(target="cpu", verdict="crash")]))
+    joined = join([first, other])
+    labels = [column.label for column in joined.columns]
+    assert labels == ["cpu (a.jsonl)", "cpu (a.jsonl) #2", "cpu (b.jsonl)"]
+    assert [joined.results[case().id, label].verdict for label in labels] == [
+        "pass",
+        "pass",
+        "crash",
+    ]
 
 
 def test_of_results_given_twice_the_worst_is_kept(path: Path) -> None:

@@ -25,6 +25,7 @@ from conformance.results import (
     ResultRecord,
     Run,
     Verdict,
+    outline,
 )
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
@@ -118,8 +119,7 @@ def changes(new: Joined, old: Joined) -> Changes:
     other = {
         id
         for id in new.cases.keys() & old.cases.keys()
-        if (new.cases[id].call, new.cases[id].contract)
-        != (old.cases[id].call, old.cases[id].contract)
+        if outline(new.cases[id]) != outline(old.cases[id])
     }
     found: dict[Kind, list[Change]] = {
         kind: [] for kind in ("broken", "vanished", "fixed", "changed", "new", "slower")
@@ -243,6 +243,12 @@ def _compared(
         yield "slower", slower
 
 
+def _surprising(was: ResultRecord | None, now: ResultRecord | None) -> bool:
+    """Whether a result that is no pass is unexpected, and was not before."""
+    before = was is not None and was.unexpected
+    return now is not None and now.unexpected and now.verdict != "pass" and not before
+
+
 def _new(was: ResultRecord | None, now: ResultRecord) -> str:
     before = "not there before" if was is None else f"skipped before ({_short(was.reason)})"
     mark = " unexpectedly" if now.unexpected else ""
@@ -330,6 +336,10 @@ def _other_numbers(was: ResultRecord, now: ResultRecord, names: tuple[str, str])
             f"still {verdict}, but worst in {_short(after.output)} now, "
             f"not in {_short(before.output)}{_why(now)}"
         )
+    if _beyond(was) != _beyond(now) or (
+        not _beyond(now) and normal(was.reason, names[:1]) != normal(now.reason, names[1:])
+    ):
+        return f"still {verdict}, for another reason{_why(now)}"
     for share, other in ((was.share, now.share), (_apart(was), _apart(now))):
         if _other_magnitude(share, other):
             return (
@@ -337,6 +347,11 @@ def _other_numbers(was: ResultRecord, now: ResultRecord, names: tuple[str, str])
                 f"not {_figure(share)}{_why(now)}"
             )
     return None
+
+
+def _beyond(result: ResultRecord) -> set[str]:
+    """The outputs with an error beyond its budget."""
+    return {e.output for e in result.errors if e.share is None or not e.share <= 1}
 
 
 def _apart(result: ResultRecord) -> float | None:
@@ -402,6 +417,12 @@ def _reasons(
             if number
         ]
         yield f"{_number(len(vanished), 'result')} vanished: {', '.join(parts)}."
+    others = [*found["new"], *found["changed"]]
+    if surprises := sum(_surprising(change.before, change.after) for change in others):
+        yield (
+            f"{_number(surprises, 'result')} {_are(surprises)} unexpected and not of before: "
+            "new, or no longer what was known."
+        )
     for match in matches:
         before, after = (sum(t.values()) for t in (match.totals_before, match.totals_after))
         if match.after is None:

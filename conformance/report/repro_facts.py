@@ -12,8 +12,8 @@ from conformance.results import CallInput, CallOutput, CallRecord, CaseRecord, E
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
 #: How judge.py says that a shape, a dtype or a second run differs.
-_SHAPE = re.compile(r"(\w+)(?: in call (\d+))? has shape \([^)]*\), not (\([\d, ]*\))")
-DTYPE = re.compile(r"\w+(?: in call \d+)? has dtype ")
+_SHAPE = re.compile(r"\b(\w+)(?: in call (\d+))? has shape \([^)]*\), not (\([\d, ]*\))")
+DTYPE = re.compile(" has dtype ")
 TWO_RUNS: Final = "two runs on the same input differ"
 _OTHER_FORM: Final = "The same call, "
 _SECONDS = re.compile(r"No answer within ([\d.]+) s")

@@ -81,8 +81,8 @@ def script(case: CaseRecord, result: ResultRecord, target: Target) -> str:
         blocks = {"python": python_blocks, "sh": shell_blocks, "javascript": node_blocks}[word](
             case, result, target
         )
-    except ValueError as error:  # a recipe that no file of ours holds
-        return comment([*head, "", f"There is no program: {error}."], word) + "\n"
+    except (ValueError, LookupError, OverflowError):  # a recipe that no file of ours holds
+        return comment([*head, "", "There is no program: no input is made like that."], word) + "\n"
     shebang = {"python": "", "sh": "#!/bin/sh\n", "javascript": ""}[word]
     return "\n\n".join([shebang + comment(head, word), *blocks]) + "\n"
 
@@ -170,7 +170,7 @@ def issue(
     what = {
         "crash": "ends the process",
         "timeout": "does not come back",
-        "wrong": "gives wrong numbers",
+        "wrong": "gives a wrong result",
         "accepted": "accepts a call that it must reject",
         "fallback": "runs on another execution provider",
         "unsupported": "refuses a call that it must compute",

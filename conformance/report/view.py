@@ -6,6 +6,7 @@ Nothing here knows HTML. All text that comes out of here went through `text.clea
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,7 +152,11 @@ def page(joined: Joined, changes: Changes | None = None) -> tuple[Page, dict[str
 def _told_changes(changes: Changes | None) -> dict[tuple[str, str], Change]:
     """The changes of results that are still there, by case and target."""
     every = changes.all() if changes else ()
-    return {(change.case, change.target): change for change in every if change.after}
+    told: dict[tuple[str, str], Change] = {}
+    for change in every:
+        if change.after:
+            told.setdefault((change.case, change.target), change)  # slower comes last
+    return told
 
 
 def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
@@ -280,21 +285,7 @@ _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
     "message", "reason", "stderr", "expectation", "placement", "errors", "relation",
 )  # fmt: skip
-ERROR_FIELDS = (
-    "output",
-    "step",
-    "index",
-    "got",
-    "want",
-    "absolute",
-    "relative",
-    "budget",
-    "share",
-    "needed",
-    "compared",
-    "undefined",
-    "where",
-)
+ERROR_FIELDS = tuple(Error.model_fields)
 
 
 def _cells(
@@ -434,7 +425,7 @@ def _report(
 
 def _error_details(error: Error) -> list[Any]:
     """The values of `ERROR_FIELDS`: many passes have many of them, so their names stand once."""
-    fields = error.model_dump(mode="json", include=set(ERROR_FIELDS))
+    fields = error.model_dump(mode="json")
     fields["output"] = clean(error.output)  # the map's rows are drawn, and not shown
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
@@ -443,7 +434,8 @@ def _error_details(error: Error) -> list[Any]:
 def _short(value: Any, digits: int = 4) -> Any:
     """A JSON value whose numbers have no more than so many digits."""
     if isinstance(value, float):
-        return float(f"{value:.{digits}g}")
+        short = float(f"{value:.{digits}g}")
+        return short if math.isfinite(short) else value
     if isinstance(value, dict):
         return {name: _short(number, digits) for name, number in value.items()}
     return value

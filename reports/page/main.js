@@ -14,6 +14,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   packed.remove();
   const panel = $("#panel");
   const search = $("#search");
+  const [nothing, unknown] = [$("#nothing"), $("#unknown")]; // before there are rows, with any ids
   const matrix = new Matrix($("#matrix"), cells, { open, fold });
   let asked = nothingAsked();
   let opener = null; // where the focus goes back to
@@ -34,6 +35,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   function show() {
     const chosen = cells.select(asked);
     matrix.show(asked, chosen);
+    if (at) matrix.mark(at.row, at.column);
     for (const control of $$("[data-ask]")) {
       const { ask: name, value } = control.dataset;
       const on = value == null ? asked[name] : asked[name].has(value);
@@ -46,10 +48,10 @@ document.addEventListener("DOMContentLoaded", async () => {
     $("#shown").textContent = narrows(asked)
       ? `${chosen.cases.toLocaleString("en")} of ${many(all, "case")}, ${many(chosen.results, "result")}`
       : many(all, "case");
-    $("#unknown").hidden = true;
+    unknown.hidden = true;
     $("#reset").hidden = !narrows(asked) && !asked.target.size;
     $("#unfold").setAttribute("aria-pressed", String(cells.themes.every(({ name }) => asked.open.has(name))));
-    $("#nothing").hidden = chosen.cases > 0;
+    nothing.hidden = chosen.cases > 0;
   }
 
   function address() {
@@ -164,8 +166,10 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (next == null) return;
     at.row = next;
     asked.anchor = `${cells.cases[next].id}@${cells.targets[at.column].label}`;
+    const held = document.activeElement.matches(".step");
     fill();
-    panel.focus({ preventScroll: true });
+    const same = $$("#panel .step")[by < 0 ? 0 : 1];
+    (held && !same.disabled ? same : panel).focus({ preventScroll: true });
     address();
   }
 
@@ -238,8 +242,9 @@ document.addEventListener("DOMContentLoaded", async () => {
       if (at) shut();
       asked.anchor = anchor;
       const lost = Boolean(anchor) && !aim(anchor);
-      $("#unknown").hidden = !lost;
-      $("#unknown bdi").textContent = lost ? anchor : "";
+      unknown.hidden = !lost;
+      $("bdi", unknown).textContent = lost ? anchor : "";
+      address();
       return;
     }
     const number = cells.numbers.get(anchor.slice(0, -cells.targets[column].label.length - 1));

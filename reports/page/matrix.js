@@ -28,7 +28,7 @@ class Matrix {
     });
     table.addEventListener("keydown", (event) => this.#move(event));
     table.addEventListener("focusin", (event) => {
-      if (event.target.matches(".v, .fold, th > a")) this.#aimAt(event.target);
+      if (event.target.matches(".v, .fold, th a, [data-all]")) this.#aimAt(event.target);
     });
   }
 
@@ -50,9 +50,13 @@ class Matrix {
 
   /** The row of a theme, an entry or a case, made if it is still to come; null if it is not shown. */
   row(id) {
-    const find = () => document.getElementById(id)?.closest("#matrix tr") ?? null;
-    if (!find()) this.#fill(Infinity);
-    return find();
+    if (!this.#byId(id)) this.#fill(Infinity);
+    return this.#byId(id);
+  }
+
+  /** Among the rows alone: an id may be that of any other part of the page. */
+  #byId(id) {
+    return [...this.table.rows].find((row) => row.id === id) ?? null;
   }
 
   /** The cell of a case on a target, if its row is there. */
@@ -123,12 +127,12 @@ class Matrix {
     const rows = themes.reduce((sum, { groups }) => sum + groups.length, 0);
     const unfold = rows <= UNFOLDED_THEMES && (narrow || cells.groups.length <= UNFOLDED_THEMES);
     for (const { theme, groups } of themes) {
-      const { name, question } = cells.themes[theme];
+      const { name } = cells.themes[theme];
       const body = make("tbody");
       this.table.append(body);
       const open = this.#isOpen(name, unfold || themes.length === 1);
       const members = groups.flatMap((group) => cells.members[group].filter((i) => among[i]));
-      body.append(this.#themeRow(name, question, open, groups, members, shown));
+      body.append(this.#themeRow(theme, open, groups, members));
       yield;
       if (!open) continue;
       const siblings = members.filter((i) => shown[i]);
@@ -147,7 +151,7 @@ class Matrix {
       return;
     }
     const open = this.#isOpen(cells.groups[group].id, unfold);
-    body.append(this.#groupRow(group, open, members, shown));
+    body.append(this.#groupRow(group, open, members));
     yield;
     if (!open) return;
     const grid = this.#gridRow(group, members);
@@ -165,6 +169,7 @@ class Matrix {
       const rest = all.filter((i) => !meant.includes(i));
       const control = button(`Show the other ${many(rest.length, "case")} of this row too`, () => {});
       control.dataset.all = group;
+      control.tabIndex = -1;
       const note = make("tr.rest", make("td", control));
       note.cells[0].colSpan = this.chosen.columns.length + 1;
       body.append(note);
@@ -210,23 +215,26 @@ class Matrix {
     return row;
   }
 
-  #themeRow(name, question, open, groups, members, shown) {
+  #themeRow(theme, open, groups, members) {
+    const { cells } = this;
+    const { name, question } = cells.themes[theme];
+    const all = cells.byTheme[theme].flatMap((group) => cells.members[group]);
     const heading = make("h2", this.#fold(question, open));
-    const note = make("small", make("span.id", name), ` ${many(groups.length, "row")}, ${this.#count(members, shown)}`);
+    const note = make("small", make("span.id", name), ` ${many(groups.length, "row")}, ${this.#count(all)}`);
     return this.#row("theme", name, make("th", heading, note), "rowgroup", this.#tallies(members), members);
   }
 
-  /** How many cases are under a row, and of how many: its cells tell of all. */
-  #count(members, shown) {
-    const asked = members.filter((i) => shown[i]).length;
-    return asked < members.length ? `${asked} of ${many(members.length, "case")}` : many(members.length, "case");
+  /** How many cases of a row are asked for, if not all. */
+  #count(all) {
+    const asked = all.filter((i) => this.chosen.shown[i]).length;
+    return asked < all.length ? `${asked} of ${many(all.length, "case")}` : many(all.length, "case");
   }
 
-  #groupRow(group, open, members, shown) {
+  #groupRow(group, open, members) {
     const { id, name, title, why } = this.cells.groups[group];
     const head = make(
       "th",
-      make("div.name", this.#fold(title, open), make("small", make("span.id", name), ` ${this.#count(members, shown)}`)),
+      make("div.name", this.#fold(title, open), make("small", make("span.id", name), ` ${this.#count(this.cells.members[group])}`)),
       why && make("p", make("bdi", why)),
     );
     return this.#row("group", id, head, "row", this.#tallies(members), members);
@@ -344,6 +352,7 @@ class Matrix {
     const key = (axes) => down.map((name) => axes[name] ?? "").join(", ");
     const lines = [...new Set(ones.map(({ axes }) => key(axes)))];
     const at = new Map(ones.map(({ i, axes }) => [`${key(axes)}\n${axes[across] ?? ""}`, i]));
+    if (at.size < ones.length) return null; // two of them would share a place
     const tables = this.chosen.columns.map((column) => {
       const heads = [make("th", down.join(", ")), ...labels(across).map((label) => make("th", make("bdi", label)))];
       const table = make(
@@ -387,7 +396,7 @@ class Matrix {
   #aimAt(element) {
     for (const other of $$("[tabindex='0']", this.table)) other.tabIndex = -1;
     element.tabIndex = 0;
-    this.current = this.#place(element);
+    if (element.closest("#matrix tr[id]")) this.current = this.#place(element);
   }
 
   #place(element) {
@@ -397,8 +406,7 @@ class Matrix {
 
   #current(place = this.current) {
     const [column, ...id] = place.split(" ");
-    const row = document.getElementById(id.join(" "));
-    const there = row && this.table.contains(row) ? stops(row)[Number(column)] : null;
+    const there = stops(this.#byId(id.join(" ")))[Number(column)];
     return there ?? $(".v, .fold", this.table);
   }
 
@@ -446,7 +454,7 @@ function markOf(result) {
 
 /** In characters, so that the axes of a row's cases stand below each other. */
 function axisWidths(cases) {
-  const widths = {};
+  const widths = Object.create(null);
   for (const { axes } of cases) {
     for (const [axis, label] of Object.entries(axes ?? {})) {
       widths[axis] = Math.max(widths[axis] ?? 0, axis.length + 1 + Math.min(label.length, 30));

@@ -94,14 +94,14 @@ class Details {
     const errors = (this.pool[this.result.errors] ?? []).map((values) =>
       Object.fromEntries(values.map((value, i) => [error_fields[i], value])),
     );
-    const size = ({ share }) => (typeof share === "string" ? Infinity : (share ?? -1));
+    const size = ({ share }) => (typeof share === "string" ? Infinity : (share ?? Infinity));
     return errors.sort((one, other) => size(other) - size(one) || 0);
   }
 
   numbers() {
     const errors = this.errors();
     if (!errors.length) return null;
-    const over = errors.filter((error) => !within(error.share)).length;
+    const over = errors.filter((error) => error.share == null || !within(error.share)).length;
     const first = errors.slice(0, Math.max(over, 3));
     const rest = errors.slice(first.length);
     const loop = errors.some((error) => error.step);
@@ -115,8 +115,8 @@ class Details {
       explained("needed", "the smallest tolerance constant that would have passed"),
     ];
     const row = (error) => {
-      const own = Math.abs(error.got - error.want); // NaN where one of them is no number
-      const off = num([line(number(Number.isFinite(own) ? own : error.absolute)), quiet(number(error.budget))]);
+      const own = error.got == null ? null : Math.abs(error.got - error.want); // NaN where one is no number
+      const off = num([line(number(own != null && Number.isFinite(own) ? own : error.absolute)), quiet(number(error.budget))]);
       if (error.relative != null) {
         off.title = `largest of all elements: ${number(error.absolute)}, relative ${number(error.relative)}`;
       }
@@ -215,9 +215,10 @@ class Details {
       copyable(result.reproduce, "command"),
       !script &&
         this.known &&
-        result.outcome !== "unavailable" && [
+        result.outcome !== "unavailable" &&
+        result.reproduce && [
           make("p.why", "The same without this suite: the model, its inputs, and a script that needs the runtime alone."),
-          copyable(result.reproduce.replace(/^gqa run ('[^']*'|\S+)/, "gqa export $1 repro"), "export"),
+          copyable(result.reproduce.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
         ],
       script &&
         make(
@@ -280,7 +281,7 @@ class Details {
 
 /** The project's page about a fault, folded; null if it is not in here. */
 function findingOf(name, open = false) {
-  const page = document.getElementById(`page:${name}`);
+  const page = $$("template").find(({ id }) => id === `page:${name}`);
   if (!page) return null;
   const box = make("details.finding", make("summary", "What was found out, and the way round: ", make("bdi", name)), page.content.cloneNode(true));
   box.open = open;
@@ -336,11 +337,12 @@ function heatMap({ output, step, where }) {
   const wrong = (digit) => digit > "0" && digit <= "9";
   const down = rows.flatMap((row, y) => ([...row].some(wrong) ? [y] : []));
   const across = [...Array(wide).keys()].filter((x) => rows.some((row) => wrong(row[x])));
-  const blocks = (shown, all) => (shown < all ? ` (in ${shown} blocks of ${all})` : "");
+  const counted = (hit, shown, all, noun) =>
+    `${hit.length} of ${shown < all ? `${many(shown, "block")} of ${many(all, noun)}` : many(shown, noun)}`;
   const words =
     `${step ? `Call ${step}, ` : ""}${output}: ` +
-    `beyond its budget in ${down.length} of ${many(rows.length, "head")}${blocks(rows.length, heads)}, ` +
-    `at ${across.length} of ${many(wide, "position")}${blocks(wide, positions)}`;
+    `beyond its budget in ${counted(down, rows.length, heads, "head")}, ` +
+    `at ${counted(across, wide, positions, "position")}`;
   picture.setAttribute("aria-label", words);
   const legend = "Heads down (batch by batch), positions across; the stronger, the more times its budget: up to 10, 100, 1000 …";
   return make("figure", make("figcaption", words, "."), picture, make("p.why", legend));

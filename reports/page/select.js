@@ -5,6 +5,7 @@
 class Cells {
   constructor(data) {
     Object.assign(this, data);
+    for (const { axes } of this.cases) if (axes) Object.setPrototypeOf(axes, null); // any names
     this.rank = Object.fromEntries(data.verdicts.map((verdict, i) => [verdict, i]));
     this.members = this.groups.map(() => []); // case numbers, by group
     this.cases.forEach((one, i) => this.members[one.group].push(i));
