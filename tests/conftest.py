@@ -6,9 +6,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from browsing import browser, context, show
 from hypothesis import settings
+from npm_packages import packages
+from reported import hostile, real, real_page
 
 from conformance.paths import CACHE_VARIABLE
+
+#: Fixtures that several files use, each made once for all of them.
+__all__ = ["browser", "context", "hostile", "packages", "real", "real_page", "show"]
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

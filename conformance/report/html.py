@@ -35,7 +35,7 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     ``changes`` since an earlier run are told first; ``served`` pages ask their server whether the
     results have grown. Raises `ResultsError` if there are no runs.
     """
-    shown, cells = page(join(runs), changes)
+    shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
     style = _text(folder / "report.css")
     scripts = [_text(folder / "page" / f"{name}.js") for name in SCRIPTS]
@@ -67,6 +67,7 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
         script_digests=[_digest(script) for script in scripts],
         connect=f"{CONNECT}; " if served else "",
         cells=_packed(cells),
+        reports=_packed(reports),
     )
 
 

@@ -119,13 +119,19 @@ class Page:
     """Pages of the project that expectations link to: ``docs/findings/….md``."""
 
 
-def page(joined: Joined, changes: Changes | None = None) -> tuple[Page, dict[str, Any]]:
-    """What the page shows at once, and the cells of its table with all about them, as JSON.
+def page(
+    joined: Joined, changes: Changes | None = None
+) -> tuple[Page, dict[str, Any], dict[str, Any]]:
+    """What the page shows at once, the cells of its table, and their bug reports, as JSON.
 
     The cells are ``{"verdicts": […], "targets": […], "themes": […], "groups": […], "cases": […],
     "pool": […], "error_fields": […]}``. A case has its results in the order of the targets, null
     where there is none; whatever many have in common stands once, in the pool, by whose numbers it
-    is named. A result of which ``changes`` tells has its change.
+    is named. A result of which ``changes`` tells has its change, and one of which there is
+    something to report has its number among the reports.
+
+    The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each by the numbers of its
+    paragraphs. They are most of all text, and nobody reads more than a few.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
@@ -146,7 +152,7 @@ def page(joined: Joined, changes: Changes | None = None) -> tuple[Page, dict[str
         results=sum(head.total for head in heads),
         findings=tuple(sorted({cause.link for cause in causes if cause.link.startswith(PREFIX)})),
     )
-    return shown, _cells(joined, cases, grid, heads, _told_changes(changes))
+    return shown, *_cells(joined, cases, grid, heads, _told_changes(changes))
 
 
 def _told_changes(changes: Changes | None) -> dict[tuple[str, str], Change]:
@@ -250,8 +256,6 @@ def _troubles(joined: Joined) -> Iterator[Trouble]:
     for label, record in joined.infrastructure:
         where = f"{label}, {record.case}" if record.case else label
         yield Trouble(clean(where), clean(record.message, 2_000), clean(record.fix or ""))
-    if len(digests := {run.header.corpus for run in joined.runs}) > 1:
-        yield Trouble("", f"The files were made from {len(digests)} different sets of cases.", "")
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -294,8 +298,10 @@ def _cells(
     grid: Mapping[str, Sequence[ResultRecord | None]],
     heads: Sequence[Head],
     changes: Mapping[tuple[str, str], Change],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     pool = _Pool()
+    paragraphs = _Pool()
+    reports: list[list[list[int]]] = []
     themes: dict[str, dict[str, Any]] = {}
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     rows = []
@@ -327,13 +333,14 @@ def _cells(
                     for head, other in zip(heads, grid[id], strict=True)
                     if other is not None and other is not result
                 ]
-                told |= _report(case, result, column.target, elsewhere, pool)
+                told["report"] = len(reports)
+                reports.append(_report(case, result, column.target, elsewhere, paragraphs))
             results.append(told)
         details = _case_details(id, case, pool)
         rows.append(details | {"group": group["number"], "results": results})
     for group in (*themes.values(), *groups.values()):
         del group["number"]
-    return {
+    cells = {
         "verdicts": VERDICTS,
         "targets": [
             {
@@ -350,6 +357,7 @@ def _cells(
         "pool": pool.values,
         "error_fields": ERROR_FIELDS,
     }
+    return cells, {"pool": paragraphs.values, "reports": reports}
 
 
 def _group(key: tuple[str, str], case: CaseRecord | None, theme: int) -> dict[str, Any]:
@@ -415,12 +423,12 @@ def _report(
     target: Target,
     elsewhere: Sequence[tuple[str, Verdict]],
     pool: _Pool,
-) -> dict[str, list[int]]:
+) -> list[list[int]]:
     """The script and the bug report, by the numbers of their paragraphs in the pool."""
     program = script(case, result, target)
     finding = alone(result.expectation.link) if result.expectation else None
     text = issue(case, result, target, program, elsewhere=elsewhere, finding=finding)
-    return {"script": pool.blocks(program), "issue": pool.blocks(text)}
+    return [pool.blocks(program), pool.blocks(text)]
 
 
 def _error_details(error: Error) -> list[Any]:

@@ -2,16 +2,8 @@
 "use strict";
 document.documentElement.classList.add("js");
 
-async function unpack(text) {
-  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
-}
-
 document.addEventListener("DOMContentLoaded", async () => {
-  const packed = $("#cells");
-  const cells = new Cells(await unpack(packed.textContent));
-  packed.remove();
+  const cells = new Cells(await unpack($("#cells")));
   const panel = $("#panel");
   const search = $("#search");
   const [nothing, unknown] = [$("#nothing"), $("#unknown")]; // before there are rows, with any ids

@@ -2,7 +2,7 @@
 // is there, and of much only what fits into a moment; the rest follows.
 "use strict";
 
-const MOMENT = 12; // ms
+const MOMENT = 5; // ms, of which layout takes as many again
 const UNFOLDED_THEMES = 40; // rows: what is asked for unfolds by itself while it is no more than that
 const UNFOLDED_ROWS = 16; // cases: likewise
 
@@ -40,6 +40,7 @@ class Matrix {
     cancelAnimationFrame(this.#pending);
     this.table.classList.toggle("few", chosen.columns.length < 4);
     document.body.classList.toggle("wide", chosen.columns.length > 3);
+    this.table.style.minWidth = chosen.columns.length > 3 ? `${16 + 8.75 * chosen.columns.length}rem` : "";
     for (const part of [...this.table.tBodies, this.table.tHead]) part?.remove();
     this.table.append(this.#head());
     this.#rows = this.#make();

@@ -18,6 +18,10 @@ const BASIS = {
   requested: "requested: somebody asks for it, nobody promised it",
 };
 
+let reportsToCome;
+/** Scripts and bug reports: most of the text of the page, unpacked when the first is looked at. */
+const allReports = () => (reportsToCome ??= unpack($("#reports")));
+
 /** The parts of the panel, top to bottom, for the case `row` on the target `column`. */
 class Details {
   constructor(cells, row, column) {
@@ -207,27 +211,36 @@ class Details {
 
   reproduction() {
     const { result } = this;
-    const text = (blocks) => blocks.map((index) => this.pool[index]).join("\n\n");
-    const script = result.script && text(result.script);
-    const issue = result.issue && text(result.issue);
+    const reported = result.report != null && make("div");
+    if (reported) this.report(reported);
     return [
       make("h3", "To repeat it"),
       copyable(result.reproduce, "command"),
-      !script &&
+      !reported &&
         this.known &&
         result.outcome !== "unavailable" &&
         result.reproduce && [
           make("p.why", "The same without this suite: the model, its inputs, and a script that needs the runtime alone."),
           copyable(result.reproduce.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
         ],
-      script &&
-        make(
-          "details",
-          make("summary", "Without this suite: ", make("code", make("bdi", this.target.script))),
-          copyable(script, "script"),
-        ),
-      issue && make("details", make("summary", "A bug report, ready to send"), copyable(issue, "bug report")),
+      reported,
     ];
+  }
+
+  /** Puts the script and the bug report into `box`, as soon as they are unpacked. */
+  async report(box) {
+    const { pool, reports } = await allReports();
+    const [script, issue] = reports[this.result.report].map((blocks) =>
+      blocks.map((index) => pool[index]).join("\n\n"),
+    );
+    box.append(
+      make(
+        "details",
+        make("summary", "Without this suite: ", make("code", make("bdi", this.target.script))),
+        copyable(script, "script"),
+      ),
+      make("details", make("summary", "A bug report, ready to send"), copyable(issue, "bug report")),
+    );
   }
 
   /** Which other columns returned the very same, to the bit, and which did not. */

@@ -30,9 +30,10 @@ class Cells {
     return (this.words[i] ??= [id, title, question, ...said].join("\n").toLowerCase());
   }
 
-  #says(result, word) {
+  /** Whether a result says a word; `found` remembers it of texts that many have in common. */
+  #says(result, word, found) {
     return [result.message, result.reason, result.expectation, result.stderr].some(
-      (index) => index != null && this.#text(index).includes(word),
+      (index) => index != null && (found[index] ??= this.#text(index).includes(word)),
     );
   }
 
@@ -44,7 +45,7 @@ class Cells {
   select(asked) {
     const all = this.targets.map((_, i) => i);
     const columns = asked.target.size ? all.filter((i) => asked.target.has(this.targets[i].label)) : all;
-    const words = wordsOf(asked.q);
+    const words = wordsOf(asked.q).map((word) => ({ word, found: [] }));
     const among = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
     const byResult = asked.verdict.size > 0 || asked.unexpected || asked.changed;
@@ -59,8 +60,8 @@ class Cells {
       if (asked.dtype.size && !asked.dtype.has(one.dtype)) return;
       if (asked.theme.size && !asked.theme.has(this.themes[this.groups[one.group].theme].name)) return;
       if (asked.tag.size && !(this.pool[one.tags] ?? []).some((tag) => asked.tag.has(tag))) return;
-      const lacking = words.filter((word) => !this.#caseText(i).includes(word));
-      if (!lacking.every((word) => there.some((result) => this.#says(result, word)))) return;
+      const lacking = words.filter(({ word }) => !this.#caseText(i).includes(word));
+      if (!lacking.every(({ word, found }) => there.some((one) => this.#says(one, word, found)))) return;
       among[i] = 1;
       if (asked.differs && !differ(there)) return;
       const meant = there.filter(wanted);
