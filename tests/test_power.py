@@ -183,6 +183,7 @@ def gqa_power(*arguments: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
     """The reduced form, which is what CI has of the whole: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)

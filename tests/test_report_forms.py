@@ -29,7 +29,7 @@ from synthetic_runs import (
     write,
 )
 
-from conformance.paths import data_path
+from conformance.paths import ROOT, data_path
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.changes import changes
@@ -622,3 +622,22 @@ def test_badges_where_a_file_is(gqa: Gqa, desk: Desk) -> None:
     done = gqa("report", "small.jsonl", "--badges", "three.yaml")
     assert done.status == 2
     assert "three.yaml" in done.err.splitlines()[-1]
+
+
+# ── What is recorded ────────────────────────────────────────────────────────────────────────────
+
+RECORDED = ROOT / "reports" / "recorded"
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="not a checkout")
+def test_the_readme_says_since_when_a_cache_can_be_borrowed() -> None:
+    runs = [read(file) for file in sorted((RECORDED / "shared_kv").glob("*.xz"))]
+    joined = join(runs)
+    assert joined.problems == ()
+    support = json.loads(support_text(joined))["shared_kv"]
+    for entry, since in (
+        ("zero_length_kv", "1.27.0"),
+        ("zero_length_kv_present_omitted", "1.31.0"),
+    ):
+        assert support[entry]["__compat"]["support"]["cpu"]["version_added"] == since
+        assert since in (ROOT / "README.md").read_text(encoding="utf-8")

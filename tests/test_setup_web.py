@@ -474,6 +474,7 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place
 # gqa doctor
 
 
+@pytest.mark.slow
 def test_doctor_tells_of_each_target_what_mends_it(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,46 @@
+"""Makes docs/report.png: the report of the recorded results, in a real browser.
+
+    python reports/picture.py [FILE]
+
+Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from conformance.paths import ROOT
+from conformance.report import render
+from conformance.results import read
+
+TARGETS = ("cpu", "tract", "webgpu", "wasm")
+#: What the picture shows: the calls of layers that share a cache.
+ASKED = "#?theme=shared_kv"
+SIZE = {"width": 1280, "height": 1180}
+
+
+def main() -> None:
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "report.png"
+    recorded = ROOT / "reports" / "recorded" / "float32"
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.html"
+        runs = [read(recorded / f"{target}.jsonl.xz") for target in TARGETS]
+        report.write_text(render(runs), encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport=SIZE)
+        page.goto(report.as_uri() + ASKED)
+        page.wait_for_selector("html.ready")
+        page.evaluate("scrollTo(0, 0)")
+        page.screenshot(path=file)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
