@@ -545,8 +545,8 @@ class Show:
         """
         causes: dict[tuple[str, Verdict, str, str], list[str]] = {}
         for result in results:
-            known = result.expectation
-            if known is not None and not result.unexpected:
+            known = result.known
+            if known is not None:
                 key = (result.target, result.verdict, known.why, known.link)
                 causes.setdefault(key, []).append(result.case)
         if not causes or (told and not self.all_causes):
@@ -588,7 +588,7 @@ def _how_far(at: CargoProgress) -> str:
 def _closing(carried: Carried) -> str:
     results = [result for _, result in carried.results]
     unexpected = sum(result.unexpected for result in results)
-    known = [r for r in results if r.expectation is not None and not r.unexpected]
+    known = [r for r in results if r.known]
     refused = sum(result.verdict == "unsupported" for result in known)
     parts = [_number(len(results), "result"), f"{unexpected} unexpected"]
     if defects := len(known) - refused:

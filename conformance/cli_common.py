@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from conformance.results import ResultsError
+from conformance.results import ResultsError, cause_of
 
 ALL_AS_EXPECTED: Final = 0
 UNEXPECTED: Final = 1
@@ -45,5 +45,4 @@ def write_text(path: Path, what: str, text: str) -> None:
         with path.open("w", encoding="utf-8", newline="") as file:
             file.write(text)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ResultsError(f"Cannot write {what} to {path}: {why}.") from None
+        raise ResultsError(f"Cannot write {what} to {path}: {cause_of(error)}.") from None

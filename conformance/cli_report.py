@@ -18,7 +18,7 @@ from conformance.cli_common import (
     say,
     write_text,
 )
-from conformance.results import Joined, ResultsError, Run, join, read
+from conformance.results import Joined, ResultsError, Run, cause_of, join, read
 
 if TYPE_CHECKING:
     from conformance.report.changes import Changes
@@ -91,8 +91,7 @@ def _badges(material: Material, folder: Path) -> None:
             f"Cannot write the badges to {folder}: there is no folder {folder.parent}."
         ) from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ResultsError(f"Cannot write the badges to {folder}: {why}.") from None
+        raise ResultsError(f"Cannot write the badges to {folder}: {cause_of(error)}.") from None
     for badge in made:
         write_text(folder / badge.file, "a badge", badge.svg)
 

@@ -440,6 +440,11 @@ class ResultRecord(_Part):
     reproduce: Text
     """The command that repeats this case alone."""
 
+    @property
+    def known(self) -> ExpectationRecord | None:
+        """The expectation that tells of it; None for what is unexpected all the same."""
+        return None if self.unexpected else self.expectation
+
 
 class Infrastructure(_Part):
     """A problem that is none of the runtime's doing; it never counts as a pass or a fail."""
@@ -591,11 +596,12 @@ class Writer:
                 raise self._failed(error) from None
 
     def _failed(self, error: OSError | ValueError) -> ResultsError:
-        self.failure = ResultsError(f"Cannot write results to {self.path}: {_cause(error)}.")
+        self.failure = ResultsError(f"Cannot write results to {self.path}: {cause_of(error)}.")
         return self.failure
 
 
-def _cause(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
+    """What the system says of it, in a few words; else what the error says itself."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
@@ -631,7 +637,7 @@ def read(path: Path | str) -> Run:
         with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
             records = list(_records(path, file, problems))
     except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
-        raise ResultsError(f"Cannot read results from {path}: {_cause(error)}.") from None
+        raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
 
     header = records[0] if records else None
     if not isinstance(header, Header):

@@ -445,6 +445,13 @@ def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
     assert "12 of 12" in words(panel.locator(".steps"))
 
 
+def test_a_case_alone_has_nothing_to_step_to(show: Open, tmp_path: Path) -> None:
+    tab = show(render([small(tmp_path / "a", "wrong")]))
+    cell(tab, case().id).click()
+    assert tab.locator("#panel .steps").count() == 0
+    assert words(tab.locator("#panel")).startswith("wrong unexpected on cpu@1.31.1 Close zero")
+
+
 def test_opening_and_closing_keeps_the_row_where_it_is(show: Open, real_page: str) -> None:
     tab = show(real_page, "#presents")
     button = cell(tab, "presents/only_key")

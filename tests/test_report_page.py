@@ -15,6 +15,7 @@ from synthetic_runs import case, expected, result, small, target, write
 from conformance.paths import data_path
 from conformance.report import render
 from conformance.report.changes import changes
+from conformance.report.findings import alone
 from conformance.report.html import SCRIPTS
 from conformance.report.view import MEANING, NOTICED
 from conformance.results import VERDICTS, ResultsError, Run, join, read
@@ -268,3 +269,11 @@ def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
     ]
     html = render([read(write(tmp_path / "a.jsonl", cases, results))])
     assert len(html.encode()) < 200_000
+
+
+def test_a_finding_is_told_to_who_has_no_other() -> None:
+    text = alone("docs/findings/webgpu-borrowed-window.md") or ""
+    assert "**Instead** Give the layer an `attention_bias`" in text
+    for missing in ("# ONNX Runtime", "on_webgpu", "](wasm", "See it"):
+        assert missing not in text
+    assert alone("docs/findings/../tolerance.md") is None

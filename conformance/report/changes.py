@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
@@ -100,6 +100,17 @@ class Changes:
     def worse(self) -> bool:
         """Whether anything is a regression."""
         return bool(self.reasons)
+
+    def alike(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
+        """``found`` by the entry they are of, where their verdicts moved alike on one target."""
+        groups: dict[tuple[str, str, Verdict | None, Verdict | None, bool], list[Change]] = {}
+        for change in found:
+            before, after = (r.verdict if r else None for r in (change.before, change.after))
+            case = self.cases.get(change.case)
+            entry = f"{case.theme}/{case.name}" if case else change.case
+            key = entry, change.target, before, after, change.known
+            groups.setdefault(key, []).append(change)
+        return [(entry, members) for (entry, *_), members in groups.items()]
 
     def all(self) -> Iterator[Change]:
         """Every change, kind by kind."""

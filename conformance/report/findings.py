@@ -25,11 +25,13 @@ def page_of(link: str) -> str | None:
 
 
 def alone(link: str) -> str | None:
-    """The page for a reader who has no others: without its title, its links to them as text."""
+    """The page for a reader who has no others: without its title, its links to them as text, and
+    without its own script, which calls what stands beside it."""
     text = page_of(link)
     if text is None:
         return None
     body = text.split("\n", 1)[1] if text.startswith("# ") else text
+    body = body.split("\n**See it", 1)[0]
     return _LINK.sub(lambda match: match[1], body).strip()
 
 

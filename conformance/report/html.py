@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from markupsafe import Markup
 from conformance.paths import data_path
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
-from conformance.report.serve import CONNECT, reload_script
+from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.text import clean
 from conformance.report.view import MEANING, NOTICED, page
 from conformance.results import VERDICTS, Run, join
@@ -63,8 +62,8 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
         # The policy lets nothing run, load or be sent but these, by their digests.
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
-        style_digest=_digest(style),
-        script_digests=[_digest(script) for script in scripts],
+        style_digest=digest(style),
+        script_digests=[digest(script) for script in scripts],
         connect=f"{CONNECT}; " if served else "",
         cells=_packed(cells),
         reports=_packed(reports),
@@ -119,11 +118,6 @@ def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
                 yield token
         elif token.type != "link_close" or inside:
             yield token
-
-
-def _digest(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"sha256-{digest}"
 
 
 def _fragment(id: str) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from conformance.report.changes import Change, Changes
 from conformance.report.text import clean
-from conformance.results import VERDICTS, CaseRecord, Joined, ResultRecord, Verdict
+from conformance.results import VERDICTS, Joined, ResultRecord, Verdict
 
 #: A summary's most bytes, in UTF-8.
 MOST_BYTES: Final = 60_000
@@ -109,7 +109,7 @@ def _changes(changes: Changes) -> Iterator[Section]:
         ("Slower", changes.slower),
     ):
         if found:
-            items = tuple(_alike(found, changes.cases))
+            items = tuple(_alike(changes, found))
             yield Section(f"## {title}: {len(found):,}", (), items, "more kinds of call")
 
 
@@ -146,15 +146,11 @@ def _moved(before: int, after: int) -> str:
     return f"{after:,}" if before == after else f"{before:,} → {after:,}"
 
 
-def _alike(found: Iterable[Change], cases: Mapping[str, CaseRecord]) -> Iterator[str]:
+def _alike(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
     """An item for the cases of one entry whose verdicts moved alike on a target."""
-    groups: dict[tuple[str, str, Verdict | None, Verdict | None, bool], list[Change]] = {}
-    for change in found:
-        before, after = (r.verdict if r else None for r in (change.before, change.after))
-        entry = _entry(change.case, cases.get(change.case))
-        groups.setdefault((entry, change.target, before, after, change.known), []).append(change)
-    for (entry, target, *_), members in groups.items():
+    for entry, members in changes.alike(found):
         first = members[0]
+        target = first.target
         if len(members) == 1:
             what = f"- {code(first.case)} on {code(target, 80)}: {code(first.sentence, 700)}"
         else:
@@ -164,10 +160,6 @@ def _alike(found: Iterable[Change], cases: Mapping[str, CaseRecord]) -> Iterator
             )
         again = first.after if first.kind in ("broken", "changed", "slower") else None
         yield what + (_again(again) if again else "")
-
-
-def _entry(id: str, case: CaseRecord | None) -> str:
-    return f"{case.theme}/{case.name}" if case else id
 
 
 # A run
@@ -216,7 +208,7 @@ def _counts(joined: Joined) -> Section:
         count = counts[label]
         count[result.verdict] += 1
         count["unexpected"] += result.unexpected
-        count["known"] += result.expectation is not None and not result.unexpected
+        count["known"] += result.known is not None
         count["results"] += 1
     present = [v for v in VERDICTS if any(count[v] for count in counts.values())]
     columns = (*present, "unexpected", "known", "results")
@@ -275,8 +267,8 @@ def _known(joined: Joined) -> Iterator[Section]:
     """The causes of what is expected to go wrong: the worst first."""
     causes: dict[tuple[str, str, Verdict, str], list[str]] = {}
     for (id, label), result in joined.results.items():
-        known = result.expectation
-        if known is not None and not result.unexpected:
+        known = result.known
+        if known is not None:
             key = known.why, known.link, result.verdict, label
             causes.setdefault(key, []).append(id)
     if not causes:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from conformance.paths import data_path, shown
 from conformance.report.text import clean
-from conformance.results import ResultsError
+from conformance.results import ResultsError, cause_of
 
 #: A loopback address: nobody else can reach it.
 ADDRESS: Final = "127.0.0.1"
@@ -89,8 +89,7 @@ def has_begun(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ResultsError(f"Cannot read results from {path}: {why}.") from None
+        raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
 
 
 class Pages:
@@ -139,7 +138,7 @@ def _small_page(sentence: str, waiting_for: Sequence[Path] = ()) -> str:
     """A page that says one thing and loads itself again."""
     script = reload_script()
     policy = (
-        f"default-src 'none'; style-src '{_digest(_STYLE)}'; script-src '{_digest(script)}'; "
+        f"default-src 'none'; style-src '{digest(_STYLE)}'; script-src '{digest(script)}'; "
         f"{CONNECT}; base-uri 'none'; form-action 'none'"
     )
     text = html.escape(clean(sentence))
@@ -162,7 +161,8 @@ def _small_page(sentence: str, waiting_for: Sequence[Path] = ()) -> str:
 """
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """What a policy calls a script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 

@@ -177,7 +177,7 @@ def issue(
         "pass": "does as it should",
         "skip": "was not tried",
     }[result.verdict]
-    known = result.expectation if not result.unexpected else None
+    known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
     lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", "", "## What is called", ""]

@@ -176,7 +176,7 @@ def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
 def _mark(result: ResultRecord) -> Mark:
     if result.unexpected:
         return "unexpected"
-    return "known" if result.expectation is not None else ""
+    return "known" if result.known else ""
 
 
 def _causes(
@@ -192,7 +192,7 @@ def _causes(
         for column, result in enumerate(results):
             if result is None or not (mark := _mark(result)):
                 continue
-            known = result.expectation if mark == "known" else None
+            known = result.known
             why, link = (known.why, known.link) if known else (row, "")
             alike.setdefault((column, result.verdict, mark, why, link), []).append(id)
     causes = []

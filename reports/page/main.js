@@ -142,7 +142,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     if (steps) [steps[0].disabled, steps[2].disabled] = [place === 0, place === among.length - 1];
     panel.replaceChildren(
       make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(details.target.label))), button("Close", shut, "button.close")),
-      steps && make("div.steps", steps),
+      ...(steps ? [make("div.steps", steps)] : []),
       make("h2", make("bdi", group.title)),
       make("p.case", make("bdi.id", about.id)),
       ...[details.parts()].flat(Infinity).filter((part) => part != null && part !== false),
