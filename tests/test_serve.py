@@ -488,7 +488,7 @@ def tall(paths: Sequence[Path]) -> str:
     """A page with all that a reload must leave alone, made as the report is."""
     (path,) = paths
     script = reload_script()
-    digest = serving._digest(script)
+    digest = serving.digest(script)
     policy = f"default-src 'none'; script-src '{digest}'; style-src 'unsafe-inline'; {CONNECT}"
     return f"""<!DOCTYPE html>
 <html><head>
