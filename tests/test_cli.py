@@ -896,6 +896,7 @@ def test_causes_of_what_is_known_are_told(gqa: Gqa) -> None:
 # The other commands
 
 
+@pytest.mark.slow
 @has_onnxruntime
 def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
     done = gqa("doctor")

@@ -91,6 +91,7 @@ def test_a_mutant_that_ends_its_process_is_not_tried_for_ever(mutants: dict[str,
     assert len(score.kills) <= 4
 
 
+@pytest.mark.slow
 def test_what_the_probe_lets_by_is_right(mutants: dict[str, Mutant]) -> None:
     """A mutant that is not run on a case, because no step of its own differs, is right there."""
     ids = [

@@ -234,6 +234,7 @@ def test_tags_are_markers(desk: Desk) -> None:
     assert "warning" not in done.out
 
 
+@pytest.mark.slow
 def test_markers_lists_the_tags(desk: Desk) -> None:
     done = py_test(desk, "--markers")
     assert done.status == 0
@@ -333,6 +334,7 @@ def test_a_case_file_that_is_wrong_is_a_collection_error(desk: Desk, tmp_path: P
         assert word not in done.both
 
 
+@pytest.mark.slow
 def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path) -> None:
     empty = Desk(tmp_path / "desk", desk.folder)
     (empty.folder / "three.yaml").unlink()

@@ -580,14 +580,10 @@ def test_all_text_can_be_read_in_light_and_dark(show: Open, real_page: str, sche
 LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "width"),
-    [
-        ("light", 1400),
-        pytest.param("dark", 1400, marks=pytest.mark.slow),
-        pytest.param("light", 390, marks=pytest.mark.slow),
-        pytest.param("dark", 390, marks=pytest.mark.slow),
-    ],
+    [(scheme, width) for scheme in ("light", "dark") for width in (1400, 390)],
 )
 def test_axe_finds_no_violation(
     show: Open, real_page: str, packages: Path, scheme: str, width: int

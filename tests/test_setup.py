@@ -438,6 +438,7 @@ def test_a_terminal_shows_how_far_it_is(place: Place, desk: Desk) -> None:
     assert "use it with: gqa run --ep tract" in written.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "fake"),
     [
@@ -480,6 +481,7 @@ def _living(place: Place) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
     command = (sys.executable, "-m", "conformance", "setup", "tract")
     gate = place.tools.parent / "gate"

@@ -412,6 +412,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
         assert re.fullmatch(r"npm installs, 0:0[0-9]", line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "fake"),
     [
@@ -451,6 +452,7 @@ def _living(place: Place) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
     command = (sys.executable, "-m", "conformance", "setup", "webgpu")
     gate = place.tools.parent / "gate"

@@ -54,6 +54,7 @@ def verdicts(results: list[ResultRecord]) -> Counter[str]:
     return Counter(each.verdict for each in results)
 
 
+@pytest.mark.slow
 def test_a_window_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
     """A case whose kernels take an adapter the least time to build."""
     run = ran(gqa, tmp_path, "webgpu", "-k", "smoke and window and prompt and float32")
