@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from conformance.paths import ROOT
-from conformance.report import render
+from conformance.report.html import render
 from conformance.results import read
 
 TARGETS = ("cpu", "tract", "webgpu", "wasm")

@@ -13,7 +13,7 @@ import pytest
 from synthetic_runs import case, error, expected, realistic, result, target, write
 
 from conformance.case import Contract
-from conformance.report import render
+from conformance.report.html import render
 from conformance.results import ErrorMap, Infrastructure, Run, Verdict, read
 
 HOSTILE = (

@@ -13,8 +13,8 @@ from browsing import SIZE, Open
 from reported import HOSTILE, run_of
 from synthetic_runs import case, error, expected, result, small, write
 
-from conformance.report import render
 from conformance.report.changes import changes
+from conformance.report.html import render
 from conformance.results import ErrorMap, RelationRecord, Run, join, read
 
 

@@ -13,10 +13,9 @@ from reported import Parsed, run_of
 from synthetic_runs import case, expected, result, small, target, write
 
 from conformance.paths import data_path
-from conformance.report import render
 from conformance.report.changes import changes
 from conformance.report.findings import alone
-from conformance.report.html import SCRIPTS
+from conformance.report.html import SCRIPTS, render
 from conformance.report.view import MEANING, NOTICED
 from conformance.results import VERDICTS, ResultsError, Run, join, read
 

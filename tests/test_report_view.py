@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic_runs import case, error, expected, result, small, target, write
 
-from conformance.report import render
 from conformance.report.changes import changes
+from conformance.report.html import render
 from conformance.report.view import page
 from conformance.results import (
     VERDICTS,

@@ -1,7 +1,1 @@
-"""Results, made into something people look at."""
-
-from __future__ import annotations
-
-from conformance.report.html import render
-
-__all__ = ["render"]
+"""Results, made into something people look at; each form a module, imported by who asks for it."""
