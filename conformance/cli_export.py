@@ -14,7 +14,6 @@ from conformance.case import Case
 from conformance.cli_common import BadArgument
 from conformance.corpus import Corpus, find
 from conformance.harness import RunnerFailed
-from conformance.report.findings import alone
 from conformance.report.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
 from conformance.results import (
@@ -68,8 +67,7 @@ def export(
         program = folder / filename(described)
         written = script(record, result, described)
         program.write_text(written, encoding="utf-8")
-        finding = alone(result.expectation.link) if result.expectation else None
-        text = issue(record, result, described, written, finding=finding)
+        text = issue(record, result, described, written)
         (folder / "issue.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise NotExported(f"Cannot write to {folder}: {error.strerror}.") from None

@@ -14,8 +14,8 @@ from conformance.call import Call, Values
 from conformance.dtypes import INTEGER_RANGE
 from conformance.results import LaterInput, Recipe
 from conformance.script import CARRY
-from conformance.tensors import Step, Tensor, token_values
-from conformance.values import OF_THE_MODEL, positions, spread_of, starts_of
+from conformance.tensors import Step, Tensor
+from conformance.values import packed_parts, positions, spread_of, starts_of, stream_of
 
 
 def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
@@ -52,19 +52,14 @@ def _made(call: Call, step: Step, tensor: Tensor) -> Recipe:
         return _meant(call, step, tensor)
     values = tensor.values
     if call.key_value == "packed" and tensor.name == "query" and "query" not in call.inputs:
-        size, length = call.head_size, step.sequence_length
-        parts = (
-            ("query", call.num_heads * size, values),
-            ("key", call.kv_num_heads * size, token_values(call)),
-            ("value", call.kv_num_heads * size, token_values(call)),
-        )
+        shape = call.batch_size, step.sequence_length
         return Recipe(
             kind="packed",
             parts=tuple(
-                _filled(
-                    call, step, name, (call.batch_size, length, width), each, call.dtype
-                ).model_copy(update={"width": width})
-                for name, width, each in parts
+                _filled(call, step, name, (*shape, width), each, call.dtype).model_copy(
+                    update={"width": width}
+                )
+                for name, width, each in packed_parts(call, values)
             ),
         )
     return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype)
@@ -76,8 +71,7 @@ def _filled(
     if values.kind == "constant":
         value = values.value
         return Recipe(kind="constant", value=int(value) if dtype in INTEGER_RANGE else value)
-    index = 0 if name in OF_THE_MODEL else step.index
-    drawn = Recipe(stream=f"{call.seed}/{index}/{name}", low=values.low, high=values.high)
+    drawn = Recipe(stream=stream_of(call, step, name), low=values.low, high=values.high)
     if dtype in INTEGER_RANGE:
         return drawn
     of_heads = bool(shape) and shape[-1] % call.head_size == 0

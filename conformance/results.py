@@ -328,6 +328,11 @@ class CaseRecord(_Part):
     """The call's other form, which must agree with it, and why."""
     call: CallRecord
 
+    @property
+    def entry(self) -> str:
+        """The entry of a case file that the case comes of, as it is typed: ``theme/name``."""
+        return f"{self.theme}/{self.name}"
+
 
 class ErrorMap(_Part):
     """Where in an output the error sits: heads down, positions across.

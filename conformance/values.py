@@ -21,7 +21,7 @@ ROTARY_BASE: Final = 10000.0
 
 #: What does not change from call to call of a loop: codes in a cache mean nothing without the scale
 #: that they were made with.
-OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+_OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
 
 Array = np.ndarray
 
@@ -72,8 +72,7 @@ def _filled(
 ) -> Array:
     if values.kind == "constant":
         return np.full(shape, values.value)
-    index = 0 if name in OF_THE_MODEL else step.index
-    stream = np.random.RandomState(zlib.crc32(f"{call.seed}/{index}/{name}".encode()))
+    stream = np.random.RandomState(zlib.crc32(stream_of(call, step, name).encode()))
     uniform = stream.random_sample(shape)
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
@@ -111,6 +110,12 @@ def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
     return numbers
 
 
+def stream_of(call: Call, step: Step, name: str) -> str:
+    """What an input's stream of random numbers is called."""
+    index = 0 if name in _OF_THE_MODEL else step.index
+    return f"{call.seed}/{index}/{name}"
+
+
 def starts_of(step: Step, name: str, batch: int) -> Array:
     """The place of the first token of each sequence in ``name``."""
     if name in ("key", "value") and len(step.total_lengths) == batch:
@@ -136,15 +141,23 @@ def _stride(size: int) -> int:
 
 def _packed(call: Call, step: Step, values: Values) -> Array:
     """Query, key and value side by side, with the very numbers of the unpacked call."""
-    batch, length, size = call.batch_size, step.sequence_length, call.head_size
-    parts = (
+    shape = call.batch_size, step.sequence_length
+    return np.concatenate(
+        [
+            _filled(call, step, name, (*shape, width), each, call.dtype)
+            for name, width, each in packed_parts(call, values)
+        ],
+        axis=2,
+    )
+
+
+def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], ...]:
+    """What a packed query is made of: as which input, how wide, and of which values."""
+    size = call.head_size
+    return (
         ("query", call.num_heads * size, values),
         ("key", call.kv_num_heads * size, token_values(call)),
         ("value", call.kv_num_heads * size, token_values(call)),
-    )
-    return np.concatenate(
-        [_filled(call, step, n, (batch, length, width), v, call.dtype) for n, width, v in parts],
-        axis=2,
     )
 
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,3 +129,11 @@ def in_this_process(
     yield call
     for number, handler in zip(numbers, handlers, strict=True):
         signal.signal(number, handler)
+
+
+def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
+    """Until ``what()`` is true; fails if that takes longer."""
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -13,12 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from as_user import Desk, Done, Gqa, in_this_process
+from as_user import Desk, Done, Gqa, in_this_process, wait_for
 from case_files import HEAD, entries, write
 
 from conformance.results import ResultRecord, Run, read
@@ -572,13 +572,6 @@ def living(mark: str) -> list[str]:
 
 def shown(process: psutil.Process) -> str:
     return " ".join(process.cmdline())
-
-
-def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def results_in(file: Path) -> int:

@@ -8,13 +8,12 @@ import shlex
 import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from as_user import Desk, Gqa, in_this_process
+from as_user import Desk, Gqa, in_this_process, wait_for
 
 from conformance import cli
 from conformance.cargo import why_it_failed
@@ -113,13 +112,6 @@ def gqa(
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
-def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
-    until = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 # It works

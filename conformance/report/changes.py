@@ -107,7 +107,7 @@ class Changes:
         for change in found:
             before, after = (r.verdict if r else None for r in (change.before, change.after))
             case = self.cases.get(change.case)
-            entry = f"{case.theme}/{case.name}" if case else change.case
+            entry = case.entry if case else change.case
             key = entry, change.target, before, after, change.known
             groups.setdefault(key, []).append(change)
         return [(entry, members) for (entry, *_), members in groups.items()]

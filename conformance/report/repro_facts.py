@@ -7,7 +7,7 @@ import math
 import re
 from typing import Final
 
-from conformance.report.repro_making import RANKS, index_text, python_number, quoted
+from conformance.report.repro_making import RANKS, index_text, js_number, python_number, quoted
 from conformance.results import CallInput, CallOutput, CallRecord, CaseRecord, Error, ResultRecord
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
@@ -84,18 +84,10 @@ def wanted_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
         if output not in last:
             continue
         place = index_text(index) if python else json.dumps(list(index))
-        number = python_number if python else _js_number
+        number = python_number if python else js_number
         told = f"{quoted(output)}, {step}, {place}, {number(want)}, {number(budget)}"
         lines.append(f"    ({told})," if python else f"  [{told}],")
     return "\n".join([*lines, "]" if python else "];"])
-
-
-def _js_number(number: float) -> str:
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    return repr(number)
 
 
 def of_the_other_form(result: ResultRecord) -> bool:

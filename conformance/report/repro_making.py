@@ -273,8 +273,17 @@ def quoted(text: str) -> str:
 
 def python_number(number: float) -> str:
     """A number as a literal of Python with NumPy."""
+    return _literal(number, "np.nan", "np.inf")
+
+
+def js_number(number: float) -> str:
+    """A number as a literal of JavaScript."""
+    return _literal(number, "NaN", "Infinity")
+
+
+def _literal(number: float, nan: str, infinity: str) -> str:
     if math.isnan(number):
-        return "np.nan"
+        return nan
     if math.isinf(number):
-        return "np.inf" if number > 0 else "-np.inf"
+        return infinity if number > 0 else f"-{infinity}"
     return repr(number)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from conformance.report.findings import alone
 from conformance.report.repro_facts import DTYPE, TWO_RUNS, of_the_other_form
 from conformance.report.repro_making import KINDS
 from conformance.report.repro_python import python_blocks
@@ -158,12 +159,10 @@ def issue(
     program: str,
     *,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
-    finding: str | None = None,
 ) -> str:
     """Markdown to paste into a bug tracker: a title, facts, what was found out, and the program.
 
-    ``program`` is what `script` made; ``elsewhere`` has the verdicts of other targets on the case;
-    ``finding`` is the text of the project's page about it, Markdown that can be trusted.
+    ``program`` is what `script` made; ``elsewhere`` has the verdicts of other targets on the case.
     """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
@@ -211,7 +210,7 @@ def issue(
         others = ", ".join(f"{inline(name)} {verdict}" for name, verdict in elsewhere)
         lines += ["", f"The same call elsewhere: {others}."]
     lines += ["", "## What should happen", "", _should(case)]
-    if finding:
+    if result.expectation and (finding := alone(result.expectation.link)):
         lines += ["", "## What was found out", "", finding]
     lines += ["", "## Where", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]

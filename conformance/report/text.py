@@ -58,7 +58,5 @@ def deep_clean(value: object) -> object:
     if isinstance(value, list):
         return [deep_clean(item) for item in value]
     if isinstance(value, dict):
-        return {
-            clean(key): item if item is None else deep_clean(item) for key, item in value.items()
-        }
+        return {clean(key): deep_clean(item) for key, item in value.items()}
     return value

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from conformance.report.changes import Change, Changes
-from conformance.report.findings import PREFIX, alone
+from conformance.report.findings import PREFIX
 from conformance.report.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
 from conformance.results import (
@@ -188,7 +188,7 @@ def _causes(
     alike: dict[tuple[int, Verdict, Mark, str, str], list[str]] = {}
     for id, results in grid.items():
         case = cases[id]
-        row = f"{case.theme}/{case.name}" if case else id
+        row = case.entry if case else id
         for column, result in enumerate(results):
             if result is None or not (mark := _mark(result)):
                 continue
@@ -426,8 +426,7 @@ def _report(
 ) -> list[list[int]]:
     """The script and the bug report, by the numbers of their paragraphs in the pool."""
     program = script(case, result, target)
-    finding = alone(result.expectation.link) if result.expectation else None
-    text = issue(case, result, target, program, elsewhere=elsewhere, finding=finding)
+    text = issue(case, result, target, program, elsewhere=elsewhere)
     return [pool.blocks(program), pool.blocks(text)]
 
 

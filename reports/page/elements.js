@@ -4,12 +4,15 @@
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
+/** Those parts, however nested, that are there: conditions leave null and false. */
+const present = (...parts) => parts.flat(Infinity).filter((part) => part != null && part !== false);
+
 /** An element; `kind` is `tag.class.class`, children are elements, texts or nothing. */
 function make(kind, ...children) {
   const [tag, ...classes] = kind.split(".");
   const element = document.createElement(tag);
   if (classes.length) element.className = classes.filter(Boolean).join(" ");
-  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  element.append(...present(children));
   return element;
 }
 

@@ -112,7 +112,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   function open(row, column, from = null, among = null) {
     const one = cells.cases[row];
     if (!one?.results[column]) return;
-    if (from?.closest("#matrix")?.contains(from) && from.closest(".theme, .group") && among) {
+    if (from?.closest("#matrix :is(.theme, .group)") && among) {
       among = [...among].sort((a, b) => {
         const [x, y] = [cells.cases[a].results[column], cells.cases[b].results[column]];
         return cells.worse(x, y) ? -1 : cells.worse(y, x) ? 1 : 0;
@@ -121,8 +121,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     }
     opener = from ?? opener;
     at = { row, column, among: among?.length > 1 ? among : null };
-    asked.anchor = `${cells.cases[row].id}@${cells.targets[column].label}`;
-    steady(() => opener, () => fill());
+    steady(() => opener, fill);
     panel.focus({ preventScroll: true });
     address();
   }
@@ -130,7 +129,8 @@ document.addEventListener("DOMContentLoaded", async () => {
   function fill() {
     const { row, column, among } = at;
     const details = new Details(cells, row, column);
-    const { result, about, group } = details;
+    const { result, about, group, target } = details;
+    asked.anchor = `${about.id}@${target.label}`;
     const mark = markOf(result);
     const verdict = make(`span.v.${result.verdict}${mark && `.${mark}`}`, icon(result.verdict), result.verdict, mark && make("b", mark));
     const place = among?.indexOf(row);
@@ -140,13 +140,14 @@ document.addEventListener("DOMContentLoaded", async () => {
       button("Next", () => step(1), "button.step"),
     ];
     if (steps) [steps[0].disabled, steps[2].disabled] = [place === 0, place === among.length - 1];
-    panel.replaceChildren(
-      make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(details.target.label))), button("Close", shut, "button.close")),
-      ...(steps ? [make("div.steps", steps)] : []),
+    const parts = present(
+      make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(target.label))), button("Close", shut, "button.close")),
+      steps && make("div.steps", steps),
       make("h2", make("bdi", group.title)),
       make("p.case", make("bdi.id", about.id)),
-      ...[details.parts()].flat(Infinity).filter((part) => part != null && part !== false),
+      details.parts(),
     );
+    panel.replaceChildren(...parts);
     panel.hidden = false;
     panel.scrollTop = 0;
     document.documentElement.classList.add("beside");
@@ -157,7 +158,6 @@ document.addEventListener("DOMContentLoaded", async () => {
     const next = at?.among?.[at.among.indexOf(at.row) + by];
     if (next == null) return;
     at.row = next;
-    asked.anchor = `${cells.cases[next].id}@${cells.targets[at.column].label}`;
     const held = document.activeElement.matches(".step");
     fill();
     const same = $$("#panel .step")[by < 0 ? 0 : 1];
@@ -228,7 +228,8 @@ document.addEventListener("DOMContentLoaded", async () => {
   function follow() {
     asked = fromAddress(location.hash);
     const { anchor } = asked;
-    const column = cells.targets.findIndex(({ label }) => anchor.endsWith(`@${label}`) && cells.numbers.has(anchor.slice(0, -label.length - 1)));
+    const before = ({ label }) => (anchor.endsWith(`@${label}`) ? anchor.slice(0, -label.length - 1) : null);
+    const column = cells.targets.findIndex((target) => cells.numbers.has(before(target)));
     show();
     if (column < 0) {
       if (at) shut();
@@ -239,7 +240,7 @@ document.addEventListener("DOMContentLoaded", async () => {
       address();
       return;
     }
-    const number = cells.numbers.get(anchor.slice(0, -cells.targets[column].label.length - 1));
+    const number = cells.numbers.get(before(cells.targets[column]));
     aim(cells.cases[number].id);
     const cell = matrix.cell(number, column);
     open(number, column, cell, cell && matrix.among(cell));

@@ -14,7 +14,6 @@ class Matrix {
   constructor(table, cells, { open, fold }) {
     this.table = table;
     this.cells = cells;
-    this.fold = fold;
     this.current = ""; // "ROW COLUMN" of the one cell that the tab key leads to
     table.addEventListener("click", (event) => {
       const folding = event.target.closest(".fold");
@@ -352,10 +351,11 @@ class Matrix {
     const down = varied.filter((name) => name !== across);
     const key = (axes) => down.map((name) => axes[name] ?? "").join(", ");
     const lines = [...new Set(ones.map(({ axes }) => key(axes)))];
+    const places = labels(across);
     const at = new Map(ones.map(({ i, axes }) => [`${key(axes)}\n${axes[across] ?? ""}`, i]));
     if (at.size < ones.length) return null; // two of them would share a place
     const tables = this.chosen.columns.map((column) => {
-      const heads = [make("th", down.join(", ")), ...labels(across).map((label) => make("th", make("bdi", label)))];
+      const heads = [make("th", down.join(", ")), ...places.map((label) => make("th", make("bdi", label)))];
       const table = make(
         "table",
         make("caption", make("bdi.target", cells.targets[column].label), ` by ${across}`),
@@ -366,12 +366,13 @@ class Matrix {
             make(
               "tr",
               make("th", make("bdi", line)),
-              labels(across).map((label) => {
+              places.map((label) => {
                 const i = at.get(`${line}\n${label}`);
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
-                const control = make(`button.v.${result.verdict}.${markOf(result)}`, icon(result.verdict));
-                const words = `${result.verdict}${markOf(result) && `, ${markOf(result)}`}: ${line}, ${label}`;
+                const mark = markOf(result);
+                const control = make(`button.v.${result.verdict}.${mark}`, icon(result.verdict));
+                const words = `${result.verdict}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);
                 control.title = words;
                 return make("td", this.#cell(control, i, column));
