@@ -24,11 +24,11 @@ from pathlib import Path
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
 
-from conformance.bundle import bundle_for
-from conformance.case import Case
-from conformance.load import load
-from conformance.paths import data_path
-from conformance.results import ResultRecord, read
+from conformance.base.paths import data_path
+from conformance.bundle.cache import bundle_for
+from conformance.case.case import Case
+from conformance.case.load import load
+from conformance.results.records import ResultRecord, read
 
 
 def gqa(cases: list[str], folder: Path, jobs: int) -> tuple[float, set[str]]:

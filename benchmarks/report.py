@@ -22,7 +22,7 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from conformance.report.html import render
-from conformance.results import CaseRecord, ResultRecord, Run, join, read
+from conformance.results.records import CaseRecord, ResultRecord, Run, join, read
 
 #: What is typed and pressed, one after another, each from nothing asked.
 FILTERS = {

@@ -28,11 +28,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.bundle import Bundle
-from conformance.load import load
-from conformance.paths import data_path
-from conformance.run import jobs_for
-from conformance.tools import find_tract
+from conformance.base.paths import data_path
+from conformance.bundle.cache import Bundle
+from conformance.case.load import load
+from conformance.run.engine import jobs_for
+from conformance.targets.tools import find_tract
 
 sys.path.insert(0, str(data_path("runners") / "common"))
 sys.path.insert(0, str(data_path("runners") / "tract"))

@@ -24,14 +24,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from conformance.corpus import names_of
-from conformance.harness import Pool, Ran, Rejected
-from conformance.load import load
-from conformance.paths import data_path
-from conformance.protocol import UnavailableAnswer
-from conformance.run import CaseJob, Ready, jobs_for
-from conformance.selection import compile_expression
-from conformance.targets import Programs, Target, target_for
+from conformance.base.paths import data_path
+from conformance.case.corpus import names_of
+from conformance.case.load import load
+from conformance.case.selection import compile_expression
+from conformance.harness.pool import Pool, Ran, Rejected
+from conformance.harness.protocol import UnavailableAnswer
+from conformance.run.engine import CaseJob, Ready, jobs_for
+from conformance.targets.registry import Programs, Target, target_for
 
 LOOP = Path(__file__).with_name("web_loop.mjs")
 

@@ -1,6 +1,6 @@
 """``python -m conformance`` is the command ``gqa``."""
 
-from conformance.cli import main
+from conformance.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -14,17 +14,17 @@ from typing import Any, Final
 
 import pytest
 
-from conformance.bundle import BundleError
-from conformance.case import Case
-from conformance.expectations import load_expectations
-from conformance.harness import RunnerFailed
-from conformance.load import load_file
-from conformance.paths import data_path
+from conformance.base.paths import data_path
+from conformance.base.yaml_source import InputError
+from conformance.bundle.cache import BundleError
+from conformance.case.case import Case
+from conformance.case.load import load_file
+from conformance.harness.pool import RunnerFailed
+from conformance.judge.expectations import load_expectations
 from conformance.report.terminal import tell, tell_trouble
-from conformance.results import Infrastructure, ResultRecord
-from conformance.run import Plan, Record, TargetRun, case_record, plans
-from conformance.targets import Programs, Target, TargetError, targets_for
-from conformance.yaml_source import InputError
+from conformance.results.records import Infrastructure, ResultRecord
+from conformance.run.engine import Plan, Record, TargetRun, case_record, plans
+from conformance.targets.registry import Programs, Target, TargetError, targets_for
 
 
 class Bench:

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import pytest
 
-from conformance.paths import data_path, is_case_file
+from conformance.base.paths import data_path, is_case_file
 
 _ENDINGS: Final = (".yaml", ".yml")
 _TRIED: Final = ("ran", "rejected", "crashed", "timed_out")

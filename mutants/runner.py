@@ -21,7 +21,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "runners" / "common")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "runners" / "common")]
 
 import graph  # noqa: E402
 import numpy as np  # noqa: E402

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from conformance.paths import ROOT
+from conformance.base.paths import ROOT
 from conformance.report.html import render
-from conformance.results import read
+from conformance.results.records import read
 
 TARGETS = ("cpu", "tract", "webgpu", "wasm")
 #: What the picture shows: the calls of layers that share a cache.

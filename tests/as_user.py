@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from case_files import entries, write
 
-from conformance.bundle import digest_of
-from conformance.cli import main
-from conformance.load import load_file
-from conformance.paths import CACHE_VARIABLE, ROOT
+from conformance.base.paths import CACHE_VARIABLE, ROOT
+from conformance.bundle.cache import digest_of
+from conformance.case.load import load_file
+from conformance.cli.main import main
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
 

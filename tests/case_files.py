@@ -7,9 +7,9 @@ from textwrap import dedent, indent
 
 import pytest
 
-from conformance.case import Case
-from conformance.load import load_file
-from conformance.yaml_source import InputError
+from conformance.base.yaml_source import InputError
+from conformance.case.case import Case
+from conformance.case.load import load_file
 
 #: Five lines, so that the first entry begins on line 6.
 HEAD = """\

@@ -11,7 +11,7 @@ from hypothesis import settings
 from npm_packages import packages
 from reported import hostile, real, real_page
 
-from conformance.paths import CACHE_VARIABLE
+from conformance.base.paths import CACHE_VARIABLE
 
 #: Fixtures that several files use, each made once for all of them.
 __all__ = ["browser", "context", "hostile", "packages", "real", "real_page", "show"]

@@ -11,8 +11,8 @@ import numpy as np
 import onnx.helper as oh
 from numpy.random import RandomState
 
-from conformance.dtypes import ONNX
-from conformance.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.base.dtypes import ONNX
+from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 
 Arrays = dict[str, np.ndarray]
 Attributes = dict[str, Any]

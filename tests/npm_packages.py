@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from conformance.npm import NpmFailed, find_npm, locked_command, run_npm
+from conformance.targets.setup.npm import NpmFailed, find_npm, locked_command, run_npm
 
 FOLDER = Path(__file__).parent / "packages"
 

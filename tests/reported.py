@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from synthetic_runs import case, error, expected, realistic, result, target, write
 
-from conformance.case import Contract
+from conformance.case.case import Contract
 from conformance.report.html import render
-from conformance.results import ErrorMap, Infrastructure, Run, Verdict, read
+from conformance.results.records import ErrorMap, Infrastructure, Run, Verdict, read
 
 HOSTILE = (
     "</script></pre></template><img src=x onerror=\"document.title='pwned'\">"

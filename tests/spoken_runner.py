@@ -21,7 +21,7 @@ import onnx.helper as oh
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from conformance.paths import data_path
+from conformance.base.paths import data_path
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema: pip install jsonschema")
 

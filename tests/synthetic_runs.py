@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from conformance.case import Contract
-from conformance.results import (
+from conformance.case.case import Contract
+from conformance.results.records import (
     CallInput,
     CallOutput,
     CallRecord,

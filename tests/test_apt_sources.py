@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.apt_sources import Source, having, sources
+from conformance.targets.setup.apt_sources import Source, having, sources
 
 KEY = """\
 -----BEGIN PGP PUBLIC KEY BLOCK-----

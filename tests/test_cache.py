@@ -20,8 +20,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from conformance import bundle as bundles
-from conformance.bundle import (
+from conformance.base.dtypes import NUMPY
+from conformance.base.paths import CACHE_VARIABLE, cache_root, data_path
+from conformance.bundle import cache as bundles
+from conformance.bundle.cache import (
     Bundle,
     BundleError,
     CacheSize,
@@ -33,11 +35,9 @@ from conformance.bundle import (
     intact,
     write_bundle,
 )
-from conformance.call import Call
-from conformance.dtypes import NUMPY
-from conformance.load import load
-from conformance.paths import CACHE_VARIABLE, cache_root, data_path
-from conformance.tensors import steps_of
+from conformance.case.call import Call
+from conformance.case.load import load
+from conformance.case.tensors import steps_of
 
 CALLS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -311,8 +311,8 @@ def test_the_content_of_a_call_is_frozen(
 def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     """With another seed of hashes, another locale, time zone and number of threads."""
     code = (
-        "import json, sys; from pathlib import Path; from conformance.bundle import *\n"
-        "from conformance.call import Call\n"
+        "import json, sys; from pathlib import Path; from conformance.bundle.cache import *\n"
+        "from conformance.case.call import Call\n"
         "for text in sys.argv[2:]: bundle_for(Call.model_validate_json(text), Path(sys.argv[1]))\n"
     )
     here, there = tmp_path / "here", tmp_path / "there"
@@ -371,16 +371,11 @@ def test_a_change_of_the_generator_makes_another_bundle(monkeypatch: pytest.Monk
 
 def test_the_generator_is_all_that_decides_a_content() -> None:
     """Each module that making a bundle imports is in its digest, or named here with a reason."""
-    code = "import sys, conformance.bundle; print(*(m for m in sys.modules if 'conformance.' in m))"
+    code = "import sys, conformance.bundle.cache; print(*sys.modules)"
     said, _ = python(code).communicate(timeout=60)
-    sources = {name.removesuffix(".py") for name in bundles._SOURCES}
-    elsewhere = {
-        "paths",  # where files lie
-        "relations",  # what relations are called
-        "protocol",  # how a plan is checked, not what it says
-    }
-    parts = {module.split(".")[1] for module in said.split()}
-    assert parts == sources | elsewhere
+    elsewhere = {"harness"}  # how a step is checked, not what it says
+    parts = {name.split(".")[1] for name in said.split() if name.startswith("conformance.")}
+    assert parts == {*bundles._SOURCES} | elsewhere
 
 
 # Damage
@@ -510,8 +505,8 @@ def test_nothing_is_left_beside_a_bundle(made: Bundle) -> None:
 MAKE_TWENTY = """
 import sys
 from pathlib import Path
-from conformance.bundle import bundle_for
-from conformance.call import Call
+from conformance.bundle.cache import bundle_for
+from conformance.case.call import Call
 calls = [Call(seed=seed, dtype="float16") for seed in range(20)]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -605,8 +600,8 @@ def test_a_limit_of_the_system_is_one_sentence(tmp_path: Path) -> None:
     """A real refusal in mid-file: no file may grow beyond 300 bytes."""
     code = (
         "import resource, sys; from pathlib import Path\n"
-        "from conformance.bundle import bundle_for, BundleError\n"
-        "from conformance.call import Call\n"
+        "from conformance.bundle.cache import bundle_for, BundleError\n"
+        "from conformance.case.call import Call\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
         "try: bundle_for(Call(), Path(sys.argv[1]))\n"
         "except BundleError as error: print(error)\n"

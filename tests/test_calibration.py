@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from synthetic_runs import case, result, target, write
 
-from conformance.calibration import (
+from conformance.base.paths import ROOT
+from conformance.maintain.calibration import (
     FIRST,
     LAST,
     Mutant,
@@ -26,7 +27,6 @@ from conformance.calibration import (
     right,
     svg,
 )
-from conformance.paths import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -60,7 +60,7 @@ def entries(*mutants: dict[str, Any]) -> list[Mutant]:
 
 
 def test_right_kernels_are_results_that_passed_with_numbers(tmp_path: Path) -> None:
-    from conformance.results import read
+    from conformance.results.records import read
 
     ours = results_file(
         tmp_path / "a.jsonl",

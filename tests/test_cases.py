@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import yaml
 
-from conformance.bundle import bundle_for
-from conformance.case import Case
-from conformance.load import load, schema
-from conformance.paths import data_path
-from conformance.signature import ATTRIBUTE_BY_NAME
-from conformance.tensors import attributes_of
+from conformance.base.paths import data_path
+from conformance.base.signature import ATTRIBUTE_BY_NAME
+from conformance.bundle.cache import bundle_for
+from conformance.case.case import Case
+from conformance.case.load import load, schema
+from conformance.case.tensors import attributes_of
 
 FOLDER = data_path("cases")
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -61,7 +61,7 @@ def test_a_file_names_its_schema_and_opens_with_its_question(file: Path) -> None
 
 
 def test_the_committed_schema_is_the_models_own() -> None:
-    """Made by `python -m conformance.load`."""
+    """Made by `python -m conformance.case.load`."""
     assert json.loads((FOLDER / "schema.json").read_text()) == schema()
 
 

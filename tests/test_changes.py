@@ -31,7 +31,7 @@ from conformance.report.markdown import (
     report_markdown,
     summary_markdown,
 )
-from conformance.results import (
+from conformance.results.records import (
     CaseRecord,
     Infrastructure,
     Joined,

@@ -21,8 +21,8 @@ import pytest
 from as_user import Desk, Done, Gqa, in_this_process, wait_for
 from case_files import HEAD, entries, write
 
-from conformance.results import ResultRecord, Run, read
-from conformance.targets import target_for
+from conformance.results.records import ResultRecord, Run, read
+from conformance.targets.registry import target_for
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -906,7 +906,7 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
 
 def test_doctor_says_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [target_for(desk.runner(name)) for name in ("on_adapter", "correct")]
-    monkeypatch.setattr("conformance.cli.built_in", lambda programs: targets)
+    monkeypatch.setattr("conformance.cli.main.built_in", lambda programs: targets)
     lines = gqa("doctor").out.splitlines()
     assert lines[0] == f"✓ {targets[0].ep}  none"
     assert lines[1] == "    adapter   lavapipe"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from case_files import entries, write
 
-from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
-from conformance.paths import data_path
-from conformance.yaml_source import InputError
+from conformance.base.paths import data_path
+from conformance.base.yaml_source import InputError
+from conformance.case.corpus import Corpus, NothingMeant, find, names_of, split_target
 
 SHIPPED = data_path("cases")
 SOME = "shared_kv/zero_length_kv[dtype=float32,past_sequence_length=8,batch_size=1]"

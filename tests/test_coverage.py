@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from case_files import cases_of
 
-from conformance.call import Call
-from conformance.case import Case
-from conformance.coverage import faults, pair_counts, text
-from conformance.features import FEATURES, RULES, features_of
-from conformance.load import load
-from conformance.pairs import legal_pairs
-from conformance.pairs import text as pairs_text
-from conformance.paths import ROOT, data_path
-from conformance.tensors import steps_of
+from conformance.base.paths import ROOT, data_path
+from conformance.case.call import Call
+from conformance.case.case import Case
+from conformance.case.features import FEATURES, RULES, features_of
+from conformance.case.load import load
+from conformance.case.tensors import steps_of
+from conformance.maintain.coverage import faults, pair_counts, text
+from conformance.maintain.pairs import legal_pairs
+from conformance.maintain.pairs import text as pairs_text
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_rules_speak_of_values_that_there_are() -> None:
 
 
 def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
-    """Made by `python -m conformance.coverage`."""
+    """Made by `python -m conformance.maintain.coverage`."""
     assert (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
 
 
@@ -162,5 +162,5 @@ def test_no_two_rows_of_the_pairs_are_there_for_the_same_pairs(corpus: list[Case
 
 @pytest.mark.slow
 def test_the_committed_pairs_are_what_the_command_writes() -> None:
-    """Made by `python -m conformance.pairs`."""
+    """Made by `python -m conformance.maintain.pairs`."""
     assert (data_path("cases") / "pairs.yaml").read_text(encoding="utf-8") == pairs_text()

@@ -11,9 +11,14 @@ import jsonschema
 import pytest
 from case_files import cases_of, entries, write
 
-from conformance.bundle import BundleError
-from conformance.case import Case
-from conformance.expectations import (
+from conformance.base.paths import ROOT, data_path
+from conformance.base.yaml_source import InputError, read_yaml
+from conformance.bundle.cache import BundleError
+from conformance.case.case import Case
+from conformance.case.load import load
+from conformance.harness.pool import Crashed, Outcome, Rejected, RunnerFailed, TimedOut, Unavailable
+from conformance.harness.protocol import DescribedAnswer
+from conformance.judge.expectations import (
     Expectation,
     Known,
     Subject,
@@ -22,15 +27,10 @@ from conformance.expectations import (
     expectations_schema,
     load_expectations,
 )
-from conformance.harness import Crashed, Outcome, Rejected, RunnerFailed, TimedOut, Unavailable
-from conformance.judge import DIFFERENT_RUNS
-from conformance.load import load
-from conformance.paths import ROOT, data_path
-from conformance.protocol import DescribedAnswer
-from conformance.results import Infrastructure, ResultRecord
-from conformance.run import Plan, Ready, TargetRun, assess, job_for, look, plans
-from conformance.targets import target_for
-from conformance.yaml_source import InputError, read_yaml
+from conformance.judge.verdict import DIFFERENT_RUNS
+from conformance.results.records import Infrastructure, ResultRecord
+from conformance.run.engine import Plan, Ready, TargetRun, assess, job_for, look, plans
+from conformance.targets.registry import target_for
 
 HEAD = "target: cpu\nexpectations:\n"
 LINE = """\
@@ -524,7 +524,7 @@ def test_a_bad_file_stops_the_run_before_it_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, HEAD + LINE.replace("why:", "wy:"), "expectations/cpu.yaml")
-    monkeypatch.setattr("conformance.targets.data_path", lambda name: tmp_path / name)
+    monkeypatch.setattr("conformance.targets.registry.data_path", lambda name: tmp_path / name)
     with pytest.raises(InputError, match=r"cpu\.yaml:7:5: unknown field 'wy'"):
         plans([], [target_for("cpu")], whole_corpus=False)
 

@@ -15,9 +15,9 @@ import pytest
 from as_user import Desk, Done, Gqa, in_this_process
 from synthetic_runs import header, target
 
-from conformance.corpus import find
-from conformance.results import ResultRecord, Writer
-from conformance.run import case_record
+from conformance.case.corpus import find
+from conformance.results.records import ResultRecord, Writer
+from conformance.run.engine import case_record
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"

@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from conformance.harness import (
+from conformance.harness.pool import (
     Command,
     Crashed,
     Infrastructure,
@@ -32,8 +32,8 @@ from conformance.harness import (
     Unavailable,
     _last_words,
 )
-from conformance.protocol import DescribedAnswer, Step, UnavailableAnswer
-from conformance.runner_process import default_memory_bytes
+from conformance.harness.process import default_memory_bytes
+from conformance.harness.protocol import DescribedAnswer, Step, UnavailableAnswer
 
 FAULTY = Path(__file__).parent / "faulty"
 STEP = Step(files={"query": "test_data_set_0/input_0.pb"})
@@ -668,9 +668,9 @@ def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch
 
 DRIVER = """
 import sys
-from conformance.harness import *
-from conformance.protocol import Step
-import conformance.harness
+from conformance.harness.pool import *
+from conformance.harness.protocol import Step
+import conformance.harness.pool
 argv, bundle = tuple(sys.argv[2:]), sys.argv[1]
 with Pool(Command("x", argv), jobs=2) as pool:
     jobs = (Job(str(n), bundle, (Step(files={}),)) for n in range(9))

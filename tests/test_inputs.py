@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.random import RandomState
 
-from conformance.call import Call
-from conformance.dtypes import INTEGER_RANGE, NUMPY
-from conformance.tensors import steps_of
-from conformance.values import draw_inputs
+from conformance.base.dtypes import INTEGER_RANGE, NUMPY
+from conformance.bundle.inputs import draw_inputs
+from conformance.case.call import Call
+from conformance.case.tensors import steps_of
 
 Arrays = dict[str, np.ndarray]
 

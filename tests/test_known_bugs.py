@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from conformance.case import Case
-from conformance.known_bugs import FILE, Entry, load_known_bugs, uncovered
-from conformance.load import load
-from conformance.paths import data_path
-from conformance.yaml_source import InputError
+from conformance.base.paths import data_path
+from conformance.base.yaml_source import InputError
+from conformance.case.case import Case
+from conformance.case.load import load
+from conformance.maintain.known_bugs import FILE, Entry, load_known_bugs, uncovered
 
 BUG: dict[str, Any] = {
     "id": "A1",

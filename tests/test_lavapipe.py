@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Gqa, in_this_process
 
-from conformance import apt_sources, lavapipe
-from conformance.lavapipe import last_error, major
+from conformance.targets.setup import apt_sources, lavapipe
+from conformance.targets.setup.lavapipe import last_error, major
 
 OLD, NEW = "22.3.6-1+deb12u2", "25.0.7-2~bpo12+1"
 

@@ -16,24 +16,24 @@ from case_files import HEAD, cases_of, complaints, entries, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance import load as loading
-from conformance import yaml_source
-from conformance.load import (
-    MAX_COMBINATIONS,
-    case_files,
-    load,
-    load_file,
-    schema,
-)
-from conformance.paths import is_case_file
-from conformance.tensors import steps_of
-from conformance.yaml_source import (
+from conformance.base import yaml_source
+from conformance.base.paths import is_case_file
+from conformance.base.yaml_source import (
     MAX_BYTES,
     MAX_DEPTH,
     InputError,
     Problem,
     read_yaml,
 )
+from conformance.case import load as loading
+from conformance.case.load import (
+    MAX_COMBINATIONS,
+    case_files,
+    load,
+    load_file,
+    schema,
+)
+from conformance.case.tensors import steps_of
 
 # What a file may say
 
@@ -1029,7 +1029,7 @@ def test_an_alias_bomb_is_refused_in_little_time_and_memory(tmp_path: Path) -> N
     """10^15 values; measured in a process of its own, whose memory is limited."""
     file = write(tmp_path, entries("- name: a") + bomb(15, 10))
     code = (
-        "import resource, sys, time; from pathlib import Path; import conformance.load as l\n"
+        "import resource, sys, time; from pathlib import Path; import conformance.case.load as l\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; start = time.monotonic()\n"
         "try: l.load([Path(sys.argv[1])])\n"
         "except l.InputError as error: print(error)\n"

@@ -10,16 +10,16 @@ import pytest
 from onnx import ModelProto
 from packaging.version import Version
 
-from conformance.call import Call
-from conformance.case import Case
-from conformance.expectations import Subject, load_expectations
-from conformance.load import load
-from conformance.model import DEFAULT_OPSET, IR_VERSION, build_model
-from conformance.paths import data_path
-from conformance.signature import ATTRIBUTES, DOMAIN, INPUTS, OP_TYPE, OUTPUTS
-from conformance.targets import target_for
-from conformance.tensors import attributes_of, steps_of
-from conformance.values import draw_inputs
+from conformance.base.paths import data_path
+from conformance.base.signature import ATTRIBUTES, DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION, build_model
+from conformance.case.call import Call
+from conformance.case.case import Case
+from conformance.case.load import load
+from conformance.case.tensors import attributes_of, steps_of
+from conformance.judge.expectations import Subject, load_expectations
+from conformance.targets.registry import target_for
 
 
 def build(**fields: Any) -> ModelProto:

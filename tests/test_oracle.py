@@ -15,7 +15,7 @@ from gqa_calls import ALL, Arrays, Attributes, random_call, rotary_caches
 from numpy.random import RandomState
 
 from conformance.oracle import OracleError, reference
-from conformance.tolerance import budgets
+from conformance.oracle.tolerance import budgets
 
 # --- closed forms ---
 

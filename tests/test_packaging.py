@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.paths import ROOT
+from conformance.base.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,7 @@ def test_gqa_runs_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     assert "12 results, 0 unexpected" in done.stdout
     page = (tmp_path / "report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>")
-    where = "import conformance.paths as p; print(p.ROOT)"
+    where = "import conformance.base.paths as p; print(p.ROOT)"
     root = run(sys.executable, "-c", where, cwd=tmp_path, PYTHONPATH=str(installed))
     assert root.stdout.strip() == str(installed / "conformance" / "data")
 

@@ -15,8 +15,9 @@ import pytest
 from as_user import Done
 from onnx import TensorProto
 
-from conformance.corpus import find
-from conformance.power import (
+from conformance.case.corpus import find
+from conformance.cli.power_table import PAGE, replaced, share, summary
+from conformance.maintain.power import (
     KILLERS,
     MUTANTS,
     Mutant,
@@ -27,8 +28,7 @@ from conformance.power import (
     recorded_killers,
     stale,
 )
-from conformance.report.power import PAGE, replaced, share, summary
-from conformance.results import ResultRecord, Verdict
+from conformance.results.records import ResultRecord, Verdict
 
 WINDOW = "window/prompt[dtype=float32,local_window_size=4]"
 REFUSED = "refusals/heads_not_a_multiple[dtype=float32]"
@@ -153,7 +153,7 @@ def test_recorded_killers_must_fit() -> None:
 
 
 def test_killers_that_were_never_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("conformance.power.KILLERS", tmp_path / "none.json")
+    monkeypatch.setattr("conformance.maintain.power.KILLERS", tmp_path / "none.json")
     with pytest.raises(PowerError, match="gqa power --record makes it"):
         recorded_killers()
 

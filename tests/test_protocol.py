@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from conformance.paths import data_path
-from conformance.protocol import (
+from conformance.base.paths import data_path
+from conformance.harness.protocol import (
     DescribedAnswer,
     DescribeRequest,
     ProtocolError,
@@ -244,7 +244,7 @@ def test_an_excerpt_is_short_and_printable() -> None:
 @pytest.mark.parametrize("name", ["request.json", "answer.json"])
 def test_committed_schemas_are_those_of_the_models(name: str) -> None:
     committed = json.loads((data_path("runners") / "schema" / name).read_text())
-    assert committed == schemas()[name], "run: python -m conformance.protocol"
+    assert committed == schemas()[name], "run: python -m conformance.harness.protocol"
 
 
 def test_schemas_say_what_the_models_say() -> None:

@@ -14,9 +14,9 @@ import pytest
 from as_user import Desk, Done
 from case_files import HEAD, entries, write
 
-from conformance.load import load
-from conformance.paths import ROOT, data_path
-from conformance.targets import KNOWN, Programs
+from conformance.base.paths import ROOT, data_path
+from conformance.case.load import load
+from conformance.targets.registry import KNOWN, Programs
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"

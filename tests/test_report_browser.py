@@ -15,7 +15,7 @@ from synthetic_runs import case, error, expected, result, small, write
 
 from conformance.report.changes import changes
 from conformance.report.html import render
-from conformance.results import ErrorMap, RelationRecord, Run, join, read
+from conformance.results.records import ErrorMap, RelationRecord, Run, join, read
 
 
 def cell(tab: Any, id: str, column: int = 0) -> Any:

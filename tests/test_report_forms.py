@@ -29,14 +29,14 @@ from synthetic_runs import (
     write,
 )
 
-from conformance.paths import ROOT, data_path
+from conformance.base.paths import ROOT, data_path
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
 from conformance.report.support import support, support_text
-from conformance.results import (
+from conformance.results.records import (
     VERDICTS,
     CaseRecord,
     Infrastructure,

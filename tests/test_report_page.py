@@ -12,12 +12,12 @@ import pytest
 from reported import Parsed, run_of
 from synthetic_runs import case, expected, result, small, target, write
 
-from conformance.paths import data_path
+from conformance.base.paths import data_path
 from conformance.report.changes import changes
 from conformance.report.findings import alone
 from conformance.report.html import SCRIPTS, render
 from conformance.report.view import MEANING, NOTICED
-from conformance.results import VERDICTS, ResultsError, Run, join, read
+from conformance.results.records import VERDICTS, ResultsError, Run, join, read
 
 PAGE = data_path("reports") / "page"
 

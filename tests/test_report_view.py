@@ -18,7 +18,7 @@ from synthetic_runs import case, error, expected, result, small, target, write
 from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.view import page
-from conformance.results import (
+from conformance.results.records import (
     VERDICTS,
     ErrorMap,
     Infrastructure,

@@ -20,8 +20,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from synthetic_runs import case, error, expected, header, realistic, result, small, target, write
 
-from conformance.paths import data_path
-from conformance.results import (
+from conformance.base.paths import data_path
+from conformance.results.records import (
     VERDICTS,
     CallInput,
     CallRecord,
@@ -620,7 +620,7 @@ def test_nothing_cannot_be_joined() -> None:
 
 def test_the_committed_schema_is_that_of_the_models() -> None:
     committed = json.loads((data_path("reports") / "results.schema.json").read_text())
-    assert committed == results_schema(), "run: python -m conformance.results"
+    assert committed == results_schema(), "run: python -m conformance.results.records"
 
 
 def test_every_line_fits_the_schema(tmp_path: Path) -> None:

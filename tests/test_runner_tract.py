@@ -31,11 +31,11 @@ from spoken_runner import (
     step,
 )
 
-from conformance.expectations import load_expectations
-from conformance.harness import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
-from conformance.protocol import Step
-from conformance.targets import Programs, target_for
-from conformance.tools import TRACT_VERSION, find_tract
+from conformance.harness.pool import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
+from conformance.harness.protocol import Step
+from conformance.judge.expectations import load_expectations
+from conformance.targets.registry import Programs, target_for
+from conformance.targets.tools import TRACT_VERSION, find_tract
 
 FAKE = Path(__file__).with_name("fake_tract.py")
 CLI = RUNNERS / "tract" / "cli.py"

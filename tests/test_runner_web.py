@@ -33,9 +33,9 @@ from spoken_runner import (
     value,
 )
 
-from conformance.harness import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
-from conformance.protocol import Step
-from conformance.tools import find_onnxruntime_web
+from conformance.harness.pool import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
+from conformance.harness.protocol import Step
+from conformance.targets.tools import find_onnxruntime_web
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 WEB = Path(__file__).with_name("web")

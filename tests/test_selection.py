@@ -9,7 +9,7 @@ from _pytest.mark import expression as pytests
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conformance.selection import SelectionError, compile_expression
+from conformance.case.selection import SelectionError, compile_expression
 
 NAMES = ("window.yaml", "decode[dtype=float16,local_window_size=5,heads=mha]@cpu", "Ground")
 

@@ -11,17 +11,17 @@ import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries, write
 
-from conformance.bundle import bundle_for
-from conformance.call import Call
-from conformance.case import FeatureName
-from conformance.load import load
-from conformance.matters import BARS, EDGE, INDIFFERENT, MATTERS, unfit, worst
-from conformance.matters.__main__ import main
+from conformance.base.paths import data_path
+from conformance.bundle.cache import bundle_for
+from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.sensitivity import BARS, EDGE, INDIFFERENT, MATTERS, unfit, worst
+from conformance.case.call import Call
+from conformance.case.case import FeatureName
+from conformance.case.load import load
+from conformance.case.tensors import attributes_of, steps_of
+from conformance.maintain.sensitivity import main
 from conformance.oracle import reference
-from conformance.paths import data_path
-from conformance.tensors import attributes_of, steps_of
-from conformance.tolerance import CONSTANTS, budgets
-from conformance.values import draw_inputs
+from conformance.oracle.tolerance import CONSTANTS, budgets
 
 DECODE = {"past_sequence_length": 9}
 PROMPT = {"sequence_length": 6}

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import synthetic_runs as made
 
-from conformance.paths import ROOT
+from conformance.base.paths import ROOT
 from conformance.report import serve as serving
 from conformance.report.serve import (
     CONNECT,
@@ -31,7 +31,7 @@ from conformance.report.serve import (
     serve,
     version_of,
 )
-from conformance.results import ResultsError, read
+from conformance.results.records import ResultsError, read
 
 
 def no_render(paths: Sequence[Path]) -> str:

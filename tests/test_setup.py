@@ -15,9 +15,9 @@ import psutil
 import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 
-from conformance import cli
-from conformance.cargo import why_it_failed
-from conformance.tools import TRACT_VERSION
+from conformance.cli import main as cli
+from conformance.targets.setup.cargo import why_it_failed
+from conformance.targets.tools import TRACT_VERSION
 
 #: Reads its options, notes how it was called, and says what cargo says; then does $FAKE.
 CARGO = """\

@@ -16,9 +16,10 @@ import psutil
 import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 
-from conformance import cli, npm
-from conformance.setup_web import set_up_onnxruntime_web, why_it_is_not_whole
-from conformance.tools import ONNXRUNTIME_WEB_VERSION, built_onnxruntime_web
+from conformance.cli import main as cli
+from conformance.targets.setup import npm
+from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web, why_it_is_not_whole
+from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, built_onnxruntime_web
 
 #: Notes how it was called and where; then does $FAKE.
 NPM = """\
@@ -500,7 +501,7 @@ def test_doctor_tells_of_each_target_what_mends_it(
 def test_what_npm_really_installs_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    from conformance.setup import SetupError
+    from conformance.targets.setup.tract import SetupError
 
     if npm.find_npm() is None:
         pytest.skip("needs npm")

@@ -8,9 +8,8 @@ import onnx
 import pytest
 from packaging.version import Version
 
-from conformance.call import AttributeName, Call, InputName, OutputName
-from conformance.dtypes import NUMPY, ONNX, ONNX_OF_NUMPY, WORD_OF_ONNX
-from conformance.signature import (
+from conformance.base.dtypes import NUMPY, ONNX, ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,
     ATTRIBUTES,
     DOMAIN,
@@ -23,6 +22,7 @@ from conformance.signature import (
     TYPES,
     Parameter,
 )
+from conformance.case.call import AttributeName, Call, InputName, OutputName
 
 TENSORS = {
     "tensor(float)": "float32",

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.case import Case
-from conformance.corpus import find
-from conformance.paths import CACHE_VARIABLE
-from conformance.report import standalone
-from conformance.report.repro_making import HELPERS, IMPORTS, making
-from conformance.results import (
+from conformance.base.paths import CACHE_VARIABLE
+from conformance.bundle.script import script_of
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.report.repro import standalone
+from conformance.report.repro.making import HELPERS, IMPORTS, making
+from conformance.results.records import (
     CaseRecord,
     Description,
     Error,
@@ -29,9 +30,8 @@ from conformance.results import (
     Target,
     Verdict,
 )
-from conformance.run import Plan, TargetRun, case_record
-from conformance.script import script_of
-from conformance.targets import target_for
+from conformance.run.engine import Plan, TargetRun, case_record
+from conformance.targets.registry import target_for
 
 CORPUS = find([]).named
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from case_files import cases_of
 
-from conformance.bundle import Bundle, bundle_for
-from conformance.harness import Job, Pool, Ran
-from conformance.results import ResultRecord
-from conformance.run import Plan, TargetRun
-from conformance.targets import target_for
+from conformance.bundle.cache import Bundle, bundle_for
+from conformance.harness.pool import Job, Pool, Ran
+from conformance.results.records import ResultRecord
+from conformance.run.engine import Plan, TargetRun
+from conformance.targets.registry import target_for
 
 
 @pytest.fixture(scope="module")

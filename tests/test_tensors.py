@@ -13,12 +13,9 @@ import onnx
 import pytest
 from onnx import AttributeProto
 
-from conformance.call import Call
-from conformance.dtypes import INTEGER_RANGE, NUMPY, WORD_OF_ONNX
-from conformance.load import load
-from conformance.model import build_model
-from conformance.paths import data_path
-from conformance.signature import (
+from conformance.base.dtypes import INTEGER_RANGE, NUMPY, WORD_OF_ONNX
+from conformance.base.paths import data_path
+from conformance.base.signature import (
     ATTRIBUTES,
     INPUT_NAMES,
     INPUTS,
@@ -27,7 +24,10 @@ from conformance.signature import (
     Attribute,
     Parameter,
 )
-from conformance.tensors import MAX_ELEMENTS, MAX_SCORES, ShapeError, attributes_of, steps_of
+from conformance.bundle.model import build_model
+from conformance.case.call import Call
+from conformance.case.load import load
+from conformance.case.tensors import MAX_ELEMENTS, MAX_SCORES, ShapeError, attributes_of, steps_of
 
 #: The inputs that a call has unless it says otherwise.
 PLAIN = ("query", "key", "value", "seqlens_k", "total_sequence_length")

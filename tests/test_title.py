@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from case_files import cases_of
 
-from conformance.call import Call
-from conformance.features import FEATURES, features_of
-from conformance.tensors import steps_of
-from conformance.words import words
+from conformance.case.call import Call
+from conformance.case.features import FEATURES, features_of
+from conformance.case.tensors import steps_of
+from conformance.case.title import words
 
 PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
 

@@ -19,7 +19,7 @@ from gqa_calls import (
 from numpy.random import RandomState
 
 from conformance.oracle import Reference, reference
-from conformance.tolerance import CONSTANTS, PastErrors, budgets, shares
+from conformance.oracle.tolerance import CONSTANTS, PastErrors, budgets, shares
 
 FLOATS = [np.float32, np.float16, ml_dtypes.bfloat16]
 

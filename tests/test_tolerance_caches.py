@@ -10,7 +10,7 @@ from gqa_calls import Arrays, Attributes, rotary_caches
 from numpy.random import RandomState
 
 from conformance.oracle import Reference, reference
-from conformance.tolerance import A, PastErrors, budgets, past_errors, shares
+from conformance.oracle.tolerance import A, PastErrors, budgets, past_errors, shares
 
 ALL = ("output", "present_key", "present_value")
 QUANTISED = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.paths import cache_root, data_path
-from conformance.targets import Programs, TargetError, target_for
-from conformance.tools import (
+from conformance.base.paths import cache_root, data_path
+from conformance.targets.registry import Programs, TargetError, target_for
+from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
     Program,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.expectations import load_expectations
-from conformance.load import load
-from conformance.paths import data_path
-from conformance.results import ResultRecord
-from conformance.run import Plan, TargetRun, plans
-from conformance.targets import target_for
-from conformance.tools import TRACT_VERSION
+from conformance.base.paths import data_path
+from conformance.case.load import load
+from conformance.judge.expectations import load_expectations
+from conformance.results.records import ResultRecord
+from conformance.run.engine import Plan, TargetRun, plans
+from conformance.targets.registry import target_for
+from conformance.targets.tools import TRACT_VERSION
 
 THEMES = ("shared_kv", "prefill", "decode_shapes", "loop", "tiles")
 

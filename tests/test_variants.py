@@ -12,15 +12,15 @@ from as_user import Desk
 from case_files import cases_of, complaints, entries
 from onnx.reference import ReferenceEvaluator
 
-from conformance.bundle import Bundle, bundle_for, digest_of
-from conformance.case import Case
-from conformance.dtypes import NUMPY
-from conformance.forms import Outputs, other_form, pairs_of
-from conformance.judge import Related, relate
-from conformance.load import load
-from conformance.paths import ROOT, data_path
-from conformance.relations import RELATIONS, RelationName, document
-from conformance.tolerance import CONSTANTS, shares
+from conformance.base.dtypes import NUMPY
+from conformance.base.paths import ROOT, data_path
+from conformance.bundle.cache import Bundle, bundle_for, digest_of
+from conformance.bundle.variants import Outputs, other_form, pairs_of
+from conformance.case.case import Case
+from conformance.case.load import load
+from conformance.case.variants import RELATIONS, RelationName, document
+from conformance.judge.verdict import Related, relate
+from conformance.oracle.tolerance import CONSTANTS, shares
 
 SHIPPED = [case for case in load([data_path("cases")]) if case.relation]
 

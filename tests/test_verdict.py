@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from conformance.bundle import Bundle, Expected, bundle_for
-from conformance.call import Call
-from conformance.case import Case, Contract
-from conformance.dtypes import NUMPY
-from conformance.error_map import error_map
-from conformance.harness import (
+from conformance.base.dtypes import NUMPY
+from conformance.bundle.cache import Bundle, Expected, bundle_for
+from conformance.case.call import Call
+from conformance.case.case import Case, Contract
+from conformance.case.tensors import steps_of
+from conformance.harness.pool import (
     Crashed,
     Infrastructure,
     Outcome,
@@ -27,10 +27,10 @@ from conformance.harness import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge import Errors, Judgement, Unjudgeable, compare, judge
-from conformance.results import VERDICTS
-from conformance.tensors import steps_of
-from conformance.tolerance import CONSTANTS
+from conformance.judge.error_map import error_map
+from conformance.judge.verdict import Errors, Judgement, Unjudgeable, compare, judge
+from conformance.oracle.tolerance import CONSTANTS
+from conformance.results.records import VERDICTS
 
 #: For each call of a case, each output's values.
 Values = list[dict[str, np.ndarray]]

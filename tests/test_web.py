@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from as_user import Gqa, in_this_process
 
-from conformance.results import ResultRecord, Run, read
-from conformance.targets import ADAPTERS
-from conformance.tools import ONNXRUNTIME_WEB_VERSION
+from conformance.results.records import ResultRecord, Run, read
+from conformance.targets.registry import ADAPTERS
+from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION
 
 PLACEMENTS = {"webgpu": "WebGpuExecutionProvider", "wasm": "CPUExecutionProvider"}
 

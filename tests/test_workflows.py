@@ -16,8 +16,8 @@ import pytest
 import yaml
 from npm_packages import FOLDER
 
-from conformance.paths import ROOT
-from conformance.targets import KNOWN
+from conformance.base.paths import ROOT
+from conformance.targets.registry import KNOWN
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 SCRIPTS = ROOT / ".ci"

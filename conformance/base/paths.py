@@ -15,7 +15,7 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 #: The folder in the cache where drivers keep the shaders that they have built.
 SHADERS: Final = "shaders"
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = PACKAGE / "data"
 _MARKER = re.compile(r"^format\s*:\s*[\"']?gqa-cases\b", re.MULTILINE)
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from conformance.paths import shown
+from conformance.base.paths import shown
 
 MAX_BYTES: Final = 4 << 20
 MAX_DEPTH: Final = 40

@@ -36,33 +36,19 @@ from typing import Any, Final
 import numpy as np
 from onnx import TensorProto
 
-from conformance.call import Call
-from conformance.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
-from conformance.forms import other_form
-from conformance.matters import figures, reached, worst
+from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
+from conformance.bundle.script import ScriptStep, script_of
+from conformance.bundle.sensitivity import figures, reached, worst
+from conformance.bundle.variants import other_form
+from conformance.case.call import Call
+from conformance.case.variants import RelationName
+from conformance.harness.protocol import Step as StepPlan
 from conformance.oracle import OracleError, Reference
-from conformance.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
-from conformance.protocol import Step as StepPlan
-from conformance.relations import RelationName
-from conformance.script import ScriptStep, script_of
-from conformance.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
+from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
-#: What a bundle's content depends on, beside the call.
-_SOURCES: Final = (
-    "bundle.py",
-    "call.py",
-    "case.py",
-    "dtypes.py",
-    "forms.py",
-    "matters",
-    "model.py",
-    "script.py",
-    "signature.py",
-    "tensors.py",
-    "tolerance.py",
-    "values.py",
-    "oracle",
-)
+#: The packages whose code decides what a bundle holds, beside the call.
+_SOURCES: Final = ("base", "bundle", "case", "oracle")
 
 Array = np.ndarray
 
@@ -88,7 +74,7 @@ class Bundle:
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
     the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
-    are the figures of the call's features (see :mod:`conformance.matters`).
+    are the figures of the call's features (see :mod:`conformance.bundle.sensitivity`).
     """
 
     path: Path
@@ -107,8 +93,7 @@ def generator_digest() -> str:
     """Digest of the code and libraries that decide what a bundle holds."""
     digest = hashlib.sha256()
     for name in _SOURCES:
-        path = PACKAGE / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for file in sorted((PACKAGE / name).rglob("*.py")):
             digest.update(file.read_bytes())
     digest.update(f"numpy {np.__version__} onnx {version('onnx')}".encode())
     return digest.hexdigest()

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from conformance.call import Call, Values
-from conformance.dtypes import INTEGER_RANGE, NUMPY
-from conformance.tensors import Step, Tensor, token_values
+from conformance.base.dtypes import INTEGER_RANGE, NUMPY
+from conformance.case.call import Call, Values
+from conformance.case.tensors import Step, Tensor, token_values
 
 #: Base of the rotary angles, as in RoPE and Llama.
 ROTARY_BASE: Final = 10000.0
@@ -30,7 +30,7 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
     """All connected inputs of ``step``, each of its shape and dtype.
 
     A looped call's past is drawn for its first step only: later steps get theirs from the step
-    before (see :mod:`conformance.bundle`), so they have no past here.
+    before (see :mod:`conformance.bundle.cache`), so they have no past here.
     """
     return {
         tensor.name: _draw(call, step, tensor)

@@ -8,10 +8,10 @@ from typing import Final
 import onnx
 from onnx import helper
 
-from conformance.call import Call
-from conformance.dtypes import ONNX
-from conformance.signature import DOMAIN, OP_TYPE, OPSET_VERSION
-from conformance.tensors import Step, Tensor, attributes_of
+from conformance.base.dtypes import ONNX
+from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
+from conformance.case.call import Call
+from conformance.case.tensors import Step, Tensor, attributes_of
 
 #: Old enough for ONNX Runtime 1.20 and for tract, new enough for bfloat16 and float8.
 IR_VERSION: Final = 10

@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 import onnx
 
-from conformance.call import Call
-from conformance.model import build_model
+from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.model import build_model
+from conformance.case.call import Call
+from conformance.case.tensors import attributes_of, steps_of
 from conformance.oracle import Reference, reference
-from conformance.tensors import attributes_of, steps_of
-from conformance.values import draw_inputs
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -55,7 +55,10 @@ class Script:
 
 
 def script_of(call: Call) -> Script:
-    """The script of ``call``, its numbers drawn. Raises :class:`conformance.tensors.ShapeError`."""
+    """The script of ``call``, its numbers drawn.
+
+    Raises :class:`conformance.case.tensors.ShapeError`.
+    """
     return script_with(call, [draw_inputs(call, step) for step in steps_of(call)])
 
 

@@ -7,7 +7,7 @@ farthest that an element of the output moves, as a multiple of its budget. :data
 table of them; where the call with the feature off has no meaning, there is no figure.
 
 All of it but :func:`unfit` is on the level of tensors and attributes and knows nothing of cases.
-``python -m conformance.matters`` lists the figures of cases.
+``python -m conformance.maintain.sensitivity`` lists the figures of cases.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from conformance.case import Case, FeatureName
+from conformance.case.case import Case, FeatureName
 from conformance.oracle import Attention, OracleError, Reference, reference
 from conformance.oracle.call import Attributes, Call, Inputs, read_call
 from conformance.oracle.numbers import Float
-from conformance.tolerance import CONSTANTS, shares
+from conformance.oracle.tolerance import CONSTANTS, shares
 
 #: A feature matters if without it some element of the output moves by so many budgets.
 MATTERS: Final = 20.0

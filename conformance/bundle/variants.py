@@ -15,15 +15,15 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from conformance.call import Call
-from conformance.dtypes import NUMPY
-from conformance.model import IR_VERSION, declare, node_of
+from conformance.base.dtypes import NUMPY
+from conformance.base.signature import DOMAIN, OPSET_VERSION
+from conformance.bundle.inputs import draw_inputs, positions
+from conformance.bundle.model import IR_VERSION, declare, node_of
+from conformance.bundle.script import Array, Arrays, Script, ScriptStep, script_with
+from conformance.case.call import Call
+from conformance.case.tensors import Step, attributes_of, steps_of
+from conformance.case.variants import RelationName
 from conformance.oracle import Reference, reference
-from conformance.relations import RelationName
-from conformance.script import Array, Arrays, Script, ScriptStep, script_with
-from conformance.signature import DOMAIN, OPSET_VERSION
-from conformance.tensors import Step, attributes_of, steps_of
-from conformance.values import draw_inputs, positions
 
 #: What a run of all steps returns: for each step, output name to array.
 Outputs = Sequence[Mapping[str, Array]]

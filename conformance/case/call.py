@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
 
-from conformance.dtypes import DType, FloatType
+from conformance.base.dtypes import DType, FloatType
 
 
 def alternative(value: object) -> str:

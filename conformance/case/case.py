@@ -10,10 +10,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
-from conformance.call import Call, Model
-from conformance.relations import RELATIONS, RelationName
-from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.tensors import Step
+from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.case.call import Call, Model
+from conformance.case.tensors import Step
+from conformance.case.variants import RELATIONS, RelationName
 
 #: Marks that mean something to pytest, which a tag must not say by accident.
 PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.case import Case
-from conformance.load import load
-from conformance.paths import data_path
+from conformance.base.paths import data_path
+from conformance.case.case import Case
+from conformance.case.load import load
 
 _NO_CASE: Final = (".yaml", ".yml", "/")
 

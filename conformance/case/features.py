@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.call import Call
-from conformance.case import Case
-from conformance.tensors import Step, Tensor, attributes_of
+from conformance.case.call import Call
+from conformance.case.case import Case
+from conformance.case.tensors import Step, Tensor, attributes_of
 
 DOCUMENTATION: Final = (
     "https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"

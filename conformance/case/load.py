@@ -17,15 +17,15 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import TaggedUnionSchema
 
-from conformance.call import Call, InputOverride, Model, OutputOverride, Values, alternative
-from conformance.case import Case, Contract, Fields, Title, misfits
-from conformance.case import Tag as CaseTag
-from conformance.features import features_of
-from conformance.paths import data_path, is_case_file, shown
-from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.tensors import ShapeError, attributes_of, steps_of
-from conformance.words import words
-from conformance.yaml_source import InputError, Key, Problem, Source, read_yaml
+from conformance.base.paths import data_path, is_case_file, shown
+from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
+from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
+from conformance.case.case import Case, Contract, Fields, Title, misfits
+from conformance.case.case import Tag as CaseTag
+from conformance.case.features import features_of
+from conformance.case.tensors import ShapeError, attributes_of, steps_of
+from conformance.case.title import words
 
 FORMAT: Final = "gqa-cases/1"
 
@@ -189,7 +189,7 @@ class _AnyOf(GenerateJsonSchema):
 def schema() -> dict[str, Any]:
     """The JSON Schema of a case file, for editors.
 
-    ``cases/schema.json``, made by ``python -m conformance.load``.
+    ``cases/schema.json``, made by ``python -m conformance.case.load``.
     """
     made = CaseFile.model_json_schema(schema_generator=_AnyOf)
     made["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from conformance.call import Call, InputOverride, OutputOverride, State, Values
-from conformance.dtypes import INTEGER_RANGE
-from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
+from conformance.base.dtypes import INTEGER_RANGE
+from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
+from conformance.case.call import Call, InputOverride, OutputOverride, State, Values
 
 #: A tensor is never larger than this many elements (256 MiB of float32): a case is a small thing.
 MAX_ELEMENTS: Final = 1 << 26
@@ -311,8 +311,8 @@ def token_values(call: Call) -> Values:
 def _query_values(call: Call, keys: int) -> Values:
     """Queries whose scores differ by what can be seen, whatever the head size and the scale.
 
-    With marked keys (:class:`conformance.call.Values`) they are about `scale * high` at most. So
-    near each other, a wrong score shows and no key is lost beside the others. A softcap needs
+    With marked keys (:class:`conformance.case.call.Values`) they are about `scale * high` at most.
+    So near each other, a wrong score shows and no key is lost beside the others. A softcap needs
     scores of its own size, in every other head, and the sink of smooth_softmax, whose logit is 0,
     all ``keys`` together below it. In quantised keys all elements of a head count alike.
     """

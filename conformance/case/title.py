@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from conformance.features import BY_NAME, REST
+from conformance.case.features import BY_NAME, REST
 
 #: How each value of a feature is told that is not the plain one; the phase is always told.
 WORDS: Final = {
@@ -63,8 +63,8 @@ WORDS: Final = {
 def words(features: Mapping[str, str | None]) -> str:
     """A call in words: ``Prompt, sliding-window cache, batch, partial rotary``.
 
-    ``features`` are those of :func:`conformance.features.features_of`; one that is None or is not
-    there is not told, nor is what goes without saying.
+    ``features`` are those of :func:`conformance.case.features.features_of`; one that is None or
+    is not there is not told, nor is what goes without saying.
     """
     told = ", ".join(_told(features)) or "call"
     return told[:1].upper() + told[1:]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.call import Call
-from conformance.paths import ROOT
+from conformance.base.paths import ROOT
+from conformance.case.call import Call
 
 RelationName = Literal[
     "omitted_presents",
@@ -357,7 +357,8 @@ def document() -> str:
             "",
             "A case that names a relation is computed in two forms on its target, and the answers",
             "must agree. It needs no reference values. How far they may be apart is said in",
-            "[tolerance.md](tolerance.md#relations). Written by `python -m conformance.relations`.",
+            "[tolerance.md](tolerance.md#relations).",
+            "Written by `python -m conformance.case.variants`.",
             "",
             "| relation | the same call | because | closeness |",
             "| --- | --- | --- | --- |",

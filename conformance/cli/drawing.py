@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.bundle import bundle_for
-from conformance.case import Case
-from conformance.dtypes import NUMPY
-from conformance.relations import RELATIONS
-from conformance.run import case_record, reproduce
-from conformance.script import CARRY, SHARE
-from conformance.tensors import Step, Tensor
-from conformance.values import draw_inputs
+from conformance.base.dtypes import NUMPY
+from conformance.bundle.cache import bundle_for
+from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.script import CARRY, SHARE
+from conformance.case.case import Case
+from conformance.case.tensors import Step, Tensor
+from conformance.case.variants import RELATIONS
+from conformance.run.engine import case_record, reproduce
 
 
 def draw(console: Console, case: Case) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from conformance.bundle import write_bundle
-from conformance.case import Case
-from conformance.cli_common import BadArgument
-from conformance.corpus import Corpus, find
-from conformance.harness import RunnerFailed
-from conformance.report.standalone import filename, issue, script, why_not
+from conformance.bundle.cache import write_bundle
+from conformance.case.case import Case
+from conformance.case.corpus import Corpus, find
+from conformance.cli.common import BadArgument
+from conformance.harness.pool import RunnerFailed
+from conformance.report.repro.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
-from conformance.results import (
+from conformance.results.records import (
     CaseRecord,
     Infrastructure,
     ResultRecord,
@@ -25,9 +25,9 @@ from conformance.results import (
     outline,
     read,
 )
-from conformance.results import Target as TargetRecord
-from conformance.run import TargetRun, argument_for, case_record, plans
-from conformance.targets import Programs, Target, target_for
+from conformance.results.records import Target as TargetRecord
+from conformance.run.engine import TargetRun, argument_for, case_record, plans
+from conformance.targets.registry import Programs, Target, target_for
 
 
 class NotExported(Exception):

@@ -32,10 +32,14 @@ from rich.progress import (
 from rich.table import Table
 
 from conformance import __version__
-from conformance.bundle import BundleError, bundle_for, cache_size, clear_cache
-from conformance.cargo import Progress as CargoProgress
-from conformance.case import Case
-from conformance.cli_common import (
+from conformance.base.paths import cache_root
+from conformance.base.yaml_source import InputError
+from conformance.bundle.cache import BundleError, bundle_for, cache_size, clear_cache
+from conformance.bundle.sensitivity import unfit
+from conformance.case.case import Case
+from conformance.case.corpus import Corpus, NothingMeant, find, names_of, split_target
+from conformance.case.selection import SelectionError, compile_expression
+from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BAD_INPUT,
     INFRASTRUCTURE,
@@ -45,14 +49,10 @@ from conformance.cli_common import (
     check_writable,
     say,
 )
-from conformance.cli_export import NotExported, export
-from conformance.cli_report import diff, report, write_html
-from conformance.corpus import Corpus, NothingMeant, find, names_of, split_target
-from conformance.harness import RunnerFailed
-from conformance.lavapipe import set_up_lavapipe
-from conformance.matters import unfit
-from conformance.paths import cache_root
-from conformance.results import (
+from conformance.cli.export import NotExported, export
+from conformance.cli.report import diff, report, write_html
+from conformance.harness.pool import RunnerFailed
+from conformance.results.records import (
     VERDICTS,
     Header,
     Infrastructure,
@@ -62,7 +62,7 @@ from conformance.results import (
     Writer,
     read,
 )
-from conformance.run import (
+from conformance.run.engine import (
     Plan,
     Ready,
     Record,
@@ -72,12 +72,22 @@ from conformance.run import (
     header,
     plans,
 )
-from conformance.selection import SelectionError, compile_expression
-from conformance.setup import NoRelease, SetupError, how_to_use_tract, set_up_tract
-from conformance.setup_web import how_to_use_onnxruntime_web, set_up_onnxruntime_web
-from conformance.targets import ADAPTERS, KNOWN, Programs, TargetError, built_in, targets_for
-from conformance.tools import ONNXRUNTIME_WEB_VERSION, TRACT_VERSION
-from conformance.yaml_source import InputError
+from conformance.targets.registry import (
+    ADAPTERS,
+    KNOWN,
+    Programs,
+    TargetError,
+    built_in,
+    targets_for,
+)
+from conformance.targets.setup.cargo import Progress as CargoProgress
+from conformance.targets.setup.lavapipe import set_up_lavapipe
+from conformance.targets.setup.onnxruntime_web import (
+    how_to_use_onnxruntime_web,
+    set_up_onnxruntime_web,
+)
+from conformance.targets.setup.tract import NoRelease, SetupError, how_to_use_tract, set_up_tract
+from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, TRACT_VERSION
 
 #: So few results are all told in full, expected or not.
 _FEW: Final = 3
@@ -670,7 +680,7 @@ def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
 @click.argument("case_id")
 def show(case_id: str) -> int:
     """Draw one case: the call, its contract, its links, and the ranges of its values."""
-    from conformance.report.call import draw
+    from conformance.cli.drawing import draw
 
     _, cases = _selected([case_id], "")
     if len(cases) > 1:
@@ -836,8 +846,8 @@ def power(
                  1 one is not, or the kernel without a fault fails
                  2 bad input         3 infrastructure
     """
-    from conformance import power as mutants
-    from conformance.report import power as shown
+    from conformance.cli import power_table as shown
+    from conformance.maintain import power as mutants
 
     if file is not None:
         check_writable(file, "the table")

@@ -10,8 +10,8 @@ from typing import Final
 from rich.markup import escape
 from rich.table import Table
 
-from conformance.paths import ROOT
-from conformance.power import Power, Score
+from conformance.base.paths import ROOT
+from conformance.maintain.power import Power, Score
 
 PAGE: Final = ROOT / "docs" / "power.md"
 #: So many troubles are told in full.

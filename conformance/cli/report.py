@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from conformance.cli_common import (
+from conformance.cli.common import (
     ALL_AS_EXPECTED,
     INFRASTRUCTURE,
     UNEXPECTED,
@@ -18,7 +18,7 @@ from conformance.cli_common import (
     say,
     write_text,
 )
-from conformance.results import Joined, ResultsError, Run, cause_of, join, read
+from conformance.results.records import Joined, ResultsError, Run, cause_of, join, read
 
 if TYPE_CHECKING:
     from conformance.report.changes import Changes

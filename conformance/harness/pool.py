@@ -46,7 +46,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar, cast
 
-from conformance.protocol import (
+from conformance.harness.process import (
+    GRACE_SECONDS,
+    Broken,
+    Command,
+    Died,
+    Late,
+    Limits,
+    News,
+    RunnerFailed,
+    RunnerProcess,
+)
+from conformance.harness.protocol import (
     CrashedAnswer,
     DescribeAnswer,
     DescribedAnswer,
@@ -61,17 +72,6 @@ from conformance.protocol import (
     excerpt,
     parse_answer,
     to_line,
-)
-from conformance.runner_process import (
-    GRACE_SECONDS,
-    Broken,
-    Command,
-    Died,
-    Late,
-    Limits,
-    News,
-    RunnerFailed,
-    RunnerProcess,
 )
 
 __all__ = [

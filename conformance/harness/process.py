@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from conformance.protocol import excerpt
+from conformance.harness.protocol import excerpt
 
 #: How long a process that has closed a pipe, or was told to go, may take to end.
 GRACE_SECONDS: Final = 1.0

@@ -3,9 +3,10 @@
 A runner may say once before it answers a run request that it is compiling (`CompilingNotice`).
 
 The models here are the protocol's definition (runners/README.md tells it in words); the JSON
-Schemas under ``runners/schema/`` are made from them by ``python -m conformance.protocol``. Nothing
-of what a runner writes is trusted: `parse_answer` either gives a checked answer to exactly the
-request that was asked, or raises `ProtocolError` with one sentence.
+Schemas under ``runners/schema/`` are made from them by
+``python -m conformance.harness.protocol``. Nothing of what a runner writes is trusted:
+`parse_answer` either gives a checked answer to exactly the request that was asked, or raises
+`ProtocolError` with one sentence.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Annotated, Any, Final, Literal, Self, overload
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import ErrorDetails, from_json
 
-from conformance.dtypes import DType
-from conformance.paths import data_path
+from conformance.base.dtypes import DType
+from conformance.base.paths import data_path
 
 #: Output files lie directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.results import ErrorMap
+from conformance.results.records import ErrorMap
 
 Array = np.ndarray[Any, Any]
 

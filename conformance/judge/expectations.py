@@ -13,13 +13,13 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from conformance.call import Model
-from conformance.case import Case
-from conformance.features import BY_NAME, features_of
-from conformance.judge import DIFFERENT_RUNS
-from conformance.load import explain
-from conformance.results import Verdict
-from conformance.yaml_source import InputError, Problem, read_yaml
+from conformance.base.yaml_source import InputError, Problem, read_yaml
+from conformance.case.call import Model
+from conformance.case.case import Case
+from conformance.case.features import BY_NAME, features_of
+from conformance.case.load import explain
+from conformance.judge.verdict import DIFFERENT_RUNS
+from conformance.results.records import Verdict
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]

@@ -14,16 +14,16 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.bundle import Bundle, Expected
-from conformance.call import Call
-from conformance.case import Case
-from conformance.dtypes import WORD_OF_ONNX
-from conformance.error_map import error_map
-from conformance.forms import Outputs, pairs_of
-from conformance.harness import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
-from conformance.relations import RELATIONS, RelationName
-from conformance.results import ErrorMap, Verdict
-from conformance.tolerance import CONSTANTS, TargetClass, shares
+from conformance.base.dtypes import WORD_OF_ONNX
+from conformance.bundle.cache import Bundle, Expected
+from conformance.bundle.variants import Outputs, pairs_of
+from conformance.case.call import Call
+from conformance.case.case import Case
+from conformance.case.variants import RELATIONS, RelationName
+from conformance.harness.pool import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.judge.error_map import error_map
+from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
+from conformance.results.records import ErrorMap, Verdict
 
 Array = np.ndarray
 

@@ -1,6 +1,6 @@
 """How far right kernels are from the edge of their budget, and how far beyond it faults are.
 
-``python -m conformance.calibration RESULTS.jsonl... --power POWER.json -o docs/calibration.svg``
+``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json -o FILE.svg``
 draws both, for each dtype, from what ``gqa run --results`` and ``gqa power --json`` wrote.
 """
 
@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from conformance.results import ResultsError, Run, read
+from conformance.results.records import ResultsError, Run, read
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 
@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns 0 where the bar is held, 1 where it is not, 3 for files that cannot be read or written.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m conformance.calibration",
+        prog="python -m conformance.maintain.calibration",
         description="Draw how much of the error budget right kernels and mutants use.",
     )
     parser.add_argument("results", nargs="+", type=Path, help="files of gqa run --results")

@@ -1,6 +1,6 @@
 """docs/coverage.md: how many cases there are of each part of the signature, and of each pair.
 
-``python -m conformance.coverage`` writes the file.
+``python -m conformance.maintain.coverage`` writes the file.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from conformance.case import Case
-from conformance.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
-from conformance.load import load
-from conformance.paths import ROOT, data_path
-from conformance.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
-from conformance.tensors import Tensor, attributes_of
+from conformance.base.paths import ROOT, data_path
+from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
+from conformance.case.case import Case
+from conformance.case.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
+from conformance.case.load import load
+from conformance.case.tensors import Tensor, attributes_of
 
 #: So many cases or fewer of a pair are told.
 THIN: Final = 2
@@ -85,8 +85,8 @@ def _head(cases: Sequence[Case]) -> Iterator[str]:
     demands = Counter(case.contract.demands for case in cases)
     yield "# What the cases cover"
     yield ""
-    yield "Written by `python -m conformance.coverage`; a test keeps it true. The words of the"
-    yield "features, and the rules that say what cannot meet, are in `conformance/features.py`."
+    yield "Written by `python -m conformance.maintain.coverage`; a test keeps it true. The words of"
+    yield "the features, and the rules of what cannot meet, are in `conformance/case/features.py`."
     yield ""
     yield (
         f"{len(cases)} cases in {len({case.theme for case in cases})} themes:"

@@ -10,12 +10,12 @@ from typing import Annotated, Final, Literal
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from conformance.call import Model
-from conformance.case import Case
-from conformance.expectations import id_pattern
-from conformance.load import explain
-from conformance.paths import data_path
-from conformance.yaml_source import InputError, Problem, read_yaml
+from conformance.base.paths import data_path
+from conformance.base.yaml_source import InputError, Problem, read_yaml
+from conformance.case.call import Model
+from conformance.case.case import Case
+from conformance.case.load import explain
+from conformance.judge.expectations import id_pattern
 
 FILE: Final = data_path("docs") / "known_bugs.yaml"
 

@@ -1,7 +1,7 @@
 """cases/pairs.yaml: a case for every two values of features that may meet.
 
-``python -m conformance.pairs`` writes the file. It depends on the features and rules alone, not on
-the other cases. The rows are a greedy covering array, made in stages:
+``python -m conformance.maintain.pairs`` writes the file. It depends on the features and rules
+alone, not on the other cases. The rows are a greedy covering array, made in stages:
 
 1. Values that every runtime should take, many pairs a row.
 2. Each value that some released runtime refuses (:data:`SELDOM`), one a row, so that its refusal
@@ -18,13 +18,13 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.bundle import bundle_for
-from conformance.call import Call
-from conformance.case import misfits
-from conformance.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING, RULES, features_of
-from conformance.matters import BARS
-from conformance.paths import data_path
-from conformance.tensors import ShapeError, steps_of
+from conformance.base.paths import data_path
+from conformance.bundle.cache import bundle_for
+from conformance.bundle.sensitivity import BARS
+from conformance.case.call import Call
+from conformance.case.case import misfits
+from conformance.case.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING, RULES, features_of
+from conformance.case.tensors import ShapeError, steps_of
 
 #: Every row is asked in float32 and float16; bfloat16 stands where it meets a value first.
 DTYPES: Final = ("float32", "float16")
@@ -512,7 +512,7 @@ def text() -> str:
         "# yaml-language-server: $schema=schema.json",
         "format: gqa-cases/1",
         "question: Do any two features that may meet get along?",
-        "# Written by `python -m conformance.pairs`; docs/coverage.md tells which pairs there are.",
+        "# Written by `python -m conformance.maintain.pairs`; docs/coverage.md lists the pairs.",
         "tags: [pairs]",
         "defaults:",
         "  contract:",

@@ -1,6 +1,6 @@
 """The suite's power: which faults it catches. The corpus is run against kernels with a known fault.
 
-The mutants are programs like any runner (``tests/mutants/``), and go through the same harness and
+The mutants are programs like any runner (``mutants/``), and go through the same harness and
 judge as a runtime. One process plays them all: which one is meant stands in the bundle's path, in
 which a link with the mutant's name leads to the cache. So a bundle is read once for all mutants,
 and no mutant waits for a process to start.
@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conformance.case import Case
-from conformance.harness import Limits, Outcome, Pool, Ran, Rejected
-from conformance.paths import ROOT
-from conformance.protocol import DescribedAnswer
-from conformance.results import Infrastructure as Trouble
-from conformance.results import ResultRecord
-from conformance.run import CaseJob, Ready, Side, assess, jobs_for, look
-from conformance.runner_process import Command
-from conformance.targets import Target
+from conformance.base.paths import ROOT, data_path
+from conformance.case.case import Case
+from conformance.harness.pool import Limits, Outcome, Pool, Ran, Rejected
+from conformance.harness.process import Command
+from conformance.harness.protocol import DescribedAnswer
+from conformance.results.records import Infrastructure as Trouble
+from conformance.results.records import ResultRecord
+from conformance.run.engine import CaseJob, Ready, Side, assess, jobs_for, look
+from conformance.targets.registry import Target
 
-MUTANTS: Final = ROOT / "tests" / "mutants"
+MUTANTS: Final = data_path("mutants")
 KILLERS: Final = MUTANTS / "killers.json"
 RUNNER: Final = MUTANTS / "runner.py"
 
@@ -211,9 +211,10 @@ class Power:
         """Run it. ``watch`` is told what is done and how much of it, case by case, run by run.
 
         First the right kernel is run on every case, and says which mutants could differ from it
-        there (``tests/mutants/probe.py``); then each mutant is run where it could.
+        there (``mutants/probe.py``); then each mutant is run where it could.
 
-        Raises :class:`conformance.harness.RunnerFailed`, :class:`conformance.bundle.BundleError`.
+        Raises :class:`conformance.harness.pool.RunnerFailed` and
+        :class:`conformance.bundle.cache.BundleError`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
         target = Target("mutants", (), command, "cpu", None, "a checkout")

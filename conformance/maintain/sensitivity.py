@@ -1,4 +1,4 @@
-"""``python -m conformance.matters``: the figures of cases, and which cases are unfit."""
+"""``python -m conformance.maintain.sensitivity``: the figures of cases, and the unfit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from conformance.bundle import BundleError, bundle_for
-from conformance.corpus import NothingMeant, find, names_of
-from conformance.matters import BARS, unfit
-from conformance.selection import SelectionError, compile_expression
-from conformance.yaml_source import InputError
+from conformance.base.yaml_source import InputError
+from conformance.bundle.cache import BundleError, bundle_for
+from conformance.bundle.sensitivity import BARS, unfit
+from conformance.case.corpus import NothingMeant, find, names_of
+from conformance.case.selection import SelectionError, compile_expression
 
 ALL_FIT: Final = 0
 SOME_UNFIT: Final = 1
@@ -21,7 +21,7 @@ BAD_INPUT: Final = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Lists the cases that are meant; returns 1 if one of them is unfit, 2 if none can be told."""
     parser = argparse.ArgumentParser(
-        prog="python -m conformance.matters",
+        prog="python -m conformance.maintain.sensitivity",
         description="How far each feature of each case moves the output, in error budgets.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="as for gqa run")

@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import FLOAT_DTYPES, Float, Int
 from conformance.oracle.quantisation import FLOAT8, INT8, UINT8, Format
-from conformance.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 
 Inputs = Mapping[str, NDArray[Any]]
 Attributes = Mapping[str, int | float | str]

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.dtypes import NUMPY
-from conformance.signature import TYPES
+from conformance.base.dtypes import NUMPY
+from conformance.base.signature import TYPES
 
 Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]

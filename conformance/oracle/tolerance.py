@@ -89,7 +89,7 @@ def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None =
 
     That is how the kernels of the class ``cpu`` work: float32 arithmetic inside, whatever the
     storage type. Two such kernels differ far less than two that are merely right; relations
-    between two forms of a call rest on that (see :mod:`conformance.relations`).
+    between two forms of a call rest on that (see :mod:`conformance.case.variants`).
     """
     arithmetic = np.dtype(np.float32)
     if name != "output" or reference.dtype == arithmetic:

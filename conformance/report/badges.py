@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from conformance.paths import data_path
+from conformance.base.paths import data_path
 from conformance.report.text import clean_for_xml
-from conformance.results import VERDICTS, Column, Joined, Verdict, worst
+from conformance.results.records import VERDICTS, Column, Joined, Verdict, worst
 
 #: Of a name so many characters are shown.
 _MOST: Final = 60

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.report.text import clean
-from conformance.results import CaseRecord, Joined, ResultRecord
+from conformance.results.records import CaseRecord, Joined, ResultRecord
 
 FORMAT: Final = "gqa-cells/1"
 

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from conformance.report.text import clean
-from conformance.results import (
+from conformance.results.records import (
     VERDICTS,
     CaseRecord,
     Column,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
-from conformance.paths import ROOT, data_path
+from conformance.base.paths import ROOT, data_path
 
 #: What an expectation's link begins with, if it leads to such a page.
 PREFIX: Final = "docs/findings/"

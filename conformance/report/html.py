@@ -16,13 +16,13 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from conformance.paths import data_path
+from conformance.base.paths import data_path
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.text import clean
 from conformance.report.view import MEANING, NOTICED, page
-from conformance.results import VERDICTS, Run, join
+from conformance.results.records import VERDICTS, Run, join
 
 #: The page's scripts, each building on those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")

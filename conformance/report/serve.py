@@ -20,9 +20,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.paths import data_path, shown
+from conformance.base.paths import data_path, shown
 from conformance.report.text import clean
-from conformance.results import ResultsError, cause_of
+from conformance.results.records import ResultsError, cause_of
 
 #: A loopback address: nobody else can reach it.
 ADDRESS: Final = "127.0.0.1"

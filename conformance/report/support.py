@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from packaging.version import InvalidVersion, Version
 
 from conformance.report.text import clean
-from conformance.results import VERDICTS, CaseRecord, Column, Joined, ResultRecord, worst
+from conformance.results.records import VERDICTS, CaseRecord, Column, Joined, ResultRecord, worst
 
 FORMAT: Final = "gqa-support/1"
 

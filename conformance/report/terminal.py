@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from conformance.report.text import clean
-from conformance.results import CaseRecord, Error, Infrastructure, ResultRecord
+from conformance.results.records import CaseRecord, Error, Infrastructure, ResultRecord
 
 #: A message or stderr tail in the terminal is cut to so many lines; the results file has it all.
 _MOST_LINES = 12

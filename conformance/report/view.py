@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
-from conformance.report.standalone import filename, issue, script
+from conformance.report.repro.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
-from conformance.results import (
+from conformance.results.records import (
     VERDICTS,
     CaseRecord,
     Error,

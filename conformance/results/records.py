@@ -3,7 +3,7 @@
 A file is a header, then a case and its results, infrastructure problems among them, and a footer.
 Each line is strict JSON and is written whole, so that a run that is killed loses nothing it has
 judged; a file without its footer says by that alone that it is not all there. Its JSON Schema is
-``reports/results.schema.json``, made by ``python -m conformance.results``.
+``reports/results.schema.json``, made by ``python -m conformance.results.records``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from conformance.call import State
-from conformance.case import Contract
-from conformance.paths import data_path
+from conformance.base.paths import data_path
+from conformance.case.call import State
+from conformance.case.case import Contract
 
 FORMAT: Literal["gqa-results/1"] = "gqa-results/1"
 

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Final, Self
 
 from conformance import __version__
-from conformance.bundle import Bundle, BundleError, bundle_for, intact
-from conformance.case import Case
-from conformance.dtypes import NUMPY
-from conformance.expectations import Expectation, check_stale, expectation_for, load_expectations
-from conformance.forms import Outputs
-from conformance.harness import (
+from conformance.base.dtypes import NUMPY
+from conformance.base.paths import data_path, shown
+from conformance.bundle.cache import Bundle, BundleError, bundle_for, intact
+from conformance.bundle.sensitivity import unfit
+from conformance.bundle.variants import Outputs
+from conformance.case.case import Case
+from conformance.case.tensors import Tensor, attributes_of
+from conformance.case.variants import RELATIONS
+from conformance.harness.pool import (
     Infrastructure,
     Job,
     Limits,
@@ -31,13 +34,15 @@ from conformance.harness import (
     RunnerFailed,
     Unavailable,
 )
-from conformance.judge import Judgement, Unjudgeable, judge, read_outputs, relate
-from conformance.matters import unfit
-from conformance.paths import data_path, shown
-from conformance.protocol import DescribedAnswer, UnavailableAnswer
-from conformance.recipes import later_inputs, recipe_of
-from conformance.relations import RELATIONS
-from conformance.results import (
+from conformance.harness.protocol import DescribedAnswer, UnavailableAnswer
+from conformance.judge.expectations import (
+    Expectation,
+    check_stale,
+    expectation_for,
+    load_expectations,
+)
+from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
+from conformance.results.records import (
     CaseRecord,
     Description,
     Error,
@@ -48,10 +53,10 @@ from conformance.results import (
     ResultRecord,
     Selection,
 )
-from conformance.results import Infrastructure as InfrastructureRecord
-from conformance.results import Target as TargetRecord
-from conformance.targets import ADAPTERS, EXEC, Target
-from conformance.tensors import Tensor, attributes_of
+from conformance.results.records import Infrastructure as InfrastructureRecord
+from conformance.results.records import Target as TargetRecord
+from conformance.run.recipes import later_inputs, recipe_of
+from conformance.targets.registry import ADAPTERS, EXEC, Target
 
 #: Verdicts that are never red, whatever was expected.
 FINE: Final = ("pass", "skip")
@@ -75,7 +80,7 @@ def plans(
 ) -> list[Plan]:
     """A plan for each target: of all loaded ``cases`` those that are ``selected`` for it.
 
-    Raises :class:`conformance.yaml_source.InputError` for expectations that are wrong or stale.
+    Raises :class:`conformance.base.yaml_source.InputError` for wrong or stale expectations.
     """
     made = []
     for target in targets:
@@ -171,7 +176,7 @@ def jobs_for(case: Case) -> Iterator[CaseJob]:
 
 
 def job_for(case: Case, *, other_form: bool = False) -> CaseJob:
-    """The case with its bundle made. Raises :class:`conformance.bundle.BundleError`."""
+    """The case with its bundle made. Raises :class:`conformance.bundle.cache.BundleError`."""
     prepared = bundle_for(case.call, relation=case.relation if other_form else None)
     return CaseJob(
         other_form=other_form,
@@ -233,7 +238,7 @@ class TargetRun:
 
         A case whose bundle was damaged or deleted under the runner is made anew and run once
         more. Raises :class:`RunnerFailed` when the runner has to be given up, and
-        :class:`conformance.bundle.BundleError` when the cache cannot be used.
+        :class:`conformance.bundle.cache.BundleError` when the cache cannot be used.
         """
         self._raise_if_broken()
         possible = []

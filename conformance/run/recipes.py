@@ -1,7 +1,7 @@
 """How a call's input values are made, told so that nobody needs this suite to make them.
 
-:mod:`conformance.values` draws them; here its rules become the plain numbers that a results file
-holds. A test holds the two together, to the byte.
+:mod:`conformance.bundle.inputs` draws them; here its rules become the plain numbers that a
+results file holds. A test holds the two together, to the byte.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from conformance.call import Call, Values
-from conformance.dtypes import INTEGER_RANGE
-from conformance.results import LaterInput, Recipe
-from conformance.script import CARRY
-from conformance.tensors import Step, Tensor
-from conformance.values import packed_parts, positions, spread_of, starts_of, stream_of
+from conformance.base.dtypes import INTEGER_RANGE
+from conformance.bundle.inputs import packed_parts, positions, spread_of, starts_of, stream_of
+from conformance.bundle.script import CARRY
+from conformance.case.call import Call, Values
+from conformance.case.tensors import Step, Tensor
+from conformance.results.records import LaterInput, Recipe
 
 
 def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from conformance.paths import SHADERS, cache_root, data_path
-from conformance.runner_process import Command
-from conformance.tolerance import TargetClass
-from conformance.tools import Program, as_typed, find_onnxruntime_web, find_tract
+from conformance.base.paths import SHADERS, cache_root, data_path
+from conformance.harness.process import Command
+from conformance.oracle.tolerance import TargetClass
+from conformance.targets.tools import Program, as_typed, find_onnxruntime_web, find_tract
 
 EXEC: Final = "exec:"
 
@@ -27,9 +27,9 @@ class Programs:
     """What a person named on the command line instead of what is found without a word.
 
     ``ort_python`` and ``tract_python`` are interpreters, this one by default; ``tract`` is the
-    binary (`conformance.tools.find_tract`); ``onnxruntime_web`` is a folder or a release
-    (`conformance.tools.find_onnxruntime_web`), and ``adapter`` the GPU that it computes on, or
-    what plays one: a word of `ADAPTERS`, or a Vulkan driver's file.
+    binary (`conformance.targets.tools.find_tract`); ``onnxruntime_web`` is a folder or a release
+    (`conformance.targets.tools.find_onnxruntime_web`), and ``adapter`` the GPU that it
+    computes on, or what plays one: a word of `ADAPTERS`, or a Vulkan driver's file.
     """
 
     ort_python: str | None = None

@@ -7,8 +7,15 @@ import math
 import re
 from typing import Final
 
-from conformance.report.repro_making import RANKS, index_text, js_number, python_number, quoted
-from conformance.results import CallInput, CallOutput, CallRecord, CaseRecord, Error, ResultRecord
+from conformance.report.repro.making import RANKS, index_text, js_number, python_number, quoted
+from conformance.results.records import (
+    CallInput,
+    CallOutput,
+    CallRecord,
+    CaseRecord,
+    Error,
+    ResultRecord,
+)
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
 #: How judge.py says that a shape, a dtype or a second run differs.

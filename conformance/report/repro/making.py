@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.results import CallInput, CallOutput, CallRecord, CaseRecord, Recipe
-from conformance.signature import DOMAIN, OP_TYPE, OPSET_VERSION, OUTPUTS
+from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION, OUTPUTS
+from conformance.results.records import CallInput, CallOutput, CallRecord, CaseRecord, Recipe
 
 #: dtype word → TensorProto's name of it, and NumPy's, of the bits where NumPy has no such type.
 KINDS: Final = {

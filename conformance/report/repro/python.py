@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.report.repro_facts import (
+from conformance.report.repro.facts import (
     CARRIED,
     ELSEWHERE,
     carried_of,
@@ -14,8 +14,8 @@ from conformance.report.repro_facts import (
     word_if_right,
     wrong_shapes,
 )
-from conformance.report.repro_making import BITS, IMPORTS, making, quoted
-from conformance.results import CallInput, CallOutput, CaseRecord, ResultRecord, Target
+from conformance.report.repro.making import BITS, IMPORTS, making, quoted
+from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord, Target
 
 
 def python_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:

@@ -15,16 +15,23 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 from conformance.report.findings import alone
-from conformance.report.repro_facts import DTYPE, TWO_RUNS, of_the_other_form
-from conformance.report.repro_making import KINDS
-from conformance.report.repro_python import python_blocks
-from conformance.report.repro_text import LINK, comment, fenced, inline, inline_code, one_line
-from conformance.report.repro_tract import shell_blocks
-from conformance.report.repro_web import node_blocks
+from conformance.report.repro.facts import DTYPE, TWO_RUNS, of_the_other_form
+from conformance.report.repro.making import KINDS
+from conformance.report.repro.python import python_blocks
+from conformance.report.repro.text import LINK, comment, fenced, inline, inline_code, one_line
+from conformance.report.repro.tract import shell_blocks
+from conformance.report.repro.web import node_blocks
 from conformance.report.text import clean
-from conformance.results import CallInput, CallOutput, CaseRecord, ResultRecord, Target, Verdict
-from conformance.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.results.records import (
+    CallInput,
+    CallOutput,
+    CaseRecord,
+    ResultRecord,
+    Target,
+    Verdict,
+)
 
 _PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
 _SHELL: Final = ("tract", "tract-plain")

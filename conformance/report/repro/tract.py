@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.report.repro_facts import carried_of, runs_of, seconds_of, word_if_refused
-from conformance.report.repro_making import IMPORTS, making
-from conformance.report.repro_python import check_block
-from conformance.results import CaseRecord, ResultRecord, Target
+from conformance.report.repro.facts import carried_of, runs_of, seconds_of, word_if_refused
+from conformance.report.repro.making import IMPORTS, making
+from conformance.report.repro.python import check_block
+from conformance.results.records import CaseRecord, ResultRecord, Target
 
 _NNEF: Final = """import pathlib
 import struct

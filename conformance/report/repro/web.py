@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.report.repro_facts import (
+from conformance.report.repro.facts import (
     CARRIED,
     ELSEWHERE,
     carried_of,
@@ -19,8 +19,8 @@ from conformance.report.repro_facts import (
     word_if_right,
     wrong_shapes,
 )
-from conformance.report.repro_making import IMPORTS, making, quoted
-from conformance.results import CaseRecord, ResultRecord, Target
+from conformance.report.repro.making import IMPORTS, making, quoted
+from conformance.results.records import CaseRecord, ResultRecord, Target
 
 
 def node_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.build_process import end, shortened, without_words
+from conformance.targets.setup.build_process import end, shortened, without_words
 
 #: How often cargo is looked at, in seconds.
 _LOOK: Final = 0.5

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.apt_sources import PARTS, Source, having, sources
-from conformance.build_process import without_words
-from conformance.setup import SetupError, Tell
-from conformance.tools import TOOLS_VARIABLE, tools_root
+from conformance.targets.setup.apt_sources import PARTS, Source, having, sources
+from conformance.targets.setup.build_process import without_words
+from conformance.targets.setup.tract import SetupError, Tell
+from conformance.targets.tools import TOOLS_VARIABLE, tools_root
 
 #: The first Mesa whose lavapipe is meant.
 WANTED: Final = 25

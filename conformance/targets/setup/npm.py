@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from conformance.build_process import end, shortened, without_words
+from conformance.targets.setup.build_process import end, shortened, without_words
 
 #: How often the time is told while npm says nothing, in seconds.
 _LOOK: Final = 0.5

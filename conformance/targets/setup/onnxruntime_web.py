@@ -15,11 +15,19 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from conformance.harness import Pool, RunnerFailed
-from conformance.npm import NpmFailed, Watch, find_npm, install_command, locked_command, run_npm
-from conformance.paths import data_path
-from conformance.protocol import DescribeAnswer, DescribedAnswer
-from conformance.setup import (
+from conformance.base.paths import data_path
+from conformance.harness.pool import Pool, RunnerFailed
+from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
+from conformance.targets.registry import Programs, target_for
+from conformance.targets.setup.npm import (
+    NpmFailed,
+    Watch,
+    find_npm,
+    install_command,
+    locked_command,
+    run_npm,
+)
+from conformance.targets.setup.tract import (
     NoRelease,
     Ready,
     SetupError,
@@ -27,8 +35,7 @@ from conformance.setup import (
     put_in_place,
     working_folder,
 )
-from conformance.targets import Programs, target_for
-from conformance.tools import (
+from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TOOLS_VARIABLE,
     built_onnxruntime_web,

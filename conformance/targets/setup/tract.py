@@ -21,8 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.cargo import CargoFailed, Watch, find_cargo, install_command, run_cargo
-from conformance.tools import (
+from conformance.targets.setup.cargo import (
+    CargoFailed,
+    Watch,
+    find_cargo,
+    install_command,
+    run_cargo,
+)
+from conformance.targets.tools import (
     TOOLS_VARIABLE,
     TRACT_VERSION,
     built_tract,

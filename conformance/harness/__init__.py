@@ -1,0 +1,1 @@
+"""Runner processes: how they are started, fed, timed, killed and restarted."""

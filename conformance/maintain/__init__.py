@@ -1,0 +1,1 @@
+"""Commands for maintainers of the corpus: ``python -m conformance.maintain.NAME``."""

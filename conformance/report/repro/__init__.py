@@ -1,0 +1,1 @@
+"""One result as a program that reproduces it without this suite."""

@@ -1,0 +1,1 @@
+"""The results file: its records, how it is written, read and joined."""

@@ -1,0 +1,1 @@
+"""What ``--ep`` names: runtimes, their programs, and how those are found."""

@@ -1,0 +1,1 @@
+"""Installers of the programs that targets need: ``gqa setup``."""
