@@ -28,7 +28,8 @@ from conformance.base.paths import data_path
 from conformance.bundle.cache import bundle_for
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.results.records import ResultRecord, read
+from conformance.results.reader import read
+from conformance.results.records import ResultRecord
 
 
 def gqa(cases: list[str], folder: Path, jobs: int) -> tuple[float, set[str]]:

@@ -22,7 +22,9 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from conformance.report.html import render
-from conformance.results.records import CaseRecord, ResultRecord, Run, join, read
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.records import CaseRecord, ResultRecord
 
 #: What is typed and pressed, one after another, each from nothing asked.
 FILTERS = {

@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from conformance.base.paths import ROOT
 from conformance.report.html import render
-from conformance.results.records import read
+from conformance.results.reader import read
 
 TARGETS = ("cpu", "tract", "webgpu", "wasm")
 #: What the picture shows: the calls of layers that share a cache.

@@ -14,7 +14,9 @@ from synthetic_runs import case, error, expected, realistic, result, target, wri
 
 from conformance.case.case import Contract
 from conformance.report.html import render
-from conformance.results.records import ErrorMap, Infrastructure, Run, Verdict, read
+from conformance.results.reader import Run, read
+from conformance.results.records import ErrorMap, Infrastructure
+from conformance.results.verdicts import Verdict
 
 HOSTILE = (
     "</script></pre></template><img src=x onerror=\"document.title='pwned'\">"

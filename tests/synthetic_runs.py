@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.case.case import Contract
+from conformance.results.reader import Run, read
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -22,12 +23,10 @@ from conformance.results.records import (
     Infrastructure,
     Milliseconds,
     ResultRecord,
-    Run,
     Selection,
     Target,
-    Writer,
-    read,
 )
+from conformance.results.writer import Writer
 
 START = datetime(2026, 11, 21, 10, 29, tzinfo=UTC)
 ISSUE = "https://github.com/microsoft/onnxruntime/issues/28318"

@@ -60,7 +60,7 @@ def entries(*mutants: dict[str, Any]) -> list[Mutant]:
 
 
 def test_right_kernels_are_results_that_passed_with_numbers(tmp_path: Path) -> None:
-    from conformance.results.records import read
+    from conformance.results.reader import read
 
     ours = results_file(
         tmp_path / "a.jsonl",

@@ -31,17 +31,16 @@ from conformance.report.markdown import (
     report_markdown,
     summary_markdown,
 )
+from conformance.results.join import Joined, join
+from conformance.results.reader import read
 from conformance.results.records import (
     CaseRecord,
     Infrastructure,
-    Joined,
     Milliseconds,
     ResultRecord,
     Target,
-    Writer,
-    join,
-    read,
 )
+from conformance.results.writer import Writer
 
 OLD, NEW = "cpu@1.30.0", "cpu@1.31.1"
 

@@ -21,7 +21,8 @@ import pytest
 from as_user import Desk, Done, Gqa, in_this_process, wait_for
 from case_files import HEAD, entries, write
 
-from conformance.results.records import ResultRecord, Run, read
+from conformance.results.reader import Run, read
+from conformance.results.records import ResultRecord
 from conformance.targets.registry import target_for
 
 has_onnxruntime = pytest.mark.skipif(

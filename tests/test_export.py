@@ -16,7 +16,8 @@ from as_user import Desk, Done, Gqa, in_this_process
 from synthetic_runs import header, target
 
 from conformance.case.corpus import find
-from conformance.results.records import ResultRecord, Writer
+from conformance.results.records import ResultRecord
+from conformance.results.writer import Writer
 from conformance.run.engine import case_record
 
 has_onnxruntime = pytest.mark.skipif(

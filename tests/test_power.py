@@ -28,7 +28,8 @@ from conformance.maintain.power import (
     recorded_killers,
     stale,
 )
-from conformance.results.records import ResultRecord, Verdict
+from conformance.results.records import ResultRecord
+from conformance.results.verdicts import Verdict
 
 WINDOW = "window/prompt[dtype=float32,local_window_size=4]"
 REFUSED = "refusals/heads_not_a_multiple[dtype=float32]"

@@ -15,7 +15,9 @@ from synthetic_runs import case, error, expected, result, small, write
 
 from conformance.report.changes import changes
 from conformance.report.html import render
-from conformance.results.records import ErrorMap, RelationRecord, Run, join, read
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.records import ErrorMap, RelationRecord
 
 
 def cell(tab: Any, id: str, column: int = 0) -> Any:

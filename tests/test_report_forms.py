@@ -36,17 +36,16 @@ from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
 from conformance.report.support import support, support_text
+from conformance.results.join import Joined, join
+from conformance.results.reader import read
 from conformance.results.records import (
-    VERDICTS,
     CaseRecord,
     Infrastructure,
-    Joined,
     Milliseconds,
     ResultRecord,
     Target,
-    join,
-    read,
 )
+from conformance.results.verdicts import VERDICTS
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -17,7 +17,10 @@ from conformance.report.changes import changes
 from conformance.report.findings import alone
 from conformance.report.html import SCRIPTS, render
 from conformance.report.view import MEANING, NOTICED
-from conformance.results.records import VERDICTS, ResultsError, Run, join, read
+from conformance.results.errors import ResultsError
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.verdicts import VERDICTS
 
 PAGE = data_path("reports") / "page"
 

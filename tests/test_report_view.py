@@ -18,18 +18,11 @@ from synthetic_runs import case, error, expected, result, small, target, write
 from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.view import page
-from conformance.results.records import (
-    VERDICTS,
-    ErrorMap,
-    Infrastructure,
-    Milliseconds,
-    RelationRecord,
-    ResultsError,
-    Run,
-    Verdict,
-    join,
-    read,
-)
+from conformance.results.errors import ResultsError
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.records import ErrorMap, Infrastructure, Milliseconds, RelationRecord
+from conformance.results.verdicts import VERDICTS, Verdict
 
 
 def counted(data: dict[str, Any]) -> Counter[tuple[str, str]]:

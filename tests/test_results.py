@@ -21,20 +21,19 @@ from jsonschema import Draft202012Validator
 from synthetic_runs import case, error, expected, header, realistic, result, small, target, write
 
 from conformance.base.paths import data_path
+from conformance.results.errors import ResultsError
+from conformance.results.join import join
+from conformance.results.reader import read
 from conformance.results.records import (
-    VERDICTS,
     CallInput,
     CallRecord,
     Header,
     Infrastructure,
     ResultRecord,
-    ResultsError,
-    Writer,
-    join,
-    read,
     results_schema,
-    worst,
 )
+from conformance.results.verdicts import VERDICTS, worst
+from conformance.results.writer import Writer
 
 PROBLEM = Infrastructure(target="cpu@1.31.1", message="The runner would not start.", fix="pip …")
 

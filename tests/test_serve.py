@@ -31,7 +31,8 @@ from conformance.report.serve import (
     serve,
     version_of,
 )
-from conformance.results.records import ResultsError, read
+from conformance.results.errors import ResultsError
+from conformance.results.reader import read
 
 
 def no_render(paths: Sequence[Path]) -> str:

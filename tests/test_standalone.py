@@ -21,15 +21,8 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.report.repro import standalone
 from conformance.report.repro.making import HELPERS, IMPORTS, making
-from conformance.results.records import (
-    CaseRecord,
-    Description,
-    Error,
-    Recipe,
-    ResultRecord,
-    Target,
-    Verdict,
-)
+from conformance.results.records import CaseRecord, Description, Error, Recipe, ResultRecord, Target
+from conformance.results.verdicts import Verdict
 from conformance.run.engine import Plan, TargetRun, case_record
 from conformance.targets.registry import target_for
 

@@ -30,7 +30,7 @@ from conformance.harness.pool import (
 from conformance.judge.error_map import error_map
 from conformance.judge.verdict import Errors, Judgement, Unjudgeable, compare, judge
 from conformance.oracle.tolerance import CONSTANTS
-from conformance.results.records import VERDICTS
+from conformance.results.verdicts import VERDICTS
 
 #: For each call of a case, each output's values.
 Values = list[dict[str, np.ndarray]]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from as_user import Gqa, in_this_process
 
-from conformance.results.records import ResultRecord, Run, read
+from conformance.results.reader import Run, read
+from conformance.results.records import ResultRecord
 from conformance.targets.registry import ADAPTERS
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION
 

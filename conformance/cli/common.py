@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from conformance.results.records import ResultsError, cause_of
+from conformance.results.errors import ResultsError, cause_of
 
 ALL_AS_EXPECTED: Final = 0
 UNEXPECTED: Final = 1

@@ -16,15 +16,10 @@ from conformance.cli.common import BadArgument
 from conformance.harness.pool import RunnerFailed
 from conformance.report.repro.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
-from conformance.results.records import (
-    CaseRecord,
-    Infrastructure,
-    ResultRecord,
-    ResultsError,
-    join,
-    outline,
-    read,
-)
+from conformance.results.errors import ResultsError
+from conformance.results.join import join, outline
+from conformance.results.reader import read
+from conformance.results.records import CaseRecord, Infrastructure, ResultRecord
 from conformance.results.records import Target as TargetRecord
 from conformance.run.engine import TargetRun, argument_for, case_record, plans
 from conformance.targets.registry import Programs, Target, target_for

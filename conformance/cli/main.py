@@ -52,16 +52,11 @@ from conformance.cli.common import (
 from conformance.cli.export import NotExported, export
 from conformance.cli.report import diff, report, write_html
 from conformance.harness.pool import RunnerFailed
-from conformance.results.records import (
-    VERDICTS,
-    Header,
-    Infrastructure,
-    ResultRecord,
-    ResultsError,
-    Verdict,
-    Writer,
-    read,
-)
+from conformance.results.errors import ResultsError
+from conformance.results.reader import read
+from conformance.results.records import Header, Infrastructure, ResultRecord
+from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.writer import Writer
 from conformance.run.engine import (
     Plan,
     Ready,

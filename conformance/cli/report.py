@@ -18,7 +18,9 @@ from conformance.cli.common import (
     say,
     write_text,
 )
-from conformance.results.records import Joined, ResultsError, Run, cause_of, join, read
+from conformance.results.errors import ResultsError, cause_of
+from conformance.results.join import Joined, join
+from conformance.results.reader import Run, read
 
 if TYPE_CHECKING:
     from conformance.report.changes import Changes

@@ -19,7 +19,7 @@ from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.load import explain
 from conformance.judge.verdict import DIFFERENT_RUNS
-from conformance.results.records import Verdict
+from conformance.results.verdicts import Verdict
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]

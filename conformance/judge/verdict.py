@@ -23,7 +23,8 @@ from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.pool import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.judge.error_map import error_map
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
-from conformance.results.records import ErrorMap, Verdict
+from conformance.results.records import ErrorMap
+from conformance.results.verdicts import Verdict
 
 Array = np.ndarray
 

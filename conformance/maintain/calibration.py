@@ -17,7 +17,8 @@ from xml.sax.saxutils import escape
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from conformance.results.records import ResultsError, Run, read
+from conformance.results.errors import ResultsError
+from conformance.results.reader import Run, read
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 

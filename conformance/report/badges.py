@@ -11,7 +11,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from conformance.base.paths import data_path
 from conformance.report.text import clean_for_xml
-from conformance.results.records import VERDICTS, Column, Joined, Verdict, worst
+from conformance.results.join import Column, Joined
+from conformance.results.verdicts import VERDICTS, Verdict, worst
 
 #: Of a name so many characters are shown.
 _MOST: Final = 60

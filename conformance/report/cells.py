@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.report.text import clean
-from conformance.results.records import CaseRecord, Joined, ResultRecord
+from conformance.results.join import Joined
+from conformance.results.records import CaseRecord, ResultRecord
 
 FORMAT: Final = "gqa-cells/1"
 

@@ -16,17 +16,10 @@ from itertools import chain
 from typing import Final, Literal
 
 from conformance.report.text import clean
-from conformance.results.records import (
-    VERDICTS,
-    CaseRecord,
-    Column,
-    Error,
-    Joined,
-    ResultRecord,
-    Run,
-    Verdict,
-    outline,
-)
+from conformance.results.join import Column, Joined, outline
+from conformance.results.reader import Run
+from conformance.results.records import CaseRecord, Error, ResultRecord
+from conformance.results.verdicts import VERDICTS, Verdict
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
 

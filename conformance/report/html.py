@@ -22,7 +22,9 @@ from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.text import clean
 from conformance.report.view import MEANING, NOTICED, page
-from conformance.results.records import VERDICTS, Run, join
+from conformance.results.join import join
+from conformance.results.reader import Run
+from conformance.results.verdicts import VERDICTS
 
 #: The page's scripts, each building on those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conformance.report.text import clean_for_xml
-from conformance.results.records import VERDICTS, CaseRecord, Column, Joined, ResultRecord
+from conformance.results.join import Column, Joined
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.verdicts import VERDICTS
 
 #: An attribute is one line in every CI's list; the whole text is in the element.
 _LINE = 500

@@ -16,7 +16,9 @@ from typing import Final
 
 from conformance.report.changes import Change, Changes
 from conformance.report.text import clean
-from conformance.results.records import VERDICTS, Joined, ResultRecord, Verdict
+from conformance.results.join import Joined
+from conformance.results.records import ResultRecord
+from conformance.results.verdicts import VERDICTS, Verdict
 
 #: A summary's most bytes, in UTF-8.
 MOST_BYTES: Final = 60_000

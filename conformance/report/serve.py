@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from conformance.base.paths import data_path, shown
 from conformance.report.text import clean
-from conformance.results.records import ResultsError, cause_of
+from conformance.results.errors import ResultsError, cause_of
 
 #: A loopback address: nobody else can reach it.
 ADDRESS: Final = "127.0.0.1"

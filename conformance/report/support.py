@@ -18,7 +18,9 @@ from typing import Any, Final, Literal
 from packaging.version import InvalidVersion, Version
 
 from conformance.report.text import clean
-from conformance.results.records import VERDICTS, CaseRecord, Column, Joined, ResultRecord, worst
+from conformance.results.join import Column, Joined
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.verdicts import VERDICTS, worst
 
 FORMAT: Final = "gqa-support/1"
 

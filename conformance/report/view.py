@@ -16,16 +16,10 @@ from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
 from conformance.report.repro.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
-from conformance.results.records import (
-    VERDICTS,
-    CaseRecord,
-    Error,
-    Joined,
-    ResultRecord,
-    Run,
-    Target,
-    Verdict,
-)
+from conformance.results.join import Joined
+from conformance.results.reader import Run
+from conformance.results.records import CaseRecord, Error, ResultRecord, Target
+from conformance.results.verdicts import VERDICTS, Verdict
 
 MEANING: Mapping[Verdict, str] = {
     "crash": "the process died of a signal, an abort or a panic",

@@ -9,18 +9,9 @@ judged; a file without its footer says by that alone that it is not all there. I
 from __future__ import annotations
 
 import json
-import lzma
 import math
-import os
-import stat
-import time
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AwareDatetime,
@@ -32,7 +23,6 @@ from pydantic import (
     PlainSerializer,
     SerializerFunctionWrapHandler,
     TypeAdapter,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_serializer,
@@ -43,27 +33,12 @@ from pydantic_core import CoreSchema
 from conformance.base.paths import data_path
 from conformance.case.call import State
 from conformance.case.case import Contract
+from conformance.results.verdicts import Verdict
 
 FORMAT: Literal["gqa-results/1"] = "gqa-results/1"
 
-Verdict = Literal[
-    "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass", "skip"
-]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""Worst first."""
-_BADNESS = {verdict: rank for rank, verdict in enumerate(VERDICTS)}
-
 Outcome = Literal["ran", "rejected", "crashed", "timed_out", "unavailable"]
 Stage = Literal["load", "run"]
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of ``verdicts``; ``ValueError`` if there are none."""
-    return min(verdicts, key=_BADNESS.__getitem__)
-
-
-class ResultsError(Exception):
-    """A results file that cannot be written or read: one sentence for the person who ran it."""
 
 
 # JSON has no NaN and no infinities, so these three words stand for them. NaN is always the one
@@ -479,7 +454,7 @@ class Footer(_Part):
 
 
 Record = Header | CaseRecord | ResultRecord | Infrastructure | Footer
-_LINE: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
+RECORD_LINE: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
 def results_schema() -> dict[str, Any]:
@@ -487,377 +462,8 @@ def results_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "One line of a gqa-conformance results file",
-        **_LINE.json_schema(mode="serialization"),
+        **RECORD_LINE.json_schema(mode="serialization"),
     }
-
-
-class Writer:
-    """Writes a results file line by line, and is a context manager that never leaves it unmarked.
-
-    The first failure raises `ResultsError`, whether it is the folder, the rights or the disk; what
-    is written afterwards goes nowhere and raises nothing, so that the run can go on telling the
-    terminal. `failure` keeps that first error.
-    """
-
-    def __init__(self, path: Path | str, header: Header) -> None:
-        self.path = Path(path)
-        self.failure: ResultsError | None = None
-        self._counts = {target.name: Counter[Verdict]() for target in header.targets}
-        self._infrastructure = self._unexpected = self._size = 0
-        self._finished = False
-        self._since = time.monotonic()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._file = -1
-        try:
-            self._file = os.open(self.path, flags, 0o666)
-        except (OSError, ValueError) as error:
-            raise self._failed(error) from None
-        self._write(header)
-
-    def case(self, record: CaseRecord) -> None:
-        """Write a case; once, before its results."""
-        self._write(record)
-
-    def result(self, record: ResultRecord) -> None:
-        """Write a result and count it."""
-        self._write(record)
-        self._counts.setdefault(record.target, Counter())[record.verdict] += 1
-        self._unexpected += record.unexpected
-
-    def infrastructure(self, record: Infrastructure) -> None:
-        """Write an infrastructure problem and count it."""
-        self._write(record)
-        self._infrastructure += 1
-
-    def finish(self, complete: bool) -> None:
-        """Write the footer. ``complete``: the run came to its end."""
-        if self._finished:
-            return
-        self._finished = True
-        counts: Counts = {
-            name: {verdict: count[verdict] for verdict in VERDICTS if count[verdict]}
-            for name, count in self._counts.items()
-        }
-        self._write(
-            Footer(
-                complete=complete,
-                counts=counts,
-                infrastructure=self._infrastructure,
-                unexpected=self._unexpected,
-                end=datetime.now(UTC),
-                seconds=round(time.monotonic() - self._since, 3),
-            )
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # Whoever leaves without `finish` was interrupted, and the file must say so.
-        try:
-            self.finish(complete=False)
-        except ResultsError:
-            if error is None:
-                raise
-        finally:
-            self._close()
-
-    def _write(self, record: Record) -> None:
-        line = record.model_dump_json().encode() + b"\n"
-        if self.failure is not None:
-            return
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-        except OSError as error:
-            failure = self._failed(error)
-            self._cut()
-            self._close()
-            raise failure from None
-        self._size += len(line)
-
-    def _cut(self) -> None:
-        """Take back the piece of a line that still went in."""
-        try:
-            if stat.S_ISREG(os.fstat(self._file).st_mode):
-                os.ftruncate(self._file, self._size)
-        except OSError:
-            pass  # reading copes with a broken last line
-
-    def _close(self) -> None:
-        file, self._file = self._file, -1
-        if file < 0:
-            return
-        try:
-            os.close(file)
-        except OSError as error:
-            if self.failure is None:
-                raise self._failed(error) from None
-
-    def _failed(self, error: OSError | ValueError) -> ResultsError:
-        self.failure = ResultsError(f"Cannot write results to {self.path}: {cause_of(error)}.")
-        return self.failure
-
-
-def cause_of(error: Exception) -> str:
-    """What the system says of it, in a few words; else what the error says itself."""
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A results file, read. ``problems``: why it is not all there or not to be relied on."""
-
-    path: Path
-    header: Header
-    cases: Mapping[str, CaseRecord]
-    results: tuple[ResultRecord, ...]
-    infrastructure: tuple[Infrastructure, ...]
-    footer: Footer | None
-    problems: tuple[str, ...]
-
-    def counts(self) -> dict[str, Counter[Verdict]]:
-        """Results by target and verdict, counted anew; each target of the header is there."""
-        counts = {target.name: Counter[Verdict]() for target in self.header.targets}
-        for result in self.results:
-            counts.setdefault(result.target, Counter())[result.verdict] += 1
-        return counts
-
-
-def read(path: Path | str) -> Run:
-    """Read a results file, whole or cut short; one whose name ends in ``.xz`` is unpacked.
-
-    A file that ends too early is read as far as it goes, and its ``problems`` say so. Anything
-    else that is no results file raises `ResultsError` with ``file:line``.
-    """
-    path = Path(path)
-    problems: list[str] = []
-    try:
-        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
-            records = list(_records(path, file, problems))
-    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
-        raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
-
-    header = records[0] if records else None
-    if not isinstance(header, Header):
-        raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
-    cases: dict[str, CaseRecord] = {}
-    results: list[ResultRecord] = []
-    infrastructure: list[Infrastructure] = []
-    footer: Footer | None = None
-    for record in records[1:]:
-        if footer is not None:
-            problems.append("There is more after its footer.")
-        match record:
-            case CaseRecord():
-                if cases.setdefault(record.id, record) != record:
-                    problems.append(f"Case {record.id} is described twice, differently.")
-            case ResultRecord():
-                results.append(record)
-            case Infrastructure():
-                infrastructure.append(record)
-            case Footer():
-                footer = record
-    run = Run(path, header, cases, tuple(results), tuple(infrastructure), footer, ())
-    problems = list(dict.fromkeys([*problems, *_doubts(run)]))
-    return Run(path, header, cases, run.results, run.infrastructure, footer, tuple(problems))
-
-
-def _records(path: Path, file: Iterable[bytes], problems: list[str]) -> Iterator[Record]:
-    """Each line's record; a last line that is no JSON is one more problem, not an error."""
-    broken: ResultsError | None = None
-    for number, line in enumerate(file, 1):
-        if broken is not None:
-            raise broken
-        if line.isspace():
-            continue
-        try:
-            record = _LINE.validate_json(line)
-            if number > 1 and isinstance(record, Header):
-                raise ResultsError(f"{path}:{number}: a second header; give each file by itself.")
-            yield record
-        except ValidationError as error:
-            failure = ResultsError(f"{path}:{number}: {_what(error, line)}.")
-            if number == 1 or error.errors(include_url=False)[0]["type"] != "json_invalid":
-                raise failure from None
-            broken = failure
-    if broken is not None:
-        problems.append("Its last line is broken off.")
-
-
-def _what(error: ValidationError, line: bytes) -> str:
-    """What is wrong with a line, in half a sentence."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"][1:])
-    if where == "format":
-        return f"written in another format ({str(first['input'])[:40]!r}); this one is {FORMAT}"
-    if first["type"] == "json_invalid":
-        return f"not a line of JSON ({first['msg'].removeprefix('Invalid JSON: ')})"
-    if first["type"] in ("union_tag_invalid", "union_tag_not_found") or not first["loc"]:
-        return "not a record of a results file"
-    what = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {what}" if where else what
-
-
-def _doubts(run: Run) -> Iterator[str]:
-    """Why a run cannot be relied on."""
-    footer, selection = run.footer, run.header.selection
-    if footer is None:
-        yield "It has no footer: the run was cut short."
-    elif not footer.complete:
-        yield "The run was stopped before its end."
-
-    missing = selection.results - len(run.results)
-    if missing > 0:
-        yield f"{missing} of {selection.results} results are missing."
-    elif missing < 0:
-        yield f"There are {len(run.results)} results where {selection.results} were expected."
-    if len(run.cases) != selection.cases:
-        yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
-
-    counts = run.counts()
-    if footer is not None:
-        for name in dict.fromkeys([*counts, *footer.counts]):
-            there, said = counts.get(name, Counter()), footer.counts.get(name, {})
-            for verdict in VERDICTS:
-                if there[verdict] != said.get(verdict, 0):
-                    yield (
-                        f"The footer counts {said.get(verdict, 0)} {verdict} on {name}; "
-                        f"there are {there[verdict]}."
-                    )
-        for what, number, claim in (
-            ("unexpected results", sum(r.unexpected for r in run.results), footer.unexpected),
-            ("infrastructure problems", len(run.infrastructure), footer.infrastructure),
-        ):
-            if number != claim:
-                yield f"The footer counts {claim} {what}; there are {number}."
-
-    known = {target.name for target in run.header.targets}
-    if len(known) < len(run.header.targets):
-        yield "Two of its targets have one name."
-    for name in counts:
-        if name not in known:
-            yield f"Results for {name}, which is no target of the run."
-    unknown = sorted({r.case for r in run.results} - run.cases.keys())
-    if unknown:
-        yield f"Results for cases that are not described: {_some(unknown)}."
-    pairs = Counter((r.case, r.target) for r in run.results)
-    twice = [f"{case} on {target}" for (case, target), n in pairs.items() if n > 1]
-    if twice:
-        yield f"More than one result for {_some(twice)}."
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A target of one of several runs; ``label`` is unique among them."""
-
-    label: str
-    target: Target
-    run: Run
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Several runs side by side.
-
-    ``results`` is keyed by (case id, column label) and holds the worst where a file has several;
-    ``problems`` and ``infrastructure`` come with the file or column they belong to.
-    """
-
-    runs: tuple[Run, ...]
-    columns: tuple[Column, ...]
-    cases: Mapping[str, CaseRecord]
-    results: Mapping[tuple[str, str], ResultRecord]
-    infrastructure: tuple[tuple[str, Infrastructure], ...]
-    problems: tuple[str, ...]
-
-
-def join(runs: Sequence[Run]) -> Joined:
-    """Put several runs side by side: all their cases, and a column for each target of each run.
-
-    A target that several files have in common is told apart by its file.
-    """
-    if not runs:
-        raise ResultsError("No results files were given.")
-    targets = [
-        {target.name: target for target in run.header.targets}
-        | {
-            name: Target(name=name, ep=name)
-            for name in run.counts()
-            if name not in {target.name for target in run.header.targets}
-        }
-        for run in runs
-    ]
-    shared = {name for name, n in Counter(name for t in targets for name in t).items() if n > 1}
-    columns: list[Column] = []
-    cases: dict[str, CaseRecord] = {}
-    results: dict[tuple[str, str], ResultRecord] = {}
-    infrastructure: list[tuple[str, Infrastructure]] = []
-    problems: list[str] = []
-    for run, called, mine in zip(runs, _file_names(runs), targets, strict=True):
-        labels: dict[str, str] = {}
-        for name in mine:
-            label = f"{name} ({called})" if name in shared else name
-            labels[name] = _unlike(label, {*labels.values(), *(column.label for column in columns)})
-        columns += [Column(labels[name], target, run) for name, target in mine.items()]
-        prefix = f"{called}: " if len(runs) > 1 else ""
-        problems += [prefix + problem for problem in run.problems]
-        others = [
-            case.id
-            for case in run.cases.values()
-            if outline(cases.setdefault(case.id, case)) != outline(case)
-        ]
-        if others:
-            problems.append(
-                f"{called}: cases that are others than in files before, and shown as there: "
-                f"{_some(others)}."
-            )
-        for result in run.results:
-            key = result.case, labels[result.target]
-            other = results.get(key)
-            if other is None or worst((result.verdict, other.verdict)) != other.verdict:
-                results[key] = result
-        infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
-    return Joined(
-        tuple(runs), tuple(columns), cases, results, tuple(infrastructure), tuple(problems)
-    )
-
-
-def _unlike(label: str, taken: Collection[str]) -> str:
-    """``label``, with a number where it is taken."""
-    number = 1
-    while (other := f"{label} #{number}" if number > 1 else label) in taken:
-        number += 1
-    return other
-
-
-def outline(case: CaseRecord) -> object:
-    """What every results file tells of a case's call and contract, however old it is."""
-    call = case.call
-    inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
-    outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
-    return inputs, outputs, repr(call.attributes), call.steps, case.contract
-
-
-def _file_names(runs: Sequence[Run]) -> list[str]:
-    """What to call each run's file: its name, with as many folders as tell it apart."""
-    paths = [run.path.absolute() for run in runs]
-    for parts in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-parts:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [f"{run.path.name} #{n}" for n, run in enumerate(runs, 1)]
 
 
 def _write_schema() -> None:

@@ -24,14 +24,8 @@ from conformance.report.repro.text import LINK, comment, fenced, inline, inline_
 from conformance.report.repro.tract import shell_blocks
 from conformance.report.repro.web import node_blocks
 from conformance.report.text import clean
-from conformance.results.records import (
-    CallInput,
-    CallOutput,
-    CaseRecord,
-    ResultRecord,
-    Target,
-    Verdict,
-)
+from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord, Target
+from conformance.results.verdicts import Verdict
 
 _PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
 _SHELL: Final = ("tract", "tract-plain")

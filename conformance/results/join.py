@@ -1,0 +1,114 @@
+"""Joins several runs: all their cases, and a column for each target of each run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from conformance.results.errors import ResultsError
+from conformance.results.reader import Run, abbreviated
+from conformance.results.records import CaseRecord, Infrastructure, ResultRecord, Target
+from conformance.results.verdicts import worst
+
+
+@dataclass(frozen=True)
+class Column:
+    """A target of one of several runs; ``label`` is unique among them."""
+
+    label: str
+    target: Target
+    run: Run
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several runs side by side.
+
+    ``results`` is keyed by (case id, column label) and holds the worst where a file has several;
+    ``problems`` and ``infrastructure`` come with the file or column they belong to.
+    """
+
+    runs: tuple[Run, ...]
+    columns: tuple[Column, ...]
+    cases: Mapping[str, CaseRecord]
+    results: Mapping[tuple[str, str], ResultRecord]
+    infrastructure: tuple[tuple[str, Infrastructure], ...]
+    problems: tuple[str, ...]
+
+
+def join(runs: Sequence[Run]) -> Joined:
+    """Put several runs side by side: all their cases, and a column for each target of each run.
+
+    A target that several files have in common is told apart by its file.
+    """
+    if not runs:
+        raise ResultsError("No results files were given.")
+    targets = [
+        {target.name: target for target in run.header.targets}
+        | {
+            name: Target(name=name, ep=name)
+            for name in run.counts()
+            if name not in {target.name for target in run.header.targets}
+        }
+        for run in runs
+    ]
+    shared = {name for name, n in Counter(name for t in targets for name in t).items() if n > 1}
+    columns: list[Column] = []
+    cases: dict[str, CaseRecord] = {}
+    results: dict[tuple[str, str], ResultRecord] = {}
+    infrastructure: list[tuple[str, Infrastructure]] = []
+    problems: list[str] = []
+    for run, called, mine in zip(runs, _file_names(runs), targets, strict=True):
+        labels: dict[str, str] = {}
+        for name in mine:
+            label = f"{name} ({called})" if name in shared else name
+            labels[name] = _unlike(label, {*labels.values(), *(column.label for column in columns)})
+        columns += [Column(labels[name], target, run) for name, target in mine.items()]
+        prefix = f"{called}: " if len(runs) > 1 else ""
+        problems += [prefix + problem for problem in run.problems]
+        others = [
+            case.id
+            for case in run.cases.values()
+            if outline(cases.setdefault(case.id, case)) != outline(case)
+        ]
+        if others:
+            problems.append(
+                f"{called}: cases that are others than in files before, and shown as there: "
+                f"{abbreviated(others)}."
+            )
+        for result in run.results:
+            key = result.case, labels[result.target]
+            other = results.get(key)
+            if other is None or worst((result.verdict, other.verdict)) != other.verdict:
+                results[key] = result
+        infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
+    return Joined(
+        tuple(runs), tuple(columns), cases, results, tuple(infrastructure), tuple(problems)
+    )
+
+
+def _unlike(label: str, taken: Collection[str]) -> str:
+    """``label``, with a number where it is taken."""
+    number = 1
+    while (other := f"{label} #{number}" if number > 1 else label) in taken:
+        number += 1
+    return other
+
+
+def outline(case: CaseRecord) -> object:
+    """What every results file tells of a case's call and contract, however old it is."""
+    call = case.call
+    inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
+    outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
+    return inputs, outputs, repr(call.attributes), call.steps, case.contract
+
+
+def _file_names(runs: Sequence[Run]) -> list[str]:
+    """What to call each run's file: its name, with as many folders as tell it apart."""
+    paths = [run.path.absolute() for run in runs]
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{run.path.name} #{n}" for n, run in enumerate(runs, 1)]

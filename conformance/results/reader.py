@@ -1,0 +1,172 @@
+"""Reads a results file, whole or cut short."""
+
+from __future__ import annotations
+
+import lzma
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from conformance.results.errors import ResultsError, cause_of
+from conformance.results.records import (
+    FORMAT,
+    RECORD_LINE,
+    CaseRecord,
+    Footer,
+    Header,
+    Infrastructure,
+    Record,
+    ResultRecord,
+)
+from conformance.results.verdicts import VERDICTS, Verdict
+
+
+@dataclass(frozen=True)
+class Run:
+    """A results file, read. ``problems``: why it is not all there or not to be relied on."""
+
+    path: Path
+    header: Header
+    cases: Mapping[str, CaseRecord]
+    results: tuple[ResultRecord, ...]
+    infrastructure: tuple[Infrastructure, ...]
+    footer: Footer | None
+    problems: tuple[str, ...]
+
+    def counts(self) -> dict[str, Counter[Verdict]]:
+        """Results by target and verdict, counted anew; each target of the header is there."""
+        counts = {target.name: Counter[Verdict]() for target in self.header.targets}
+        for result in self.results:
+            counts.setdefault(result.target, Counter())[result.verdict] += 1
+        return counts
+
+
+def read(path: Path | str) -> Run:
+    """Read a results file, whole or cut short; one whose name ends in ``.xz`` is unpacked.
+
+    A file that ends too early is read as far as it goes, and its ``problems`` say so. Anything
+    else that is no results file raises `ResultsError` with ``file:line``.
+    """
+    path = Path(path)
+    problems: list[str] = []
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+            records = list(_records(path, file, problems))
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+        raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
+
+    header = records[0] if records else None
+    if not isinstance(header, Header):
+        raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
+    cases: dict[str, CaseRecord] = {}
+    results: list[ResultRecord] = []
+    infrastructure: list[Infrastructure] = []
+    footer: Footer | None = None
+    for record in records[1:]:
+        if footer is not None:
+            problems.append("There is more after its footer.")
+        match record:
+            case CaseRecord():
+                if cases.setdefault(record.id, record) != record:
+                    problems.append(f"Case {record.id} is described twice, differently.")
+            case ResultRecord():
+                results.append(record)
+            case Infrastructure():
+                infrastructure.append(record)
+            case Footer():
+                footer = record
+    run = Run(path, header, cases, tuple(results), tuple(infrastructure), footer, ())
+    problems = list(dict.fromkeys([*problems, *_doubts(run)]))
+    return Run(path, header, cases, run.results, run.infrastructure, footer, tuple(problems))
+
+
+def _records(path: Path, file: Iterable[bytes], problems: list[str]) -> Iterator[Record]:
+    """Each line's record; a last line that is no JSON is one more problem, not an error."""
+    broken: ResultsError | None = None
+    for number, line in enumerate(file, 1):
+        if broken is not None:
+            raise broken
+        if line.isspace():
+            continue
+        try:
+            record = RECORD_LINE.validate_json(line)
+            if number > 1 and isinstance(record, Header):
+                raise ResultsError(f"{path}:{number}: a second header; give each file by itself.")
+            yield record
+        except ValidationError as error:
+            failure = ResultsError(f"{path}:{number}: {_what(error, line)}.")
+            if number == 1 or error.errors(include_url=False)[0]["type"] != "json_invalid":
+                raise failure from None
+            broken = failure
+    if broken is not None:
+        problems.append("Its last line is broken off.")
+
+
+def _what(error: ValidationError, line: bytes) -> str:
+    """What is wrong with a line, in half a sentence."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"][1:])
+    if where == "format":
+        return f"written in another format ({str(first['input'])[:40]!r}); this one is {FORMAT}"
+    if first["type"] == "json_invalid":
+        return f"not a line of JSON ({first['msg'].removeprefix('Invalid JSON: ')})"
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found") or not first["loc"]:
+        return "not a record of a results file"
+    what = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {what}" if where else what
+
+
+def _doubts(run: Run) -> Iterator[str]:
+    """Why a run cannot be relied on."""
+    footer, selection = run.footer, run.header.selection
+    if footer is None:
+        yield "It has no footer: the run was cut short."
+    elif not footer.complete:
+        yield "The run was stopped before its end."
+
+    missing = selection.results - len(run.results)
+    if missing > 0:
+        yield f"{missing} of {selection.results} results are missing."
+    elif missing < 0:
+        yield f"There are {len(run.results)} results where {selection.results} were expected."
+    if len(run.cases) != selection.cases:
+        yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
+
+    counts = run.counts()
+    if footer is not None:
+        for name in dict.fromkeys([*counts, *footer.counts]):
+            there, said = counts.get(name, Counter()), footer.counts.get(name, {})
+            for verdict in VERDICTS:
+                if there[verdict] != said.get(verdict, 0):
+                    yield (
+                        f"The footer counts {said.get(verdict, 0)} {verdict} on {name}; "
+                        f"there are {there[verdict]}."
+                    )
+        for what, number, claim in (
+            ("unexpected results", sum(r.unexpected for r in run.results), footer.unexpected),
+            ("infrastructure problems", len(run.infrastructure), footer.infrastructure),
+        ):
+            if number != claim:
+                yield f"The footer counts {claim} {what}; there are {number}."
+
+    known = {target.name for target in run.header.targets}
+    if len(known) < len(run.header.targets):
+        yield "Two of its targets have one name."
+    for name in counts:
+        if name not in known:
+            yield f"Results for {name}, which is no target of the run."
+    unknown = sorted({r.case for r in run.results} - run.cases.keys())
+    if unknown:
+        yield f"Results for cases that are not described: {abbreviated(unknown)}."
+    pairs = Counter((r.case, r.target) for r in run.results)
+    twice = [f"{case} on {target}" for (case, target), n in pairs.items() if n > 1]
+    if twice:
+        yield f"More than one result for {abbreviated(twice)}."
+
+
+def abbreviated(names: Sequence[str], most: int = 3) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
