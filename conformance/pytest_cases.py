@@ -22,7 +22,7 @@ from conformance.case.load import load_file
 from conformance.harness.pool import RunnerFailed
 from conformance.judge.expectations import load_expectations
 from conformance.report.terminal import tell, tell_trouble
-from conformance.results.records import Infrastructure, ResultRecord
+from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.engine import Plan, Record, TargetRun, case_record, plans
 from conformance.targets.registry import Programs, Target, TargetError, targets_for
 
@@ -119,7 +119,7 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Passes, skips with the reason, is an expected failure, or raises CaseFailed."""
         record = bench_of(self.config).run(self.case, self.target)
-        if isinstance(record, Infrastructure):
+        if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
         if record.verdict == "skip":

@@ -15,7 +15,7 @@ from synthetic_runs import case, error, expected, realistic, result, target, wri
 from conformance.case.case import Contract
 from conformance.report.html import render
 from conformance.results.reader import Run, read
-from conformance.results.records import ErrorMap, Infrastructure
+from conformance.results.records import ErrorMap, InfrastructureRecord
 from conformance.results.verdicts import Verdict
 
 HOSTILE = (
@@ -72,7 +72,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
     second = case(f"evil/{HOSTILE}[n=2]", HOSTILE, name=bad.name, title=HOSTILE)
     path = tmp_path_factory.mktemp("hostile") / "a.jsonl"
-    problem = Infrastructure(target=HOSTILE, case=HOSTILE, message=HOSTILE, fix=HOSTILE)
+    problem = InfrastructureRecord(target=HOSTILE, case=HOSTILE, message=HOSTILE, fix=HOSTILE)
     gone = target("gone", unavailable=HOSTILE, fix=HOSTILE)
     results = [judged, result(second.id, HOSTILE)]
     return read(write(path, [bad, second], results, targets=[one, gone], problems=[problem]))

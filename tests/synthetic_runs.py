@@ -16,15 +16,15 @@ from conformance.results.records import (
     CallOutput,
     CallRecord,
     CaseRecord,
-    Description,
     Error,
     ExpectationRecord,
     Header,
-    Infrastructure,
+    InfrastructureRecord,
     Milliseconds,
     ResultRecord,
     Selection,
-    Target,
+    TargetDescription,
+    TargetRecord,
 )
 from conformance.results.writer import Writer
 
@@ -32,14 +32,14 @@ START = datetime(2026, 11, 21, 10, 29, tzinfo=UTC)
 ISSUE = "https://github.com/microsoft/onnxruntime/issues/28318"
 
 
-def target(name: str = "cpu@1.31.1", **fields: Any) -> Target:
+def target(name: str = "cpu@1.31.1", **fields: Any) -> TargetRecord:
     """A target that is there; ``unavailable=…`` makes one that is not.
 
     What follows a + in its name is its adapter.
     """
     ep, _, rest = name.partition("@")
     version, _, adapter = rest.partition("+")
-    describe = Description(
+    describe = TargetDescription(
         runtime="onnxruntime",
         version=version or "1.31.1",
         execution_provider="CPUExecutionProvider",
@@ -49,12 +49,12 @@ def target(name: str = "cpu@1.31.1", **fields: Any) -> Target:
         features=("shared_buffer",),
         versions={"python": "3.11.7", "numpy": "2.4.6"},
     )
-    return Target(
+    return TargetRecord(
         name=name, ep=ep, describe=None if fields.get("unavailable") else describe, **fields
     )
 
 
-def header(targets: Sequence[Target], cases: int, results: int) -> Header:
+def header(targets: Sequence[TargetRecord], cases: int, results: int) -> Header:
     """The first line of a run over ``targets``."""
     return Header(
         suite="0.1.0",
@@ -192,8 +192,8 @@ def write(
     cases: Sequence[CaseRecord],
     results: Sequence[ResultRecord],
     *,
-    targets: Sequence[Target] = (),
-    problems: Sequence[Infrastructure] = (),
+    targets: Sequence[TargetRecord] = (),
+    problems: Sequence[InfrastructureRecord] = (),
     complete: bool = True,
 ) -> Path:
     """A results file of these records, whose header expects just them."""

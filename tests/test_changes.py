@@ -35,10 +35,10 @@ from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (
     CaseRecord,
-    Infrastructure,
+    InfrastructureRecord,
     Milliseconds,
     ResultRecord,
-    Target,
+    TargetRecord,
 )
 from conformance.results.writer import Writer
 
@@ -424,7 +424,7 @@ def test_an_incomplete_new_run_is_worse(tmp_path: Path) -> None:
 
 def test_infrastructure_problems_that_were_not_there(tmp_path: Path) -> None:
     def troubled(*messages: str) -> Joined:
-        problems = [Infrastructure(target="cpu@1.31.1", message=text) for text in messages]
+        problems = [InfrastructureRecord(target="cpu@1.31.1", message=text) for text in messages]
         return run(tmp_path, [result()], problems=problems)
 
     old = troubled("The runner died, pid 5.")
@@ -488,7 +488,9 @@ def test_the_summary_tells_all_that_is_promised(tmp_path: Path) -> None:
         result("b/four"),
     ]
     gone = target("tract", unavailable="No binary.", fix="gqa setup tract")
-    problem = Infrastructure(target="cpu@1.31.1", message="The cache is full.", fix="gqa cache")
+    problem = InfrastructureRecord(
+        target="cpu@1.31.1", message="The cache is full.", fix="gqa cache"
+    )
     text = summary_markdown(
         run(tmp_path, results, targets=[target(), gone], problems=[problem], complete=False)
     )
@@ -541,7 +543,7 @@ def test_no_text_gets_out_of_its_code_span(tmp_path: Path, text: str) -> None:
             "reproduce": text,
             "expectation": expected(link=text, why=text, file=text),
         }
-        column = Target(name=f"{name}{text}", ep=name, unavailable=text, fix=text)
+        column = TargetRecord(name=f"{name}{text}", ep=name, unavailable=text, fix=text)
         judged = result(f"t/{text}", f"{name}{text}", verdict, **fields)
         known = result(f"k/{text}", f"{name}{text}", verdict, **fields | {"unexpected": False})
         return run(
@@ -549,7 +551,7 @@ def test_no_text_gets_out_of_its_code_span(tmp_path: Path, text: str) -> None:
             [judged, known],
             cases=[CaseRecord(**case("t/a").model_dump() | {"id": f"t/{text}", "theme": text})],
             targets=[column, target("fine@1")],
-            problems=[Infrastructure(target=text, case=text, message=text, fix=text)],
+            problems=[InfrastructureRecord(target=text, case=text, message=text, fix=text)],
         )
 
     new = joined("wrong", "x")

@@ -907,7 +907,7 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
 
 def test_doctor_says_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [target_for(desk.runner(name)) for name in ("on_adapter", "correct")]
-    monkeypatch.setattr("conformance.cli.main.built_in", lambda programs: targets)
+    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
     lines = gqa("doctor").out.splitlines()
     assert lines[0] == f"✓ {targets[0].ep}  none"
     assert lines[1] == "    adapter   lavapipe"

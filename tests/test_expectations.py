@@ -28,7 +28,7 @@ from conformance.judge.expectations import (
     load_expectations,
 )
 from conformance.judge.verdict import DIFFERENT_RUNS
-from conformance.results.records import Infrastructure, ResultRecord
+from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.engine import Plan, Ready, TargetRun, assess, job_for, look, plans
 from conformance.targets.registry import target_for
 
@@ -609,7 +609,7 @@ def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:
             list(run.run())
         record = run.trouble(caught.value)
     sentence = "The runner /no/such does not exist."
-    assert record == Infrastructure(target="exec:/no/such", message=sentence)
+    assert record == InfrastructureRecord(target="exec:/no/such", message=sentence)
     assert run.ready.unavailable == sentence
     assert run.trouble(BundleError("No room.")).message == "No room."
 

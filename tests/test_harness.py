@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from conformance.harness.pool import (
     Command,
     Crashed,
-    Infrastructure,
+    InfrastructureFailure,
     Job,
     Limits,
     Outcome,
@@ -300,7 +300,7 @@ def test_a_runner_at_fault_is_no_news_of_the_runtime(
 ) -> None:
     begun = time.monotonic()
     found = outcomes(pool(name, env=env), trio(bundles))
-    assert isinstance(found["faulty"], Infrastructure)
+    assert isinstance(found["faulty"], InfrastructureFailure)
     assert words in found["faulty"].message
     assert "(the case before in this process: good)" in found["faulty"].message
     assert isinstance(found["good"], Ran)
@@ -341,7 +341,7 @@ def test_compiling_after_the_answer_is_a_line_that_nobody_asked_for(bundles: Pat
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         after = runner.run_one(job(bundles, "good"))
-        assert isinstance(after, Infrastructure)
+        assert isinstance(after, InfrastructureFailure)
         assert "compiling" in after.message
         assert "(the case before in this process: faulty)" in after.message
 
@@ -424,7 +424,7 @@ def test_a_death_between_two_cases_is_not_the_next_ones(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         idle = runner.run_one(job(bundles, "good"))
-        assert isinstance(idle, Infrastructure)
+        assert isinstance(idle, InfrastructureFailure)
         assert "died of SIGSEGV before it was given the case" in idle.message
         assert "(the case before in this process: faulty)" in idle.message
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
@@ -435,7 +435,7 @@ def test_a_runner_that_exits_after_its_answer(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         after = runner.run_one(job(bundles, "good"))
-        assert isinstance(after, Infrastructure)
+        assert isinstance(after, InfrastructureFailure)
         assert "ended with status 0 before it was given the case" in after.message
 
 
@@ -444,7 +444,7 @@ def test_a_line_that_nobody_asked_for(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         after = runner.run_one(job(bundles, "good"))
-        assert isinstance(after, Infrastructure)
+        assert isinstance(after, InfrastructureFailure)
         assert "by the way" in after.message
         assert "(the case before in this process: faulty)" in after.message
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
@@ -484,7 +484,7 @@ def test_a_long_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) ->
 
 def test_half_an_answer_and_then_silence_is_the_runners_fault(bundles: Path) -> None:
     found = outcomes(pool("half_line"), trio(bundles, seconds=0.3))
-    assert isinstance(found["faulty"], Infrastructure)
+    assert isinstance(found["faulty"], InfrastructureFailure)
     assert 'did not end it in time: {"id": ' in found["faulty"].message
     assert isinstance(found["fine"], Ran)
 
@@ -494,7 +494,7 @@ def test_a_runner_that_does_not_read(bundles: Path) -> None:
     large = Job("large", bundles / "good", (Step(files=files),), seconds=0.3)
     with pool("deaf") as runner:
         found = runner.run_one(large)
-        assert isinstance(found, Infrastructure)
+        assert isinstance(found, InfrastructureFailure)
         assert "did not read its request" in found.message
         # One that fits into the pipe looks like a hang.
         assert isinstance(runner.run_one(job(bundles, "good", seconds=0.3)), TimedOut)
@@ -512,7 +512,9 @@ def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
     assert text.startswith("[99999")
     assert len(text) < 1100
     assert found["fine"].stderr == ""
-    assert isinstance(outcomes(pool("floods_stdout"), trio(bundles))["faulty"], Infrastructure)
+    assert isinstance(
+        outcomes(pool("floods_stdout"), trio(bundles))["faulty"], InfrastructureFailure
+    )
     # The flood may come with the answer or after it, while the other process is at work.
     assert isinstance(outcomes(pool("floods_when_idle", jobs=2), trio(bundles)[:2])["good"], Ran)
     assert peak() - before < 30 << 10
@@ -655,7 +657,7 @@ def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
 def test_what_is_under_way_elsewhere_is_finished_before_giving_up(bundles: Path) -> None:
     with pool("slow_and_broken", jobs=2, failures_in_a_row=1) as runner:
         done, _ = until_failure(runner, trio(bundles))
-    assert [type(outcome) for outcome in done.values()] == [Infrastructure, Ran]
+    assert [type(outcome) for outcome in done.values()] == [InfrastructureFailure, Ran]
 
 
 def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -744,4 +746,4 @@ def test_the_end_of_a_process_is_noticed_without_pidfd(
     found = outcomes(pool("leaves_child"), trio(bundles))
     assert [type(outcome) for outcome in found.values()] == [Ran, Crashed, Ran]
     found = outcomes(pool("exits"), trio(bundles))
-    assert isinstance(found["faulty"], Infrastructure)
+    assert isinstance(found["faulty"], InfrastructureFailure)

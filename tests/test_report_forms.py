@@ -40,10 +40,10 @@ from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (
     CaseRecord,
-    Infrastructure,
+    InfrastructureRecord,
     Milliseconds,
     ResultRecord,
-    Target,
+    TargetRecord,
 )
 from conformance.results.verdicts import VERDICTS
 
@@ -78,9 +78,11 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
         draw(
             st.sampled_from(
                 [
-                    Target(name=name, ep=name),
-                    target("cpu@1.31.1").model_copy(update={"name": Target(name=name, ep="").name}),
-                    Target(name=name, ep=name, unavailable=name, fix=name),
+                    TargetRecord(name=name, ep=name),
+                    target("cpu@1.31.1").model_copy(
+                        update={"name": TargetRecord(name=name, ep="").name}
+                    ),
+                    TargetRecord(name=name, ep=name, unavailable=name, fix=name),
                 ]
             )
         )
@@ -110,7 +112,7 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
             fields["expectation"] = expected(known, why=text, link=text, file=text)
         results.append(result(id, name, draw(st.sampled_from(VERDICTS)), **fields))
     problems = [
-        Infrastructure(target=draw(TEXTS), case=draw(st.none() | TEXTS), message=draw(TEXTS))
+        InfrastructureRecord(target=draw(TEXTS), case=draw(st.none() | TEXTS), message=draw(TEXTS))
         for _ in range(draw(st.integers(0, 2)))
     ]
     with tempfile.TemporaryDirectory(dir=folder) as own:
@@ -239,7 +241,7 @@ def test_junit_tells_outcomes_apart(tmp_path: Path) -> None:
         result("t/skipped", verdict="skip"),
         result("t/gone", unexpected=True, expectation=expected()),
     ]
-    problem = Infrastructure(target="cpu@1.31.1", case="t/lost", message="The disk is full.",
+    problem = InfrastructureRecord(target="cpu@1.31.1", case="t/lost", message="The disk is full.",
                              fix="gqa cache --clear")  # fmt: skip
     run = joined(tmp_path, results, problems=[problem])
     found = by_name(junit(run))
@@ -297,8 +299,8 @@ def hostile(folder: Path, text: str) -> Joined:
         folder,
         [result(text, text, "wrong", **fields), result("t/c", text, **fields)],
         cases=[record],
-        targets=[Target(name=text, ep=text, unavailable=text, fix=text)],
-        problems=[Infrastructure(target=text, case=text, message=text, fix=text)],
+        targets=[TargetRecord(name=text, ep=text, unavailable=text, fix=text)],
+        problems=[InfrastructureRecord(target=text, case=text, message=text, fix=text)],
     )
 
 

@@ -21,7 +21,7 @@ from conformance.report.view import page
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
-from conformance.results.records import ErrorMap, Infrastructure, Milliseconds, RelationRecord
+from conformance.results.records import ErrorMap, InfrastructureRecord, Milliseconds, RelationRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -312,7 +312,9 @@ def test_what_many_cases_share_stands_once(real: Run) -> None:
 
 def test_troubles_come_with_their_fix(tmp_path: Path) -> None:
     cuda = target("cuda", unavailable="No NVIDIA driver.", fix="apt-get install driver")
-    problem = Infrastructure(target="cpu@1.31.1", case="a/b", message="Half a line.", fix="look")
+    problem = InfrastructureRecord(
+        target="cpu@1.31.1", case="a/b", message="Half a line.", fix="look"
+    )
     run = read(
         write(
             tmp_path / "a.jsonl", [case()], [result()], targets=[target(), cuda], problems=[problem]

@@ -28,14 +28,16 @@ from conformance.results.records import (
     CallInput,
     CallRecord,
     Header,
-    Infrastructure,
+    InfrastructureRecord,
     ResultRecord,
     results_schema,
 )
 from conformance.results.verdicts import VERDICTS, worst
 from conformance.results.writer import Writer
 
-PROBLEM = Infrastructure(target="cpu@1.31.1", message="The runner would not start.", fix="pip …")
+PROBLEM = InfrastructureRecord(
+    target="cpu@1.31.1", message="The runner would not start.", fix="pip …"
+)
 
 
 @pytest.fixture

@@ -31,7 +31,15 @@ from spoken_runner import (
     step,
 )
 
-from conformance.harness.pool import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
+from conformance.harness.pool import (
+    Command,
+    Crashed,
+    InfrastructureFailure,
+    Job,
+    Limits,
+    Pool,
+    TimedOut,
+)
 from conformance.harness.protocol import Step
 from conformance.judge.expectations import load_expectations
 from conformance.targets.registry import Programs, target_for
@@ -367,7 +375,7 @@ def test_the_harness_blames_the_runner_for_what_is_no_answer(
 ) -> None:
     with pool(fake, fault) as target:
         outcome = target.run_one(job(relu))
-    assert isinstance(outcome, Infrastructure)
+    assert isinstance(outcome, InfrastructureFailure)
     assert "cli.py: " in outcome.message
 
 

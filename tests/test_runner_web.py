@@ -33,7 +33,15 @@ from spoken_runner import (
     value,
 )
 
-from conformance.harness.pool import Command, Crashed, Infrastructure, Job, Limits, Pool, TimedOut
+from conformance.harness.pool import (
+    Command,
+    Crashed,
+    InfrastructureFailure,
+    Job,
+    Limits,
+    Pool,
+    TimedOut,
+)
 from conformance.harness.protocol import Step
 from conformance.targets.tools import find_onnxruntime_web
 
@@ -215,7 +223,7 @@ def test_a_release_that_does_not_log_it_is_no_target(start: Start, fake: Path) -
     [
         ("hang", TimedOut, ""),
         ("trap", Crashed, "SIGABRT"),
-        ("exits", Infrastructure, "ended with status 0 in the midst of the case"),
+        ("exits", InfrastructureFailure, "ended with status 0 in the midst of the case"),
     ],
 )
 def test_faults_reach_the_harness(

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 
-from conformance.cli import main as cli
+from conformance.cli import terminal
 from conformance.targets.setup.cargo import why_it_failed
 from conformance.targets.tools import TRACT_VERSION
 
@@ -408,7 +408,7 @@ def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
 def test_without_a_terminal_a_line_is_written_now_and_then(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_BUILD_TOLD_EVERY", 0.9)
+    monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
     monkeypatch.setenv("FAKE", f"compiled; sleep 2.2; {BUILDS.removeprefix('compiled; ')}")
     lines = gqa("setup", "tract").err.splitlines()[1:]
     assert 1 <= len(lines) <= 3

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from as_user import Desk, Gqa, in_this_process, wait_for
 
-from conformance.cli import main as cli
+from conformance.cli import terminal
 from conformance.targets.setup import npm
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web, why_it_is_not_whole
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, built_onnxruntime_web
@@ -397,7 +397,7 @@ def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> 
 def test_without_a_terminal_a_line_is_written_now_and_then(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_BUILD_TOLD_EVERY", 0.9)
+    monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
     monkeypatch.setenv("FAKE", "sleep 2.2; installs")
     lines = gqa("setup", "webgpu").err.splitlines()[1:]
     assert 1 <= len(lines) <= 3

@@ -21,7 +21,14 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.report.repro import standalone
 from conformance.report.repro.making import HELPERS, IMPORTS, making
-from conformance.results.records import CaseRecord, Description, Error, Recipe, ResultRecord, Target
+from conformance.results.records import (
+    CaseRecord,
+    Error,
+    Recipe,
+    ResultRecord,
+    TargetDescription,
+    TargetRecord,
+)
 from conformance.results.verdicts import Verdict
 from conformance.run.engine import Plan, TargetRun, case_record
 from conformance.targets.registry import target_for
@@ -181,7 +188,7 @@ class Suite:
     def __init__(self) -> None:
         self._runs: dict[str, TargetRun] = {}
 
-    def ask(self, ep: str, case: Case) -> tuple[ResultRecord, Target]:
+    def ask(self, ep: str, case: Case) -> tuple[ResultRecord, TargetRecord]:
         if ep not in self._runs:
             self._runs[ep] = TargetRun(Plan(target_for(ep), (), ()))
         run = self._runs[ep]
@@ -207,7 +214,7 @@ def suite(shared_cache: Path) -> Iterator[Suite]:
         opened.close()
 
 
-def said(result: ResultRecord, target: Target, case: CaseRecord, folder: Path) -> list[str]:
+def said(result: ResultRecord, target: TargetRecord, case: CaseRecord, folder: Path) -> list[str]:
     """What the program prints, run as its user runs it, with nothing of the suite in reach."""
     program = folder / standalone.filename(target)
     program.write_text(standalone.script(case, result, target), encoding="utf-8")
@@ -261,11 +268,11 @@ EVIL = (
 TARGETS = ("cpu", "cuda", "tract-wheel", "tract", "webgpu", "wasm")
 
 
-def told(name: str = "cpu") -> Target:
-    describe = Description(
+def told(name: str = "cpu") -> TargetRecord:
+    describe = TargetDescription(
         runtime=EVIL, version=EVIL, device=EVIL, adapter=EVIL, versions={EVIL: EVIL, "dawn": EVIL}
     )
-    return Target(name=EVIL, ep=name, describe=describe)
+    return TargetRecord(name=EVIL, ep=name, describe=describe)
 
 
 def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
@@ -392,7 +399,7 @@ def test_where_there_is_no_program_one_sentence_says_why(
     ep: str, verdict: Verdict, says: str
 ) -> None:
     case, result = hostile(verdict)
-    target = Target(name=ep, ep=ep)
+    target = TargetRecord(name=ep, ep=ep)
     assert standalone.why_not(case, result, target) == says
     text = standalone.script(case, result, target)
     assert says in text
@@ -410,7 +417,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
     read_again = CaseRecord.model_validate_json(json.dumps(old))
     _, result = hostile()
     assert "did not say how inputs are made" in str(
-        standalone.why_not(read_again, result, Target(name="cpu", ep="cpu"))
+        standalone.why_not(read_again, result, TargetRecord(name="cpu", ep="cpu"))
     )
 
 
@@ -424,7 +431,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
 def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:
     case, result = hostile()
     shown = result.model_copy(update={"reason": reason})
-    text = standalone.script(case, shown, Target(name="cpu", ep="cpu"))
+    text = standalone.script(case, shown, TargetRecord(name="cpu", ep="cpu"))
     assert says in text
     assert ("calls * 2" in text) == ("twice" in says)
 
@@ -437,7 +444,7 @@ def test_of_a_long_loop_the_worst_is_looked_at() -> None:
     )
     shapes = "; ".join(f"output in call {n} has shape (1, 2), not (1, 3)" for n in range(100))
     many = result.model_copy(update={"errors": errors, "reason": f"It ran, but {shapes}."})
-    text = standalone.script(case, many, Target(name="cpu", ep="cpu"))
+    text = standalone.script(case, many, TargetRecord(name="cpu", ep="cpu"))
     assert '("output", 99, (0, 0, 0), 0.0, 1.0),' in text
     assert text.count('("output", ') < 30
     assert '("output", 0, (1, 3)),' in text

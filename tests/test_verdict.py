@@ -20,7 +20,7 @@ from conformance.case.case import Case, Contract
 from conformance.case.tensors import steps_of
 from conformance.harness.pool import (
     Crashed,
-    Infrastructure,
+    InfrastructureFailure,
     Outcome,
     Ran,
     Rejected,
@@ -181,7 +181,7 @@ def test_a_runtime_without_providers_falls_back_nowhere(tmp_path: Path) -> None:
 
 def test_what_the_runner_did_wrong_is_no_verdict() -> None:
     with pytest.raises(Unjudgeable):
-        verdict_on(Infrastructure(message="The runner spoke French."))
+        verdict_on(InfrastructureFailure(message="The runner spoke French."))
 
 
 # The budget

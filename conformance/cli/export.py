@@ -13,14 +13,14 @@ from conformance.bundle.cache import write_bundle
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
 from conformance.cli.common import BadArgument
+from conformance.cli.options import program_options
 from conformance.harness.pool import RunnerFailed
 from conformance.report.repro.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
 from conformance.results.errors import ResultsError
 from conformance.results.join import join, outline
 from conformance.results.reader import read
-from conformance.results.records import CaseRecord, Infrastructure, ResultRecord
-from conformance.results.records import Target as TargetRecord
+from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
 from conformance.run.engine import TargetRun, argument_for, case_record, plans
 from conformance.targets.registry import Programs, Target, target_for
 
@@ -29,6 +29,7 @@ class NotExported(Exception):
     """There is no result, for a reason that is none of the runtime's; the message says it."""
 
 
+@click.command()
 @click.argument("case_id")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--ep", metavar="TARGET", help="Default: cpu, or the only target of --results.")
@@ -37,6 +38,7 @@ class NotExported(Exception):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Take the result from this file, and run nothing.",
 )
+@program_options
 def export(
     case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs
 ) -> int:
@@ -108,7 +110,7 @@ def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, Targ
         except RunnerFailed as error:
             record = run.trouble(error)
         described = run.ready.record()
-    if isinstance(record, Infrastructure):
+    if isinstance(record, InfrastructureRecord):
         raise NotExported(_with_fix(f"{described.name}: {record.message}", record.fix))
     if record.verdict == "skip":
         raise NotExported(_with_fix(f"{described.name}: {record.reason}", described.fix))

@@ -14,9 +14,9 @@ the runners work.
 Who is to blame
     What the process does in the midst of a case decides. A signal that a fault raises is the
     runtime's: `Crashed`. Silence is the runtime's: `TimedOut`. Everything else that is no valid
-    answer is the runner's own and says nothing of the runtime, `Infrastructure`: an exit status,
-    an answer begun and not ended in time, a line that nobody asked for, a file that is not there,
-    a signal that someone sends to end a process. The process is replaced each time.
+    answer is the runner's own and says nothing of the runtime, `InfrastructureFailure`: an exit
+    status, an answer begun and not ended in time, a line that nobody asked for, a file that is not
+    there, a signal that someone sends to end a process. The process is replaced each time.
 
     A runner can also go wrong after an answer: write another line, or die. That shows with the
     next case, so the message names the one before. A crash is therefore tried once more, alone in
@@ -77,7 +77,7 @@ from conformance.harness.protocol import (
 __all__ = [
     "Command",
     "Crashed",
-    "Infrastructure",
+    "InfrastructureFailure",
     "Job",
     "Limits",
     "Outcome",
@@ -195,14 +195,14 @@ class Unavailable(_Seen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Infrastructure(_Seen):
+class InfrastructureFailure(_Seen):
     """The runner failed, so nothing is known of the runtime: one sentence, and what mends it."""
 
     message: str
     fix: str | None = None
 
 
-Outcome = Ran | Rejected | Crashed | TimedOut | Unavailable | Infrastructure
+Outcome = Ran | Rejected | Crashed | TimedOut | Unavailable | InfrastructureFailure
 
 
 @dataclass(frozen=True)
@@ -504,7 +504,7 @@ class Pool:
         outcome = self._outcome(slot, process, task, news)
         before, slot.before = slot.before, task.job.key
         slot.task = slot.request = None
-        if not isinstance(news, bytes) or isinstance(outcome, Infrastructure):
+        if not isinstance(news, bytes) or isinstance(outcome, InfrastructureFailure):
             slot.drop()
         if isinstance(outcome, Crashed) and not outcome.repeated and task.crash is None:
             _remove(task.request.out)
@@ -541,7 +541,7 @@ class Pool:
             half = f", after the start of an answer: {news.half}" if news.half else ""
             what = f"{_end_of(news)} {when}{half}{_last_words(stderr)}"
         after = f" (the case before in this process: {slot.before})" if slot.before else ""
-        return Infrastructure(
+        return InfrastructureFailure(
             message=f"The runner {what}{after}.", stderr=stderr, total_ms=total_ms
         )
 
@@ -586,7 +586,7 @@ class Pool:
 
     def _count(self, outcome: Outcome) -> None:
         """Give the target up once it has failed too often in a row."""
-        if not isinstance(outcome, Infrastructure):
+        if not isinstance(outcome, InfrastructureFailure):
             self._failures = 0
             return
         self._failures += 1
@@ -699,7 +699,7 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
         what += ", and could not be started again to try it alone"
     elif isinstance(outcome, TimedOut):
         what += ", and did not answer in time when it was tried alone"
-    elif isinstance(outcome, Infrastructure):
+    elif isinstance(outcome, InfrastructureFailure):
         what += f"; when it was tried alone: {outcome.message.removesuffix('.')}"
     else:
         what += ", but not when it was tried alone"

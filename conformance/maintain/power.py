@@ -24,8 +24,7 @@ from conformance.case.case import Case
 from conformance.harness.pool import Limits, Outcome, Pool, Ran, Rejected
 from conformance.harness.process import Command
 from conformance.harness.protocol import DescribedAnswer
-from conformance.results.records import Infrastructure as Trouble
-from conformance.results.records import ResultRecord
+from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.engine import CaseJob, Ready, Side, assess, jobs_for, look
 from conformance.targets.registry import Target
 
@@ -281,7 +280,7 @@ class Power:
     def _count(self, job: _Job, outcome: Outcome, ready: Ready) -> None:
         """Note what a run, or the last of a case's two forms, says of its mutant."""
         score, case, side = job.score, job.case, look(job, outcome, ready)
-        if isinstance(side.judged, Trouble):
+        if isinstance(side.judged, InfrastructureRecord):
             self.troubles.append(f"{job.key}: {side.judged.message}")
             if score is self.correct:
                 self._unfit.add(case.id)

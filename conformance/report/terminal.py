@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from conformance.report.text import clean
-from conformance.results.records import CaseRecord, Error, Infrastructure, ResultRecord
+from conformance.results.records import CaseRecord, Error, InfrastructureRecord, ResultRecord
 
 #: A message or stderr tail in the terminal is cut to so many lines; the results file has it all.
 _MOST_LINES = 12
@@ -43,7 +43,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     yield f"  again     {result.reproduce}"
 
 
-def tell_trouble(trouble: Infrastructure) -> str:
+def tell_trouble(trouble: InfrastructureRecord) -> str:
     """What did not work, with the command that mends it on a line of its own."""
     about = f" ({trouble.case})" if trouble.case else ""
     mend = f"\n  mend it with: {clean(trouble.fix)}" if trouble.fix else ""

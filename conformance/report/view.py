@@ -18,7 +18,7 @@ from conformance.report.repro.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
-from conformance.results.records import CaseRecord, Error, ResultRecord, Target
+from conformance.results.records import CaseRecord, Error, ResultRecord, TargetRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 
 MEANING: Mapping[Verdict, str] = {
@@ -221,7 +221,7 @@ def _skipped(
             yield Skipped(head.label, number, reason)
 
 
-def _head(label: str, target: Target, results: Sequence[ResultRecord | None]) -> Head:
+def _head(label: str, target: TargetRecord, results: Sequence[ResultRecord | None]) -> Head:
     about = target.describe
     there = [result for result in results if result]
     counts = Counter(result.verdict for result in there)
@@ -414,7 +414,7 @@ def _reportable(result: ResultRecord) -> bool:
 def _report(
     case: CaseRecord,
     result: ResultRecord,
-    target: Target,
+    target: TargetRecord,
     elsewhere: Sequence[tuple[str, Verdict]],
     pool: _Pool,
 ) -> list[list[int]]:

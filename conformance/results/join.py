@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
-from conformance.results.records import CaseRecord, Infrastructure, ResultRecord, Target
+from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
 from conformance.results.verdicts import worst
 
 
@@ -17,7 +17,7 @@ class Column:
     """A target of one of several runs; ``label`` is unique among them."""
 
     label: str
-    target: Target
+    target: TargetRecord
     run: Run
 
 
@@ -33,7 +33,7 @@ class Joined:
     columns: tuple[Column, ...]
     cases: Mapping[str, CaseRecord]
     results: Mapping[tuple[str, str], ResultRecord]
-    infrastructure: tuple[tuple[str, Infrastructure], ...]
+    infrastructure: tuple[tuple[str, InfrastructureRecord], ...]
     problems: tuple[str, ...]
 
 
@@ -47,7 +47,7 @@ def join(runs: Sequence[Run]) -> Joined:
     targets = [
         {target.name: target for target in run.header.targets}
         | {
-            name: Target(name=name, ep=name)
+            name: TargetRecord(name=name, ep=name)
             for name in run.counts()
             if name not in {target.name for target in run.header.targets}
         }
@@ -57,7 +57,7 @@ def join(runs: Sequence[Run]) -> Joined:
     columns: list[Column] = []
     cases: dict[str, CaseRecord] = {}
     results: dict[tuple[str, str], ResultRecord] = {}
-    infrastructure: list[tuple[str, Infrastructure]] = []
+    infrastructure: list[tuple[str, InfrastructureRecord]] = []
     problems: list[str] = []
     for run, called, mine in zip(runs, _file_names(runs), targets, strict=True):
         labels: dict[str, str] = {}

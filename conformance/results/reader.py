@@ -17,7 +17,7 @@ from conformance.results.records import (
     CaseRecord,
     Footer,
     Header,
-    Infrastructure,
+    InfrastructureRecord,
     Record,
     ResultRecord,
 )
@@ -32,7 +32,7 @@ class Run:
     header: Header
     cases: Mapping[str, CaseRecord]
     results: tuple[ResultRecord, ...]
-    infrastructure: tuple[Infrastructure, ...]
+    infrastructure: tuple[InfrastructureRecord, ...]
     footer: Footer | None
     problems: tuple[str, ...]
 
@@ -63,7 +63,7 @@ def read(path: Path | str) -> Run:
         raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
     cases: dict[str, CaseRecord] = {}
     results: list[ResultRecord] = []
-    infrastructure: list[Infrastructure] = []
+    infrastructure: list[InfrastructureRecord] = []
     footer: Footer | None = None
     for record in records[1:]:
         if footer is not None:
@@ -74,7 +74,7 @@ def read(path: Path | str) -> Run:
                     problems.append(f"Case {record.id} is described twice, differently.")
             case ResultRecord():
                 results.append(record)
-            case Infrastructure():
+            case InfrastructureRecord():
                 infrastructure.append(record)
             case Footer():
                 footer = record

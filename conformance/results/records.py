@@ -103,7 +103,7 @@ class Selection(_Part):
     """Number of results expected: cases times targets."""
 
 
-class Description(_Part):
+class TargetDescription(_Part):
     """What a target's runner said about itself."""
 
     runtime: Text
@@ -119,14 +119,14 @@ class Description(_Part):
     """Version of everything else that matters, by name."""
 
 
-class Target(_Part):
+class TargetRecord(_Part):
     """A column of the matrix."""
 
     name: Text
     """As typed and pinned: `cpu@1.31.1`, or with the adapter: `webgpu@1.30.0+lavapipe`."""
     ep: Text
     """As asked for: `cpu`."""
-    describe: Description | None = None
+    describe: TargetDescription | None = None
     unavailable: Text | None = None
     """One sentence, if the target could not be tried here."""
     fix: Text | None = None
@@ -143,7 +143,7 @@ class Header(_Part):
     corpus: Text
     """Digest of the case files."""
     selection: Selection
-    targets: tuple[Target, ...]
+    targets: tuple[TargetRecord, ...]
     machine: dict[Text, Text]
     """Of the machine, by name: system, processor, memory …"""
     start: AwareDatetime
@@ -426,7 +426,7 @@ class ResultRecord(_Part):
         return None if self.unexpected else self.expectation
 
 
-class Infrastructure(_Part):
+class InfrastructureRecord(_Part):
     """A problem that is none of the runtime's doing; it never counts as a pass or a fail."""
 
     kind: Literal["infrastructure"] = "infrastructure"
@@ -453,7 +453,7 @@ class Footer(_Part):
     seconds: float
 
 
-Record = Header | CaseRecord | ResultRecord | Infrastructure | Footer
+Record = Header | CaseRecord | ResultRecord | InfrastructureRecord | Footer
 RECORD_LINE: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 

@@ -17,7 +17,7 @@ from conformance.results.records import (
     Counts,
     Footer,
     Header,
-    Infrastructure,
+    InfrastructureRecord,
     Record,
     ResultRecord,
 )
@@ -57,7 +57,7 @@ class Writer:
         self._counts.setdefault(record.target, Counter())[record.verdict] += 1
         self._unexpected += record.unexpected
 
-    def infrastructure(self, record: Infrastructure) -> None:
+    def infrastructure(self, record: InfrastructureRecord) -> None:
         """Write an infrastructure problem and count it."""
         self._write(record)
         self._infrastructure += 1

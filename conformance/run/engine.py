@@ -24,7 +24,7 @@ from conformance.case.case import Case
 from conformance.case.tensors import Tensor, attributes_of
 from conformance.case.variants import RELATIONS
 from conformance.harness.pool import (
-    Infrastructure,
+    InfrastructureFailure,
     Job,
     Limits,
     Outcome,
@@ -44,17 +44,17 @@ from conformance.judge.expectations import (
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.records import (
     CaseRecord,
-    Description,
     Error,
     ExpectationRecord,
     Header,
+    InfrastructureRecord,
     Milliseconds,
     RelationRecord,
     ResultRecord,
     Selection,
+    TargetDescription,
+    TargetRecord,
 )
-from conformance.results.records import Infrastructure as InfrastructureRecord
-from conformance.results.records import Target as TargetRecord
 from conformance.run.recipes import later_inputs, recipe_of
 from conformance.targets.registry import ADAPTERS, EXEC, Target
 
@@ -135,7 +135,7 @@ class Ready:
         describe = None
         if self.described is not None:
             values = self.described.model_dump(exclude={"id", "outcome"})
-            describe = Description(**values)
+            describe = TargetDescription(**values)
         return TargetRecord(
             name=self.name,
             ep=self.target.ep,
@@ -270,7 +270,7 @@ class TargetRun:
 
         try:
             for job, outcome in self._pool.run(chain.from_iterable(map(jobs_for, possible))):
-                if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+                if isinstance(outcome, InfrastructureFailure) and not intact(job.prepared):
                     again.append(job)
                 else:
                     yield from assessed(job, outcome)
@@ -296,7 +296,7 @@ class TargetRun:
         sides = []
         for job in jobs_for(case):
             outcome = self._pool.run_one(job)
-            if isinstance(outcome, Infrastructure) and not intact(job.prepared):
+            if isinstance(outcome, InfrastructureFailure) and not intact(job.prepared):
                 job = job_for(case, other_form=job.other_form)
                 outcome = self._pool.run_one(job)
             sides.append(self._look(job, outcome))
@@ -349,7 +349,7 @@ def look(job: CaseJob, outcome: Outcome, ready: Ready) -> Side:
 
     if not job.other_form and (refusal := unfit(case, job.prepared.matters)) is not None:
         return problem(refusal)
-    if isinstance(outcome, Infrastructure):
+    if isinstance(outcome, InfrastructureFailure):
         return problem(outcome.message, outcome.fix)
     try:
         judgement = judge(
@@ -442,7 +442,7 @@ def _result(
         milliseconds = Milliseconds(
             load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
         )
-    elif not isinstance(outcome, Infrastructure | Unavailable):
+    elif not isinstance(outcome, InfrastructureFailure | Unavailable):
         message = judgement.reason
     version, adapter = "", None
     if ready.described is not None:

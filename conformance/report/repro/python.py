@@ -15,10 +15,16 @@ from conformance.report.repro.facts import (
     wrong_shapes,
 )
 from conformance.report.repro.making import BITS, IMPORTS, making, quoted
-from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord, Target
+from conformance.results.records import (
+    CallInput,
+    CallOutput,
+    CaseRecord,
+    ResultRecord,
+    TargetRecord,
+)
 
 
-def python_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+def python_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     run = _tract_wheel if target.ep == "tract-wheel" else _onnxruntime
     blocks = [IMPORTS]
     if result.verdict in ("crash", "timeout"):
@@ -45,7 +51,7 @@ if "REPRO_CHILD" not in os.environ:  # the rest runs in a process of its own, wh
     sys.exit()"""
 
 
-def _onnxruntime(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     call = case.call
     provider = "CUDAExecutionProvider" if target.ep == "cuda" else "CPUExecutionProvider"
     device = "cuda" if target.ep == "cuda" else "cpu"
@@ -196,7 +202,7 @@ def _reading() -> str:
     return bits.copy()'''
 
 
-def _tract_wheel(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+def _tract_wheel(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     carry = carried_of(case.call)
     pairs = ", ".join(f'{quoted(p)}: results[-1]["{n}"]' for p, n in carry.items())
     lines = [

@@ -24,7 +24,13 @@ from conformance.report.repro.text import LINK, comment, fenced, inline, inline_
 from conformance.report.repro.tract import shell_blocks
 from conformance.report.repro.web import node_blocks
 from conformance.report.text import clean
-from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord, Target
+from conformance.results.records import (
+    CallInput,
+    CallOutput,
+    CaseRecord,
+    ResultRecord,
+    TargetRecord,
+)
 from conformance.results.verdicts import Verdict
 
 _PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
@@ -34,19 +40,19 @@ _FILES: Final = {"python": "repro.py", "sh": "repro.sh", "javascript": "repro.mj
 _NAMES: Final = {parameter.name for parameter in (*INPUTS, *OUTPUTS)}
 
 
-def language(target: Target) -> str:
+def language(target: TargetRecord) -> str:
     """The program's language, as Markdown calls it: python, sh or javascript."""
     if target.ep in _SHELL:
         return "sh"
     return "javascript" if target.ep in _NODE else "python"
 
 
-def filename(target: Target) -> str:
+def filename(target: TargetRecord) -> str:
     """What the program is best called."""
     return _FILES[language(target)]
 
 
-def why_not(case: CaseRecord, result: ResultRecord, target: Target) -> str | None:
+def why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
     """Why there is no program of this result, in a sentence; None if there is one."""
     if target.ep not in (*_PYTHON, *_SHELL, *_NODE):
         return f"Only the program behind {one_line(target.ep)} knows how it is called."
@@ -69,7 +75,7 @@ def _odd(shape: Sequence[object] | None) -> bool:
     return shape is None or not all(type(dim) is int and dim >= 0 for dim in shape)
 
 
-def script(case: CaseRecord, result: ResultRecord, target: Target) -> str:
+def script(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str:
     """The program: it makes the call, and says what came of it on its last line.
 
     Where there can be none, a comment that says why.
@@ -92,7 +98,7 @@ def script(case: CaseRecord, result: ResultRecord, target: Target) -> str:
 # ── What it says first ──────────────────────────────────────────────────────────────────────────
 
 
-def _head(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     """The lines of the first comment."""
     contract = case.contract
     told = [
@@ -128,7 +134,7 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield "note:     it is stopped after the time that the suite gave it"
 
 
-def _needs(target: Target) -> str:
+def _needs(target: TargetRecord) -> str:
     """What must be installed, in words of a command line."""
     version = target.describe.version if target.describe else ""
     pinned = version if re.fullmatch(r"\d+(\.\d+){1,3}", version) else ""
@@ -144,7 +150,7 @@ def _needs(target: Target) -> str:
     return f"needs:    pip install numpy onnx; npm install onnxruntime-web{at}{dawn}, here"
 
 
-def _dawn(target: Target) -> str:
+def _dawn(target: TargetRecord) -> str:
     told = target.describe.versions.get("dawn", "") if target.describe else ""
     match = re.fullmatch(r"webgpu (\d+(?:\.\d+){1,3})", told)
     return f"@{match[1]}" if match else ""
@@ -156,7 +162,7 @@ def _dawn(target: Target) -> str:
 def issue(
     case: CaseRecord,
     result: ResultRecord,
-    target: Target,
+    target: TargetRecord,
     program: str,
     *,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
@@ -260,7 +266,7 @@ def _worst(result: ResultRecord) -> Iterator[str]:
         yield f"| {place} | {' | '.join(told)} |"
 
 
-def _where(target: Target) -> Iterator[tuple[str, str]]:
+def _where(target: TargetRecord) -> Iterator[tuple[str, str]]:
     told = target.describe
     if told is None:
         yield "target", target.name

@@ -7,7 +7,7 @@ from typing import Final
 from conformance.report.repro.facts import carried_of, runs_of, seconds_of, word_if_refused
 from conformance.report.repro.making import IMPORTS, making
 from conformance.report.repro.python import check_block
-from conformance.results.records import CaseRecord, ResultRecord, Target
+from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
 
 _NNEF: Final = """import pathlib
 import struct
@@ -27,7 +27,7 @@ def load(path):
     return np.frombuffer(data[128:], word).reshape(dims[:rank])"""
 
 
-def shell_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     how = "-O --runtime cpu" if target.ep == "tract" else "--runtime unoptimized"
     carry = carried_of(case.call)
     steps = case.call.steps * runs_of(result)

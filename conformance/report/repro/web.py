@@ -20,10 +20,10 @@ from conformance.report.repro.facts import (
     wrong_shapes,
 )
 from conformance.report.repro.making import IMPORTS, making, quoted
-from conformance.results.records import CaseRecord, ResultRecord, Target
+from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
 
 
-def node_blocks(case: CaseRecord, result: ResultRecord, target: Target) -> list[str]:
+def node_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     on_gpu = target.ep != "wasm"
     call = case.call
     start = [

@@ -1,0 +1,59 @@
+"""``gqa doctor`` and ``gqa cache``: what is there, on this machine."""
+
+from __future__ import annotations
+
+import click
+from rich.markup import escape
+
+from conformance.base.paths import cache_root
+from conformance.bundle.cache import cache_size, clear_cache
+from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
+from conformance.cli.options import program_options
+from conformance.cli.terminal import make_console
+from conformance.run.engine import Plan, TargetRun
+from conformance.targets.registry import Programs, built_in
+
+
+@click.command()
+@program_options
+def doctor(programs: Programs) -> int:
+    """Say of each target what it needs, what is there, and what mends what is not."""
+    console = make_console()
+    available = 0
+    for target in built_in(programs):
+        with TargetRun(Plan(target, (), ())) as run:
+            ready = run.ready
+        if ready.described is not None:
+            available += 1
+            versions = ", ".join(f"{k} {v}" for k, v in ready.described.versions.items())
+            lines = [f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}"]
+            if ready.described.adapter:
+                lines.append(f"    adapter   {ready.described.adapter}")
+            lines += [
+                f"    dtypes    {', '.join(ready.described.dtypes)}",
+                f"    versions  {escape(versions)}",
+            ]
+        else:
+            lines = [f"[red]✗[/] [bold]{target.ep}[/]  {escape(ready.unavailable or '')}"]
+            if ready.fix:
+                lines.append(f"    mend it   {escape(ready.fix)}")
+        if target.program is not None:
+            found = f"{target.program.path}, by {target.program.found_by}"
+            lines.append(f"    program   {escape(found)}")
+        lines.append(f"    needs     {escape(target.needs)}")
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True)
+    held = cache_size()
+    cache = f"cache     {cache_root()}: {held.bundles} bundles, {held.size / 1e6:.1f} MB"
+    console.print(cache, highlight=False, soft_wrap=True)
+    return ALL_AS_EXPECTED if available else INFRASTRUCTURE
+
+
+@click.command()
+@click.option("--clear", is_flag=True, help="Remove every bundle, and built shaders.")
+def cache(clear: bool) -> int:
+    """Show where bundles, and shaders of WebGPU's, are kept, and how many bundles there are."""
+    held = clear_cache() if clear else cache_size()
+    done = "removed " if clear else ""
+    click.echo(f"{cache_root()}: {done}{held.bundles} bundles, {held.size / 1e6:.1f} MB")
+    return ALL_AS_EXPECTED

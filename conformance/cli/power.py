@@ -1,0 +1,88 @@
+"""``gqa power``: which known faults the cases would catch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from conformance.cli.common import (
+    ALL_AS_EXPECTED,
+    INFRASTRUCTURE,
+    UNEXPECTED,
+    BadArgument,
+    check_writable,
+    say,
+)
+from conformance.cli.options import EXPRESSION, PATHS, selected_cases
+from conformance.cli.terminal import Terminal, make_console
+from conformance.harness.pool import RunnerFailed
+
+
+@click.command()
+@PATHS
+@EXPRESSION
+@click.option("--mutant", "names", multiple=True, metavar="NAME", help="Only this one; repeat.")
+@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="All of it.")
+@click.option("--reduced", is_flag=True, help="Each mutant against its recorded killers only.")
+@click.option("--quick", is_flag=True, help="Each mutant until cases of three themes show it.")
+@click.option("--record", is_flag=True, help="Record the killers, and the table in docs/power.md.")
+def power(
+    paths: Sequence[str],
+    expression: str,
+    names: Sequence[str],
+    jobs: int,
+    file: Path | None,
+    reduced: bool,
+    quick: bool,
+    record: bool,
+) -> int:
+    """Run cases against kernels with a known fault, and say which faults no case shows.
+
+    \b
+    Exit status: 0 each mutant is killed, by cases of two themes where the whole corpus is run
+                 1 one is not, or the kernel without a fault fails
+                 2 bad input         3 infrastructure
+    """
+    from conformance.cli import power_table as shown
+    from conformance.maintain import power as mutants
+
+    if file is not None:
+        check_writable(file, "the table")
+    try:
+        known = {mutant.name: mutant for mutant in mutants.known_mutants()}
+        for name in names:
+            if name not in known:
+                raise BadArgument(f"There is no mutant '{name}'.")
+        corpus, cases = selected_cases(paths, expression)
+        whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
+        if record and (names or not whole):
+            raise BadArgument("--record wants the whole corpus and all mutants.")
+        only = mutants.recorded_killers() if reduced else None
+        if only is not None:
+            why = mutants.stale(only, {case.id for case in corpus.loaded}, known)
+            if why:
+                raise BadArgument(f"{mutants.KILLERS}: {why}; run gqa power --record.")
+            killers = {case for name in names or known for case in only[name]}
+            cases = [case for case in cases if case.id in killers]
+        chosen = [known[name] for name in dict.fromkeys(names or known)]
+        made = mutants.Power(chosen, cases, jobs, only, quick)
+        terminal = Terminal(make_console(), Console(stderr=True))
+        with terminal.bars() as watch:
+            made.run(watch)
+    except (mutants.PowerError, RunnerFailed) as error:
+        say(str(error))
+        return INFRASTRUCTURE
+    terminal.out.print(shown.table(made.scores))
+    told = list(shown.told(made, whole))
+    for sentence in (*told, "", shown.correct_line(made), shown.closing(made)):
+        terminal.line(sentence)
+    if file is not None:
+        made.write_json(file)
+    if record:
+        mutants.record_killers(made.scores)
+        shown.write_page(made)
+    return UNEXPECTED if told else ALL_AS_EXPECTED

@@ -1,0 +1,198 @@
+"""``gqa run``: runs cases on targets, keeps the results and tells the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from conformance.bundle.cache import BundleError
+from conformance.case.case import Case
+from conformance.case.corpus import find, names_of, split_target
+from conformance.case.selection import SelectionError, compile_expression
+from conformance.cli.common import (
+    check_writable,
+)
+from conformance.cli.options import EXPRESSION, PATHS, program_options
+from conformance.cli.report import write_html
+from conformance.cli.terminal import RunSummary, Terminal, make_console
+from conformance.harness.pool import RunnerFailed
+from conformance.results.errors import ResultsError
+from conformance.results.reader import read
+from conformance.results.records import Header, InfrastructureRecord, ResultRecord
+from conformance.results.writer import Writer
+from conformance.run.engine import Plan, Record, TargetRun, case_record, header, plans
+from conformance.targets.registry import KNOWN, Programs, targets_for
+
+
+@click.command()
+@PATHS
+@click.option("--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(KNOWN)}; repeat.")
+@EXPRESSION
+@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@click.option("--known", is_flag=True, help="Tell every cause of what is known to go wrong.")
+@program_options
+def run(
+    paths: Sequence[str],
+    eps: Sequence[str],
+    expression: str,
+    jobs: int,
+    results: Path | None,
+    html: Path | None,
+    known: bool,
+    programs: Programs,
+) -> int:
+    """Run cases on targets, judge them, and say what is unexpected.
+
+    PATH is a case file or folder, FILE.yaml::name[…] or a case id; default: the shipped corpus.
+
+    \b
+    Exit status: 0 all as expected   1 something unexpected
+                 2 bad input         3 infrastructure
+    """
+    meant = [split_target(path) for path in paths]
+    corpus = find([path for path, _ in meant])
+    eps = eps or [ep for _, ep in meant if ep is not None]
+    targets = targets_for(eps or ("cpu",), programs)
+    matches = compile_expression(expression)
+    named = {case.id for case in corpus.named}
+    planned = plans(
+        corpus.loaded,
+        targets,
+        selected=lambda case, target: case.id in named and matches(names_of(case, target.ep)),
+        whole_corpus=corpus.whole,
+    )
+    if not any(plan.cases for plan in planned):
+        raise SelectionError(f"-k '{expression}' selects none of {len(named)} cases.")
+    for path, what in ((results, "results"), (html, "the report")):
+        if path is not None:
+            check_writable(path, what)
+    selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
+    with contextlib.ExitStack() as stack:
+        kept = results
+        if kept is None and html is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
+            kept = Path(folder) / "results.jsonl"
+        terminal = Terminal(make_console(), Console(stderr=True), known)
+        summary = execute(planned, jobs, kept, selection, terminal)
+        if results is not None and summary.kept:
+            terminal.line(f"Results: {results}")
+        if html is not None and kept is not None and summary.kept:
+            write_html([read(kept)], html)
+            terminal.line(f"Report:  {html}")
+    return summary.status()
+
+
+def execute(
+    planned: Sequence[Plan], jobs: int, results: Path | None, selection: str, terminal: Terminal
+) -> RunSummary:
+    """Runs every plan, writes the results file as it goes, and tells the terminal."""
+    summary = RunSummary()
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
+        try:
+            readies = [run.ready for run in runs]
+            for ready in readies:
+                terminal.target(ready)
+            keep = ResultsKeeper(summary)
+            if results is not None:
+                keep.begin(stack, results, header(planned, readies, selection))
+            with terminal.progress(sum(len(plan.cases) for plan in planned)) as advance:
+                for run in runs:
+                    _run_one_target(run, keep, summary, advance)
+            keep.finish()
+        except KeyboardInterrupt:
+            summary.interrupted = True
+    terminal.summary(summary)
+    return summary
+
+
+def _run_one_target(
+    run: TargetRun,
+    keep: ResultsKeeper,
+    summary: RunSummary,
+    advance: Callable[[Case, Record], None],
+) -> None:
+    tried = 0
+    skipped = ""
+    try:
+        for case, record in run.run():
+            keep.case(case)
+            if isinstance(record, InfrastructureRecord):
+                keep.trouble(record)
+            else:
+                keep.result(case, record)
+            if isinstance(record, ResultRecord) and record.outcome == "unavailable":
+                skipped = skipped or record.reason
+            else:
+                tried += 1
+            advance(case, record)
+    except (RunnerFailed, BundleError) as error:
+        keep.trouble(run.trouble(error))
+        for case in run.plan.cases:
+            keep.case(case)
+        return
+    if skipped and not tried:
+        ready = run.ready
+        mend = f"\n  mend it with: {ready.fix}" if ready.fix else ""
+        summary.untried.append(
+            f"{ready.name}: nothing was tried; every case was skipped: {skipped}{mend}"
+        )
+
+
+class ResultsKeeper:
+    """Writes to the results file, if there is one, and goes on when that fails."""
+
+    def __init__(self, summary: RunSummary) -> None:
+        self._writer: Writer | None = None
+        self._summary = summary
+        self._seen: set[str] = set()
+
+    def begin(self, stack: contextlib.ExitStack, path: Path, first: Header) -> None:
+        try:
+            self._writer = stack.enter_context(Writer(path, first))
+            self._summary.begun = True
+        except ResultsError as error:
+            self._summary.writing = error
+
+    def case(self, case: Case) -> None:
+        if case.id not in self._seen:
+            self._seen.add(case.id)
+            self._try(lambda writer: writer.case(case_record(case)))
+
+    def result(self, case: Case, record: ResultRecord) -> None:
+        self._summary.results.append((case, record))
+        self._try(lambda writer: writer.result(record))
+
+    def trouble(self, record: InfrastructureRecord) -> None:
+        self._summary.troubles.append(record)
+        self._try(lambda writer: writer.infrastructure(record))
+
+    def finish(self) -> None:
+        self._try(lambda writer: writer.finish(complete=True))
+
+    def _try(self, write: Callable[[Writer], None]) -> None:
+        if self._writer is None or self._summary.writing is not None:
+            return
+        try:
+            with _undisturbed():
+                write(self._writer)
+        except ResultsError as error:
+            self._summary.writing = error
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keeps an interrupt waiting, so that no line is written and then not counted."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

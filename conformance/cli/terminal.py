@@ -1,0 +1,322 @@
+"""What ``gqa run`` and the installers show on the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from conformance.case.case import Case
+from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
+from conformance.results.errors import ResultsError
+from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.run.engine import Ready, Record, case_record
+
+#: So few results are all told in full, expected or not.
+_FEW: Final = 3
+
+#: Where no terminal shows a live line, how far a build is, is told so often, in seconds.
+_BUILD_TOLD_EVERY: Final = 60.0
+
+#: So many causes of what is known are told; of more, how many there are.
+FEW_CAUSES: Final = 8
+
+#: Each verdict's colour and sign in the terminal.
+STYLES: Final[dict[Verdict, tuple[str, str]]] = {
+    "crash": ("bold magenta", "☠"),
+    "timeout": ("bold magenta", "⧗"),
+    "wrong": ("bold red", "✗"),
+    "accepted": ("red", "!"),
+    "fallback": ("yellow", "↷"),
+    "unsupported": ("yellow", "○"),
+    "pass": ("green", "✓"),
+    "skip": ("dim", "–"),
+}
+
+
+def make_console() -> Console:
+    """Standard output; where nobody sees its width, lines are as long as they need to be."""
+    return Console() if sys.stdout.isatty() else Console(width=1000)
+
+
+class RunSummary:
+    """What came of a run so far.
+
+    ``untried`` has a sentence for each target on which nothing was tried; ``kept`` says that the
+    results file was begun, and ``writing`` why it is not whole.
+    """
+
+    def __init__(self) -> None:
+        self.results: list[tuple[Case, ResultRecord]] = []
+        self.troubles: list[InfrastructureRecord] = []
+        self.untried: list[str] = []
+        self.begun = False
+        self.writing: ResultsError | None = None
+        self.interrupted = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a results file that can be read."""
+        return self.begun and self.writing is None
+
+    def status(self) -> int:
+        """The exit status of ``gqa run``."""
+        if self.interrupted:
+            return INTERRUPTED
+        if self.troubles or self.untried or self.writing:
+            return INFRASTRUCTURE
+        return UNEXPECTED if any(r.unexpected for _, r in self.results) else ALL_AS_EXPECTED
+
+
+class Terminal:
+    """The terminal: what stands on it while a run goes and when it is over."""
+
+    def __init__(self, out: Console, err: Console, all_causes: bool = False) -> None:
+        self.out = out
+        self.err = err
+        self.all_causes = all_causes
+
+    def line(self, text: str) -> None:
+        """Text that may hold anything, however long."""
+        from conformance.report.text import clean
+
+        self.out.print(clean(text), markup=False, highlight=False, soft_wrap=True)
+
+    def target(self, ready: Ready) -> None:
+        """One line on what a target is; the summary has the reason where it is not there."""
+        if ready.described is not None:
+            about = f"{ready.described.runtime} {ready.described.version}"
+            self.line(f"{ready.name}: {about} on {ready.described.device}")
+        else:
+            self.line(f"{ready.name}: {'did not start' if ready.broken else 'is not available'}")
+
+    @contextlib.contextmanager
+    def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
+        """A live bar on a terminal; elsewhere a plain line for every tenth of the work."""
+        counts: Counter[str] = Counter()
+
+        def summary() -> str:
+            words = (*VERDICTS, "infrastructure")
+            return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+
+        def count(record: Record) -> None:
+            counts[record.verdict if isinstance(record, ResultRecord) else "infrastructure"] += 1
+
+        if not self.err.is_terminal:
+            done = 0
+
+            def line(case: Case, record: Record) -> None:
+                nonlocal done
+                done += 1
+                count(record)
+                if done == total or done * 10 // total != (done - 1) * 10 // total:
+                    text = f"{done}/{total}  {summary()}"
+                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+            yield line
+            return
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.description}", markup=False),
+        )
+        with Progress(*columns, console=self.err, transient=True, refresh_per_second=8) as bar:
+            task = bar.add_task("starting", total=total)
+
+            def step(case: Case, record: Record) -> None:
+                count(record)
+                bar.update(task, advance=1, description=summary())
+
+            yield step
+
+    @contextlib.contextmanager
+    def bars(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A live bar for each thing that is told of, on a terminal; nothing elsewhere."""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+        )
+        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
+            tasks: dict[str, TaskID] = {}
+
+            def watch(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=total)
+                bar.update(tasks[what], completed=done)
+
+            yield watch
+
+    @contextlib.contextmanager
+    def build(self) -> Iterator[Callable[[str, float], None]]:
+        """A live line of what is being done and for how many seconds, on a terminal.
+
+        Elsewhere a plain line each minute.
+        """
+        if not self.err.is_terminal:
+            told = 0.0
+
+            def line(doing: str, since: float) -> None:
+                nonlocal told
+                if since - told >= _BUILD_TOLD_EVERY:
+                    told = since
+                    minutes, seconds = divmod(int(since), 60)
+                    text = f"{doing}, {minutes}:{seconds:02}"
+                    self.err.print(text, markup=False, highlight=False, soft_wrap=True)
+
+            yield line
+            return
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.err, transient=True, refresh_per_second=4) as bar:
+            tasks: list[TaskID] = []
+
+            def step(doing: str, since: float) -> None:
+                if not tasks:
+                    tasks.append(bar.add_task("", total=None))
+                bar.update(tasks[0], description=doing)
+
+            yield step
+
+    def summary(self, summary: RunSummary) -> None:
+        """Verdicts by theme, then what is unexpected, then what did not work.
+
+        Where the results are few, as after the command that repeats a case, all of them are told.
+        """
+        from conformance.report.terminal import tell, tell_trouble
+
+        if summary.results:
+            self.out.print(_table(summary.results))
+        few = len(summary.results) <= _FEW
+        for case, result in summary.results:
+            if result.unexpected or (few and result.outcome != "unavailable"):
+                self.line("\n" + "\n".join(tell(case_record(case), result)))
+        results = [result for _, result in summary.results]
+        self._tell_known(results, few)
+        self._tell_skipped(results)
+        for trouble in summary.troubles:
+            self.line("\n" + tell_trouble(trouble))
+        for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
+            self.line("\n" + text)
+        self.out.print(_closing(summary), highlight=False, soft_wrap=True)
+
+    def _tell_known(self, results: Sequence[ResultRecord], told: bool) -> None:
+        """The causes of what is known, worst first, each with its link and one case.
+
+        All of them where ``--known`` asks for it; else where they are few and not ``told`` yet.
+        """
+        causes: dict[tuple[str, Verdict, str, str], list[str]] = {}
+        for result in results:
+            known = result.known
+            if known is not None:
+                key = (result.target, result.verdict, known.why, known.link)
+                causes.setdefault(key, []).append(result.case)
+        if not causes or (told and not self.all_causes):
+            return
+        if len(causes) > FEW_CAUSES and not self.all_causes:
+            self.line(f"\n{len(causes)} causes of what is known: --known tells them.")
+            return
+        self.line("\nKnown:")
+        ordered = sorted(causes.items(), key=lambda item: VERDICTS.index(item[0][1]))
+        for (target, verdict, why, link), cases in ordered:
+            self.line(
+                f"  {len(cases)} {verdict} on {target}: {why}\n      {link}\n      {cases[0]}"
+            )
+
+    def _tell_skipped(self, results: Sequence[ResultRecord]) -> None:
+        """Why cases were not tried on targets on which others were, most of them first."""
+        tried = {result.target for result in results if result.verdict != "skip"}
+        reasons = Counter(
+            (result.target, result.reason)
+            for result in results
+            if result.verdict == "skip" and result.target in tried
+        )
+        if not reasons:
+            return
+        self.line("\nSkipped:")
+        for (target, reason), cases in reasons.most_common(FEW_CAUSES):
+            self.line(f"  {cases} on {target}: {reason}")
+        if len(reasons) > FEW_CAUSES:
+            self.line(f"  and for {plural(len(reasons) - FEW_CAUSES, 'other reason')}")
+
+
+def _closing(summary: RunSummary) -> str:
+    results = [result for _, result in summary.results]
+    unexpected = sum(result.unexpected for result in results)
+    known = [r for r in results if r.known]
+    refused = sum(result.verdict == "unsupported" for result in known)
+    parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
+    if defects := len(known) - refused:
+        parts.append(plural(defects, "known defect"))
+    if refused:
+        parts.append(plural(refused, "known refusal"))
+    if vague := sum(result.vague for result in results):
+        parts.append(plural(vague, "vague refusal"))
+    if summary.troubles:
+        parts.append(plural(len(summary.troubles), "infrastructure problem"))
+    if summary.interrupted:
+        parts.append("interrupted")
+    style = "red" if summary.status() else "green"
+    return f"\n[{style}]{escape(', '.join(parts))}[/]"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
+    targets = list(dict.fromkeys(result.target for _, result in results))
+    present = [v for v in VERDICTS if any(result.verdict == v for _, result in results)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("theme", no_wrap=True)
+    if len(targets) > 1:
+        table.add_column("target", overflow="fold")
+    for verdict in present:
+        style, sign = STYLES[verdict]
+        table.add_column(f"{sign} {verdict}", justify="right", header_style=style, no_wrap=True)
+    table.add_column("unexpected", justify="right", no_wrap=True)
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for case, result in results:
+        count = counts.setdefault((case.theme, result.target), Counter())
+        count[result.verdict] += 1
+        count["unexpected"] += result.unexpected
+    total: Counter[str] = Counter()
+    for (theme, target), count in sorted(counts.items()):
+        total += count
+        table.add_row(*_row(theme, target, count, present, several=len(targets) > 1))
+    table.add_section()
+    table.add_row(*_row("all", "", total, present, several=len(targets) > 1))
+    return table
+
+
+def _row(
+    theme: str, target: str, count: Counter[str], present: Sequence[Verdict], *, several: bool
+) -> list[str]:
+    cells = [escape(theme), *([escape(target)] if several else [])]
+    for verdict in present:
+        number = count[verdict]
+        cells.append(f"[{STYLES[verdict][0]}]{number}[/]" if number else "[dim]·[/]")
+    unexpected = count["unexpected"]
+    return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]
