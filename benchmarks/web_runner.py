@@ -28,7 +28,8 @@ from conformance.base.paths import data_path
 from conformance.case.corpus import names_of
 from conformance.case.load import load
 from conformance.case.selection import compile_expression
-from conformance.harness.pool import Pool, Ran, Rejected
+from conformance.harness.outcomes import Ran, Rejected
+from conformance.harness.pool import Pool
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.run.engine import CaseJob, Ready, jobs_for
 from conformance.targets.registry import Programs, Target, target_for

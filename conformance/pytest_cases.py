@@ -19,7 +19,7 @@ from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.load import load_file
-from conformance.harness.pool import RunnerFailed
+from conformance.harness.process import RunnerFailed
 from conformance.judge.expectations import load_expectations
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, ResultRecord

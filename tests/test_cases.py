@@ -16,7 +16,8 @@ from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.bundle.cache import bundle_for
 from conformance.case.case import Case
-from conformance.case.load import load, schema
+from conformance.case.case_file import schema
+from conformance.case.load import load
 from conformance.case.tensors import attributes_of
 
 FOLDER = data_path("cases")
@@ -61,7 +62,7 @@ def test_a_file_names_its_schema_and_opens_with_its_question(file: Path) -> None
 
 
 def test_the_committed_schema_is_the_models_own() -> None:
-    """Made by `python -m conformance.case.load`."""
+    """Made by `python -m conformance.maintain.generate`."""
     assert json.loads((FOLDER / "schema.json").read_text()) == schema()
 
 

@@ -143,7 +143,7 @@ def test_rules_speak_of_values_that_there_are() -> None:
 
 
 def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
-    """Made by `python -m conformance.maintain.coverage`."""
+    """Made by `python -m conformance.maintain.generate`."""
     assert (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
 
 
@@ -162,5 +162,5 @@ def test_no_two_rows_of_the_pairs_are_there_for_the_same_pairs(corpus: list[Case
 
 @pytest.mark.slow
 def test_the_committed_pairs_are_what_the_command_writes() -> None:
-    """Made by `python -m conformance.maintain.pairs`."""
+    """Made by `python -m conformance.maintain.generate cases/pairs.yaml`."""
     assert (data_path("cases") / "pairs.yaml").read_text(encoding="utf-8") == pairs_text()

@@ -16,7 +16,8 @@ from conformance.base.yaml_source import InputError, read_yaml
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.harness.pool import Crashed, Outcome, Rejected, RunnerFailed, TimedOut, Unavailable
+from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
+from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribedAnswer
 from conformance.judge.expectations import (
     Expectation,

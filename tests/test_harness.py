@@ -17,22 +17,17 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from conformance.harness.pool import (
-    Command,
+from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
-    Job,
-    Limits,
     Outcome,
-    Pool,
     Ran,
     Rejected,
-    RunnerFailed,
     TimedOut,
     Unavailable,
-    _last_words,
 )
-from conformance.harness.process import default_memory_bytes
+from conformance.harness.pool import Job, Pool, _last_words
+from conformance.harness.process import Command, Limits, RunnerFailed, default_memory_bytes
 from conformance.harness.protocol import DescribedAnswer, Step, UnavailableAnswer
 
 FAULTY = Path(__file__).parent / "faulty"

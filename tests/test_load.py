@@ -26,13 +26,8 @@ from conformance.base.yaml_source import (
     read_yaml,
 )
 from conformance.case import load as loading
-from conformance.case.load import (
-    MAX_COMBINATIONS,
-    case_files,
-    load,
-    load_file,
-    schema,
-)
+from conformance.case.case_file import schema
+from conformance.case.load import MAX_COMBINATIONS, case_files, load, load_file
 from conformance.case.tensors import steps_of
 
 # What a file may say

@@ -244,7 +244,7 @@ def test_an_excerpt_is_short_and_printable() -> None:
 @pytest.mark.parametrize("name", ["request.json", "answer.json"])
 def test_committed_schemas_are_those_of_the_models(name: str) -> None:
     committed = json.loads((data_path("runners") / "schema" / name).read_text())
-    assert committed == schemas()[name], "run: python -m conformance.harness.protocol"
+    assert committed == schemas()[name], "run: python -m conformance.maintain.generate"
 
 
 def test_schemas_say_what_the_models_say() -> None:

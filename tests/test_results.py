@@ -621,7 +621,7 @@ def test_nothing_cannot_be_joined() -> None:
 
 def test_the_committed_schema_is_that_of_the_models() -> None:
     committed = json.loads((data_path("reports") / "results.schema.json").read_text())
-    assert committed == results_schema(), "run: python -m conformance.results.records"
+    assert committed == results_schema(), "run: python -m conformance.maintain.generate"
 
 
 def test_every_line_fits_the_schema(tmp_path: Path) -> None:

@@ -31,15 +31,9 @@ from spoken_runner import (
     step,
 )
 
-from conformance.harness.pool import (
-    Command,
-    Crashed,
-    InfrastructureFailure,
-    Job,
-    Limits,
-    Pool,
-    TimedOut,
-)
+from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
+from conformance.harness.pool import Job, Pool
+from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import Step
 from conformance.judge.expectations import load_expectations
 from conformance.targets.registry import Programs, target_for

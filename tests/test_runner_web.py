@@ -33,15 +33,9 @@ from spoken_runner import (
     value,
 )
 
-from conformance.harness.pool import (
-    Command,
-    Crashed,
-    InfrastructureFailure,
-    Job,
-    Limits,
-    Pool,
-    TimedOut,
-)
+from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
+from conformance.harness.pool import Job, Pool
+from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import Step
 from conformance.targets.tools import find_onnxruntime_web
 

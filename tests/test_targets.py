@@ -8,7 +8,8 @@ import pytest
 from case_files import cases_of
 
 from conformance.bundle.cache import Bundle, bundle_for
-from conformance.harness.pool import Job, Pool, Ran
+from conformance.harness.outcomes import Ran
+from conformance.harness.pool import Job, Pool
 from conformance.results.records import ResultRecord
 from conformance.run.engine import Plan, TargetRun
 from conformance.targets.registry import target_for

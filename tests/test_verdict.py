@@ -18,7 +18,7 @@ from conformance.bundle.cache import Bundle, Expected, bundle_for
 from conformance.case.call import Call
 from conformance.case.case import Case, Contract
 from conformance.case.tensors import steps_of
-from conformance.harness.pool import (
+from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
     Outcome,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from conformance.base.explain import did_you_mean
 from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.load import load
@@ -58,9 +58,10 @@ def find(arguments: Sequence[str]) -> Corpus:
         paths, wanted = [shipped], [("", shipped)]
     missing = [path for path in paths if not path.exists() and path.parent == shipped]
     if missing:
+        themes = [file.stem for file in shipped.glob("*.yaml")]
         raise NothingMeant(
             f"No case file and no shipped theme is called '{missing[0].stem}'"
-            f"{_near(missing[0].stem, [file.stem for file in shipped.glob('*.yaml')])}"
+            f"{did_you_mean(missing[0].stem, themes) or '.'}"
             " A case of your own file is FILE.yaml::name."
         )
     loaded = load(list(dict.fromkeys(paths)))
@@ -69,7 +70,8 @@ def find(arguments: Sequence[str]) -> Corpus:
     for text, path in wanted:
         found = index.meant(text, path)
         if not found:
-            raise NothingMeant(f"No case is called '{text}'{_near(text, [c.id for c in loaded])}")
+            near = did_you_mean(text, [case.id for case in loaded])
+            raise NothingMeant(f"No case is called '{text}'{near or '.'}")
         named.update((case.id, case) for case in found)
     files = {case.file.resolve() for case in loaded}
     whole = all(file.resolve() in files for file in shipped.glob("*.yaml"))
@@ -109,12 +111,6 @@ class _Index:
         place = path.resolve()
         inside = {file for file, at in self._places.items() if at.is_relative_to(place)}
         return [case for case in found if case.file in inside]
-
-
-def _near(word: str, known: Sequence[str]) -> str:
-    """How the sentence ends: with the nearest word that is known, if one is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else "."
 
 
 def names_of(case: Case, ep: str) -> tuple[str, ...]:

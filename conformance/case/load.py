@@ -2,84 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
-import json
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pydantic import Discriminator, Field, Tag, ValidationError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_core.core_schema import TaggedUnionSchema
 
-from conformance.base.paths import data_path, is_case_file, shown
+from conformance.base.explain import did_you_mean, explain
+from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
-from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
-from conformance.case.case import Case, Contract, Fields, Title, misfits
-from conformance.case.case import Tag as CaseTag
+from conformance.case.call import Call
+from conformance.case.case import Case, Fields, misfits
+from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.tensors import ShapeError, attributes_of, steps_of
 from conformance.case.title import words
 
-FORMAT: Final = "gqa-cases/1"
-
 #: The combinations of one matrix, more than which is a slip of the hand.
 MAX_COMBINATIONS: Final = 10_000
-
-_MAPS: Final = ("inputs", "outputs", "attributes")
 #: What an axis with a list of values may be called.
 _FIELDS: Final = (
-    *(name for name in Call.model_fields if name not in _MAPS),
+    *(name for name in Call.model_fields if name not in MAPS),
     *(f"inputs.{name}" for name in INPUT_NAMES),
     *(f"outputs.{name}" for name in OUTPUT_NAMES),
     *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
 )
 _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
-
-
-Axis = Annotated[
-    Annotated[list[Any], Tag("<list>")] | Annotated[dict[str, Fields], Tag("<mapping>")],
-    Discriminator(
-        alternative, "alternative", "wanted a list of values, or labels and the fields each sets"
-    ),
-]
-
-
-class Entry(Fields):
-    """One entry of a file: a case, or with a matrix several."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-    """Lower-case words joined by `_`."""
-    title: Title | None = None
-    """What is called, in words that a stranger understands; not what goes wrong, nor where. One
-    line of 80 characters at most, without a full stop, and no other entry of the file has it.
-    Without one, the features of the call are told."""
-    matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
-    """Axes that multiply out: a field and its values, or an axis of your own whose values each
-    set several fields."""
-    exclude: tuple[dict[str, Any], ...] = ()
-    """Combinations to leave out: axis and value, all of which must hold."""
-
-
-class CaseFile(Model):
-    """A case file: one theme."""
-
-    format: Literal["gqa-cases/1"]
-    question: Annotated[str, Field(min_length=1)]
-    """What a user asks that this theme answers."""
-    tags: tuple[CaseTag, ...] = ()
-    """Tags of every case here."""
-    links: tuple[str, ...] = ()
-    """Links of every case here."""
-    defaults: Fields = Fields()
-    """What every entry starts from; an entry's own value replaces it."""
-    cases: Annotated[list[Entry], Field(min_length=1)]
 
 
 def case_files(paths: Sequence[Path]) -> list[Path]:
@@ -153,7 +107,7 @@ def load_file(file: Path) -> list[Case]:
     except ValidationError as error:
         wrong = error.errors()
         parsed = _without(wrong, source.data)
-    problems = [explain(source, detail) for detail in wrong]
+    problems = [explain(source, detail, fields_at) for detail in wrong]
     cases: list[Case] = []
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
@@ -175,44 +129,6 @@ def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None
     faulty = {detail["loc"][1] for detail in wrong}
     kept = [entry for index, entry in enumerate(data["cases"]) if index not in faulty]
     return CaseFile.model_validate({**data, "cases": kept}) if kept else None
-
-
-class _AnyOf(GenerateJsonSchema):
-    """JSON Schema in which 1 may be an integer and a number as well, where either will do."""
-
-    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
-        made = super().tagged_union_schema(schema)
-        made["anyOf"] = made.pop("oneOf")
-        return made
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of a case file, for editors.
-
-    ``cases/schema.json``, made by ``python -m conformance.case.load``.
-    """
-    made = CaseFile.model_json_schema(schema_generator=_AnyOf)
-    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    made["title"] = "GQA conformance cases"
-    fields = made["$defs"]["Fields"]["properties"]
-    compound = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Fields"}}
-    axes: dict[str, Any] = {
-        name: {"type": "array", "minItems": 1, "items": {**field, "description": ""}}
-        for name, field in fields.items()
-        if name in Call.model_fields and name not in _MAPS
-    }
-    made["$defs"]["Entry"]["properties"]["matrix"] = {
-        "description": Entry.model_fields["matrix"].description,
-        "type": "object",
-        "minProperties": 1,
-        "properties": axes,
-        "patternProperties": {rf"^({'|'.join(_MAPS)})\.": {"type": "array", "minItems": 1}},
-        "additionalProperties": compound,
-    }
-    for axis in axes.values():
-        axis["items"].pop("description")
-        axis["items"].pop("default", None)
-    return made
 
 
 class _Layer(NamedTuple):
@@ -306,8 +222,8 @@ class _Expander:
             elif axis not in _FIELDS:
                 self.note(
                     here,
-                    f"'{axis}' is no field of a call{_nearest(axis, _FIELDS)}; an axis of your own"
-                    " maps each value's label to the fields it sets",
+                    f"'{axis}' is no field of a call{did_you_mean(axis, _FIELDS)};"
+                    " an axis of your own maps each value's label to the fields it sets",
                     at_key=True,
                 )
             else:
@@ -355,7 +271,7 @@ class _Expander:
                 wanted[axis] = _label(value)
                 if axis not in axes:
                     self.note(
-                        (*here, axis), f"no axis '{axis}' in this matrix{_nearest(axis, axes)}"
+                        (*here, axis), f"no axis '{axis}' in this matrix{did_you_mean(axis, axes)}"
                     )
                 elif wanted[axis] not in labels:
                     self.note((*here, axis), f"'{axis}' has no value {value}: {', '.join(labels)}")
@@ -371,7 +287,7 @@ class _Expander:
         for layer in layers:
             for field, value in layer.fields.items():
                 origin[field] = layer.place(field)
-                if field in _MAPS and isinstance(value, dict):
+                if field in MAPS and isinstance(value, dict):
                     for name in value:
                         place = layer.place(field)
                         origin[f"{field}.{name}"] = (*place, name) if layer.nested else place
@@ -389,7 +305,8 @@ class _Expander:
             for detail in error.errors():
                 location = [str(part) for part in detail["loc"]]
                 where = origin.get(".".join(location[:2])) or origin.get(location[0]) or path
-                self.problems.append(explain(self.source, detail, (*where, *detail["loc"][1:])))
+                place = (*where, *detail["loc"][1:])
+                self.problems.append(explain(self.source, detail, fields_at, place))
             return None
         if fields.contract is None:
             note("contract", "no contract: say what is demanded, here or in defaults")
@@ -486,101 +403,3 @@ def _label(value: object) -> str:
     if isinstance(value, list):
         return "+".join(map(_label, value))
     return str(value)
-
-
-#: pydantic's sentences that speak of Python, in the words of YAML.
-_WORDED: Final = {
-    "dict_type": "wanted a mapping",
-    "model_type": "wanted a mapping",
-    "list_type": "wanted a list",
-    "tuple_type": "wanted a list",
-    "too_short": "wanted {min_length} or more in it",
-    "string_too_short": "wanted something in it",
-    "string_type": "wanted a text",
-    "string_pattern_mismatch": "wanted lower-case letters, digits and '_', a letter first",
-    "int_type": "wanted an integer",
-    "float_type": "wanted a number",
-    "bool_type": "wanted true or false",
-}
-
-
-def _nearest(word: str, known: Any) -> str:
-    near = difflib.get_close_matches(word, [str(k) for k in known], n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
-
-
-def explain(
-    source: Source,
-    detail: ErrorDetails,
-    path: Key | None = None,
-    fields: Sequence[str] | None = None,
-) -> Problem:
-    """pydantic's finding in our words, with what is allowed and the nearest right word.
-
-    ``path`` is the place in the file where it is not the finding's own; ``fields`` the names known
-    where an unknown one was found, if the file is no case file.
-    """
-    said = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
-    location = path if path is not None else said
-    kind, found = detail["type"], detail["input"]
-    word = said[-1] if said else ""
-    name = next((part for part in reversed(said) if isinstance(part, str)), "")
-    context = detail.get("ctx", {})
-    if kind == "extra_forbidden":
-        fields = fields if fields is not None else _fields_at(said)
-        listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
-        sentence = f"unknown field '{word}'{_nearest(str(word), fields) or listed}"
-        return source.problem(location, sentence, at_key=True)
-    if kind == "missing":
-        return source.problem(location, f"the field '{word}' is missing")
-    if kind == "literal_error":
-        allowed = re.findall(r"'([^']*)'", context["expected"])
-        if word == "[key]":
-            name = str(found)
-        what = f"'{found}'" if word == "[key]" else f"{name}: found {_found(found)}"
-        listed = (
-            f", allowed: {', '.join(allowed)}" if allowed else f", allowed: {context['expected']}"
-        )
-        return source.problem(location, f"{what}{listed}{_nearest(str(found), allowed)}")
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    message = re.sub(r"^input should be ", "wanted ", message.removeprefix("value error, "))
-    message = _WORDED.get(kind, message).format_map(context)
-    return source.problem(location, f"{name or 'the file'}: {message}, found {_found(found)}")
-
-
-def _found(value: object) -> str:
-    """A value as a sentence names it: short, and in the words of YAML."""
-    if isinstance(value, dict | list):
-        word = "mapping" if isinstance(value, dict) else "list"
-        return f"a {word}" if value else f"an empty {word}"
-    if value is None or isinstance(value, bool):
-        return {None: "nothing", True: "true", False: "false"}[value]
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    """The fields that are known where ``location`` points to an unknown one."""
-    above = location[:-1]
-    by_part: list[tuple[str, type[Model]]] = [
-        ("contract", Contract),
-        ("values", Values),
-        ("inputs", InputOverride),
-        ("outputs", OutputOverride),
-        ("defaults", Fields),
-        ("matrix", Fields),
-        ("cases", Entry),
-    ]
-    for part, model in by_part:
-        if part in above:
-            return list(model.model_fields)
-    return list(CaseFile.model_fields)
-
-
-def _write_schema() -> None:
-    text = json.dumps(schema(), indent=1) + "\n"
-    (data_path("cases") / "schema.json").write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    _write_schema()

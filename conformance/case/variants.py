@@ -7,12 +7,10 @@ other beside the oracle: a relation needs no reference values, and holds far mor
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.base.paths import ROOT
 from conformance.case.call import Call
 
 RelationName = Literal[
@@ -358,7 +356,7 @@ def document() -> str:
             "A case that names a relation is computed in two forms on its target, and the answers",
             "must agree. It needs no reference values. How far they may be apart is said in",
             "[tolerance.md](tolerance.md#relations).",
-            "Written by `python -m conformance.case.variants`.",
+            "Written by `python -m conformance.maintain.generate`.",
             "",
             "| relation | the same call | because | closeness |",
             "| --- | --- | --- | --- |",
@@ -370,8 +368,3 @@ def document() -> str:
 
 def _power_of_two(scale: float | None) -> bool:
     return scale is not None and scale >= 2.0**-124 and scale.hex().startswith("0x1.0000000000000p")
-
-
-if __name__ == "__main__":
-    argparse.ArgumentParser(description="Writes docs/relations.md.").parse_args()
-    (ROOT / "docs" / "relations.md").write_text(document())

@@ -14,7 +14,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
 from conformance.cli.common import BadArgument
 from conformance.cli.options import program_options
-from conformance.harness.pool import RunnerFailed
+from conformance.harness.process import RunnerFailed
 from conformance.report.repro.standalone import filename, issue, script, why_not
 from conformance.report.text import clean
 from conformance.results.errors import ResultsError

@@ -18,7 +18,7 @@ from conformance.cli.common import (
 )
 from conformance.cli.options import EXPRESSION, PATHS, selected_cases
 from conformance.cli.terminal import Terminal, make_console
-from conformance.harness.pool import RunnerFailed
+from conformance.harness.process import RunnerFailed
 
 
 @click.command()

@@ -21,7 +21,7 @@ from conformance.cli.common import (
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
 from conformance.cli.terminal import RunSummary, Terminal, make_console
-from conformance.harness.pool import RunnerFailed
+from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import Header, InfrastructureRecord, ResultRecord

@@ -33,19 +33,27 @@ from __future__ import annotations
 import os
 import re
 import selectors
-import shutil
 import signal
-import tempfile
 import time
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
+from conformance.harness.outcomes import (
+    Crashed,
+    InfrastructureFailure,
+    Outcome,
+    Ran,
+    Rejected,
+    TimedOut,
+    Unavailable,
+)
+from conformance.harness.output_folders import empty, files_of, place_for_outputs, remove
 from conformance.harness.process import (
     GRACE_SECONDS,
     Broken,
@@ -74,26 +82,8 @@ from conformance.harness.protocol import (
     to_line,
 )
 
-__all__ = [
-    "Command",
-    "Crashed",
-    "InfrastructureFailure",
-    "Job",
-    "Limits",
-    "Outcome",
-    "Pool",
-    "Ran",
-    "Rejected",
-    "RunnerFailed",
-    "TimedOut",
-    "Unavailable",
-]
-
 #: How often a process is looked at where the system does not tell its end.
 POLL_SECONDS: Final = 0.1
-
-#: Output files are kept in memory where so much of it is free.
-ENOUGH_MEMORY_FOR_OUTPUTS: Final = 2 << 30
 
 #: Sent by someone to end a process: they say nothing of the runtime.
 FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
@@ -124,85 +114,6 @@ class Job:
 
 
 J = TypeVar("J", bound=Job)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What every outcome has.
-
-    ``stderr`` is the last of what was written to standard error during this case. ``total_ms`` is
-    the time from the writing of the request to the reading of the answer, which may have waited
-    for the caller.
-    """
-
-    stderr: str = ""
-    total_ms: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ran(_Seen):
-    """It ran. ``runs``: for each repeat, for each step, output name to the path of its file.
-
-    The files exist, are plain files and lie directly in ``out``, the caller's until it asks for
-    the next outcome. What is in them, and which outputs there are, is unchecked.
-    """
-
-    runs: tuple[tuple[dict[str, str], ...], ...]
-    out: str
-    placement: str | None
-    load_ms: float
-    run_ms: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rejected(_Seen):
-    """The runtime refused, with an error."""
-
-    stage: Literal["load", "run"]
-    step: int
-    code: str | None
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crashed(_Seen):
-    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence, with what the
-    process last said of it.
-
-    ``repeated``: it did so again when the case was tried alone in a fresh process. If not, the
-    case before it in the same process may be to blame, and ``message`` names it. Where the runner
-    itself told of the death (`CrashedAnswer`), the process was the call's own, ``signal`` may be
-    another word (panic), and there is nothing to try again.
-    """
-
-    signal: str
-    message: str
-    repeated: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedOut(_Seen):
-    """There was no answer within ``seconds``, time to compile included; the process was killed."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unavailable(_Seen):
-    """The case cannot be tried here, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class InfrastructureFailure(_Seen):
-    """The runner failed, so nothing is known of the runtime: one sentence, and what mends it."""
-
-    message: str
-    fix: str | None = None
-
-
-Outcome = Ran | Rejected | Crashed | TimedOut | Unavailable | InfrastructureFailure
 
 
 @dataclass(frozen=True)
@@ -335,7 +246,7 @@ class Pool:
                 slot.drop()
             self._selector.close()
             if self._folder is not None:
-                _remove(self._folder)
+                remove(self._folder)
 
     # The loop
 
@@ -507,7 +418,7 @@ class Pool:
         if not isinstance(news, bytes) or isinstance(outcome, InfrastructureFailure):
             slot.drop()
         if isinstance(outcome, Crashed) and not outcome.repeated and task.crash is None:
-            _remove(task.request.out)
+            remove(task.request.out)
             task = replace(task, crash=outcome, before=before)
             slot.task = self._task(task.job, outcome, before)
             if slot.task is not None:
@@ -569,7 +480,7 @@ class Pool:
             )
         self._check_placement(answer)
         return Ran(
-            runs=_files(answer, task.request.out),
+            runs=files_of(answer, task.request.out),
             out=task.request.out,
             placement=answer.placement,
             load_ms=answer.ms.load,
@@ -608,7 +519,7 @@ class Pool:
         try:
             if self._folder is None:
                 # Known before it is made, so that it is removed whenever a Ctrl-C comes.
-                self._folder = f"{_place_for_outputs()}/gqa-outputs-{uuid.uuid4().hex}"
+                self._folder = f"{place_for_outputs()}/gqa-outputs-{uuid.uuid4().hex}"
                 os.mkdir(self._folder, 0o700)
             if self._empty_folders:
                 out = self._empty_folders.pop()
@@ -635,10 +546,10 @@ class Pool:
         out = task.request.out
         if isinstance(outcome, Ran | Rejected | Unavailable):
             with suppress(OSError):
-                _empty(out)
+                empty(out)
                 self._empty_folders.append(out)
                 return
-        _remove(out)
+        remove(out)
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -662,27 +573,7 @@ class Pool:
                 slot.task = None
                 slot.drop()
         for task in tasks:
-            _remove(task.request.out)
-
-
-def _files(answer: RanAnswer, out: str) -> tuple[tuple[dict[str, str], ...], ...]:
-    """The paths of the files that ``answer`` names; `ProtocolError` if one is not a plain file."""
-    try:
-        with _listed(out) as (_, entries):
-            plain = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
-    except OSError as error:
-        raise ProtocolError(f"the folder for its files cannot be read any more: {error}") from None
-    for run in answer.runs:
-        for step in run:
-            for output, name in step.items():
-                if name not in plain:
-                    there = os.path.lexists(f"{out}/{name}")
-                    what = "is no plain file" if there else "is not there"
-                    raise ProtocolError(f"the file {name} of {excerpt(output)} {what}")
-    return tuple(
-        tuple({output: f"{out}/{name}" for output, name in step.items()} for step in run)
-        for run in answer.runs
-    )
+            remove(task.request.out)
 
 
 def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
@@ -744,49 +635,3 @@ def _last_words(stderr: str) -> str:
         return f"; it {excerpt(' '.join(panic[0].split()), 300)}"
     lines = stderr.strip().splitlines()
     return f"; the last it wrote: {excerpt(lines[-1].removesuffix('.'), 300)}" if lines else ""
-
-
-def _place_for_outputs() -> str:
-    """The folder in which output files are written.
-
-    In memory if there is room and nobody wants them elsewhere (TMPDIR): a case writes and removes
-    a few small files, which on a disk takes as long as the rest of its way through the harness.
-    """
-    in_memory = "/dev/shm"
-    if not os.environ.get("TMPDIR") and os.access(in_memory, os.W_OK | os.X_OK):
-        room = os.statvfs(in_memory)
-        if room.f_bavail * room.f_frsize >= ENOUGH_MEMORY_FOR_OUTPUTS:
-            return in_memory
-    return tempfile.gettempdir()
-
-
-def _empty(folder: str) -> None:
-    """Remove the files in ``folder``. `OSError` if there is something else in it."""
-    with _listed(folder) as (descriptor, entries):
-        for entry in entries:
-            os.unlink(entry.name, dir_fd=descriptor)
-
-
-@contextmanager
-def _listed(folder: str) -> Iterator[tuple[int, Iterator[os.DirEntry[str]]]]:
-    """``folder``, open, and what is in it. `OSError` if a runner has put a link in its place."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        with os.scandir(descriptor) as entries:
-            yield descriptor, entries
-    finally:
-        os.close(descriptor)
-
-
-def _remove(folder: str) -> None:
-    """Remove ``folder`` and all in it, whatever a runner has left there."""
-    if os.path.islink(folder):
-        os.unlink(folder)
-        return
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            inner = os.path.join(path, name)
-            if not os.path.islink(inner):
-                with suppress(OSError):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -3,8 +3,7 @@
 A runner may say once before it answers a run request that it is compiling (`CompilingNotice`).
 
 The models here are the protocol's definition (runners/README.md tells it in words); the JSON
-Schemas under ``runners/schema/`` are made from them by
-``python -m conformance.harness.protocol``. Nothing of what a runner writes is trusted:
+Schemas under ``runners/schema/`` are made from them. Nothing of what a runner writes is trusted:
 `parse_answer` either gives a checked answer to exactly the request that was asked, or raises
 `ProtocolError` with one sentence.
 """
@@ -18,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import ErrorDetails, from_json
 
 from conformance.base.dtypes import DType
-from conformance.base.paths import data_path
 
 #: Output files lie directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
@@ -381,14 +379,3 @@ def schemas() -> dict[str, dict[str, Any]]:
             **answer.json_schema(),
         },
     }
-
-
-def _write_schemas() -> None:
-    folder = data_path("runners") / "schema"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, schema in schemas().items():
-        (folder / name).write_text(json.dumps(schema, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    _write_schemas()

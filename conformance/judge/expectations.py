@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
+from conformance.base.explain import list_item_fields, validated
 from conformance.base.yaml_source import InputError, Problem, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
-from conformance.case.load import explain
 from conformance.judge.verdict import DIFFERENT_RUNS
 from conformance.results.verdicts import Verdict
 
@@ -192,13 +192,7 @@ def _lines(file: Path) -> list[Expectation]:
     if not file.exists():
         return []
     source = read_yaml(file)
-    try:
-        parsed = ExpectationFile.model_validate(source.data)
-    except ValidationError as error:
-        known = (ExpectationFile.model_fields, Known.model_fields)
-        raise InputError(
-            [explain(source, d, fields=list(known[len(d["loc"]) > 2])) for d in error.errors()]
-        ) from None
+    parsed = validated(source, ExpectationFile, list_item_fields(ExpectationFile, Known))
     if parsed.target != file.stem:
         sentence = f"the target is '{parsed.target}', but the file is that of '{file.stem}'"
         raise InputError([source.problem(("target",), sentence)])

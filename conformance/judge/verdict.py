@@ -20,7 +20,7 @@ from conformance.bundle.variants import Outputs, pairs_of
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.variants import RELATIONS, RelationName
-from conformance.harness.pool import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.judge.error_map import error_map
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 from conformance.results.records import ErrorMap

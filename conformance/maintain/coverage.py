@@ -1,21 +1,18 @@
 """docs/coverage.md: how many cases there are of each part of the signature, and of each pair.
 
-``python -m conformance.maintain.coverage`` writes the file.
+``python -m conformance.maintain.generate`` writes the file.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from conformance.base.paths import ROOT, data_path
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
-from conformance.case.load import load
 from conformance.case.tensors import Tensor, attributes_of
 
 #: So many cases or fewer of a pair are told.
@@ -85,7 +82,7 @@ def _head(cases: Sequence[Case]) -> Iterator[str]:
     demands = Counter(case.contract.demands for case in cases)
     yield "# What the cases cover"
     yield ""
-    yield "Written by `python -m conformance.maintain.coverage`; a test keeps it true. The words of"
+    yield "Written by `python -m conformance.maintain.generate`; a test keeps it true. The words of"
     yield "the features, and the rules of what cannot meet, are in `conformance/case/features.py`."
     yield ""
     yield (
@@ -259,9 +256,3 @@ def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
     for (one, value), met in lines.items():
         said = "; ".join(f"{name} {', '.join(values)}" for name, values in met.items())
         yield f"- {one} {value}: {said}"
-
-
-if __name__ == "__main__":
-    argparse.ArgumentParser(description="Writes docs/coverage.md.").parse_args()
-    page = ROOT / "docs" / "coverage.md"
-    page.write_text(text(load([data_path("cases")])), encoding="utf-8")

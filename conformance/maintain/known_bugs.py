@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from conformance.base.explain import list_item_fields, validated
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError, Problem, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
-from conformance.case.load import explain
 from conformance.judge.expectations import id_pattern
 
 FILE: Final = data_path("docs") / "known_bugs.yaml"
@@ -76,13 +76,7 @@ class Entry:
 def load_known_bugs(file: Path = FILE) -> list[Entry]:
     """The entries of ``file``, in its order. Raises :class:`InputError` with every problem."""
     source = read_yaml(file)
-    try:
-        parsed = KnownBugs.model_validate(source.data)
-    except ValidationError as error:
-        known = (KnownBugs.model_fields, KnownBug.model_fields)
-        raise InputError(
-            [explain(source, d, fields=list(known[len(d["loc"]) > 2])) for d in error.errors()]
-        ) from None
+    parsed = validated(source, KnownBugs, list_item_fields(KnownBugs, KnownBug))
     entries: list[Entry] = []
     problems: list[Problem] = []
     for index, bug in enumerate(parsed.bugs):

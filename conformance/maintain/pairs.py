@@ -1,7 +1,7 @@
 """cases/pairs.yaml: a case for every two values of features that may meet.
 
-``python -m conformance.maintain.pairs`` writes the file. It depends on the features and rules
-alone, not on the other cases. The rows are a greedy covering array, made in stages:
+``python -m conformance.maintain.generate cases/pairs.yaml`` writes it. It depends on the features
+and rules alone, not on the other cases. The rows are a greedy covering array, made in stages:
 
 1. Values that every runtime should take, many pairs a row.
 2. Each value that some released runtime refuses (:data:`SELDOM`), one a row, so that its refusal
@@ -12,13 +12,11 @@ alone, not on the other cases. The rows are a greedy covering array, made in sta
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.base.paths import data_path
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import BARS
 from conformance.case.call import Call
@@ -512,7 +510,8 @@ def text() -> str:
         "# yaml-language-server: $schema=schema.json",
         "format: gqa-cases/1",
         "question: Do any two features that may meet get along?",
-        "# Written by `python -m conformance.maintain.pairs`; docs/coverage.md lists the pairs.",
+        "# Written by `python -m conformance.maintain.generate cases/pairs.yaml`;"
+        " docs/coverage.md lists the pairs.",
         "tags: [pairs]",
         "defaults:",
         "  contract:",
@@ -537,8 +536,3 @@ def text() -> str:
             lines += [f"      {field}: {written(value)}" for field, value in contract.items()]
         lines += ["    matrix:", f"      dtype: {written(dtypes)}", ""]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    argparse.ArgumentParser(description="Writes cases/pairs.yaml.").parse_args()
-    (data_path("cases") / "pairs.yaml").write_text(text(), encoding="utf-8")

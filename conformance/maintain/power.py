@@ -21,8 +21,9 @@ from typing import Any, Final, Literal
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.case import Case
-from conformance.harness.pool import Limits, Outcome, Pool, Ran, Rejected
-from conformance.harness.process import Command
+from conformance.harness.outcomes import Outcome, Ran, Rejected
+from conformance.harness.pool import Pool
+from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.engine import CaseJob, Ready, Side, assess, jobs_for, look

@@ -3,12 +3,11 @@
 A file is a header, then a case and its results, infrastructure problems among them, and a footer.
 Each line is strict JSON and is written whole, so that a run that is killed loses nothing it has
 judged; a file without its footer says by that alone that it is not all there. Its JSON Schema is
-``reports/results.schema.json``, made by ``python -m conformance.results.records``.
+``reports/results.schema.json``.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -30,7 +29,6 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from conformance.base.paths import data_path
 from conformance.case.call import State
 from conformance.case.case import Contract
 from conformance.results.verdicts import Verdict
@@ -464,12 +462,3 @@ def results_schema() -> dict[str, Any]:
         "title": "One line of a gqa-conformance results file",
         **RECORD_LINE.json_schema(mode="serialization"),
     }
-
-
-def _write_schema() -> None:
-    text = json.dumps(results_schema(), indent=2) + "\n"
-    (data_path("reports") / "results.schema.json").write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    _write_schema()

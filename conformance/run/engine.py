@@ -23,17 +23,9 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.tensors import Tensor, attributes_of
 from conformance.case.variants import RELATIONS
-from conformance.harness.pool import (
-    InfrastructureFailure,
-    Job,
-    Limits,
-    Outcome,
-    Pool,
-    Ran,
-    Rejected,
-    RunnerFailed,
-    Unavailable,
-)
+from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran, Rejected, Unavailable
+from conformance.harness.pool import Job, Pool
+from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import DescribedAnswer, UnavailableAnswer
 from conformance.judge.expectations import (
     Expectation,

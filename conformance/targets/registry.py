@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from conformance.base.explain import did_you_mean
 from conformance.base.paths import SHADERS, cache_root, data_path
 from conformance.harness.process import Command
 from conformance.oracle.tolerance import TargetClass
@@ -162,13 +162,8 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
     if ep in _WEB:
         return _web(ep, programs.onnxruntime_web, programs.adapter)
     raise TargetError(
-        f"Unknown target '{ep}'; known: {', '.join(KNOWN)}.{_did_you_mean(ep, _BUILT_IN)}"
+        f"Unknown target '{ep}'; known: {', '.join(KNOWN)}{did_you_mean(ep, _BUILT_IN) or '.'}"
     )
-
-
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def _onnx_runtime(ep: str, python: str | None) -> Target:
@@ -253,7 +248,7 @@ def _adapter(typed: str) -> str:
     if not typed.endswith(".json"):
         raise TargetError(
             f"Unknown adapter '{typed}'; wanted {', '.join(ADAPTERS)} or the path of a Vulkan "
-            f"driver's .json file.{_did_you_mean(typed, ADAPTERS)}"
+            f"driver's .json file{did_you_mean(typed, ADAPTERS) or '.'}"
         )
     if not os.path.isfile(path):
         raise TargetError(f"There is no Vulkan driver's file {path}, which --adapter names.")

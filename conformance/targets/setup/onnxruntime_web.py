@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from conformance.base.paths import data_path
-from conformance.harness.pool import Pool, RunnerFailed
+from conformance.harness.pool import Pool
+from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
 from conformance.targets.registry import Programs, target_for
 from conformance.targets.setup.npm import (

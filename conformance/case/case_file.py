@@ -1,0 +1,112 @@
+"""What a case file may say: its fields, and the JSON Schema made from them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Discriminator, Field, Tag
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import TaggedUnionSchema
+
+from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
+from conformance.case.case import Contract, Fields, Title
+from conformance.case.case import Tag as CaseTag
+
+FORMAT: Final = "gqa-cases/1"
+
+MAPS: Final = ("inputs", "outputs", "attributes")
+
+
+Axis = Annotated[
+    Annotated[list[Any], Tag("<list>")] | Annotated[dict[str, Fields], Tag("<mapping>")],
+    Discriminator(
+        alternative, "alternative", "wanted a list of values, or labels and the fields each sets"
+    ),
+]
+
+
+class Entry(Fields):
+    """One entry of a file: a case, or with a matrix several."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    """Lower-case words joined by `_`."""
+    title: Title | None = None
+    """What is called, in words that a stranger understands; not what goes wrong, nor where. One
+    line of 80 characters at most, without a full stop, and no other entry of the file has it.
+    Without one, the features of the call are told."""
+    matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
+    """Axes that multiply out: a field and its values, or an axis of your own whose values each
+    set several fields."""
+    exclude: tuple[dict[str, Any], ...] = ()
+    """Combinations to leave out: axis and value, all of which must hold."""
+
+
+class CaseFile(Model):
+    """A case file: one theme."""
+
+    format: Literal["gqa-cases/1"]
+    question: Annotated[str, Field(min_length=1)]
+    """What a user asks that this theme answers."""
+    tags: tuple[CaseTag, ...] = ()
+    """Tags of every case here."""
+    links: tuple[str, ...] = ()
+    """Links of every case here."""
+    defaults: Fields = Fields()
+    """What every entry starts from; an entry's own value replaces it."""
+    cases: Annotated[list[Entry], Field(min_length=1)]
+
+
+class _AnyOf(GenerateJsonSchema):
+    """JSON Schema in which 1 may be an integer and a number as well, where either will do."""
+
+    def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
+        made = super().tagged_union_schema(schema)
+        made["anyOf"] = made.pop("oneOf")
+        return made
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a case file, for editors.
+
+    ``cases/schema.json`` holds it.
+    """
+    made = CaseFile.model_json_schema(schema_generator=_AnyOf)
+    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    made["title"] = "GQA conformance cases"
+    fields = made["$defs"]["Fields"]["properties"]
+    compound = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Fields"}}
+    axes: dict[str, Any] = {
+        name: {"type": "array", "minItems": 1, "items": {**field, "description": ""}}
+        for name, field in fields.items()
+        if name in Call.model_fields and name not in MAPS
+    }
+    made["$defs"]["Entry"]["properties"]["matrix"] = {
+        "description": Entry.model_fields["matrix"].description,
+        "type": "object",
+        "minProperties": 1,
+        "properties": axes,
+        "patternProperties": {rf"^({'|'.join(MAPS)})\.": {"type": "array", "minItems": 1}},
+        "additionalProperties": compound,
+    }
+    for axis in axes.values():
+        axis["items"].pop("description")
+        axis["items"].pop("default", None)
+    return made
+
+
+def fields_at(location: tuple[int | str, ...]) -> list[str]:
+    """The fields that are known where ``location`` points to an unknown one."""
+    above = location[:-1]
+    by_part: list[tuple[str, type[Model]]] = [
+        ("contract", Contract),
+        ("values", Values),
+        ("inputs", InputOverride),
+        ("outputs", OutputOverride),
+        ("defaults", Fields),
+        ("matrix", Fields),
+        ("cases", Entry),
+    ]
+    for part, model in by_part:
+        if part in above:
+            return list(model.model_fields)
+    return list(CaseFile.model_fields)

@@ -1,0 +1,72 @@
+"""``python -m conformance.maintain.generate``: writes every file that is made from the code.
+
+Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` takes half a
+minute, so it is written only if it is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from conformance.base.paths import ROOT, data_path
+from conformance.case.case_file import schema as cases_schema
+from conformance.case.load import load
+from conformance.case.variants import document as relations_page
+from conformance.harness.protocol import schemas as protocol_schemas
+from conformance.judge.expectations import expectations_schema
+from conformance.maintain import coverage, pairs
+from conformance.results.records import results_schema
+
+
+def _json(made: Callable[[], Any], indent: int = 2) -> Callable[[], str]:
+    return lambda: json.dumps(made(), indent=indent) + "\n"
+
+
+#: The path of each generated file in a checkout, and what makes its text.
+FILES: Final[Mapping[str, Callable[[], str]]] = {
+    "cases/schema.json": _json(cases_schema, indent=1),
+    "expectations/schema.json": _json(expectations_schema, indent=1),
+    "reports/results.schema.json": _json(results_schema),
+    "runners/schema/request.json": _json(lambda: protocol_schemas()["request.json"]),
+    "runners/schema/answer.json": _json(lambda: protocol_schemas()["answer.json"]),
+    "docs/relations.md": relations_page,
+    "docs/coverage.md": lambda: coverage.text(load([data_path("cases")])),
+    "cases/pairs.yaml": pairs.text,
+}
+
+#: Files that are written only if they are named.
+SLOW: Final = ("cases/pairs.yaml",)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files that are named, or all but the slow ones; list those that changed.
+
+    With ``--check`` nothing is written, and the exit status is 1 if a file would change.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.maintain.generate",
+        description="Writes the files that are made from the code.",
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE", help=f"one of: {', '.join(FILES)}")
+    parser.add_argument("--check", action="store_true", help="list stale files, write nothing")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.files if name not in FILES]:
+        parser.error(f"'{unknown[0]}' is not a generated file; those are {', '.join(FILES)}")
+    stale = False
+    for name in given.files or [name for name in FILES if name not in SLOW]:
+        text, path = FILES[name](), ROOT / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale = True
+        print(f"{'stale' if given.check else 'written'}: {name}")
+        if not given.check:
+            path.write_text(text, encoding="utf-8")
+    return int(stale and given.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
