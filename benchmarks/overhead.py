@@ -28,7 +28,7 @@ from onnx import numpy_helper
 from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle
 from conformance.case.load import load
-from conformance.run.engine import jobs_for
+from conformance.run.assessment import jobs_for
 
 
 class Row(NamedTuple):

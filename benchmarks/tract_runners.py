@@ -31,7 +31,7 @@ from onnx import numpy_helper
 from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle
 from conformance.case.load import load
-from conformance.run.engine import jobs_for
+from conformance.run.assessment import jobs_for
 from conformance.targets.tools import find_tract
 
 sys.path.insert(0, str(data_path("runners") / "common"))

@@ -31,7 +31,8 @@ from conformance.case.selection import compile_expression
 from conformance.harness.outcomes import Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.protocol import UnavailableAnswer
-from conformance.run.engine import CaseJob, Ready, jobs_for
+from conformance.run.assessment import CaseJob, jobs_for
+from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Programs, Target, target_for
 
 LOOP = Path(__file__).with_name("web_loop.mjs")
@@ -80,7 +81,7 @@ class Bare:
         return self.said()
 
 
-def jobs_of(paths: Sequence[Path], expression: str, ready: Ready) -> list[CaseJob]:
+def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[CaseJob]:
     """The single calls that the target can take."""
     matches = compile_expression(expression)
     cases = [case for case in load(paths) if matches(names_of(case, ready.target.ep))]
@@ -104,7 +105,7 @@ def main() -> None:
         answer = pool.start()
         if isinstance(answer, UnavailableAnswer):
             sys.exit(f"{answer.reason} {answer.fix or ''}")
-        ready = Ready(target, answer, None, None)
+        ready = DescribedTarget(target, answer, None, None)
         jobs = jobs_of(arguments.paths, arguments.expression, ready)
         best, ran = measure(pool, Bare(target, arguments.adapter), jobs, arguments.repeat)
     print(f"{ready.name}, {len(best)} calls, of which {ran} ran, {os.cpu_count()} cores\n")

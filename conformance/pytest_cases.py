@@ -23,7 +23,10 @@ from conformance.harness.process import RunnerFailed
 from conformance.judge.expectations import load_expectations
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.run.engine import Plan, Record, TargetRun, case_record, plans
+from conformance.run.assessment import Record
+from conformance.run.engine import TargetRun
+from conformance.run.records import case_record
+from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.registry import Programs, Target, TargetError, targets_for
 
 
@@ -39,7 +42,7 @@ class Bench:
         run = self._runs.get(target.ep)
         if run is None:
             lines = load_expectations(target.expectations)
-            run = self._runs[target.ep] = TargetRun(Plan(target, (), tuple(lines)))
+            run = self._runs[target.ep] = TargetRun(TargetPlan(target, (), tuple(lines)))
         try:
             return run.run_one(case)
         except (RunnerFailed, BundleError) as error:
@@ -92,7 +95,7 @@ class CaseFile(pytest.File):
         bench = bench_of(self.config)
         try:
             cases = load_file(self.path)
-            plans(cases, bench.targets, whole_corpus=False)
+            target_plans(cases, bench.targets, whole_corpus=False)
         except InputError as error:
             raise self.CollectError(str(error)) from None
         _declare(self.config, [tag for case in cases for tag in case.tags])

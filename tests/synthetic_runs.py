@@ -16,11 +16,11 @@ from conformance.results.records import (
     CallOutput,
     CallRecord,
     CaseRecord,
-    Error,
     ExpectationRecord,
     Header,
     InfrastructureRecord,
     Milliseconds,
+    OutputErrorRecord,
     ResultRecord,
     Selection,
     TargetDescription,
@@ -157,7 +157,7 @@ def result(
     return ResultRecord(case=case, target=target, verdict=verdict, **about | fields)
 
 
-def error(**fields: Any) -> Error:
+def error(**fields: Any) -> OutputErrorRecord:
     """The worst element of an output that is wrong."""
     defaults: dict[str, Any] = {
         "output": "output",
@@ -172,7 +172,7 @@ def error(**fields: Any) -> Error:
         "compared": 256,
         "undefined": 0,
     }
-    return Error(**defaults | fields)
+    return OutputErrorRecord(**defaults | fields)
 
 
 def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:

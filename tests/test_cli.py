@@ -102,7 +102,7 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
         (
             ("three.yaml", "--ep", "cpuu"),
             "Unknown target 'cpuu'; known: cpu, cpu-noflash, cuda, tract, tract-plain, "
-            "tract-wheel, webgpu, webgpu-jsep, wasm, exec:PATH. Did",
+            "tract-wheel, webgpu, webgpu-jsep, wasm, exec:PATH; did",
         ),
         (
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),

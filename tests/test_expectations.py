@@ -30,7 +30,9 @@ from conformance.judge.expectations import (
 )
 from conformance.judge.verdict import DIFFERENT_RUNS
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.run.engine import Plan, Ready, TargetRun, assess, job_for, look, plans
+from conformance.run.assessment import assess, job_for, judge_job
+from conformance.run.engine import TargetRun
+from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
 
 HEAD = "target: cpu\nexpectations:\n"
@@ -240,8 +242,8 @@ def result(
     adapter: str | None = None,
 ) -> ResultRecord:
     """The record of ``outcome`` on cpu, held against ``lines``."""
-    ready = Ready(target_for("cpu"), described(version, adapter), None, None)
-    record = assess(look(job_for(case), outcome, ready), None, ready, lines)
+    ready = DescribedTarget(target_for("cpu"), described(version, adapter), None, None)
+    record = assess(judge_job(job_for(case), outcome, ready), None, ready, lines)
     assert isinstance(record, ResultRecord)
     return record
 
@@ -444,7 +446,7 @@ def test_a_line_of_a_theme_that_is_not_loaded_is_no_error(tmp_path: Path) -> Non
 def test_a_users_file_that_is_called_as_one_of_ours_makes_no_line_stale(tmp_path: Path) -> None:
     theme = shipped()[0].known.cases[0].partition("/")[0]
     cases = load([write(tmp_path, entries("- name: mine"), f"{theme}.yaml")])
-    (plan,) = plans(cases, [target_for("cpu")], whole_corpus=False)
+    (plan,) = target_plans(cases, [target_for("cpu")], whole_corpus=False)
     assert plan.cases == tuple(cases)
     assert plan.expectations
 
@@ -527,7 +529,7 @@ def test_a_bad_file_stops_the_run_before_it_starts(
     write(tmp_path, HEAD + LINE.replace("why:", "wy:"), "expectations/cpu.yaml")
     monkeypatch.setattr("conformance.targets.registry.data_path", lambda name: tmp_path / name)
     with pytest.raises(InputError, match=r"cpu\.yaml:7:5: unknown field 'wy'"):
-        plans([], [target_for("cpu")], whole_corpus=False)
+        target_plans([], [target_for("cpu")], whole_corpus=False)
 
 
 # What is shipped
@@ -604,7 +606,7 @@ def test_each_shipped_line_has_the_first_word_on_some_case(file: Path) -> None:
 
 
 def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:
-    with TargetRun(Plan(target_for("exec:/no/such"), (), ())) as run:
+    with TargetRun(TargetPlan(target_for("exec:/no/such"), (), ())) as run:
         assert run.ready.broken
         with pytest.raises(RunnerFailed) as caught:
             list(run.run())
@@ -617,7 +619,7 @@ def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:
 
 def test_a_case_of_a_runner_that_did_not_start_is_no_skip(case: Case) -> None:
     with (
-        TargetRun(Plan(target_for("exec:/no/such"), (case,), ())) as run,
+        TargetRun(TargetPlan(target_for("exec:/no/such"), (case,), ())) as run,
         pytest.raises(RunnerFailed),
     ):
         run.run_one(case)

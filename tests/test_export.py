@@ -18,7 +18,7 @@ from synthetic_runs import header, target
 from conformance.case.corpus import find
 from conformance.results.records import ResultRecord
 from conformance.results.writer import Writer
-from conformance.run.engine import case_record
+from conformance.run.records import case_record
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"

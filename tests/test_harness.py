@@ -28,10 +28,10 @@ from conformance.harness.outcomes import (
 )
 from conformance.harness.pool import Job, Pool, _last_words
 from conformance.harness.process import Command, Limits, RunnerFailed, default_memory_bytes
-from conformance.harness.protocol import DescribedAnswer, Step, UnavailableAnswer
+from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
 
 FAULTY = Path(__file__).parent / "faulty"
-STEP = Step(files={"query": "test_data_set_0/input_0.pb"})
+STEP = StepFiles(files={"query": "test_data_set_0/input_0.pb"})
 MARK = "GQA_TEST_MARK"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc and RLIMIT_DATA are Linux's")
 
@@ -242,7 +242,7 @@ def test_two_pools_at_once(bundles: Path) -> None:
 
 def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
-    large = Job("good", bundles / "good", (Step(files=files),))
+    large = Job("good", bundles / "good", (StepFiles(files=files),))
     with pool("correct") as runner:
         assert isinstance(runner.run_one(large), Ran)
 
@@ -486,7 +486,7 @@ def test_half_an_answer_and_then_silence_is_the_runners_fault(bundles: Path) -> 
 
 def test_a_runner_that_does_not_read(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
-    large = Job("large", bundles / "good", (Step(files=files),), seconds=0.3)
+    large = Job("large", bundles / "good", (StepFiles(files=files),), seconds=0.3)
     with pool("deaf") as runner:
         found = runner.run_one(large)
         assert isinstance(found, InfrastructureFailure)
@@ -666,11 +666,11 @@ def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch
 DRIVER = """
 import sys
 from conformance.harness.pool import *
-from conformance.harness.protocol import Step
+from conformance.harness.protocol import StepFiles
 import conformance.harness.pool
 argv, bundle = tuple(sys.argv[2:]), sys.argv[1]
 with Pool(Command("x", argv), jobs=2) as pool:
-    jobs = (Job(str(n), bundle, (Step(files={}),)) for n in range(9))
+    jobs = (Job(str(n), bundle, (StepFiles(files={}),)) for n in range(9))
     pool.start()
     print("started", flush=True)
     for _ in pool.run(jobs):

@@ -17,7 +17,7 @@ from conformance.harness.protocol import (
     RanAnswer,
     Request,
     RunRequest,
-    Step,
+    StepFiles,
     announces,
     excerpt,
     parse_answer,
@@ -31,8 +31,8 @@ RUN = RunRequest(
     bundle="/cache/abc",
     out="/tmp/out/8",
     steps=(
-        Step(files={"query": "test_data_set_0/input_0.pb"}),
-        Step(files={"query": "test_data_set_1/input_0.pb"}, carry={"past_key": "present_key"}),
+        StepFiles(files={"query": "test_data_set_0/input_0.pb"}),
+        StepFiles(files={"query": "test_data_set_1/input_0.pb"}, carry={"past_key": "present_key"}),
     ),
 )
 DESCRIBED: dict[str, Any] = {
@@ -102,7 +102,7 @@ def test_a_request_is_one_complete_line_of_ascii() -> None:
         ({"steps": ()}, "steps"),
         ({"repeat": 0}, "repeat"),
         ({"extra": 1}, "extra"),
-        ({"steps": (Step(files={}, carry={"a": "b"}),)}, "nothing|no step before"),
+        ({"steps": (StepFiles(files={}, carry={"a": "b"}),)}, "nothing|no step before"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_not_made(change: dict[str, Any], words: str) -> None:
@@ -120,7 +120,7 @@ def test_a_request_that_makes_no_sense_is_not_made(change: dict[str, Any], words
 )
 def test_a_step_that_contradicts_itself_is_not_made(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        Step(**fields)
+        StepFiles(**fields)
 
 
 def test_messages_do_not_change() -> None:

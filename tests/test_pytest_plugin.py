@@ -251,7 +251,7 @@ def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "--ep", "cpuu")
     assert done.status == 4
     known = ", ".join(KNOWN)
-    said = f"ERROR: Unknown target 'cpuu'; known: {known}. Did you mean 'cpu'?"
+    said = f"ERROR: Unknown target 'cpuu'; known: {known}; did you mean 'cpu'?"
     assert said in done.err.splitlines()
     assert "Traceback" not in done.both
 

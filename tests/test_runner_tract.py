@@ -34,7 +34,7 @@ from spoken_runner import (
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
 from conformance.harness.pool import Job, Pool
 from conformance.harness.process import Command, Limits
-from conformance.harness.protocol import Step
+from conformance.harness.protocol import StepFiles
 from conformance.judge.expectations import load_expectations
 from conformance.targets.registry import Programs, target_for
 from conformance.targets.tools import TRACT_VERSION, find_tract
@@ -315,7 +315,7 @@ def pool(fake: Path, fault: str) -> Pool:
 
 def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
     folder, files = relu
-    return Job("case", folder, (Step(files=files),), seconds=seconds)
+    return Job("case", folder, (StepFiles(files=files),), seconds=seconds)
 
 
 def test_the_harness_takes_a_panic_as_the_runtimes(

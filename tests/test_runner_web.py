@@ -36,7 +36,7 @@ from spoken_runner import (
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
 from conformance.harness.pool import Job, Pool
 from conformance.harness.process import Command, Limits
-from conformance.harness.protocol import Step
+from conformance.harness.protocol import StepFiles
 from conformance.targets.tools import find_onnxruntime_web
 
 LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
@@ -227,7 +227,7 @@ def test_faults_reach_the_harness(
     command = Command("web", argv, env={"FAULT": fault})
     limits = Limits(case_seconds=5, start_seconds=60)
     folder, files = identity
-    job = Job(key="identity", bundle=str(folder), steps=(Step(files=files),))
+    job = Job(key="identity", bundle=str(folder), steps=(StepFiles(files=files),))
     with Pool(command, 1, limits) as pool:
         got = pool.run_one(job)
     assert isinstance(got, outcome)

@@ -14,9 +14,16 @@ from case_files import cases_of, complaints, entries, write
 from conformance.base.paths import data_path
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.sensitivity import BARS, EDGE, INDIFFERENT, MATTERS, unfit, worst
+from conformance.bundle.sensitivity import (
+    EDGE,
+    INDIFFERENT,
+    MATTERS,
+    THRESHOLDS,
+    insensitive,
+    worst,
+)
 from conformance.case.call import Call
-from conformance.case.case import FeatureName
+from conformance.case.case import EffectName
 from conformance.case.load import load
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.maintain.sensitivity import main
@@ -74,7 +81,7 @@ def test_a_feature_has_a_figure_and_with_the_drawn_values_it_matters(name: str, 
     fields, beside = ACTIVE[name]
     found = matters(**fields, dtype=dtype)
     assert set(found) == {name} | beside
-    assert found[name] >= BARS[name]
+    assert found[name] >= THRESHOLDS[name]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +189,7 @@ def test_what_cannot_be_computed_has_no_figures() -> None:
 
 
 def test_every_name_that_a_case_may_say_is_looked_at() -> None:
-    assert set(get_args(FeatureName)) == set(BARS)
+    assert set(get_args(EffectName)) == set(THRESHOLDS)
 
 
 # A case
@@ -190,7 +197,7 @@ def test_every_name_that_a_case_may_say_is_looked_at() -> None:
 
 def verdict(folder: Path, body: str) -> str | None:
     (case,) = cases_of(folder, body)
-    return unfit(case, bundle_for(case.call).matters)
+    return insensitive(case, bundle_for(case.call).matters)
 
 
 WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
@@ -215,7 +222,7 @@ def test_a_case_that_shows_too_little_cannot_say_so(tmp_path: Path) -> None:
     (case,) = cases_of(tmp_path, body + "  dtype: float16\n")
     figure = bundle_for(case.call).matters["scale"]
     assert INDIFFERENT < figure < MATTERS
-    said = unfit(case, bundle_for(case.call).matters)
+    said = insensitive(case, bundle_for(case.call).matters)
     assert said is not None
     assert f"fault in scale: a call without it, or with another, is {figure:g} error" in said
     assert said.endswith("20 are wanted. Give it sharper values.")
@@ -248,7 +255,7 @@ def test_shipped_cases_that_the_cpu_does_not_take_can_show_their_faults() -> Non
         for case in load([data_path("cases")])
         if "bfloat16" in case.call.dtype or case.call.cache_dtype == "float8e4m3fn"
     ]
-    found = {case.id: unfit(case, bundle_for(case.call).matters) for case in cases}
+    found = {case.id: insensitive(case, bundle_for(case.call).matters) for case in cases}
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
 
 
@@ -303,8 +310,8 @@ def test_the_command_lists_figures_and_ends_with_the_count(
     assert main(["w.yaml"]) == 1
     said = capsys.readouterr().out
     assert "w/wide  window 0\n    " + REFUSED in said
-    assert said.endswith("2 cases, 1 unfit\n")
-    assert main(["w.yaml", "-k", "b@", "--unfit"]) == 0
+    assert said.endswith("2 cases, 1 insensitive\n")
+    assert main(["w.yaml", "-k", "b@", "--insensitive"]) == 0
     assert main(["nowhere.yaml"]) == 2
     assert "no such file" in capsys.readouterr().err
 

@@ -23,14 +23,16 @@ from conformance.report.repro import standalone
 from conformance.report.repro.making import HELPERS, IMPORTS, making
 from conformance.results.records import (
     CaseRecord,
-    Error,
+    OutputErrorRecord,
     Recipe,
     ResultRecord,
     TargetDescription,
     TargetRecord,
 )
 from conformance.results.verdicts import Verdict
-from conformance.run.engine import Plan, TargetRun, case_record
+from conformance.run.engine import TargetRun
+from conformance.run.records import case_record
+from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
 
 CORPUS = find([]).named
@@ -190,7 +192,7 @@ class Suite:
 
     def ask(self, ep: str, case: Case) -> tuple[ResultRecord, TargetRecord]:
         if ep not in self._runs:
-            self._runs[ep] = TargetRun(Plan(target_for(ep), (), ()))
+            self._runs[ep] = TargetRun(TargetPlan(target_for(ep), (), ()))
         run = self._runs[ep]
         if run.ready.described is None:
             pytest.skip(f"needs {run.ready.target.needs}: {run.ready.unavailable}")
@@ -294,7 +296,7 @@ def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
     case = case.model_copy(
         update={**dict.fromkeys(texts, EVIL), "contract": contract, "call": call}
     )
-    error = Error(output=EVIL, index=(0,), got=1.0, want=2.0, budget=0.5, share=2.0)
+    error = OutputErrorRecord(output=EVIL, index=(0,), got=1.0, want=2.0, budget=0.5, share=2.0)
     result = ResultRecord(
         case=EVIL,
         target=EVIL,
@@ -439,7 +441,9 @@ def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:
 def test_of_a_long_loop_the_worst_is_looked_at() -> None:
     case, result = hostile()
     errors = tuple(
-        Error(output="output", step=step, index=(0, 0, 0), want=0.0, budget=1.0, share=float(step))
+        OutputErrorRecord(
+            output="output", step=step, index=(0, 0, 0), want=0.0, budget=1.0, share=float(step)
+        )
         for step in range(100)
     )
     shapes = "; ".join(f"output in call {n} has shape (1, 2), not (1, 3)" for n in range(100))

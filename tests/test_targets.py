@@ -11,7 +11,8 @@ from conformance.bundle.cache import Bundle, bundle_for
 from conformance.harness.outcomes import Ran
 from conformance.harness.pool import Job, Pool
 from conformance.results.records import ResultRecord
-from conformance.run.engine import Plan, TargetRun
+from conformance.run.engine import TargetRun
+from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
 
 
@@ -51,7 +52,7 @@ def test_results_tell_where_two_targets_return_the_same_bits(tmp_path: Path) -> 
     cases = cases_of(tmp_path, body)
     bits = []
     for ep in ("cpu", "cpu-noflash"):
-        with TargetRun(Plan(target_for(ep), (), ())) as run:
+        with TargetRun(TargetPlan(target_for(ep), (), ())) as run:
             records = [run.run_one(case) for case in cases]
         assert all(isinstance(r, ResultRecord) and r.verdict == "pass" for r in records)
         bits.append([r.bits for r in records if isinstance(r, ResultRecord)])

@@ -156,7 +156,7 @@ def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
         (
             "lavapip",
             "Unknown adapter 'lavapip'; wanted swiftshader, lavapipe, gpu or the path of a "
-            "Vulkan driver's .json file. Did you mean 'lavapipe'?",
+            "Vulkan driver's .json file; did you mean 'lavapipe'?",
         ),
         (
             "driver.so",

@@ -11,7 +11,8 @@ from conformance.base.paths import data_path
 from conformance.case.load import load
 from conformance.judge.expectations import load_expectations
 from conformance.results.records import ResultRecord
-from conformance.run.engine import Plan, TargetRun, plans
+from conformance.run.engine import TargetRun
+from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.registry import target_for
 from conformance.targets.tools import TRACT_VERSION
 
@@ -28,7 +29,7 @@ def results() -> dict[str, tuple[str, Results]]:
     for ep in ("tract", "tract-plain", "tract-wheel"):
         target = target_for(ep)
         lines = tuple(load_expectations(target.expectations))
-        with TargetRun(Plan(target, cases, lines), jobs=2) as run:
+        with TargetRun(TargetPlan(target, cases, lines), jobs=2) as run:
             if run.ready.described is None:
                 assert run.ready.unavailable is not None
                 found[ep] = (f"{run.ready.unavailable} {run.ready.fix or ''}", {})
@@ -56,7 +57,7 @@ def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
 def test_all_that_it_does_is_known(ep: str) -> None:
     cases = load([data_path("cases")])
-    (plan,) = plans(cases, [target_for(ep)], whole_corpus=True)
+    (plan,) = target_plans(cases, [target_for(ep)], whole_corpus=True)
     with TargetRun(plan, jobs=2) as run:
         if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
             pytest.skip(f"{ep} {TRACT_VERSION} is not there: {run.ready.unavailable}")

@@ -15,11 +15,11 @@ from onnx.reference import ReferenceEvaluator
 from conformance.base.dtypes import NUMPY
 from conformance.base.paths import ROOT, data_path
 from conformance.bundle.cache import Bundle, bundle_for, digest_of
-from conformance.bundle.variants import Outputs, other_form, pairs_of
+from conformance.bundle.variants import Outputs, comparisons, variant_script
 from conformance.case.case import Case
 from conformance.case.load import load
 from conformance.case.variants import RELATIONS, RelationName, document
-from conformance.judge.verdict import Related, relate
+from conformance.judge.verdict import RelationResult, relate
 from conformance.oracle.tolerance import CONSTANTS, shares
 
 SHIPPED = [case for case in load([data_path("cases")]) if case.relation]
@@ -42,7 +42,7 @@ def rounded(bundle: Bundle) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> Related:
+def related(case: Case, own: Outputs, other: Outputs, target_class: Any = "cpu") -> RelationResult:
     mine, theirs = both(case)
     assert case.relation is not None
     return relate(
@@ -70,7 +70,7 @@ def test_the_two_forms_mean_the_same(relation: RelationName) -> None:
         values = [[{n: e.value for n, e in s.items()} for s in b.expected] for b in (own, other)]
         units = [[{n: e.unit for n, e in s.items()} for s in b.expected] for b in (own, other)]
         compared = 0
-        for pair in pairs_of(case.call, relation):
+        for pair in comparisons(case.call, relation):
             unit = pair.own(units[0]) + pair.other(units[1])
             defined = ~np.isnan(unit)
             difference = np.abs(pair.own(values[0]) * pair.factor - pair.other(values[1]))[defined]
@@ -92,7 +92,7 @@ def test_the_standard_operators_mean_what_the_oracle_says(dtype: str) -> None:
     for case in SHIPPED:
         if case.relation != "standard_attention" or case.call.dtype != dtype:
             continue
-        script = other_form(case.call, "standard_attention")
+        script = variant_script(case.call, "standard_attention")
         onnx.checker.check_model(script.model, full_check=True)
         inputs = script.steps[0].inputs
         outputs = ReferenceEvaluator(script.model).run(None, inputs)

@@ -28,7 +28,7 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.judge.error_map import error_map
-from conformance.judge.verdict import Errors, Judgement, Unjudgeable, compare, judge
+from conformance.judge.verdict import Judgement, OutputError, Unjudgeable, compare, judge
 from conformance.oracle.tolerance import CONSTANTS
 from conformance.results.verdicts import VERDICTS
 
@@ -458,7 +458,7 @@ def expected(value: list[float], unit: list[float]) -> Expected:
     return Expected(np.array(value), np.array(unit), "float32")
 
 
-def figures(got: list[float], want: Expected) -> Errors:
+def figures(got: list[float], want: Expected) -> OutputError:
     made = compare("output", 0, np.array(got, np.float32), want, "cpu")
     assert made is not None
     return made
@@ -501,7 +501,7 @@ def test_a_copy_has_no_budget() -> None:
 # Where the error sits
 
 
-def error_of(made: Judgement, output: str) -> Errors:
+def error_of(made: Judgement, output: str) -> OutputError:
     return next(error for error in made.errors if error.output == output)
 
 

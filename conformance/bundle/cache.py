@@ -39,11 +39,11 @@ from onnx import TensorProto
 from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
 from conformance.bundle.script import ScriptStep, script_of
-from conformance.bundle.sensitivity import figures, reached, worst
-from conformance.bundle.variants import other_form
+from conformance.bundle.sensitivity import effects, reached, worst
+from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
 from conformance.case.variants import RelationName
-from conformance.harness.protocol import Step as StepPlan
+from conformance.harness.protocol import StepFiles
 from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
@@ -74,11 +74,11 @@ class Bundle:
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
     the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
-    are the figures of the call's features (see :mod:`conformance.bundle.sensitivity`).
+    are the effects of the call's features (see :mod:`conformance.bundle.sensitivity`).
     """
 
     path: Path
-    steps: tuple[StepPlan, ...]
+    steps: tuple[StepFiles, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
     matters: dict[str, float]
@@ -143,7 +143,7 @@ def content_digest(call: Call, folder: Path) -> str:
 
 def write_bundle(call: Call, folder: Path, relation: RelationName | None = None) -> None:
     """Writes the bundle of ``call``, or of its other form, into the empty ``folder``."""
-    script = script_of(call) if relation is None else other_form(call, relation)
+    script = script_of(call) if relation is None else variant_script(call, relation)
     files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
     files["model.onnx"] = script.model.SerializeToString(deterministic=True)
     outputs: dict[str, bytes] = {}
@@ -174,7 +174,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         units = budgets(references, past_error)
         if relation is None:
             shown = reached(matters)
-            found = figures(inputs, script.attributes, references, units, shown)
+            found = effects(inputs, script.attributes, references, units, shown)
             matters = worst((matters, found))
         for position, name in enumerate(script.outputs):
             expected = references[name]
@@ -289,7 +289,7 @@ def _open(place: Path) -> Bundle | None:
             expected[entry["step"]][entry["output"]] = Expected(value, unit, entry["dtype"], *rest)
         return Bundle(
             place,
-            tuple(StepPlan(**step) for step in manifest["steps"]),
+            tuple(StepFiles(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
             manifest["matters"],

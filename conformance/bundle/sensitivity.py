@@ -3,11 +3,11 @@
 A case about a feature is worth nothing where the call without the feature has the same result
 within the tolerance: a runtime that ignores the feature passes. So each active feature of a call is
 turned off in turn, the oracle computes that call as well, and the feature's *figure* is the
-farthest that an element of the output moves, as a multiple of its budget. :data:`FEATURES` is the
-table of them; where the call with the feature off has no meaning, there is no figure.
+farthest that an element of the output moves, as a multiple of its budget. :data:`PERTURBATIONS`
+is the table of them; where the call with the feature off has no meaning, there is no figure.
 
-All of it but :func:`unfit` is on the level of tensors and attributes and knows nothing of cases.
-``python -m conformance.maintain.sensitivity`` lists the figures of cases.
+Only :func:`insensitive` knows cases; all else is on the level of tensors and attributes.
+``python -m conformance.maintain.sensitivity`` lists the effects of cases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from conformance.case.case import Case, FeatureName
+from conformance.case.case import Case, EffectName
 from conformance.oracle import Attention, OracleError, Reference, reference
 from conformance.oracle.call import Attributes, Call, Inputs, read_call
 from conformance.oracle.numbers import Float
@@ -65,7 +65,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Feature:
+class Perturbation:
     """One line of the table.
 
     ``others`` gives the calls that lack the feature or have another setting of it, none where it is
@@ -187,35 +187,35 @@ def _sliding(given: Given) -> Iterator[Other]:
 _ALL: Final = ("output", "present_key", "present_value")
 
 #: Every feature that can be set otherwise; the past stands apart (:func:`_past`).
-FEATURES: Final[Mapping[FeatureName, Feature]] = {
-    "rotary": Feature(_rotary),
-    "rotary_interleaved": Feature(_layout),
+PERTURBATIONS: Final[Mapping[EffectName, Perturbation]] = {
+    "rotary": Perturbation(_rotary),
+    "rotary_interleaved": Perturbation(_layout),
     # On a first prompt all positions move together, which only the turned keys show.
-    "position_ids": Feature(_positions, seen_in=("output", "present_key")),
-    "window": Feature(_window),
-    "window_edge": Feature(_window_edge, EDGE),
-    "softcap": Feature(_softcap),
-    "attention_bias": Feature(lambda given: given.without("attention_bias")),
-    "head_sink": Feature(lambda given: given.without("head_sink")),
-    "smooth_softmax": Feature(_smooth_softmax),
-    "causal": Feature(_causal),
-    "scale": Feature(_scale),
-    "ragged": Feature(_ragged),
-    "qk_norm": Feature(lambda given: given.without("q_norm_weight", "k_norm_weight")),
-    "quantisation": Feature(_quantisation, seen_in=("present_key", "present_value")),
-    "dequantisation": Feature(_dequantisation, SCALES),
-    "channels": Feature(_channels, EDGE),
-    "sliding_window_cache": Feature(_sliding, seen_in=_ALL),
+    "position_ids": Perturbation(_positions, seen_in=("output", "present_key")),
+    "window": Perturbation(_window),
+    "window_edge": Perturbation(_window_edge, EDGE),
+    "softcap": Perturbation(_softcap),
+    "attention_bias": Perturbation(lambda given: given.without("attention_bias")),
+    "head_sink": Perturbation(lambda given: given.without("head_sink")),
+    "smooth_softmax": Perturbation(_smooth_softmax),
+    "causal": Perturbation(_causal),
+    "scale": Perturbation(_scale),
+    "ragged": Perturbation(_ragged),
+    "qk_norm": Perturbation(lambda given: given.without("q_norm_weight", "k_norm_weight")),
+    "quantisation": Perturbation(_quantisation, seen_in=("present_key", "present_value")),
+    "dequantisation": Perturbation(_dequantisation, SCALES),
+    "channels": Perturbation(_channels, EDGE),
+    "sliding_window_cache": Perturbation(_sliding, seen_in=_ALL),
 }
 
-#: The figures that are looked at, and what each must reach.
-BARS: Final[Mapping[str, float]] = {
-    **{str(name): feature.bar for name, feature in FEATURES.items()},
+#: The effects that are looked at, and what each must reach.
+THRESHOLDS: Final[Mapping[str, float]] = {
+    **{str(name): feature.bar for name, feature in PERTURBATIONS.items()},
     "past": MATTERS,
 }
 
 
-def figures(
+def effects(
     inputs: Inputs,
     attributes: Attributes,
     references: Mapping[str, Reference],
@@ -243,7 +243,7 @@ def figures(
     quantised = any(f"{side}_scale" in inputs for side in "kv")
     stored = ("present_key",) if quantised and call.first_prompt else ()
     found: dict[str, float] = {}
-    for name, feature in FEATURES.items():
+    for name, feature in PERTURBATIONS.items():
         if name in shown:
             continue
         seen = [output for output in (*feature.seen_in, *stored) if output in references]
@@ -288,7 +288,7 @@ def _past(call: Call, output: Reference, unit: Float) -> dict[str, float]:
     """How far the output moves without all, and without any one, of the past tokens.
 
     Without keys that have the weight p and give the output the part s = sum p v, an output o
-    becomes (o - s) / (1 - p); without all that it sees it is taken to become 0. The figures are
+    becomes (o - s) / (1 - p); without all that it sees it is taken to become 0. The effects are
     the largest of any element, and the least of any sequence or token that is attended to.
     """
     a = output.attention
@@ -334,12 +334,12 @@ def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
 
 
 def reached(found: Mapping[str, float]) -> set[str]:
-    """The features whose figures are high enough, so that later calls of a loop need no more."""
-    return {name for name, figure in found.items() if figure >= BARS.get(name, np.inf)}
+    """The features whose effects are high enough, so that later calls of a loop need no more."""
+    return {name for name, figure in found.items() if figure >= THRESHOLDS.get(name, np.inf)}
 
 
 def worst(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
-    """The figures of a loop from those of its calls: the largest, since one call shows a fault."""
+    """The effects of a loop from those of its calls: the largest, since one call shows a fault."""
     found: dict[str, float] = {}
     for each in calls:
         for name, figure in each.items():
@@ -347,16 +347,16 @@ def worst(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def unfit(case: Case, found: Mapping[str, float]) -> str | None:
+def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
     """Why the case proves nothing of a feature, or claims too much; None if it is fit.
 
-    ``found`` are the figures of its call. A case that must be rejected has no values to show
+    ``found`` are the effects of its call. A case that must be rejected has no values to show
     anything by; one that may compute or be rejected is held to its values like any other.
     """
     if case.contract.demands == "rejects":
         return None
     wrong = []
-    for name, bar in BARS.items():
+    for name, bar in THRESHOLDS.items():
         figure = found.get(name)
         if figure is None:
             continue

@@ -30,7 +30,7 @@ Outputs = Sequence[Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
-class Pair:
+class Comparison:
     """Numbers of the two forms that must agree; both functions give arrays of one shape.
 
     They are applied to values and to the arrays of the error model alike. ``factor`` is what the
@@ -43,12 +43,12 @@ class Pair:
     factor: float = 1.0
 
 
-def other_form(call: Call, relation: RelationName) -> Script:
+def variant_script(call: Call, relation: RelationName) -> Script:
     """The other form of ``call``, which must have one (:attr:`Relation.misfit`)."""
     return _FORMS[relation][0](call)
 
 
-def pairs_of(call: Call, relation: RelationName) -> list[Pair]:
+def comparisons(call: Call, relation: RelationName) -> list[Comparison]:
     """What of the two forms must agree."""
     return _FORMS[relation][1](call)
 
@@ -481,24 +481,24 @@ def _connected(call: Call) -> tuple[str, ...]:
     return steps_of(call)[0].connected_outputs
 
 
-def _all_outputs(call: Call) -> list[Pair]:
+def _all_outputs(call: Call) -> list[Comparison]:
     """Every output of every call is the other's."""
     steps = steps_of(call)
     return [
-        Pair(name, _get(name, i), _get(name, i))
+        Comparison(name, _get(name, i), _get(name, i))
         for i, step in enumerate(steps)
         for name in step.connected_outputs
     ]
 
 
-def _output_only(call: Call) -> list[Pair]:
-    return [Pair("output", _get("output"), _get("output"))]
+def _output_only(call: Call) -> list[Comparison]:
+    return [Comparison("output", _get("output"), _get("output"))]
 
 
-def _presents(call: Call, pick: Callable[[Array], Array]) -> list[Pair]:
+def _presents(call: Call, pick: Callable[[Array], Array]) -> list[Comparison]:
     """The last presents, of which ``pick`` takes what both have."""
     return [
-        Pair(name, _picked(name, pick), _picked(name, pick))
+        Comparison(name, _picked(name, pick), _picked(name, pick))
         for name in _connected(call)
         if name.startswith("present_")
     ]
@@ -510,34 +510,34 @@ def _picked(
     return lambda outputs: pick(outputs[step][name])
 
 
-def _tokens(call: Call) -> list[Pair]:
+def _tokens(call: Call) -> list[Comparison]:
     """The output's rows, of all calls of the other form one after the other; the last presents."""
-    joined = Pair(
+    joined = Comparison(
         "output", _get("output"), lambda outputs: np.concatenate([o["output"] for o in outputs], 1)
     )
     return [joined, *_presents(call, lambda present: present)]
 
 
-def _first_rows(call: Call) -> list[Pair]:
+def _first_rows(call: Call) -> list[Comparison]:
     """The last output, and of the last presents the rows that both buffers have."""
     total = steps_of(call)[-1].total_sequence_length
     return [*_output_only(call), *_presents(call, lambda present: present[:, :, :total])]
 
 
-def _alone_pairs(call: Call) -> list[Pair]:
+def _alone_pairs(call: Call) -> list[Comparison]:
     step = steps_of(call)[0]
     made = []
     for b, total in enumerate(step.total_lengths):
         queries = _queries(step, b)
         made.append(
-            Pair(
+            Comparison(
                 "output",
                 _picked("output", lambda o, b=b, n=queries: o[b : b + 1, :n]),  # type: ignore[misc]
                 _get("output", b),
             )
         )
         made += [
-            Pair(
+            Comparison(
                 name,
                 _picked(name, lambda p, b=b, n=total: p[b : b + 1, :, :n]),  # type: ignore[misc]
                 _picked(name, lambda p, n=total: p[:, :, :n], b),  # type: ignore[misc]
@@ -548,14 +548,14 @@ def _alone_pairs(call: Call) -> list[Pair]:
     return made
 
 
-def _batch_pairs(call: Call) -> list[Pair]:
+def _batch_pairs(call: Call) -> list[Comparison]:
     return [
-        Pair(name, _picked(name, lambda a: np.roll(a, 1, axis=0)), _get(name))
+        Comparison(name, _picked(name, lambda a: np.roll(a, 1, axis=0)), _get(name))
         for name in _connected(call)
     ]
 
 
-def _head_pairs(call: Call) -> list[Pair]:
+def _head_pairs(call: Call) -> list[Comparison]:
     query, kv = _head_order(call)
 
     def output(array: Array) -> Array:
@@ -567,36 +567,39 @@ def _head_pairs(call: Call) -> list[Pair]:
         "present_value": lambda present: present[:, kv],
         "output_qk": lambda scores: scores[:, query],
     }
-    return [Pair(name, _picked(name, picks[name]), _get(name)) for name in _connected(call)]
+    return [Comparison(name, _picked(name, picks[name]), _get(name)) for name in _connected(call)]
 
 
-def _repeated_pairs(call: Call) -> list[Pair]:
+def _repeated_pairs(call: Call) -> list[Comparison]:
     group = call.num_heads // call.kv_num_heads
     presents = [
-        Pair(name, _picked(name, lambda p: np.repeat(p, group, axis=1)), _get(name))
+        Comparison(name, _picked(name, lambda p: np.repeat(p, group, axis=1)), _get(name))
         for name in _connected(call)
         if name.startswith("present_")
     ]
     return [*_output_only(call), *presents]
 
 
-def _early_pairs(call: Call) -> list[Pair]:
+def _early_pairs(call: Call) -> list[Comparison]:
     queries = _half(call)
     rows = call.past_sequence_length + queries
     early = _picked("output", lambda output: output[:, :queries])
     return [
-        Pair("output", early, early),
+        Comparison("output", early, early),
         *_presents(call, lambda present: present[:, :, :rows]),
     ]
 
 
-def _doubled_pairs(call: Call) -> list[Pair]:
+def _doubled_pairs(call: Call) -> list[Comparison]:
     """The output and the present values, twice; the keys as they are."""
     factors = {"output": 2.0, "present_value": 2.0}
-    return [Pair(name, _get(name), _get(name), factors.get(name, 1.0)) for name in _connected(call)]
+    return [
+        Comparison(name, _get(name), _get(name), factors.get(name, 1.0))
+        for name in _connected(call)
+    ]
 
 
-_Form = tuple[Callable[[Call], Script], Callable[[Call], list[Pair]]]
+_Form = tuple[Callable[[Call], Script], Callable[[Call], list[Comparison]]]
 _FORMS: Final[dict[RelationName, _Form]] = {
     "omitted_presents": (_same_inputs(presents="none"), _output_only),
     "omitted_key_value": (_same_inputs(key_value="omitted"), _all_outputs),

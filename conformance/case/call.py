@@ -102,7 +102,7 @@ class Values(Model):
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
 
 
-class But(Model):
+class ElementOverride(Model):
     """Elements of an input that differ from the rest."""
 
     at: Annotated[tuple[Int, ...], Field(min_length=1)]
@@ -122,7 +122,7 @@ class InputOverride(Model):
     values: Values | None = None
     data: Numbers | None = None
     """The numbers themselves, nested as the shape is; the shape follows from them."""
-    but: tuple[But, ...] = ()
+    but: tuple[ElementOverride, ...] = ()
     """Elements with a number of their own, whatever the rest is."""
 
 

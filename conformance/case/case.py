@@ -78,7 +78,7 @@ class Contract(Model):
 
 
 #: Features whose part in the result is measured (conformance/matters).
-FeatureName = Literal[
+EffectName = Literal[
     "rotary",
     "rotary_interleaved",
     "position_ids",
@@ -105,7 +105,7 @@ class Description(Model):
 
     why: str = ""
     """What this case would show that no other does."""
-    indifferent: tuple[FeatureName, ...] = ()
+    indifferent: tuple[EffectName, ...] = ()
     """Features of the call that must not change its output, because that is the point of the case.
     Any other must change it by 20 error budgets or more, or the case is refused."""
     tags: tuple[Tag, ...] = ()
@@ -145,7 +145,7 @@ class Case:
     links: tuple[str, ...]
     time_limit_seconds: float
     relation: RelationName | None = None
-    indifferent: tuple[FeatureName, ...] = ()
+    indifferent: tuple[EffectName, ...] = ()
 
     @property
     def label(self) -> str:

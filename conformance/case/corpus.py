@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -116,3 +117,13 @@ class _Index:
 def names_of(case: Case, ep: str) -> tuple[str, ...]:
     """What ``-k`` matches: the names of folder, file and test with its target, and the tags."""
     return (case.file.parent.name, case.file.name, f"{case.label}@{ep}", *case.tags)
+
+
+@lru_cache(maxsize=1024)
+def _is_shipped(file: Path) -> bool:
+    return file.resolve().is_relative_to(data_path("cases").resolve())
+
+
+def is_shipped(case: Case) -> bool:
+    """Whether the case is of the suite's own corpus."""
+    return _is_shipped(case.file)

@@ -10,7 +10,8 @@ from conformance.bundle.cache import cache_size, clear_cache
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
 from conformance.cli.options import program_options
 from conformance.cli.terminal import make_console
-from conformance.run.engine import Plan, TargetRun
+from conformance.run.engine import TargetRun
+from conformance.run.target import TargetPlan
 from conformance.targets.registry import Programs, built_in
 
 
@@ -21,7 +22,7 @@ def doctor(programs: Programs) -> int:
     console = make_console()
     available = 0
     for target in built_in(programs):
-        with TargetRun(Plan(target, (), ())) as run:
+        with TargetRun(TargetPlan(target, (), ())) as run:
             ready = run.ready
         if ready.described is not None:
             available += 1

@@ -16,7 +16,7 @@ from conformance.bundle.script import CARRY, SHARE
 from conformance.case.case import Case
 from conformance.case.tensors import Step, Tensor
 from conformance.case.variants import RELATIONS
-from conformance.run.engine import case_record, reproduce
+from conformance.run.records import case_record, reproduce
 
 
 def draw(console: Console, case: Case) -> None:

@@ -21,7 +21,9 @@ from conformance.results.errors import ResultsError
 from conformance.results.join import join, outline
 from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.run.engine import TargetRun, argument_for, case_record, plans
+from conformance.run.engine import TargetRun
+from conformance.run.records import argument_for, case_record
+from conformance.run.target import target_plans
 from conformance.targets.registry import Programs, Target, target_for
 
 
@@ -98,7 +100,7 @@ def _check_empty(folder: Path) -> None:
 
 def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, TargetRecord]:
     """What comes of the case, run once. Raises :class:`NotExported`."""
-    (plan,) = plans(
+    (plan,) = target_plans(
         corpus.loaded,
         [target],
         selected=lambda each, _: each.id == case.id,

@@ -26,7 +26,10 @@ from conformance.results.errors import ResultsError
 from conformance.results.reader import read
 from conformance.results.records import Header, InfrastructureRecord, ResultRecord
 from conformance.results.writer import Writer
-from conformance.run.engine import Plan, Record, TargetRun, case_record, header, plans
+from conformance.run.assessment import Record
+from conformance.run.engine import TargetRun
+from conformance.run.records import case_record, header
+from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.registry import KNOWN, Programs, targets_for
 
 
@@ -63,7 +66,7 @@ def run(
     targets = targets_for(eps or ("cpu",), programs)
     matches = compile_expression(expression)
     named = {case.id for case in corpus.named}
-    planned = plans(
+    planned = target_plans(
         corpus.loaded,
         targets,
         selected=lambda case, target: case.id in named and matches(names_of(case, target.ep)),
@@ -91,7 +94,11 @@ def run(
 
 
 def execute(
-    planned: Sequence[Plan], jobs: int, results: Path | None, selection: str, terminal: Terminal
+    planned: Sequence[TargetPlan],
+    jobs: int,
+    results: Path | None,
+    selection: str,
+    terminal: Terminal,
 ) -> RunSummary:
     """Runs every plan, writes the results file as it goes, and tells the terminal."""
     summary = RunSummary()

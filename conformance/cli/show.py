@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import click
 
 from conformance.bundle.cache import bundle_for
-from conformance.bundle.sensitivity import unfit
+from conformance.bundle.sensitivity import insensitive
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
 from conformance.cli.options import EXPRESSION, PATHS, selected_cases
 from conformance.cli.terminal import make_console
-from conformance.run.engine import argument_for, case_record
+from conformance.run.records import argument_for, case_record
 
 
 @click.command("list")
@@ -36,7 +36,7 @@ def show(case_id: str) -> int:
         listed = "\n".join(f"  {argument_for(case)}" for case in cases)
         raise BadArgument(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
     draw(make_console(), cases[0])
-    refusal = unfit(cases[0], bundle_for(cases[0].call).matters)
+    refusal = insensitive(cases[0], bundle_for(cases[0].call).matters)
     if refusal is None:
         return ALL_AS_EXPECTED
     say(f"\n{refusal}")

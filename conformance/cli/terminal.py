@@ -27,7 +27,9 @@ from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED,
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import VERDICTS, Verdict
-from conformance.run.engine import Ready, Record, case_record
+from conformance.run.assessment import Record
+from conformance.run.records import case_record
+from conformance.run.target import DescribedTarget
 
 #: So few results are all told in full, expected or not.
 _FEW: Final = 3
@@ -99,7 +101,7 @@ class Terminal:
 
         self.out.print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
-    def target(self, ready: Ready) -> None:
+    def target(self, ready: DescribedTarget) -> None:
         """One line on what a target is; the summary has the reason where it is not there."""
         if ready.described is not None:
             about = f"{ready.described.runtime} {ready.described.version}"

@@ -74,7 +74,7 @@ from conformance.harness.protocol import (
     RanAnswer,
     RejectedAnswer,
     RunRequest,
-    Step,
+    StepFiles,
     UnavailableAnswer,
     announces,
     excerpt,
@@ -108,7 +108,7 @@ class Job:
 
     key: str
     bundle: str | Path
-    steps: tuple[Step, ...]
+    steps: tuple[StepFiles, ...]
     repeat: int = 2
     seconds: float | None = None
 

@@ -50,7 +50,7 @@ Milliseconds = Annotated[float, Field(ge=0)]
 # Requests
 
 
-class Step(_Message):
+class StepFiles(_Message):
     """One call of the model: where each of its inputs comes from.
 
     An input stands in files or in carry, never in both; the first step carries nothing.
@@ -99,7 +99,7 @@ class RunRequest(_Message):
     )
     out: AbsolutePath = Field(description="An existing empty directory for the output files.")
     repeat: Annotated[int, Field(ge=1)] = 2
-    steps: tuple[Step, ...] = Field(min_length=1)
+    steps: tuple[StepFiles, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _starts_by_itself(self) -> Self:

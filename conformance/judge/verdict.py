@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from conformance.base.dtypes import WORD_OF_ONNX
 from conformance.bundle.cache import Bundle, Expected
-from conformance.bundle.variants import Outputs, pairs_of
+from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.variants import RELATIONS, RelationName
@@ -34,7 +34,7 @@ DIFFERENT_RUNS: Final = "two runs on the same input differ"
 
 
 @dataclass(frozen=True)
-class Errors:
+class OutputError:
     """One output of one step against the oracle, told by its worst element.
 
     ``share`` is the largest error as a share of the element's budget (above 1 is wrong); ``needed``
@@ -69,7 +69,7 @@ class Judgement:
 
     verdict: Verdict
     reason: str
-    errors: tuple[Errors, ...] = ()
+    errors: tuple[OutputError, ...] = ()
     vague: bool = False
     values_right: bool | None = None
     bits: str | None = None
@@ -164,12 +164,12 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
 
 def _compare(
     bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int
-) -> tuple[tuple[Errors, ...], str | None, str]:
+) -> tuple[tuple[OutputError, ...], str | None, str]:
     """Figures of every output of every step, what is wrong with the worst, if anything, and bits.
 
     The bits are a digest of the first run, of what is defined where the shapes are right.
     """
-    found: list[Errors] = []
+    found: list[OutputError] = []
     bits = hashlib.blake2b(digest_size=8)
     faults: list[str] = []
     for step, expected in enumerate(bundle.expected):
@@ -226,7 +226,7 @@ def compare(
     want: Expected,
     target_class: TargetClass,
     num_heads: int = 1,
-) -> Errors | None:
+) -> OutputError | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
     ``num_heads`` are those of the query. NaN is equal to nothing. An infinity is right only where
@@ -254,7 +254,7 @@ def compare(
         ratios[errors == 0.0] = 0.0
         absolute, relative = float(errors.max()), float(ratios.max())
     index = np.unravel_index(int(np.flatnonzero(defined)[worst]), defined.shape)
-    return Errors(
+    return OutputError(
         output=output,
         step=step,
         index=tuple(int(i) for i in index),
@@ -280,7 +280,7 @@ def read_outputs(outcome: Ran) -> Outputs:
 
 
 @dataclass(frozen=True)
-class Related:
+class RelationResult:
     """Two forms of a call: the largest difference as a share of what is allowed, and where it is.
 
     ``identical``: not one bit differs in what was compared.
@@ -297,7 +297,7 @@ def relate(
     own: tuple[Outputs, Sequence[Mapping[str, Expected]]],
     other: tuple[Outputs, Sequence[Mapping[str, Expected]]],
     target_class: TargetClass,
-) -> Related:
+) -> RelationResult:
     """Holds a call against its other form; both are right by themselves.
 
     ``own`` and ``other`` are outputs and what the oracle says of them, for each step. What is
@@ -307,8 +307,8 @@ def relate(
     """
     closeness = RELATIONS[relation].closeness
     whole = closeness == "storage" or target_class != "cpu"
-    found = Related(0.0, True, "not one bit differs")
-    for pair in pairs_of(call, relation):
+    found = RelationResult(0.0, True, "not one bit differs")
+    for pair in comparisons(call, relation):
         mine = pair.own(own[0])
         mine = mine * mine.dtype.type(pair.factor)
         theirs = pair.other(other[0])
@@ -336,7 +336,7 @@ def relate(
             how = "they must be equal" if exact else f"{worst:.3g} of the bound"
             place = [int(i) for i in index]
             sentence = f"{pair.output} is {x[index]:.9g} and {y[index]:.9g} at {place} ({how})"
-            found = Related(worst, False, sentence)
+            found = RelationResult(worst, False, sentence)
     return found
 
 

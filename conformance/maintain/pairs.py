@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.bundle.cache import bundle_for
-from conformance.bundle.sensitivity import BARS
+from conformance.bundle.sensitivity import THRESHOLDS
 from conformance.case.call import Call
 from conformance.case.case import misfits
 from conformance.case.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING, RULES, features_of
@@ -468,7 +468,9 @@ def fit(fields: Mapping[str, Any], dtype: str) -> bool:
     call = {name: value for name, value in fields.items() if name in Call.model_fields}
     found = bundle_for(Call.model_validate({**call, "dtype": dtype})).matters
     hidden = fields.get("indifferent", [])
-    return all(found[name] >= BARS[name] for name in BARS.keys() & found.keys() - set(hidden))
+    return all(
+        found[name] >= THRESHOLDS[name] for name in THRESHOLDS.keys() & found.keys() - set(hidden)
+    )
 
 
 def sharp(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:

@@ -26,7 +26,8 @@ from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.run.engine import CaseJob, Ready, Side, assess, jobs_for, look
+from conformance.run.assessment import CaseJob, JudgedJob, assess, jobs_for, judge_job
+from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
 MUTANTS: Final = data_path("mutants")
@@ -200,7 +201,7 @@ class Power:
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
     _unfit: set[str] = field(default_factory=set, init=False)
-    _waiting: dict[tuple[str, str], Side] = field(default_factory=dict, init=False)
+    _waiting: dict[tuple[str, str], JudgedJob] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         what = "Nothing is wrong with this one."
@@ -226,7 +227,7 @@ class Power:
             answer = pool.start()
             if not isinstance(answer, DescribedAnswer):
                 raise PowerError(f"The mutants are not available: {answer.reason}")
-            ready = Ready(target, answer, None, None)
+            ready = DescribedTarget(target, answer, None, None)
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
@@ -278,9 +279,9 @@ class Power:
                 if name in names or (self.only is not None and case.id in self.only.get(name, ())):
                     yield case, score
 
-    def _count(self, job: _Job, outcome: Outcome, ready: Ready) -> None:
+    def _count(self, job: _Job, outcome: Outcome, ready: DescribedTarget) -> None:
         """Note what a run, or the last of a case's two forms, says of its mutant."""
-        score, case, side = job.score, job.case, look(job, outcome, ready)
+        score, case, side = job.score, job.case, judge_job(job, outcome, ready)
         if isinstance(side.judged, InfrastructureRecord):
             self.troubles.append(f"{job.key}: {side.judged.message}")
             if score is self.correct:

@@ -1,4 +1,4 @@
-"""``python -m conformance.maintain.sensitivity``: the figures of cases, and the unfit."""
+"""``python -m conformance.maintain.sensitivity``: the figures of cases, and the insensitive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError, bundle_for
-from conformance.bundle.sensitivity import BARS, unfit
+from conformance.bundle.sensitivity import THRESHOLDS, insensitive
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.selection import SelectionError, compile_expression
 
@@ -19,14 +19,14 @@ BAD_INPUT: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Lists the cases that are meant; returns 1 if one of them is unfit, 2 if none can be told."""
+    """Lists the effects of the selected cases; 1 if one is insensitive, 2 for bad input."""
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.sensitivity",
         description="How far each feature of each case moves the output, in error budgets.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="as for gqa run")
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as for gqa run")
-    parser.add_argument("--unfit", action="store_true", help="only cases that are unfit")
+    parser.add_argument("--insensitive", action="store_true", help="only insensitive cases")
     parser.add_argument("--summary", action="store_true", help="only a line for each feature")
     given = parser.parse_args(arguments)
     try:
@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refused = 0
     by_feature: dict[tuple[str, str], list[float]] = {}
     for case, bundle in found:
-        sentence = unfit(case, bundle.matters)
+        sentence = insensitive(case, bundle.matters)
         refused += sentence is not None
         if case.contract.demands != "rejects":
             for name, figure in bundle.matters.items():
                 if name not in case.indifferent:
                     by_feature.setdefault((name, case.call.dtype), []).append(figure)
-        if not given.summary and (sentence or not given.unfit):
+        if not given.summary and (sentence or not given.insensitive):
             marks = (f"{name} {figure:g}" for name, figure in bundle.matters.items())
             print(f"{case.id}  {', '.join(marks)}")
             if sentence:
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for (name, dtype), values in sorted(by_feature.items()):
         values.sort()
         at = [values[int(share * (len(values) - 1))] for share in (0.0, 0.1, 0.5)]
-        bar = f"bar {BARS[name]:g}" if name in BARS else ""
+        bar = f"threshold {THRESHOLDS[name]:g}" if name in THRESHOLDS else ""
         line = f"{name:<20} {dtype:<8} {len(values):>5} cases"
         print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {bar}")
-    print(f"\n{len(found)} cases, {refused} unfit")
+    print(f"\n{len(found)} cases, {refused} insensitive")
     return SOME_UNFIT if refused else ALL_FIT
 
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined, outline
 from conformance.results.reader import Run
-from conformance.results.records import CaseRecord, Error, ResultRecord
+from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
@@ -362,10 +362,10 @@ def _apart(result: ResultRecord) -> float | None:
     return result.relation.share if result.relation else None
 
 
-def _worst(errors: Sequence[Error]) -> Error | None:
+def _worst(errors: Sequence[OutputErrorRecord]) -> OutputErrorRecord | None:
     """An output that could not be compared is worse than any number in one that could."""
 
-    def badness(error: Error) -> tuple[bool, float]:
+    def badness(error: OutputErrorRecord) -> tuple[bool, float]:
         share = error.share or 0.0
         return error.index is None, math.inf if math.isnan(share) else share
 

@@ -6,7 +6,12 @@ import math
 from collections.abc import Iterator
 
 from conformance.report.text import clean
-from conformance.results.records import CaseRecord, Error, InfrastructureRecord, ResultRecord
+from conformance.results.records import (
+    CaseRecord,
+    InfrastructureRecord,
+    OutputErrorRecord,
+    ResultRecord,
+)
 
 #: A message or stderr tail in the terminal is cut to so many lines; the results file has it all.
 _MOST_LINES = 12
@@ -50,7 +55,7 @@ def tell_trouble(trouble: InfrastructureRecord) -> str:
     return f"Infrastructure, {trouble.target}{about}: {clean(trouble.message)}{mend}"
 
 
-def worst_element(error: Error, steps: int) -> str:
+def worst_element(error: OutputErrorRecord, steps: int) -> str:
     """The worst element of an output: where, what is there, what should be, how bad that is.
 
     Nine digits tell any two float32 apart.

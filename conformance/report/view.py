@@ -18,7 +18,7 @@ from conformance.report.repro.standalone import filename, issue, script
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
-from conformance.results.records import CaseRecord, Error, ResultRecord, TargetRecord
+from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord, TargetRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 
 MEANING: Mapping[Verdict, str] = {
@@ -283,7 +283,7 @@ _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
     "message", "reason", "stderr", "expectation", "placement", "errors", "relation",
 )  # fmt: skip
-ERROR_FIELDS = tuple(Error.model_fields)
+ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 
 
 def _cells(
@@ -424,7 +424,7 @@ def _report(
     return [pool.blocks(program), pool.blocks(text)]
 
 
-def _error_details(error: Error) -> list[Any]:
+def _error_details(error: OutputErrorRecord) -> list[Any]:
     """The values of `ERROR_FIELDS`: many passes have many of them, so their names stand once."""
     fields = error.model_dump(mode="json")
     fields["output"] = clean(error.output)  # the map's rows are drawn, and not shown

@@ -323,7 +323,7 @@ class ErrorMap(_Part):
     """Likewise, for the characters of a row."""
 
 
-class Error(_Part):
+class OutputErrorRecord(_Part):
     """The worst element of one output in one step."""
 
     output: Text
@@ -400,7 +400,7 @@ class ResultRecord(_Part):
     """The runtime's own, in full."""
     reason: Text
     """Why this verdict: one sentence."""
-    errors: tuple[Error, ...] = ()
+    errors: tuple[OutputErrorRecord, ...] = ()
     share: Number | None = None
     """The worst of `errors`."""
     relation: RelationRecord | None = None

@@ -13,7 +13,7 @@ from conformance.results.records import (
     CallOutput,
     CallRecord,
     CaseRecord,
-    Error,
+    OutputErrorRecord,
     ResultRecord,
 )
 
@@ -46,7 +46,7 @@ def _checked(result: ResultRecord) -> list[tuple[str, int, tuple[int, ...], floa
     return told[:MOST]
 
 
-def _share(error: Error) -> float:
+def _share(error: OutputErrorRecord) -> float:
     share = error.share or 0.0
     return math.inf if math.isnan(share) else share
 

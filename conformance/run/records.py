@@ -1,0 +1,234 @@
+"""What a run writes into its results file: the header, cases and results."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from conformance import __version__
+from conformance.base.paths import shown
+from conformance.case.case import Case
+from conformance.case.corpus import is_shipped
+from conformance.case.tensors import Tensor, attributes_of
+from conformance.case.variants import RELATIONS
+from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran, Rejected, Unavailable
+from conformance.judge.expectations import Expectation, expectation_for
+from conformance.judge.verdict import Judgement
+from conformance.results.records import (
+    CaseRecord,
+    ExpectationRecord,
+    Header,
+    Milliseconds,
+    OutputErrorRecord,
+    RelationRecord,
+    ResultRecord,
+    Selection,
+)
+from conformance.run.recipes import later_inputs, recipe_of
+from conformance.run.target import DescribedTarget, TargetPlan
+
+#: Verdicts that are never red, whatever was expected.
+FINE: Final = ("pass", "skip")
+
+
+def skipped_record(case: Case, ready: DescribedTarget, reason: str) -> ResultRecord:
+    return result_record(case, ready, Judgement("skip", reason), Unavailable(reason=reason), ())
+
+
+_OUTCOME: Final = {
+    "Ran": "ran",
+    "Rejected": "rejected",
+    "Crashed": "crashed",
+    "TimedOut": "timed_out",
+    "Unavailable": "unavailable",
+}
+
+
+def result_record(
+    case: Case,
+    ready: DescribedTarget,
+    judgement: Judgement,
+    outcome: Outcome,
+    expectations: Sequence[Expectation],
+    relation: RelationRecord | None = None,
+) -> ResultRecord:
+    stage, message, code, milliseconds, placement = None, None, None, None, None
+    if isinstance(outcome, Rejected):
+        stage, message, code = outcome.stage, outcome.message, outcome.code
+    elif isinstance(outcome, Ran):
+        placement = outcome.placement
+        milliseconds = Milliseconds(
+            load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
+        )
+    elif not isinstance(outcome, InfrastructureFailure | Unavailable):
+        message = judgement.reason
+    version, adapter = "", None
+    if ready.described is not None:
+        version, adapter = ready.described.version, ready.described.adapter
+    known = expectation_for(case, version, adapter, expectations)
+    unexpected = judgement.verdict not in FINE
+    if judgement.verdict == "unsupported" and case.contract.basis == "requested":
+        unexpected = False
+    reason, record = judgement.reason, None
+    if judgement.verdict == "skip":
+        known = None
+    if known is not None:
+        differs = known.differs(judgement.verdict, stage, message or reason)
+        unexpected = differs is not None
+        if differs is not None:
+            reason += (
+                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.where}:"
+                f" {differs}; close that range of versions, or change the line."
+            )
+    if known is not None and (known.known.verdict != "pass" or unexpected):
+        record = ExpectationRecord(
+            file=shown(known.file),
+            line=known.line,
+            verdict=known.known.verdict,
+            link=known.known.link,
+            why=known.known.why,
+        )
+    return ResultRecord(
+        case=case.id,
+        target=ready.name,
+        verdict=judgement.verdict,
+        unexpected=unexpected,
+        vague=judgement.vague,
+        outcome=_OUTCOME[type(outcome).__name__],
+        stage=stage,
+        code=code,
+        message=message,
+        reason=reason,
+        errors=tuple(OutputErrorRecord(**vars(errors)) for errors in judgement.errors),
+        share=judgement.share,
+        relation=relation,
+        placement=placement,
+        ms=milliseconds,
+        stderr=outcome.stderr,
+        bits=judgement.bits,
+        values_right=judgement.values_right,
+        expectation=record,
+        reproduce=reproduce(case, ready.arguments),
+    )
+
+
+def argument_for(case: Case) -> str:
+    """What names the case on the command line: its id, or its place in a file of the user's own."""
+    return case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
+
+
+def reproduce(case: Case, arguments: Sequence[str]) -> str:
+    """The command that runs this case alone, on the target that ``arguments`` mean."""
+    return shlex.join(["gqa", "run", argument_for(case), *arguments])
+
+
+def case_record(case: Case) -> CaseRecord:
+    """The case for the results file and for ``gqa show``."""
+    first = case.steps[0]
+    inputs = [
+        {
+            **_place(tensor),
+            "values": _values_text(tensor) if tensor.connected else None,
+            "dims": tensor.dims if any(tensor.dims) else (),
+            "recipe": recipe_of(case.call, first, tensor) if tensor.connected else None,
+        }
+        for tensor in first.inputs
+    ]
+    return CaseRecord.model_validate(
+        {
+            "id": case.id,
+            "file": f"cases/{case.file.name}" if is_shipped(case) else shown(case.file),
+            "theme": case.theme,
+            "question": case.question,
+            "name": case.name,
+            "title": case.title,
+            "axes": case.axes,
+            "why": case.why,
+            "tags": case.tags,
+            "links": case.links,
+            "contract": case.contract,
+            "relation": RELATIONS[case.relation].sentence if case.relation else None,
+            "call": {
+                "inputs": inputs,
+                "outputs": [_place(tensor) for tensor in first.outputs],
+                "attributes": attributes_of(case.call),
+                "steps": len(case.steps),
+                "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
+                "shared_buffer": case.call.shared_buffer,
+            },
+        }
+    )
+
+
+def _place(tensor: Tensor) -> dict[str, object]:
+    """A tensor's place in the call, for the record."""
+    dtype = tensor.dtype if tensor.connected else None
+    return {"name": tensor.name, "state": tensor.state, "shape": tensor.shape, "dtype": dtype}
+
+
+def _values_text(tensor: Tensor) -> str:
+    """How an input's numbers are made, in words."""
+    if tensor.shape is not None and 0 in tensor.shape:
+        return "no elements"
+    if tensor.but:
+        rest = _values_text(replace(tensor, but=()))
+        return f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.but)}"
+    if tensor.data is not None:
+        return f"{tensor.data}"
+    if tensor.values is None:
+        return {
+            "seqlens_k": "tokens of each sequence, less one",
+            "total_sequence_length": "tokens of the longest sequence",
+            "position_ids": "positions of the new tokens",
+            "cos_cache": "cosines of position x 10000^(-2i/rotary_dim)",
+            "sin_cache": "sines of position x 10000^(-2i/rotary_dim)",
+        }.get(tensor.name, "")
+    if tensor.values.kind == "constant":
+        return f"all {tensor.values.value:g}"
+    if tensor.values.kind == "marked":
+        return "one element of each token in ±[0.5, 1), the rest in [-0.125, 0.125)"
+    text = f"uniform in [{tensor.values.low:g}, {tensor.values.high:g})"
+    factor = tensor.values.odd_heads
+    return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
+
+
+def header(
+    plans: Sequence[TargetPlan], targets: Sequence[DescribedTarget], selection: str
+) -> Header:
+    """The first line of the results file."""
+    size = sum(len(plan.cases) for plan in plans)
+    cases = {case.id for plan in plans for case in plan.cases}
+    return Header(
+        suite=__version__,
+        corpus=corpus_digest(plans),
+        selection=Selection(text=selection, cases=len(cases), results=size),
+        targets=tuple(ready.record() for ready in targets),
+        machine=machine(),
+        start=datetime.now(UTC),
+    )
+
+
+def corpus_digest(plans: Sequence[TargetPlan]) -> str:
+    """Digest of the files that a run depends on: its cases' and its targets' expectations."""
+    files = {case.file for plan in plans for case in plan.cases}
+    files |= {line.file for plan in plans for line in plan.expectations}
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
+        digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def machine() -> dict[str, str]:
+    """What the results were made on."""
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+    }

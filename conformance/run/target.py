@@ -1,0 +1,111 @@
+"""A target of a run: its cases and expectations, and what its runner says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from conformance.base.dtypes import NUMPY
+from conformance.case.case import Case
+from conformance.case.corpus import is_shipped
+from conformance.harness.protocol import DescribedAnswer
+from conformance.judge.expectations import Expectation, check_stale, load_expectations
+from conformance.results.records import TargetDescription, TargetRecord
+from conformance.targets.registry import ADAPTERS, EXEC, Target
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """What is run on one target: these cases, with what is known of them."""
+
+    target: Target
+    cases: tuple[Case, ...]
+    expectations: tuple[Expectation, ...]
+
+
+def target_plans(
+    cases: Sequence[Case],
+    targets: Sequence[Target],
+    *,
+    selected: Callable[[Case, Target], bool] = lambda case, target: True,
+    whole_corpus: bool,
+) -> list[TargetPlan]:
+    """A plan for each target: of all loaded ``cases`` those that are ``selected`` for it.
+
+    Raises :class:`conformance.base.yaml_source.InputError` for wrong or stale expectations.
+    """
+    made = []
+    for target in targets:
+        lines = load_expectations(target.expectations)
+        # A user's own file may be called as one of ours: it makes no line of ours stale.
+        check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
+        chosen = tuple(case for case in cases if selected(case, target))
+        made.append(TargetPlan(target, chosen, tuple(lines)))
+    return made
+
+
+@dataclass(frozen=True)
+class DescribedTarget:
+    """A target as its runner describes it.
+
+    ``name`` is what results call it: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` where results
+    may differ by the adapter.
+    """
+
+    target: Target
+    described: DescribedAnswer | None
+    unavailable: str | None
+    fix: str | None
+    broken: bool = False
+
+    @property
+    def name(self) -> str:
+        """The target's name with its version and its adapter, where those are known."""
+        if self.described is None:
+            return self.target.ep
+        adapter = f"+{self.described.adapter}" if self.described.adapter else ""
+        return f"{self.target.ep}@{self.described.version}{adapter}"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the command line needs to mean it again, its adapter too if it can be named."""
+        adapter = self.described.adapter if self.described else None
+        known = self.target.arguments
+        if self.target.ep.startswith(EXEC) or adapter not in ADAPTERS or "--adapter" in known:
+            return known
+        return (*known, "--adapter", adapter)
+
+    @property
+    def execution_provider(self) -> str | None:
+        """Where nodes must run."""
+        if self.target.execution_provider is not None:
+            return self.target.execution_provider
+        return self.described.execution_provider if self.described else None
+
+    def record(self) -> TargetRecord:
+        """For the results file's header."""
+        describe = None
+        if self.described is not None:
+            values = self.described.model_dump(exclude={"id", "outcome"})
+            describe = TargetDescription(**values)
+        return TargetRecord(
+            name=self.name,
+            ep=self.target.ep,
+            describe=describe,
+            unavailable=self.unavailable,
+            fix=self.fix,
+        )
+
+    def cannot_take(self, case: Case) -> str | None:
+        """Why the case cannot be tried here, as its runner described itself; None if it can."""
+        if self.described is None:
+            return self.unavailable or "the target is not available"
+        tensors = (*case.steps[0].inputs, *case.steps[0].outputs)
+        wanted = {tensor.dtype for tensor in tensors if tensor.connected}
+        missing = sorted(wanted - set(self.described.dtypes), key=list(NUMPY).index)
+        if missing:
+            return f"{self.name} cannot take {', '.join(missing)}"
+        shares = case.call.shared_buffer or case.relation == "shared_buffer"
+        if shares and "shared_buffer" not in self.described.features:
+            return f"{self.name} cannot make past and present share a buffer"
+        return None
