@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import TaggedUnionSchema
 
-from conformance.base.paths import data_path, is_case_file, shown
+from conformance.base.paths import file_to_write, is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
@@ -579,7 +579,7 @@ def _fields_at(location: tuple[int | str, ...]) -> list[str]:
 
 def _write_schema() -> None:
     text = json.dumps(schema(), indent=1) + "\n"
-    (data_path("cases") / "schema.json").write_text(text, encoding="utf-8")
+    file_to_write("cases/schema.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conformance.base.paths import ROOT
+from conformance.base.paths import file_to_write
 from conformance.case.call import Call
 
 RelationName = Literal[
@@ -374,4 +374,4 @@ def _power_of_two(scale: float | None) -> bool:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description="Writes docs/relations.md.").parse_args()
-    (ROOT / "docs" / "relations.md").write_text(document())
+    file_to_write("docs/relations.md").write_text(document())

@@ -32,7 +32,7 @@ from rich.progress import (
 from rich.table import Table
 
 from conformance import __version__
-from conformance.base.paths import cache_root
+from conformance.base.paths import INSTALLED, cache_root
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError, bundle_for, cache_size, clear_cache
 from conformance.bundle.sensitivity import unfit
@@ -849,6 +849,8 @@ def power(
     from conformance.cli import power_table as shown
     from conformance.maintain import power as mutants
 
+    if record and INSTALLED:
+        raise BadArgument("--record writes to docs/ and mutants/, so it needs a checkout.")
     if file is not None:
         check_writable(file, "the table")
     try:

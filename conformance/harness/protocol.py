@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core import ErrorDetails, from_json
 
 from conformance.base.dtypes import DType
-from conformance.base.paths import data_path
+from conformance.base.paths import file_to_write
 
 #: Output files lie directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
@@ -384,10 +384,8 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def _write_schemas() -> None:
-    folder = data_path("runners") / "schema"
-    folder.mkdir(parents=True, exist_ok=True)
     for name, schema in schemas().items():
-        (folder / name).write_text(json.dumps(schema, indent=2) + "\n")
+        file_to_write(f"runners/schema/{name}").write_text(json.dumps(schema, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import data_path, file_to_write
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
@@ -263,5 +263,5 @@ def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description="Writes docs/coverage.md.").parse_args()
-    page = ROOT / "docs" / "coverage.md"
+    page = file_to_write("docs/coverage.md")
     page.write_text(text(load([data_path("cases")])), encoding="utf-8")

@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.base.paths import data_path
+from conformance.base.paths import file_to_write
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import BARS
 from conformance.case.call import Call
@@ -541,4 +541,4 @@ def text() -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description="Writes cases/pairs.yaml.").parse_args()
-    (data_path("cases") / "pairs.yaml").write_text(text(), encoding="utf-8")
+    file_to_write("cases/pairs.yaml").write_text(text(), encoding="utf-8")

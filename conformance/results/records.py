@@ -40,7 +40,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from conformance.base.paths import data_path
+from conformance.base.paths import file_to_write
 from conformance.case.call import State
 from conformance.case.case import Contract
 
@@ -862,7 +862,7 @@ def _file_names(runs: Sequence[Run]) -> list[str]:
 
 def _write_schema() -> None:
     text = json.dumps(results_schema(), indent=2) + "\n"
-    (data_path("reports") / "results.schema.json").write_text(text, encoding="utf-8")
+    file_to_write("reports/results.schema.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
