@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_string
 from pathlib import Path
 
 import pytest
 
+from conformance import __version__
 from conformance.base.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -68,10 +70,42 @@ def test_the_wheel_installs_one_import_name(installed: Path) -> None:
         "reports/report.html.j2",
         "reports/page/main.js",
         "docs/findings/webgpu-borrowed-window.md",
+        "mutants/runner.py",
+        "mutants/areas/window_cache.py",
+        "mutants/killers.json",
     ],
 )
 def test_data_lies_inside_the_package(installed: Path, name: str) -> None:
     assert (installed / "conformance" / "data" / name).is_file()
+
+
+def test_type_checkers_read_the_package(installed: Path) -> None:
+    assert (installed / "conformance" / "py.typed").is_file()
+
+
+def test_the_wheel_says_what_it_is(installed: Path) -> None:
+    (info,) = installed.glob("gqa_conformance-*.dist-info")
+    assert (info / "licenses" / "LICENSE").read_text().startswith("MIT License\n")
+    metadata = message_from_string((info / "METADATA").read_text(encoding="utf-8"))
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Author"] == "gqa-conformance contributors"
+    assert metadata["Version"] == __version__
+    assert "Project-URL" not in metadata
+
+
+def test_the_sdist_has_every_file_of_the_repository(tmp_path: Path) -> None:
+    tracked = run("git", "ls-files", cwd=ROOT) if shutil.which("git") else None
+    if tracked is None or tracked.returncode or not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout by git: nobody knows what the files of the repository are")
+    built = run(
+        sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path), cwd=ROOT
+    )
+    assert built.returncode == 0, built.stderr
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as source:
+        packed = {name.partition("/")[2] for name in source.getnames()}
+    assert {"LICENSE", "CHANGELOG.md"} <= packed
+    assert [name for name in tracked.stdout.splitlines() if name not in packed] == []
 
 
 def test_what_npm_put_beside_a_runner_is_in_no_package(installed: Path, tmp_path: Path) -> None:
@@ -133,3 +167,37 @@ def test_pytest_runs_the_corpus_outside_a_checkout(installed: Path, tmp_path: Pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
+
+
+def test_gqa_power_runs_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    gqa = (sys.executable, "-m", "conformance", "power")
+    reduced = (*gqa, "--reduced", "--mutant", "sink_ignored")
+    done = run(*reduced, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 mutants killed" in done.stdout
+    done = run(*gqa, "--record", cwd=tmp_path, PYTHONPATH=str(installed))
+    says = "--record writes to docs/ and mutants/, so it needs a checkout.\n"
+    assert (done.returncode, done.stderr) == (2, says)
+
+
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [
+        ("harness.protocol", "runners/schema/request.json"),
+        ("case.load", "cases/schema.json"),
+        ("case.variants", "docs/relations.md"),
+        ("results.records", "reports/results.schema.json"),
+        ("maintain.coverage", "docs/coverage.md"),
+        ("maintain.pairs", "cases/pairs.yaml"),
+    ],
+)
+def test_an_installed_package_is_not_changed(
+    installed: Path, tmp_path: Path, module: str, file: str
+) -> None:
+    place = installed / "conformance" / "data" / file
+    before = place.read_bytes() if place.exists() else None
+    command = (sys.executable, "-m", f"conformance.{module}")
+    done = run(*command, cwd=tmp_path, PYTHONPATH=str(installed))
+    says = f"{file} can only be written in a checkout of the project.\n"
+    assert (done.returncode, done.stderr) == (1, says)
+    assert (place.read_bytes() if place.exists() else None) == before

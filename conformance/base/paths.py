@@ -18,11 +18,24 @@ SHADERS: Final = "shaders"
 PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = PACKAGE / "data"
 _MARKER = re.compile(r"^format\s*:\s*[\"']?gqa-cases\b", re.MULTILINE)
-ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
+#: Whether the package was installed from a wheel: its data is inside it, and there is no checkout.
+INSTALLED: Final = _INSTALLED.is_dir()
+ROOT = _INSTALLED if INSTALLED else PACKAGE.parent
 
 
 def data_path(name: str) -> Path:
     """The folder ``name`` (``cases``, ``runners``, ``expectations``, ``reports`` or ``docs``)."""
+    return ROOT / name
+
+
+def file_to_write(name: str) -> Path:
+    """The file ``name`` of the checkout, for a command that generates it.
+
+    Raises :class:`SystemExit` with one sentence where there is no checkout: an installed package is
+    never changed.
+    """
+    if INSTALLED:
+        raise SystemExit(f"{name} can only be written in a checkout of the project.")
     return ROOT / name
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from conformance.base.paths import INSTALLED
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     INFRASTRUCTURE,
@@ -50,6 +51,8 @@ def power(
     from conformance.cli import power_table as shown
     from conformance.maintain import power as mutants
 
+    if record and INSTALLED:
+        raise BadArgument("--record writes to docs/ and mutants/, so it needs a checkout.")
     if file is not None:
         check_writable(file, "the table")
     try:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import data_path, file_to_write
 from conformance.case.case_file import schema as cases_schema
 from conformance.case.load import load
 from conformance.case.variants import document as relations_page
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"'{unknown[0]}' is not a generated file; those are {', '.join(FILES)}")
     stale = False
     for name in given.files or [name for name in FILES if name not in SLOW]:
-        text, path = FILES[name](), ROOT / name
+        text, path = FILES[name](), file_to_write(name)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale = True

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
@@ -136,7 +136,7 @@ class Score:
 def known_mutants() -> list[Mutant]:
     """All mutants, as the runner lists them. Raises :class:`PowerError`."""
     if not RUNNER.is_file():
-        raise PowerError(f"The mutants are part of a checkout; there is none at {ROOT}.")
+        raise PowerError(f"The mutants are missing: there is no {RUNNER}.")
     done = subprocess.run([sys.executable, str(RUNNER), "--list"], capture_output=True, text=True)
     if done.returncode:
         raise PowerError(f"{RUNNER} does not list its mutants: {done.stderr.strip()}")
@@ -218,7 +218,7 @@ class Power:
         :class:`conformance.bundle.cache.BundleError`.
         """
         command = Command(CORRECT, (sys.executable, str(RUNNER), "--by-folder"))
-        target = Target("mutants", (), command, "cpu", None, "a checkout")
+        target = Target("mutants", (), command, "cpu", None, needs="")
         limits = Limits(case_seconds=SECONDS)
         with (
             tempfile.TemporaryDirectory(prefix="gqa-power-") as folder,
