@@ -1,11 +1,11 @@
-"""Checks a second, beside those of the onnx project's own backend-test runner, on the same bundles.
+"""Checks per second of this suite and of onnx's own backend-test runner, on the same bundles.
 
     python benchmarks/backend_test.py [--repeat 3]
 
-A check is one output of one case, held against a reference of its own. Both run the cases that
-are one call and pass on ONNX Runtime's CPU: `onnx.backend.test.runner` as the onnx project uses
+A check is one output of one case, compared with its own reference. Both run the cases that consist
+of one call and pass on ONNX Runtime's CPU: `onnx.backend.test.runner` as the onnx project uses
 it, with the backend that ONNX Runtime ships, in one process; `gqa run`, where a check also
-compares two runs bit for bit, element by element against an error budget, and proves where the
+compares two runs bit for bit, compares each element with an error budget, and proves where the
 node ran.
 """
 
@@ -33,7 +33,7 @@ from conformance.results.records import ResultRecord
 
 
 def gqa(cases: list[str], folder: Path, jobs: int) -> tuple[float, set[str]]:
-    """Seconds of ``gqa run`` from header to footer, and the cases that passed."""
+    """Seconds of ``gqa run`` from header to footer, and the number of cases that passed."""
     results = folder / "results.jsonl"
     command = [sys.executable, "-m", "conformance", "run", *cases, "--ep", "cpu"]
     subprocess.run(
@@ -47,7 +47,7 @@ def gqa(cases: list[str], folder: Path, jobs: int) -> tuple[float, set[str]]:
 
 def backend_tests(cases: list[Case]) -> tuple[float, int]:
     """Seconds that onnx's runner takes for the bundles of ``cases``, and how many it fails."""
-    os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"  # or it skips every contrib operator
+    os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"  # otherwise it skips every contrib operator
     import onnxruntime.backend
 
     onnxruntime.set_default_logger_severity(4)
@@ -67,7 +67,7 @@ def backend_tests(cases: list[Case]) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3)
     repeat = parser.parse_args().repeat
@@ -85,14 +85,16 @@ def main() -> None:
         ]
         checks = sum(len(case.steps[0].connected_outputs) for case in cases)
         ids = [case.id for case in cases]
-        print(f"{len(cases)} cases, {checks} checks, least of {repeat}")
+        print(f"{len(cases)} cases, {checks} checks, minimum of {repeat}")
         for jobs in (1, 2):
             seconds = min(gqa(ids, folder, jobs)[0] for _ in range(repeat))
-            print(f"gqa run --jobs {jobs}: {seconds:.2f} s, {checks / seconds:.0f} checks a second")
+            print(
+                f"gqa run --jobs {jobs}: {seconds:.2f} s, {checks / seconds:.0f} checks per second"
+            )
         tried = [backend_tests(cases) for _ in range(repeat)]
         seconds = min(seconds for seconds, _ in tried)
         print(
-            f"onnx.backend.test.runner: {seconds:.2f} s, {checks / seconds:.0f} checks a second;"
+            f"onnx.backend.test.runner: {seconds:.2f} s, {checks / seconds:.0f} checks per second;"
             f" {tried[0][1]} cases fail there"
         )
 

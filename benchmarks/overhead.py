@@ -1,11 +1,11 @@
-"""What the suite costs over the bare runtime, all measured in one go on one machine.
+"""The overhead of the suite over the bare runtime, measured in one go on one machine.
 
     python benchmarks/overhead.py [--repeat 3] [--markdown]
 
 The floor is a bare Python loop that, for each of the same bundles, reads it, creates the session
-and runs it twice, one thread; the stricter line beside it has the inputs in memory already. Every
-figure is milliseconds a case, the least of the repeats; the ratios are to those two lines of the
-same run, since machines are noisy.
+and runs it twice, with one thread; the stricter baseline has the inputs in memory already. Every
+figure is in milliseconds per case, the minimum of the repeats; the ratios are to those two
+baselines of the same run, since machines are noisy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from conformance.run.assessment import jobs_for
 
 
 class Row(NamedTuple):
-    """A line of the table: milliseconds a case, and seconds of what that leaves out."""
+    """A row of the table: milliseconds per case, and the seconds that these do not include."""
 
     what: str
     ms: float
@@ -52,9 +52,9 @@ def inputs_of(bundle: Bundle) -> list[dict[str, np.ndarray]]:
 
 
 def floor(bundles: Sequence[Bundle], *, read: bool) -> float:
-    """Seconds of a bare loop over ``bundles``; a refusal costs what it costs.
+    """Seconds of a bare loop over ``bundles``; rejected calls are included.
 
-    ``read``: the time of reading the bundle's inputs counts.
+    ``read``: include the time of reading the bundle's inputs.
     """
     import onnxruntime
 
@@ -73,7 +73,7 @@ def floor(bundles: Sequence[Bundle], *, read: bool) -> float:
             for _ in range(2):
                 for inputs in steps:
                     session.run(None, inputs)
-        except Exception:  # a refusal is a result; the suite runs these cases too
+        except Exception:  # a rejection is a result; the suite runs these cases too
             continue
     return time.perf_counter() - start
 
@@ -95,7 +95,7 @@ def command(*arguments: str, cache: str | None = None) -> float:
 def gqa(
     folder: Path, expression: str, jobs: int = 1, cache: str | None = None
 ) -> tuple[float, float]:
-    """Seconds of ``gqa run`` from its header to its footer, and of all the rest of it."""
+    """Seconds of ``gqa run`` from its header to its footer, and of everything else."""
     results = str(folder / "results.jsonl")
     arguments = ("run", "-k", expression, "--jobs", str(jobs), "--results", results)
     whole = command("conformance", *arguments, cache=cache)
@@ -109,7 +109,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def crashing(folder: Path) -> set[str]:
-    """Names of the cases that kill the process: a bare loop cannot have them, so nobody does."""
+    """Names of the cases that crash the process: left out, since a bare loop cannot run them."""
     gqa(folder, "")
     return {
         record["case"].partition("/")[2].partition("[")[0]
@@ -119,7 +119,7 @@ def crashing(folder: Path) -> set[str]:
 
 
 def measure(repeat: int) -> tuple[int, list[Row]]:
-    """The number of cases and the table's rows."""
+    """The number of cases and the rows of the table."""
     best: dict[str, tuple[float, str]] = {}
 
     def note(what: str, seconds: float, apart: str) -> None:
@@ -150,16 +150,18 @@ def measure(repeat: int) -> tuple[int, list[Row]]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     count, rows = measure(options.repeat)
     base, alone = rows[0].ms, rows[1].ms
-    print(f"{count} cases, least of {options.repeat}, {os.cpu_count()} cores\n")
+    print(f"{count} cases, minimum of {options.repeat}, {os.cpu_count()} cores\n")
     if options.markdown:
-        print("| what | ms a case | to the floor | to the runs alone | left out |")
+        print(
+            "| program | ms per case | ratio to the floor | ratio to the runs alone | not included |"
+        )
         print("| --- | ---: | ---: | ---: | --- |")
     for row in rows:
         ratios = (f"{row.ms / base:.2f}", f"{row.ms / alone:.2f}")

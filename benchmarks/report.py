@@ -1,9 +1,9 @@
-"""How large the report is, and how fast in a browser, by the number of its cells.
+"""Size of the report, and its speed in a browser, for different numbers of cells.
 
     python benchmarks/report.py RESULTS… [--cells 10000] [--cells 100000]
 
-The results are those of real runs, taken several times over under other names until there are as
-many cells as asked for. Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
+The results of real runs are repeated under other names until there are as many cells as
+requested. Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import CaseRecord, ResultRecord
 
-#: What is typed and pressed, one after another, each from nothing asked.
+#: Text typed and keys pressed, one after another, each starting from no filter.
 FILTERS = {
     "a letter": "search('e')",
     "a word": "search('window')",
@@ -37,7 +37,7 @@ FILTERS = {
     "what differs": "press('[data-ask=differs]')",
     "unexpected": "press('[data-ask=unexpected]')",
 }
-#: Times one filter, from the event until the table stands and is laid out.
+#: Measures one filter, from the event until the table is laid out.
 TIMER = """([act]) => {
   const search = (text) => {
     const field = document.querySelector("#search");
@@ -61,7 +61,7 @@ TIMER = """([act]) => {
 
 
 def multiplied(run: Run, times: int) -> Run:
-    """``run`` with every case so many times, each copy a theme of its own."""
+    """``run`` with every case repeated this many times, each copy in its own theme."""
     cases: dict[str, CaseRecord] = {}
     results: list[ResultRecord] = []
     for n in range(times):
@@ -76,13 +76,13 @@ def multiplied(run: Run, times: int) -> Run:
 
 
 def at_least(runs: list[Run], cells: int) -> list[Run]:
-    """``runs`` multiplied until they have so many results together."""
+    """``runs`` repeated until they have this many results together."""
     there = sum(len(run.results) for run in runs)
     return [multiplied(run, -(-cells // there)) for run in runs]
 
 
 def in_browser(page: Page, file: Path) -> Iterator[tuple[str, float]]:
-    """Milliseconds until the page can be used, and of each filter."""
+    """Milliseconds until the page can be used, and those of each filter."""
     page.goto(file.as_uri())
     page.wait_for_selector("html.ready", timeout=120_000)
     yield "interactive", page.evaluate("performance.getEntriesByName('ready')[0].startTime")

@@ -1,13 +1,13 @@
-"""What the two runners for tract cost over tract itself, measured in one go on one machine.
+"""The overhead of the two runners for tract over tract itself, measured in one go on one machine.
 
     python benchmarks/tract_runners.py [--repeat 3] [--markdown] [PATH]...
 
 Each case is run twice, as in the suite. The floor of ``cli.py`` is the binary, spawned twice with
-the same options on the same inputs, which lie there as NNEF files, its outputs neither saved
-nor looked at. The floor of ``wheel.py`` is a bare Python loop that reads the same bundles, sets the
-inputs' facts, prepares, and runs twice; the stricter line has the inputs in memory already. A
-case's time is the least of the repeats, the lines of one case taken right after each other; the
-table has the mean.
+the same options on the same inputs, which are already there as NNEF files; its outputs are neither
+saved nor checked. The floor of ``wheel.py`` is a bare Python loop that reads the same bundles, sets
+the inputs' facts, prepares, and runs twice; the stricter baseline has the inputs in memory already.
+A case's time is the minimum of the repeats, with all programs measured right after each other on
+each case; the table has the mean.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from tensor_file import read_tensor
 
 RUNNERS = data_path("runners") / "tract"
 
-#: How often a case is run.
+#: Number of runs of a case.
 REPEAT = 2
 
 
 class Line(NamedTuple):
-    """One way to run a bundle, and what it is measured against."""
+    """One way to run a bundle, and its baseline."""
 
     what: str
     run: Callable[[Bundle], Any]
@@ -56,7 +56,7 @@ class Line(NamedTuple):
 
 
 class Spoken:
-    """A runner that is spoken to directly."""
+    """A runner without the harness."""
 
     def __init__(self, *argv: str) -> None:
         self.process = subprocess.Popen(
@@ -77,20 +77,20 @@ class Spoken:
         return answer
 
     def run(self, bundle: Bundle) -> str:
-        """Run the bundle; the outcome."""
+        """Run the bundle and return the outcome."""
         steps = [step.model_dump() for step in bundle.steps]
         request = {"id": 1, "cmd": "run", "bundle": str(bundle.path), "out": self.out}
         outcome: str = self.ask({**request, "repeat": REPEAT, "steps": steps})["outcome"]
         return outcome
 
     def clear(self) -> None:
-        """Make room for the next run, as the harness does beside the runner's own time."""
+        """Empty the folder for the next run, as the harness does outside the runner's own time."""
         shutil.rmtree(self.out)
         os.mkdir(self.out)
 
 
 def spawned(binary: str, folder: Path) -> Callable[[Bundle], None]:
-    """The binary on a bundle whose inputs `prepare` has laid out."""
+    """The binary on a bundle whose inputs `prepare` has written."""
     environment = {**os.environ, "RAYON_NUM_THREADS": "1", **ENVIRONMENT}
     nothing = os.open(os.devnull, os.O_RDWR)
     actions = [(os.POSIX_SPAWN_DUP2, nothing, stream) for stream in range(3)]
@@ -104,14 +104,14 @@ def spawned(binary: str, folder: Path) -> Callable[[Bundle], None]:
         for _ in range(REPEAT):
             pid = os.posix_spawn(binary, argv, environment, file_actions=actions)
             _, status = os.waitpid(pid, 0)
-            if status:  # a refusal, which the suite does not ask for twice
+            if status:  # a rejection, which the suite does not repeat
                 return
 
     return run
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Lay the inputs of the bundle's first call out as NNEF files."""
+    """Write the inputs of the bundle's first call as NNEF files."""
     inputs = folder / bundle.path.name
     (inputs / "in").mkdir(parents=True)
     options = []
@@ -132,7 +132,7 @@ def arrays_of(bundle: Bundle) -> dict[str, np.ndarray]:
 
 
 def bare_loop(known: dict[Path, dict[str, np.ndarray]]) -> Callable[[Bundle], None]:
-    """The package tract by its public interface; inputs that are not ``known`` are read."""
+    """The package tract by its public interface; reads inputs that are not in ``known``."""
     import tract  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     os.environ["RUST_LIB_BACKTRACE"] = "0"
@@ -153,14 +153,14 @@ def bare_loop(known: dict[Path, dict[str, np.ndarray]]) -> Callable[[Bundle], No
             for _ in range(REPEAT):
                 for value in prepared.run([feeds[name] for name in names]):
                     value.to_numpy()
-        except tract.TractError:  # a refusal is a result; the suite runs these cases too
+        except tract.TractError:  # a rejection is a result; the suite runs these cases too
             return
 
     return run
 
 
 def bundles_of(paths: Sequence[Path]) -> list[Bundle]:
-    """The single calls that tract's formats can hold."""
+    """The single calls that tract's formats can represent."""
     prepared = [job.prepared for case in load(paths) for job in jobs_for(case)]
     known = {1, 2, 3, 6, 7, 10}
     return [
@@ -198,7 +198,7 @@ def main() -> None:
         lines.append(Line("a bare loop", bare_loop({}), ""))
         lines.append(Line("the same, inputs in memory", bare_loop(arrays), "a bare loop"))
         lines.append(Line("`wheel.py`", wheel.run, "a bare loop"))
-    # What panics ends a bare loop and the runner of the wheel: the runner of the binary tells.
+    # A panic ends a bare loop and the wheel's runner: find those cases with the binary's runner.
     crash = set()
     for bundle in bundles:
         if found and cli.run(bundle) == "crashed":
@@ -223,7 +223,7 @@ def main() -> None:
     }
     print(f"{len(bundles) - len(crash)} calls, {os.cpu_count()} cores\n")
     if arguments.markdown:
-        print("| what | ms a case | to its floor |\n| --- | ---: | ---: |")
+        print("| program | ms per case | ratio to its floor |\n| --- | ---: | ---: |")
     for line in lines:
         ratio = f"{means[line.what] / means[line.floor]:.2f}" if line.floor else ""
         cells = (line.what, f"{means[line.what]:.2f}", ratio)

@@ -1,8 +1,8 @@
-// What a case costs on onnxruntime-web without the suite: node --liftoff-only web_loop.mjs FOLDER ENTRY [ADAPTER]
+// The cost of a case on onnxruntime-web without the suite: node --liftoff-only web_loop.mjs FOLDER ENTRY [ADAPTER]
 //
-// FOLDER has node_modules, ENTRY is webgpu, all or wasm. Of each line {"bundle", "files"} on standard input it
-// reads the tensors, makes a session, runs it twice and releases it; then it prints a line: "ran", or
-// "refused". One session is kept from the start, since the device and its shaders go with the last one.
+// FOLDER has node_modules, ENTRY is webgpu, all or wasm. For each line {"bundle", "files"} on standard input it
+// reads the tensors, creates a session, runs it twice and releases it; then it prints a line: "ran", or
+// "refused". One session stays open from the start, since the device and its shaders are released with the last one.
 
 import { readFileSync, writeSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -29,7 +29,7 @@ if (entry !== "wasm") {
   globalThis.navigator ??= {};
   const { gpu } = await findAdapter(dawn.create, adapter ?? null);
   Object.defineProperty(navigator, "gpu", { value: gpu });
-  const { writeBuffer } = GPUQueue.prototype; // Dawn takes no view of a SharedArrayBuffer: copy
+  const { writeBuffer } = GPUQueue.prototype; // Dawn does not accept a view of a SharedArrayBuffer: copy
   GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...size) {
     const shared = data.buffer instanceof SharedArrayBuffer;
     return writeBuffer.call(this, buffer, at, shared ? data.slice() : data, ...size);

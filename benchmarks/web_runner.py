@@ -1,12 +1,12 @@
-"""What the runner for onnxruntime-web costs over onnxruntime-web itself, measured in one go.
+"""The overhead of the runner for onnxruntime-web over onnxruntime-web itself, measured in one go.
 
     python benchmarks/web_runner.py [--ep EP] [--adapter WORD|PATH] [-k EXPR] [--repeat 3] [PATH]...
 
 Each case is run twice, as in the suite. The floor is a bare loop in Node (``web_loop.mjs``) on the
-same adapter, which reads the same bundles, makes a session, runs it twice and releases it, and
-writes nothing. The runner is measured through the harness, without the judge. Both are one
-process each that has built every shader before; a case's time is the least of the repeats, the two
-taken right after each other, and the table has the mean.
+same adapter, which reads the same bundles, creates a session, runs it twice and releases it, and
+writes nothing. The runner is measured through the harness, without judging. Both are one
+process each that has built every shader before; a case's time is the minimum of the repeats, both
+measured right after each other, and the table has the mean.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from conformance.targets.registry import Programs, Target, target_for
 
 LOOP = Path(__file__).with_name("web_loop.mjs")
 
-#: What the package calls the entry with each target's kernels.
+#: The entry of the package that has each target's kernels.
 ENTRIES = {"webgpu": "webgpu", "webgpu-jsep": "all", "wasm": "wasm"}
 
 
 class Bare:
-    """The bare loop, spoken to a bundle at a time."""
+    """The bare loop, which gets one bundle at a time."""
 
     def __init__(self, target: Target, adapter: str | None) -> None:
         argv = list(target.command.argv)
         environment = dict(os.environ)
-        if "--shaders" in argv:  # so that it finds what the runner has had built
+        if "--shaders" in argv:  # so that it finds the shaders that the runner has built
             environment["MESA_SHADER_CACHE_DIR"] = argv[argv.index("--shaders") + 1]
         node = shutil.which("node")
         assert node is not None
@@ -73,7 +73,7 @@ class Bare:
         return line.strip()
 
     def run(self, job: CaseJob) -> str:
-        """How the bundle's call ended."""
+        """The outcome of the bundle's call."""
         assert self.process.stdin is not None
         request = {"bundle": job.bundle, "files": job.steps[0].files}
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -82,7 +82,7 @@ class Bare:
 
 
 def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[CaseJob]:
-    """The single calls that the target can take."""
+    """The single calls that the target can run."""
     matches = compile_expression(expression)
     cases = [case for case in load(paths) if matches(names_of(case, ready.target.ep))]
     jobs = [job for case in cases if ready.cannot_take(case) is None for job in jobs_for(case)]
@@ -110,7 +110,7 @@ def main() -> None:
         best, ran = measure(pool, Bare(target, arguments.adapter), jobs, arguments.repeat)
     print(f"{ready.name}, {len(best)} calls, of which {ran} ran, {os.cpu_count()} cores\n")
     if arguments.markdown:
-        print("| what | ms a case | to the floor |\n| --- | ---: | ---: |")
+        print("| program | ms per case | ratio to the floor |\n| --- | ---: | ---: |")
     floor, whole = (1e3 * statistics.fmean(times) for times in zip(*best, strict=True))
     for what, ms in (("a bare loop", floor), ("runner and harness", whole)):
         cells = (what, f"{ms:.2f}", f"{ms / floor:.2f}")
@@ -122,9 +122,9 @@ def main() -> None:
 def measure(
     pool: Pool, bare: Bare, jobs: Sequence[CaseJob], repeat: int
 ) -> tuple[list[tuple[float, float]], int]:
-    """Seconds of each case, alone and through the harness, and how many of them ran.
+    """Seconds of each case, alone and through the harness, and the number of them that ran.
 
-    What ends the process would end the bare loop as well, and is left out.
+    Cases that end the process would end the bare loop as well, and are left out.
     """
     ends = {job.bundle for job in jobs if not isinstance(pool.run_one(job), Ran | Rejected)}
     kept = [job for job in jobs if job.bundle not in ends]

@@ -275,7 +275,7 @@ def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
 
 def test_a_finding_is_told_to_who_has_no_other() -> None:
     text = alone("docs/findings/webgpu-borrowed-window.md") or ""
-    assert "**Instead** Give the layer an `attention_bias`" in text
-    for missing in ("# ONNX Runtime", "on_webgpu", "](wasm", "See it"):
+    assert "**Workaround** Give the layer an `attention_bias`" in text
+    for missing in ("# ONNX Runtime", "on_webgpu", "](wasm", "Reproduce"):
         assert missing not in text
     assert alone("docs/findings/../tolerance.md") is None

@@ -1,4 +1,4 @@
-"""The project's pages about what runtimes do otherwise: expectations link to them."""
+"""The findings: the project's pages on defects of runtimes, which expectations link to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def alone(link: str) -> str | None:
     if text is None:
         return None
     body = text.split("\n", 1)[1] if text.startswith("# ") else text
-    body = body.split("\n**See it", 1)[0]
+    body = body.split("\n**Reproduce", 1)[0]
     return _LINK.sub(lambda match: match[1], body).strip()
 
 

@@ -1,5 +1,5 @@
-// node on_webgpu.mjs CALL.json…: runs models on onnxruntime-web's WebGPU (its older kernels with BUILD=all; on
-// its CPU with EP=wasm) in Node, on Dawn, and prints the outputs as JSON, a line each. Run it in a folder with node_modules:
+// node on_webgpu.mjs CALL.json…: runs models in Node with onnxruntime-web's WebGPU kernels on Dawn (the older kernels
+// with BUILD=all; the CPU kernels with EP=wasm) and prints the outputs of each as a line of JSON. Run it in a folder with node_modules:
 //   npm install onnxruntime-web@1.30.0 webgpu@0.6.2
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -9,7 +9,7 @@ const { create, globals } = await from("webgpu/index.js");
 Object.assign(globalThis, globals);
 globalThis.navigator ??= {};
 Object.defineProperty(navigator, "gpu", { value: create([]) });
-const { writeBuffer } = GPUQueue.prototype; // Dawn takes nothing of a SharedArrayBuffer: copy
+const { writeBuffer } = GPUQueue.prototype; // Dawn does not read from a SharedArrayBuffer: copy
 GPUQueue.prototype.writeBuffer = function (buffer, at, data, start = 0, size = undefined) {
   const view = ArrayBuffer.isView(data) ? data : new Uint8Array(data);
   return writeBuffer.call(this, buffer, at, view.slice(start, size === undefined ? size : start + size));

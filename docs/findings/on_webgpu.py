@@ -20,12 +20,12 @@ OUTPUTS = ["output", "present_key", "present_value", "output_qk"]
 
 
 def gqa(feeds, outputs=("output", "present_key", "present_value"), **attributes):
-    """The outputs of the node by name, as NumPy arrays; what is thrown as text."""
+    """The outputs of the node by name, as NumPy arrays; or the error message."""
     return in_one_page((feeds, outputs, attributes))[0]
 
 
 def in_one_page(*calls):
-    """What `gqa` gives for each (feeds, outputs, attributes), in turn in one process."""
+    """The result of `gqa` for each (feeds, outputs, attributes), one after the other in one process."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder, f"{number}.json") for number in range(len(calls))]
         for path, (feeds, outputs, attributes) in zip(paths, calls, strict=True):
@@ -54,7 +54,7 @@ def one_node(feeds, outputs, attributes):
     info = oh.make_tensor_value_info
     inputs = [info(name, types[name], [None] * values.ndim) for name, values in feeds.items()]
     made = []
-    for name in filter(None, results):  # a present is of its past's type
+    for name in filter(None, results):  # a present has the type of its past
         kind = types.get(name.replace("present", "past"), types["query"])
         made.append(info(name, kind, [None] * (3 if name == "output" else 4)))
     node = oh.make_node("GroupQueryAttention", names, results, domain="com.microsoft", **attributes)
@@ -69,6 +69,6 @@ def plain(values):
 
 
 def array(told):
-    kind = "uint16" if told["type"] == "float16" else told["type"]  # its bits
+    kind = "uint16" if told["type"] == "float16" else told["type"]  # the bits of a float16
     values = np.array([float(x) if kind == "float32" else x for x in told["data"]], kind)
     return values.view(told["type"]).reshape(told["dims"])

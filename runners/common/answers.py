@@ -1,4 +1,4 @@
-"""What answers have in common: how long a message may be, and the files of a step's outputs.
+"""Common parts of answers: the length limit of a message, and the output files of a step.
 
 Standard library only.
 """
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from tensor_file import Tensor, write_tensor
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: good for a file's name
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,100}")  # of an output: usable as a file name
 LONGEST_MESSAGE = 100_000  # characters, so that an answer stays far below 1 MiB
 
 
 def shortened(text: str) -> str:
-    """``text``, or its start where it is too long for an answer."""
+    """``text``, or its beginning if it is too long for an answer."""
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} …"
 
 

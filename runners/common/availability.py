@@ -1,4 +1,4 @@
-"""What every runner says where nothing can be tried, and of the machine it is on.
+"""Answers of runners whose target is unavailable, and the description of the machine.
 
 Standard library only.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Unavailable(Exception):
-    """Nothing can be tried: ``reason`` is one sentence, ``fix`` an exact command or None."""
+    """The target cannot run: ``reason`` is one sentence, ``fix`` an exact command or None."""
 
     def __init__(self, reason: str, fix: str | None = None) -> None:
         super().__init__(reason)
@@ -23,12 +23,12 @@ class Unavailable(Exception):
         self.fix = fix
 
     def answer(self) -> dict[str, Any]:
-        """The answer that says so."""
+        """The answer with this reason and fix."""
         return {"outcome": "unavailable", "reason": self.reason, "fix": self.fix}
 
 
 def pip(*words: str) -> str:
-    """The command that lets pip, or uv where it made the environment, work on this interpreter."""
+    """The command of pip, or of uv if it created the environment, for this interpreter."""
     python = shlex.quote(sys.executable)
     command = shlex.join(words)
     if importlib.util.find_spec("pip") is None:
@@ -37,19 +37,19 @@ def pip(*words: str) -> str:
 
 
 def is_older(version: str, oldest: tuple[int, int]) -> bool:
-    """Whether ``version`` is older than ``oldest``; a version without numbers is taken as new."""
+    """Whether ``version`` is older than ``oldest``; a version without numbers counts as new."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) < oldest
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its class where it has none."""
+    """The first line of an error's text, or its class name if it has no text."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def processor_name() -> str:
-    """The processor's model, and the cores that this process may use."""
+    """The processor's model, and the number of cores that this process may use."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

@@ -17,7 +17,7 @@ from tensor_file import BadFile
 
 
 class Target(Protocol):
-    """What answers requests."""
+    """An object that answers requests."""
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request with the command describe or run, without its id."""
@@ -25,14 +25,14 @@ class Target(Protocol):
 
 
 def serve(start: Callable[[], Target]) -> int:
-    """Answer requests until there are none, with the target that ``start`` makes; the exit status.
+    """Answer all requests with the target that ``start`` creates; returns the exit status.
 
-    ``start`` is called after the streams are taken, so that it may load libraries that print.
+    ``start`` is called after the streams are redirected, so it may load libraries that print.
     """
     requests, answers = take_streams()
     try:
         target = start()
-        # What was imported stays: the collector need not walk it again and again between cases.
+        # Imported objects stay alive: the collector need not visit them after each case.
         gc.freeze()
         for line in requests:
             request = json.loads(line)
@@ -44,7 +44,7 @@ def serve(start: Callable[[], Target]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # a fault of the runner or of the request
+    except Exception as error:  # an error of the runner or of the request
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(where.filename)}:{where.lineno}"
         kind = type(error).__name__
@@ -54,15 +54,15 @@ def serve(start: Callable[[], Target]) -> int:
 
 
 def program() -> str:
-    """The runner's own name."""
+    """The name of the runner's program."""
     return os.path.basename(sys.argv[0])
 
 
 def take_streams() -> tuple[BinaryIO, int]:
-    """Standard input, and a private copy of standard output for the answers alone.
+    """Standard input, and a private copy of standard output for the answers only.
 
-    What C or Python prints to standard output from here on goes to standard error, so that it
-    never mixes with an answer; and nothing but this program reads the requests.
+    From here on, anything that C or Python code prints to standard output goes to standard error,
+    so it never mixes with an answer; and only this program reads the requests.
     """
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.dup(1)

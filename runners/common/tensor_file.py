@@ -1,7 +1,8 @@
 """Tensors in files: reads and writes the protobuf message ``TensorProto`` of ONNX.
 
-Only what a bundle holds is understood: one tensor of numbers whose elements lie in ``raw_data``.
-The field numbers are those of ``onnx.proto`` (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+Supports only the content of bundles: one tensor of numbers whose elements are in ``raw_data``.
+The field numbers are those of ``onnx.proto``
+(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 Standard library only, so that it needs no ``onnx`` in the interpreter under test.
 """
 
@@ -40,16 +41,16 @@ ITEM_BYTES = {
     20: 1,  # FLOAT8E5M2FNUZ
 }
 
-# Bytes of a first read, which is the only one for most files.
+# Bytes of the first read, which is the only one for most files.
 SMALL = 1 << 16
 
 
 class BadFile(Exception):
-    """A file of the bundle cannot be read: the bundle's fault, never the runtime's."""
+    """A file of the bundle cannot be read: a defect of the bundle, never of the runtime."""
 
 
 class Tensor(NamedTuple):
-    """One tensor as its file holds it."""
+    """One tensor as it is stored in its file."""
 
     name: str
     data_type: int  # TensorProto.DataType
@@ -58,7 +59,7 @@ class Tensor(NamedTuple):
 
 
 def read_file(path: str) -> bytes:
-    """The bytes of ``path``; `BadFile` says why there are none.
+    """The bytes of ``path``; raises `BadFile` with the reason if it cannot be read.
 
     Plain system calls: a case reads about eight small files, and buffered files cost twice as much.
     """
@@ -79,25 +80,25 @@ def read_file(path: str) -> bytes:
 
 
 def read_tensor(path: str) -> Tensor:
-    """The tensor in ``path``; `BadFile` says why there is none."""
+    """The tensor in ``path``; raises `BadFile` with the reason if there is none."""
     data = read_file(path)
     try:
         return parse(data)
     except (IndexError, ValueError) as error:
-        # An index past the end is a message that was cut short.
+        # An index past the end means a truncated message.
         reason = error if isinstance(error, ValueError) else "it ends in the middle of a field"
         raise BadFile(f"{path} is not a TensorProto this runner can read: {reason}") from error
 
 
 def parse(data: bytes) -> Tensor:
-    """``data`` read as a TensorProto; IndexError or ValueError if it is none."""
+    """``data`` parsed as a TensorProto; IndexError or ValueError if it is not one."""
     name = ""
     data_type = 0
     dims: list[int] = []
     raw = b""
     position, end = 0, len(data)
     while position < end:
-        # A field is a key, a number and, by its wire type, as many bytes as the number says.
+        # A field is a key, a number and, for one wire type, as many bytes as the number says.
         # Nearly all keys and numbers are one byte: those are read here, without a call.
         key = data[position]
         position += 1
@@ -113,14 +114,14 @@ def parse(data: bytes) -> Tensor:
             position += value
             if position > end:
                 raise ValueError("it ends in the middle of a field")
-        elif wire != VARINT:  # no field of a TensorProto is of another type
+        elif wire != VARINT:  # a TensorProto has no field of another wire type
             raise ValueError(f"wire type {wire} is not expected")
 
         field = key >> 3
         if field == DIMS:
             if wire == VARINT:
                 dims.append(value)
-            else:  # all of them in one field, as some writers do
+            else:  # all of them packed into one field, as some writers do
                 dims += read_varints(data, start, position)
         elif field == DATA_TYPE:
             data_type = value
@@ -135,7 +136,7 @@ def parse(data: bytes) -> Tensor:
 
 
 def check_size(data_type: int, dims: list[int], size: int) -> None:
-    """ValueError unless ``size`` bytes are just the elements of such a tensor."""
+    """Raise ValueError unless ``size`` bytes are exactly the elements of such a tensor."""
     if data_type not in ITEM_BYTES:
         raise ValueError(f"its data_type is {data_type}")
     wanted = ITEM_BYTES[data_type]
@@ -149,7 +150,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """The base-128 number at ``position`` and the position after it."""
     byte = data[position]
     position += 1
-    if byte < 0x80:  # nearly all of them
+    if byte < 0x80:  # true for nearly all of them
         return byte, position
     value = byte & 0x7F
     shift = 7
@@ -165,7 +166,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_varints(data: bytes, position: int, end: int) -> list[int]:
-    """The numbers that lie between ``position`` and ``end``."""
+    """The numbers between ``position`` and ``end``."""
     values = []
     while position < end:
         value, position = read_varint(data, position)
@@ -174,13 +175,13 @@ def read_varints(data: bytes, position: int, end: int) -> list[int]:
 
 
 def write_tensor(path: str, tensor: Tensor) -> None:
-    """Write one tensor to the file ``path``; OSError where that fails."""
+    """Write one tensor to the file ``path``; raises OSError if that fails."""
     name, data_type, dims, raw = tensor
     head = header(name, data_type, dims, len(raw))
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         written = os.writev(descriptor, (head, raw))
-        if written < len(head) + len(raw):  # over 2 GiB, or a full disk, which the next write tells
+        if written < len(head) + len(raw):  # over 2 GiB, or the disk is full: the next write fails
             rest = memoryview(head + raw)[written:]
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
@@ -190,7 +191,7 @@ def write_tensor(path: str, tensor: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def header(name: str, data_type: int, dims: tuple[int, ...], size: int) -> bytes:
-    """All of a TensorProto but its ``size`` bytes of raw_data.
+    """Everything of a TensorProto except its ``size`` bytes of raw_data.
 
     Cached, because most cases have outputs of the same few shapes.
     """

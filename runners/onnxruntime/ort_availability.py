@@ -1,9 +1,9 @@
-"""Is there an ONNX Runtime here that can run on the execution provider asked for?
+"""Checks whether ONNX Runtime can run here on the requested execution provider.
 
-`load` answers with the module or raises `Unavailable`, which names the one thing that is missing
-and the command that mends it. For CUDA it does not trust the list of providers (a wheel lists CUDA
-on a machine without a GPU): it runs a one-node model there and, where that fails, looks for the
-cause in the order in which a user would have to mend things: wheel, libraries, driver, GPU.
+`load` returns the module or raises `Unavailable`, which names the one thing that is missing
+and the command that fixes it. For CUDA it does not trust the list of providers (a wheel lists CUDA
+on a machine without a GPU): it runs a one-node model there and, if that fails, searches for the
+cause in the order in which a user would have to fix it: wheel, libraries, driver, GPU.
 Standard library only.
 """
 
@@ -23,10 +23,10 @@ from probe import probe_model
 
 OLDEST = (1, 20)
 
-# What a user types after --ep, and what ONNX Runtime calls it.
+# The argument of --ep, and ONNX Runtime's name for it.
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
-FLOAT = 1  # of TensorProto.DataType
+FLOAT = 1  # a TensorProto.DataType
 
 CUDA_SUCCESS = 0
 CUDA_ERROR_NO_DEVICE = 100
@@ -35,7 +35,7 @@ CUDA_ERROR_NO_DEVICE = 100
 def load(provider: str) -> Any:
     """The module ``onnxruntime`` of this interpreter, able to run on ``provider``.
 
-    Raises `Unavailable` where it is missing, broken or too old, or has no such device.
+    Raises `Unavailable` if it is missing, broken or too old, or has no such device.
     """
     wheel = "onnxruntime" if provider == PROVIDERS["cpu"] else "onnxruntime-gpu[cuda,cudnn]"
     try:
@@ -45,11 +45,11 @@ def load(provider: str) -> Any:
             reason = f"onnxruntime is not installed in {sys.executable}."
             raise Unavailable(reason, pip("install", wheel)) from error
         raise broken(error, wheel) from error
-    except Exception as error:  # a broken wheel fails in any way it likes
+    except Exception as error:  # a broken wheel can raise anything
         raise broken(error, wheel) from error
     version = getattr(onnxruntime, "__version__", None)
     if version is None:
-        # What is left when one of two wheels that share the folder was uninstalled.
+        # The folder that remains after one of two wheels that share it was uninstalled.
         left = ImportError("the package has no __version__, only leftovers of a wheel")
         raise broken(left, wheel)
     if is_older(version, OLDEST):
@@ -65,7 +65,7 @@ def load(provider: str) -> Any:
 
 
 def broken(error: Exception, wheel: str) -> Unavailable:
-    """onnxruntime is there, and importing it fails."""
+    """onnxruntime is installed, but importing it fails."""
     reason = f"importing onnxruntime failed in {sys.executable}: {first_line(error)}"
     return Unavailable(reason, pip("install", "--force-reinstall", wheel))
 
@@ -79,7 +79,7 @@ def package(onnxruntime: Any) -> str:
 
 
 def check_cuda(onnxruntime: Any) -> None:
-    """Raise `Unavailable` with the first thing that keeps CUDA from running here."""
+    """Raise `Unavailable` with the first cause that keeps CUDA from running here."""
     provider = PROVIDERS["cuda"]
     wheel = "onnxruntime-gpu[cuda,cudnn]"
     if provider not in onnxruntime.get_available_providers():
@@ -87,20 +87,20 @@ def check_cuda(onnxruntime: Any) -> None:
         reason = (
             f"the installed wheel {name} {onnxruntime.__version__} was built without {provider}."
         )
-        # Both wheels fill the same folder, so the old one has to go first.
+        # Both wheels install into the same folder, so the old one has to be removed first.
         fix = f"{pip('uninstall', '-y', name)} && {pip('install', wheel)}"
         raise Unavailable(reason, fix)
     preload = getattr(onnxruntime, "preload_dlls", None)
     try:
         if preload is not None:
-            preload()  # libraries that pip put into site-packages, where the loader does not look
+            preload()  # libraries that pip installed where the loader does not search
         run_probe(onnxruntime, provider)
-    except Exception as error:  # whatever it is, the cause has to be found and told
+    except Exception as error:  # whatever it is, the cause has to be found and reported
         raise why_no_cuda(onnxruntime, error) from error
 
 
 def run_probe(onnxruntime: Any, provider: str) -> None:
-    """Run one Relu of four floats on ``provider`` alone; raises where that does not work."""
+    """Run one Relu of four floats on ``provider`` alone; raises if that fails."""
     import numpy as np
 
     options = onnxruntime.SessionOptions()
@@ -122,7 +122,7 @@ def why_no_cuda(onnxruntime: Any, error: Exception) -> Unavailable:
         try:
             ctypes.CDLL(library)
         except OSError as failure:
-            if not str(failure).startswith("libcuda.so"):  # that one is the driver's
+            if not str(failure).startswith("libcuda.so"):  # that one belongs to the driver
                 name, version = package(onnxruntime), onnxruntime.__version__
                 reason = f"{name} {version} cannot load CUDA's libraries: {first_line(failure)}"
                 return Unavailable(reason, pip("install", f"{name}[cuda,cudnn]=={version}"))
@@ -139,22 +139,22 @@ def why_no_cuda(onnxruntime: Any, error: Exception) -> Unavailable:
 
 
 def count_gpus(driver: Any) -> int:
-    """How many GPUs the driver library sees."""
+    """The number of GPUs that the driver library sees."""
     count = ctypes.c_int(0)
     driver.cuDeviceGetCount(ctypes.byref(count))
     return count.value
 
 
-# What describe says
+# Content of the answer to describe
 
 
 def device(provider: str) -> str:
-    """The device in words: the processor and its cores, or the GPU."""
+    """A description of the device: the processor and its cores, or the GPU."""
     return gpu_name() if provider == PROVIDERS["cuda"] else processor_name()
 
 
 def gpu_name() -> str:
-    """The first GPU's name and compute capability; "GPU" where the driver tells nothing."""
+    """The first GPU's name and compute capability; "GPU" if the driver does not report them."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -170,7 +170,7 @@ def gpu_name() -> str:
 
 
 def versions(onnxruntime: Any, provider: str) -> dict[str, str]:
-    """Versions of everything that bears on a result."""
+    """Versions of everything that may affect a result."""
     found = {
         "python": platform.python_version(),
         "numpy": importlib.import_module("numpy").__version__,

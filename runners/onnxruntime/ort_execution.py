@@ -1,9 +1,9 @@
 """One case on ONNX Runtime: load, run, write the outputs, prove where the node ran.
 
-Tensors travel as ``OrtValue`` with their ONNX type and their raw bits: NumPy alone knows neither
-bfloat16 nor float8, and one way for every dtype is easier to trust than two. The calls go to the
-objects of ``onnxruntime_pybind11_state`` that the public classes wrap (the same ones from 1.20 to
-1.31): the wrappers' checks cost more than a small case itself.
+Tensors are passed as ``OrtValue`` with their ONNX type and their raw bits: NumPy alone supports
+neither bfloat16 nor float8, and one path for every dtype is easier to trust than two. The calls use
+the objects of ``onnxruntime_pybind11_state`` that the public classes wrap (the same ones from 1.20
+to 1.31): the wrappers' checks cost more than a small case itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor
 
 Bits = npt.NDArray[Any]
 
-# TensorProto.DataType → the NumPy dtype that carries its bits.
+# TensorProto.DataType → the NumPy dtype that holds its bits.
 CARRIERS: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
     2: np.dtype(np.uint8),
@@ -43,7 +43,7 @@ CARRIERS: dict[int, np.dtype[Any]] = {
     16: np.dtype(np.uint16),  # bfloat16
     17: np.dtype(np.uint8),  # float8e4m3fn
 }
-# What describe calls those that an input of the operator may have.
+# The names in describe of the dtypes that an input of the operator may have.
 WORDS = {
     1: "float32",
     10: "float16",
@@ -60,13 +60,13 @@ CPU = PROVIDERS["cpu"]
 
 
 class Rejected(Exception):
-    """The runtime refused the case, at ``stage`` load or run, in ``step`` of a loop."""
+    """The runtime rejected the case, at ``stage`` load or run, in ``step`` of a loop."""
 
     def __init__(self, stage: str, step: int, error: Exception) -> None:
         super().__init__(str(error))
         self.stage = stage
         self.step = step
-        # ONNX Runtime's status codes arrive as classes; other exceptions have none.
+        # ONNX Runtime's status codes arrive as exception classes; other exceptions have no code.
         self.code = status_code(type(error).__name__) if is_ort_error(error) else None
         self.message = shortened(str(error) or type(error).__name__)
 
@@ -77,10 +77,10 @@ def is_ort_error(error: Exception) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether ``error``, raised inside a call of ONNX Runtime, is its way to say no.
+    """Whether ``error``, raised inside a call of ONNX Runtime, is a rejection.
 
     RuntimeError, ValueError, IndexError and MemoryError are what pybind11 makes of
-    ``std::exception`` and its children, ``std::bad_alloc`` included. Anything else (TypeError,
+    ``std::exception`` and its subclasses, including ``std::bad_alloc``. Anything else (TypeError,
     AttributeError, …) means that this program called it wrongly.
     """
     kinds = (RuntimeError, ValueError, IndexError, MemoryError)
@@ -93,9 +93,9 @@ def status_code(name: str) -> str:
 
 
 def as_array(tensor: Tensor, memory: bytearray) -> Bits:
-    """``memory`` as an array that carries the bits of such a tensor.
+    """``memory`` as an array that holds the bits of such a tensor.
 
-    A bytearray is aligned to 16 bytes as NumPy's own memory is, and can be compared and restored.
+    A bytearray is aligned to 16 bytes like NumPy's own memory, and can be compared and restored.
     """
     return np.ndarray(tensor.dims, CARRIERS[tensor.data_type], memory)
 
@@ -109,19 +109,19 @@ class Buffer(NamedTuple):
     owner: Any  # a NumPy array on the CPU, an OrtValue of unsigned integers on a GPU
 
     def raw(self) -> bytes:
-        """The elements as they are now."""
+        """A copy of the current elements."""
         bits = self.owner if isinstance(self.owner, np.ndarray) else self.owner.numpy()
         return bytes(bits.tobytes())
 
 
 class Runtime:
-    """An ONNX Runtime that is asked for one execution provider and means it."""
+    """ONNX Runtime with one requested execution provider and no fallback to another."""
 
     def __init__(self, onnxruntime: Any, provider: str, prove_by_profile: bool = False) -> None:
         self.onnxruntime = onnxruntime
         self.provider = provider
         self.state = onnxruntime.capi.onnxruntime_pybind11_state
-        # Since 1.24 a session tells which provider each node was assigned to. Before, a session
+        # Since 1.24 a session reports which provider each node was assigned to. Before, a session
         # with the CPU alone needs no proof, and any other is profiled.
         has_assignment = hasattr(self.state.InferenceSession, "get_provider_graph_assignment_info")
         self.by_assignment = has_assignment and not prove_by_profile
@@ -130,7 +130,7 @@ class Runtime:
         self.options = self.make_options()
         self.cpu_device = self.make_device(CPU)
         self.device = self.make_device(provider)
-        # Warnings at start (no GPU under /sys, say) are no news about a case.
+        # Warnings at start-up (such as no GPU under /sys) say nothing about a case.
         onnxruntime.set_default_logger_severity(3)
 
     def make_device(self, provider: str) -> Any:
@@ -140,15 +140,15 @@ class Runtime:
         return kind(code, kind.default_memory(), 0)
 
     def dtypes(self) -> list[str]:
-        """The words of those dtypes that can be handed over as tensors."""
+        """The names of the dtypes that can be passed as tensors."""
         return [word for data_type, word in WORDS.items() if data_type in self.takes]
 
     def can_take(self, data_type: int) -> bool:
-        """Whether the Python API makes a tensor of this TensorProto.DataType."""
+        """Whether the Python API supports tensors of this TensorProto.DataType."""
         try:
             memory = bytearray(ITEM_BYTES[data_type])
             self.value(Tensor("", data_type, (1,), b""), memory)
-        except Exception:  # of whatever class: this wheel does not know the type
+        except Exception:  # of any class: this wheel does not support the type
             return False
         return True
 
@@ -158,9 +158,9 @@ class Runtime:
         return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
     def make_options(self) -> Any:
-        """Session options: one thread, errors only, no way out to another provider.
+        """Session options: one thread, errors only, no fallback to another provider.
 
-        What the graph optimiser does stays as it is for every user.
+        The settings of the graph optimiser stay at their defaults.
         """
         options = self.onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -177,8 +177,8 @@ class Runtime:
 def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
     """Run the case that ``request`` names; the fields of a `ran` answer beside id and outcome.
 
-    Raises `Rejected` (the runtime said no), `Unavailable` (this case cannot be tried here) and
-    `BadFile` (no usable bundle); every other exception is an error of this program.
+    Raises `Rejected` (the runtime returned an error), `Unavailable` (this case cannot run here) and
+    `BadFile` (the bundle is not usable); every other exception is an error of this program.
     """
     bundle, out, steps = request["bundle"], request["out"], request["steps"]
     model = read_file(f"{bundle}/model.onnx")
@@ -190,7 +190,7 @@ def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
     ]
     check_dtypes(runtime, inputs)
 
-    if runtime.by_profile:  # in `out`, so that a crash leaves it to whoever removes that
+    if runtime.by_profile:  # in `out`, so that after a crash the file is removed with that folder
         runtime.options.profile_file_prefix = f"{out}/profile"
     start = perf_counter()
     session = load(runtime, model)
@@ -213,7 +213,7 @@ def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
-    """Raise `Unavailable` for a tensor that the Python API cannot take."""
+    """Raise `Unavailable` for a tensor that the Python API does not support."""
     for tensors in inputs:
         for name, tensor in tensors.items():
             if tensor.data_type not in runtime.takes:
@@ -223,13 +223,13 @@ def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
 
 
 def load(runtime: Runtime, model: bytes) -> Any:
-    """A session with the model on the one provider; its C object, which the wrapper holds."""
+    """A session with the model on the one provider; the C object inside the wrapper."""
     try:
         session = runtime.onnxruntime.InferenceSession(
             model, runtime.options, providers=[runtime.provider], enable_fallback=0
         )
     except Exception as error:
-        if type(error).__name__ == "InvalidProtobuf":  # no news about a kernel
+        if type(error).__name__ == "InvalidProtobuf":  # says nothing about a kernel
             raise BadFile(f"model.onnx is no ONNX model: {error}") from error
         if is_refusal(error):
             raise Rejected("load", 0, error) from error
@@ -254,7 +254,7 @@ class Case:
         self.inputs = inputs
         self.out = out
         self.names = [output.name for output in session.outputs_meta]
-        # A kernel may write to what it is fed, so the bundle's bytes are kept apart.
+        # A kernel may write to its inputs, so the bundle's bytes are kept separately.
         self.memory = [
             {name: bytearray(tensor.raw) for name, tensor in tensors.items()} for tensors in inputs
         ]
@@ -296,16 +296,16 @@ class Case:
             if is_refusal(error):
                 raise Rejected("run", index, error) from error
             raise
-        # By index: iterating over an OrtValueVector ends with a C++ exception, which costs 50 µs.
+        # By index: iterating over an OrtValueVector ends in a C++ exception, which costs 50 µs.
         outputs = {name: values[index] for index, name in enumerate(self.names)}
         outputs.update(shared)
         return outputs, seconds
 
     def restore_inputs(self, step: int, repeat: int) -> None:
-        """Undo and report what a kernel wrote to its inputs (microsoft/onnxruntime#20555).
+        """Restore inputs that a kernel wrote to, and report it (microsoft/onnxruntime#20555).
 
         Each repeat must start from the bundle's values. Comparing costs less than feeding each
-        repeat with new memory, and it shows the fault.
+        repeat with new memory, and it shows the defect.
         """
         for name, memory in self.memory[step].items():
             raw = self.inputs[step][name].raw
@@ -316,9 +316,9 @@ class Case:
 
 
 def to_buffer(runtime: Runtime, feed: Any) -> Buffer:
-    """Memory for past and present together that holds what ``feed`` holds.
+    """Memory for past and present together, with the content of ``feed``.
 
-    ``feed`` is the Buffer of the step before, which goes on, or an OrtValue, which is copied.
+    ``feed`` is the Buffer of the previous step, which is reused, or an OrtValue, which is copied.
     """
     if isinstance(feed, Buffer):
         return feed
@@ -339,7 +339,7 @@ def run_bound(
     feeds: dict[str, Any],
     shared: dict[str, Buffer],
 ) -> tuple[Any, float]:
-    """One run with IO binding, so that the outputs in ``shared`` lie where their inputs lie."""
+    """One run with IO binding, so that the outputs in ``shared`` use the memory of their inputs."""
     binding = runtime.state.SessionIOBinding(session)
     for name, feed in feeds.items():
         if isinstance(feed, Buffer):
@@ -361,7 +361,7 @@ def run_bound(
 
 
 def to_tensor(name: str, value: Any) -> Tensor:
-    """What an OrtValue or a Buffer holds."""
+    """The content of an OrtValue or a Buffer."""
     if type(value) is Buffer:
         return Tensor(name, value.data_type, value.dims, value.raw())
     dims = tuple(value.shape())
@@ -376,7 +376,7 @@ def to_tensor(name: str, value: Any) -> Tensor:
 
 
 def place(runtime: Runtime, session: Any, profile: list[tuple[str, str]] | None) -> str:
-    """The provider on which the operator ran, proven as well as this version can."""
+    """The provider on which the operator ran, proven as far as this version allows."""
     if profile is not None:
         return placement_of(profile, runtime.provider)
     if runtime.by_assignment:
@@ -386,7 +386,7 @@ def place(runtime: Runtime, session: Any, profile: list[tuple[str, str]] | None)
             for node in subgraph.get_nodes()
         ]
         return placement_of(nodes, runtime.provider)
-    # Without another provider in the session there is nowhere else to run.
+    # Without another provider in the session the node cannot run anywhere else.
     providers = session.get_providers()
     return next((name for name in providers if name != runtime.provider), runtime.provider)
 
@@ -394,8 +394,8 @@ def place(runtime: Runtime, session: Any, profile: list[tuple[str, str]] | None)
 def placement_of(nodes: list[tuple[str, str]], wanted: str) -> str:
     """Where the operator ran, from (operator, provider) of each node.
 
-    Of several nodes the first that ran elsewhere counts. A graph without the operator is judged
-    by all its nodes; a graph without nodes was computed while loading, which the CPU does.
+    Of several nodes the first that ran elsewhere counts. For a graph without the operator all
+    nodes count; a graph without nodes was computed while loading, which the CPU does.
     """
     places = [provider for operator, provider in nodes if operator == OPERATOR]
     places = places or [provider for _, provider in nodes] or [CPU]
@@ -403,7 +403,7 @@ def placement_of(nodes: list[tuple[str, str]], wanted: str) -> str:
 
 
 def end_profile(session: Any) -> list[tuple[str, str]]:
-    """Stop profiling, remove its file, and give (operator, provider) of each node that ran."""
+    """Stop profiling, remove its file, and return (operator, provider) of each node that ran."""
     path = session.end_profiling()
     try:
         with open(path, encoding="utf-8") as file:

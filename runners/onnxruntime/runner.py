@@ -2,7 +2,7 @@
 
 Requests come on standard input, answers go to standard output; the protocol is in
 ``runners/README.md``. This program runs in any interpreter that has an ``onnxruntime`` wheel from
-1.20 on: it needs the standard library, NumPy and that wheel.
+1.20 on: it needs only the standard library, NumPy and that wheel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Target:
-    """ONNX Runtime with one execution provider, or the reason why there is none."""
+    """ONNX Runtime with one execution provider, or the reason why it is unavailable."""
 
     def __init__(self, provider: str, prove_by_profile: bool) -> None:
         self.provider = provider
@@ -66,7 +66,7 @@ class Target:
         return self.describe() if request["cmd"] == "describe" else self.run(request)
 
     def describe(self) -> dict[str, Any]:
-        """What is here."""
+        """The answer to describe."""
         onnxruntime = self.runtime.onnxruntime
         return {
             "outcome": "described",
@@ -80,7 +80,7 @@ class Target:
         }
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What became of one case."""
+        """The answer to run."""
         try:
             return {"outcome": "ran", **self.execution.run_case(self.runtime, request)}
         except self.execution.Rejected as refusal:

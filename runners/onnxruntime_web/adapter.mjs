@@ -1,13 +1,13 @@
-// Which adapter is meant, and a `navigator.gpu` that has it. On Linux that is a choice of Vulkan
-// drivers, each known by a small JSON file (ICD) that the loader reads.
+// Finds the requested adapter, and creates a `navigator.gpu` that has it. On Linux that is a choice of
+// Vulkan drivers, each described by a small JSON file (ICD) that the loader reads.
 
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
-/** Where the loader looks for drivers. */
+/** Folders in which the loader searches for drivers. */
 const DRIVERS = ["/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d"];
 
-/** Where browsers keep the SwiftShader that they bring. */
+/** Folders in which browsers keep the SwiftShader that they ship. */
 const BROWSERS = [
   "/usr/lib/chromium",
   "/usr/lib/chromium-browser",
@@ -23,7 +23,7 @@ export class NoAdapter extends Error {
   }
 }
 
-/** The drivers that compute on the processor, and how each can be had. */
+/** The drivers that compute on the processor, and how to install each. */
 const ENOUGH = {
   swiftshader: "apt-get install chromium libvulkan1",
   lavapipe: "gqa setup lavapipe",
@@ -85,7 +85,7 @@ export async function findAdapter(create, wanted) {
   );
 }
 
-/** Throws NoAdapter where a word of `wanted` means another adapter than this one. */
+/** Throws NoAdapter if `wanted` names another adapter than this one. */
 export function checkAdapter({ info }, wanted) {
   const word = adapterWord(info);
   if (wanted === "gpu" && (info.isFallbackAdapter || word in ENOUGH)) {
@@ -96,7 +96,7 @@ export function checkAdapter({ info }, wanted) {
   }
 }
 
-/** The adapter in one word: a software driver's name, or vendor and architecture of a GPU. */
+/** A one-word name of the adapter: a software driver's name, or vendor and architecture of a GPU. */
 export function adapterWord(info) {
   const text = `${info.device} ${info.description}`.toLowerCase();
   if (text.includes("llvmpipe")) return "lavapipe";

@@ -1,14 +1,14 @@
-// The WebGPU of Dawn, as onnxruntime-web finds it in a browser: global classes and navigator.gpu.
-// And what a page does not see: the device that onnxruntime makes, what becomes of it, and when it
-// is first asked for a shader.
+// Dawn's WebGPU, set up as onnxruntime-web finds it in a browser: global classes and navigator.gpu.
+// It also tracks what a page does not see: the device that onnxruntime creates, the events of that
+// device, and the first use of each shader.
 
 /**
  * Puts Dawn where onnxruntime-web looks for it. `onShader` is called with a shader's text before a
- * pipeline of it is made.
+ * pipeline is created from it.
  */
 export function installDawn(dawn, gpu, onShader) {
   Object.assign(globalThis, dawn.globals);
-  // Node has a navigator from version 21 on, which is read-only but can be extended.
+  // Node has a navigator from version 21 on; it is read-only but can be extended.
   if (!globalThis.navigator) {
     Object.defineProperty(globalThis, "navigator", { value: { userAgent: "Node" } });
   }
@@ -40,8 +40,8 @@ export function installDawn(dawn, gpu, onShader) {
 }
 
 /**
- * Dawn's `writeBuffer` refuses views of a SharedArrayBuffer, which the memory of the threaded wasm
- * always is; a browser copies them.
+ * Dawn's `writeBuffer` does not accept views of a SharedArrayBuffer, which the memory of the threaded
+ * wasm always is; a browser copies them.
  */
 function copySharedMemory(queue) {
   const { writeBuffer } = queue;
@@ -59,8 +59,8 @@ function copySharedMemory(queue) {
 }
 
 /**
- * Where an entry of a bind group has no resource, Dawn in Node ends the process, and a browser
- * throws. onnxruntime makes such entries of tensors without elements.
+ * If an entry of a bind group has no resource, Dawn in Node ends the process, while a browser
+ * throws. onnxruntime creates such entries for tensors without elements.
  */
 function throwLikeBrowsers(device) {
   const { createBindGroup } = device;
@@ -77,12 +77,12 @@ function throwLikeBrowsers(device) {
   };
 }
 
-/** The devices that were made, and what befell them. */
+/** The devices that were created, and their events. */
 class Devices {
-  /** The last device that was made, and its adapter. */
+  /** The last device that was created, and its adapter. */
   device = null;
   adapter = null;
-  /** Why a device was lost; null while none is. */
+  /** Why a device was lost; null if none was. */
   lost = null;
 
   watch(device, adapter) {
@@ -92,15 +92,15 @@ class Devices {
       console.error(`${error.constructor.name} outside of any call: ${error.message}`);
     });
     device.lost.then(({ reason, message }) => {
-      this.lost = `${reason}: ${message}`; // nothing gives it up on purpose
+      this.lost = `${reason}: ${message}`; // no code destroys it on purpose
     });
   }
 
-  /** Wait until the device has done all that it was given, and its events have been heard. */
+  /** Wait until the device has done all its work, and its events have been received. */
   async settle() {
     if (!this.device || this.lost) return;
     const done = this.device.queue.onSubmittedWorkDone();
-    await Promise.race([done.catch(() => {}), this.device.lost]); // it fails where that is lost
+    await Promise.race([done.catch(() => {}), this.device.lost]); // it rejects if the device is lost
     await new Promise(setImmediate);
   }
 }

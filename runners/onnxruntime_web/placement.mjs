@@ -1,18 +1,18 @@
-// Where a session's nodes run, from what onnxruntime logs of it at severity "verbose" while it makes
-// the session. The JavaScript API has no other word of it: a node that the GPU's provider does not
-// take goes to the CPU silently.
+// Where a session's nodes run, from onnxruntime's log at severity "verbose" while it creates the
+// session. The JavaScript API does not report it: a node that the GPU's provider does not support
+// goes to the CPU silently.
 
-/** The one that cases are about. */
+/** The operator of the cases. */
 export const OPERATOR = "GroupQueryAttention";
 export const CPU = "CPUExecutionProvider";
 
-/** Reads the lines of the log of one session's making. */
+/** Reads the log lines of the creation of one session. */
 export class Placements {
   #said = false;
   #provider = null;
   #nodes = []; // [operator or null, provider]
 
-  /** Take the message of one line. */
+  /** Read the message of one line. */
   read(message) {
     if (message.trim() === "Node placements") {
       this.#said = true;
@@ -31,8 +31,8 @@ export class Placements {
 
   /**
    * The provider on which the operator runs. Of several nodes, one that runs elsewhere than
-   * `wanted` counts; a graph without the operator is judged by all its nodes, and one without nodes
-   * was computed while it was loaded, which the CPU does. Throws if the log said nothing.
+   * `wanted` counts; for a graph without the operator all nodes count, and one without nodes
+   * was computed while it was loaded, which the CPU does. Throws if the log did not say.
    */
   of(wanted) {
     if (!this.#said) throw new Error("onnxruntime did not log where its nodes are placed");

@@ -1,11 +1,11 @@
-// The shaders that onnxruntime-web's older kernels (JSEP) have compiled, which they keep for all
-// sessions of a page. What they keep them by leaves out whether a key-value head has one query head or
-// more, so that after a model of the one kind a model of the other runs its shader, and is wrong.
-// What a case shows must not hang on the cases before it, so each begins with none.
+// The shaders that onnxruntime-web's older kernels (JSEP) have compiled, which they cache for all
+// sessions of a page. The cache key does not include whether a key/value head has one query head or
+// more, so after a model of one kind a model of the other runs its shader, with wrong results.
+// The result of a case must not depend on the cases before it, so each begins with an empty cache.
 
 /**
- * The map in which compiled shaders are kept, found while `use` runs a first one; null if there is
- * none. The package exports no way to it: it is the map that is given a pipeline.
+ * The map of compiled shaders, found while `use` runs a first one; null if there is
+ * none. The package does not export it: it is the map that receives a pipeline.
  */
 export async function findPrograms(use) {
   const { set } = Map.prototype;

@@ -1,9 +1,9 @@
 // Run cases on onnxruntime-web: node runner.mjs --ep webgpu --modules FOLDER [--adapter NAME]
 //
-// FOLDER holds node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs; --shaders names one
-// in which built shaders are kept (Mesa's drivers can do that), and --again a command that installs
+// FOLDER has node_modules with onnxruntime-web, webgpu (Dawn) and protobufjs; --shaders names a folder
+// in which built shaders are cached (Mesa's drivers can do that), and --again a command that installs
 // the packages anew. Requests come on standard input; answers go to the descriptor --answers,
-// standard output by default. launch.py starts this program so that nothing but answers reaches that.
+// standard output by default. launch.py starts this program so that only answers reach that descriptor.
 
 import { availableParallelism, cpus } from "node:os";
 import { argv, exit, kill, pid, stdin, version as node } from "node:process";
@@ -22,7 +22,7 @@ import { Shaders } from "./shaders.mjs";
 import { TARGETS } from "./targets.mjs";
 import { Messages } from "./tensor_file.mjs";
 
-// Compiling 27 MB of wasm a second time, for speed, holds the first run up for half a minute.
+// Otherwise V8 compiles 27 MB of wasm a second time, for speed, which delays the first run by half a minute.
 setFlagsFromString("--liftoff-only");
 
 const { values: options } = parseArgs({
@@ -57,7 +57,7 @@ try {
 }
 exit(0);
 
-/** What is here; starts the runtime. */
+/** The answer to describe; starts the runtime. */
 async function describe() {
   const packages = new Packages(options.modules);
   let adapter = null;
@@ -67,7 +67,7 @@ async function describe() {
     const dawn = await packages.import("webgpu");
     const found = await findAdapter(dawn.create, options.adapter ?? null);
     adapter = found.adapter;
-    // Of the drivers that there are, Mesa's keep what they have built, in a folder that is told.
+    // Of the known drivers, Mesa's cache the shaders that they build, in a folder that can be set.
     const kept = adapter.info.description.includes("Mesa") ? folder : null;
     shaders = new Shaders(kept, `${device(adapter)} ${packages.version("webgpu")}`);
     devices = installDawn(dawn, found.gpu, (text) => {
@@ -79,7 +79,7 @@ async function describe() {
   ort.env.logLevel = "error";
   const messages = new Messages(packages.require("protobufjs"));
   runtime = new Runtime(ort, messages, listen, { ...target, devices });
-  // Kept for good: the device and its shaders go with the last session, and take seconds to make.
+  // Kept open: the device and its shaders are released with the last session, and take seconds to create.
   const { session, placement } = await runtime.loadWithLog(messages.addition());
   const tensor = (value) => new ort.Tensor("float32", [value], [1]);
   runtime.works = async () => {
@@ -96,7 +96,7 @@ async function describe() {
   if (placement !== target.provider) {
     return { outcome: "unavailable", reason: `onnxruntime-web adds on ${placement}.`, fix: null };
   }
-  // The one that onnxruntime has asked for, which need not be the one that was found.
+  // The adapter that onnxruntime requested, which may differ from the one that was found.
   adapter = devices?.adapter ?? adapter;
   if (adapter) checkAdapter(adapter, options.adapter ?? null);
   const version = packages.version("onnxruntime-web");
@@ -119,7 +119,7 @@ async function describe() {
   };
 }
 
-/** The answer where an adapter or a whole package is missing; any other error goes on. */
+/** The answer if an adapter or a whole package is missing; any other error is thrown again. */
 function without(error) {
   if (error instanceof BadPackage) {
     const fix = (error.damaged && options.again) || null;
@@ -129,7 +129,7 @@ function without(error) {
   return { outcome: "unavailable", reason: sentence(error.message), fix: error.fix };
 }
 
-/** What came of a case. */
+/** The answer to run. */
 async function run(request) {
   if (runtime.devices?.lost) {
     throw new Error(`the device was lost before this case: ${runtime.devices.lost}`);
@@ -141,13 +141,13 @@ async function run(request) {
   } catch (error) {
     if (error instanceof Rejected) {
       answer = { outcome: "rejected", ...error.answer };
-      // What onnxruntime did not throw itself may have gone through the wasm and left it in pieces.
+      // An error that onnxruntime did not throw itself may have left the wasm in an inconsistent state.
       const whole = error.answer.code || (await runtime.works().catch(() => false));
       if (!whole) die(`${error.message} (and nothing works any more)`);
     } else if (error instanceof Unavailable) {
       answer = { outcome: "unavailable", reason: error.message };
     } else {
-      await settle(); // what looks like trouble of this program may come of a device that is lost
+      await settle(); // an apparent error of this program may result from a lost device
       throw error;
     }
   }
@@ -156,13 +156,13 @@ async function run(request) {
   return answer;
 }
 
-/** Wait until the device has done all; end where it was lost. */
+/** Wait until the device has done all its work; end if it was lost. */
 async function settle() {
   await runtime.devices?.settle();
   if (runtime.devices?.lost) die(`the device was lost: ${runtime.devices.lost}`);
 }
 
-/** End as a runtime that dies does, since nothing here can go on: the next case gets a new process. */
+/** End as a crashing runtime does, since this process cannot continue: the next case gets a new one. */
 function die(message) {
   console.error(message.trim().split("\n")[0]); // without a stack: the last line is quoted
   kill(pid, "SIGABRT"); // not abort(), which prints a stack of Node's own
@@ -177,7 +177,7 @@ function device({ info }) {
   return [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(", ");
 }
 
-/** What may explain that two adapters differ. */
+/** Properties that may explain why two adapters differ. */
 function facts({ info, features, limits }) {
   const names = Object.keys(Object.getPrototypeOf(limits)).sort(); // a class of getters
   return {

@@ -18,7 +18,7 @@ export class Answers {
     while (rest.length) rest = rest.subarray(writeSync(this.#descriptor, rest));
   }
 
-  /** From now on a request is under way: `compiling` says once that it builds a shader. */
+  /** From now on a request is in progress: `compiling` is sent once if it builds a shader. */
   begin(id) {
     this.#compiling = id;
   }
@@ -37,7 +37,7 @@ export class Answers {
   }
 }
 
-/** Answer each request with what `describe` or `run` makes of it, until there are none. */
+/** Answer each request with the result of `describe` or `run`, until there are no more. */
 export async function serve(input, answers, { describe, run }) {
   for await (const line of createInterface({ input, crlfDelay: Infinity })) {
     const request = JSON.parse(line);

@@ -1,20 +1,20 @@
-// Which shaders the driver has built before. Building one takes seconds on a software driver, of
-// which nothing is seen from outside: lavapipe does it when a shader first runs. Mesa keeps what it
-// has built, so a list beside its files tells which shaders are there, also in later processes.
+// Records which shaders the driver has built before. Building one takes seconds on a software driver,
+// and cannot be observed from outside: lavapipe does it when a shader first runs. Mesa caches the
+// shaders that it has built, so a list beside its files says which ones are there, also in later processes.
 
 import { createHash } from "node:crypto";
 import { accessSync, appendFileSync, constants, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** The shaders that need not be built. Without a folder only those of this process. */
+/** The shaders that need not be built. Without a folder, only those of this process. */
 export class Shaders {
   #list;
   #known = new Set();
   #building = new Set();
 
   /**
-   * Let Mesa keep what it builds in `folder`. Before the driver is loaded. Returns the folder, or null
-   * where it cannot be written: shaders are then built in each process.
+   * Let Mesa cache the shaders that it builds in `folder`. Call it before the driver is loaded. Returns the
+   * folder, or null if it cannot be written: shaders are then built in each process.
    */
   static keepIn(folder) {
     try {
@@ -27,7 +27,7 @@ export class Shaders {
     return folder;
   }
 
-  /** `driver` is a text that changes with whatever makes built shaders useless. */
+  /** `driver` is a text that changes whenever built shaders become invalid. */
   constructor(folder, driver) {
     this.#list = folder && join(folder, `built-${digest(driver).slice(0, 16)}`);
     if (!this.#list) return;
@@ -38,7 +38,7 @@ export class Shaders {
     }
   }
 
-  /** Take note of a shader that is about to be used; whether it must be built. */
+  /** Record a shader that is about to be used; returns whether it must be built. */
   mustBuild(code) {
     const shader = digest(code);
     if (this.#known.has(shader)) return false;
@@ -46,15 +46,15 @@ export class Shaders {
     return true;
   }
 
-  /** All that were to be built have run. */
+  /** All shaders that had to be built have run. */
   built() {
     if (!this.#building.size) return;
     for (const shader of this.#building) this.#known.add(shader);
     try {
-      // Whole lines, which several processes may append to one file.
+      // Whole lines, because several processes may append to one file.
       if (this.#list) appendFileSync(this.#list, [...this.#building, ""].join("\n"));
     } catch (error) {
-      this.#list = notKept(error); // the disk is full, or someone has cleared the cache
+      this.#list = notKept(error); // the disk is full, or the cache was cleared
     }
     this.#building.clear();
   }

@@ -1,6 +1,6 @@
-// The targets of onnxruntime-web: which entry of the package is imported, what the execution
-// provider is called in a session's options and in the log, whether it computes on an adapter, and
-// whether it takes one model's compiled shaders for another's (programs.mjs).
+// The targets of onnxruntime-web: which entry of the package is imported, the name of the execution
+// provider in a session's options and in the log, whether it computes on an adapter, and
+// whether it may use one model's compiled shaders for another (programs.mjs).
 
 import { CPU } from "./placement.mjs";
 

@@ -1,14 +1,14 @@
 // Tensor files: one TensorProto message each (runners/README.md), read and written by protobufjs.
-// Elements stay the bytes that they are in the file, whatever their type.
+// Elements stay as the bytes of the file, whatever their type.
 
 import { readFileSync, writeFileSync } from "node:fs";
 
-/** A file of the bundle that is missing or holds no tensor. */
+/** A file of the bundle that is missing or is not a tensor. */
 export class BadFile extends Error {}
 
 /**
  * The fields of onnx.proto that this program reads or writes, by onnx.proto's names. Of initializers,
- * which are tensors, it is the names alone.
+ * which are tensors, only the names.
  */
 const SCHEMA = `
 syntax = "proto2";
@@ -67,7 +67,7 @@ export class Messages {
     } catch (error) {
       throw new BadFile(`${path} holds no TensorProto: ${error.message}`);
     }
-    // Copied out of the file's buffer: a typed array wants its elements aligned.
+    // Copied out of the file's buffer: a typed array needs aligned elements.
     const bytes = new Uint8Array(message.raw_data).buffer;
     return { name: message.name, dataType: message.data_type, dims: message.dims.map(Number), bytes };
   }
@@ -80,8 +80,8 @@ export class Messages {
   }
 
   /**
-   * Whether the model has nodes of this operator, each with an input that only a run gives, so that
-   * none of them can be computed while it is loaded. False for bytes that are no model.
+   * Whether the model has nodes of this operator, each with an input that only a run provides, so that
+   * none of them can be computed while it is loaded. False if the bytes are not a model.
    */
   waitsForInputs(model, operator) {
     let graph;

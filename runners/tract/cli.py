@@ -1,7 +1,7 @@
-"""Run cases on tract by its command line: ``PYTHON cli.py --tract BINARY [--plain]``.
+"""Run cases on tract's command line: ``PYTHON cli.py --tract BINARY [--plain]``.
 
 Requests come on standard input, answers go to standard output; the protocol is in
-``runners/README.md``. Each call of a model is a process of its own. Standard library only.
+``runners/README.md``. Each call of a model is a separate process. Standard library only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 class Target:
-    """A tract binary, or the reason why there is none."""
+    """A tract binary, or the reason why it is unavailable."""
 
     def __init__(self, binary: str | None, fix: str | None, optimised: bool) -> None:
         self.missing: Unavailable | None = None
@@ -76,7 +76,7 @@ class Target:
             return {"outcome": "unavailable", "reason": missing.reason}
 
     def describe(self) -> dict[str, Any]:
-        """What is here."""
+        """The answer to describe."""
         return {
             "outcome": "described",
             "runtime": "tract",
@@ -96,7 +96,7 @@ class Target:
 
 
 class Ended(Exception):
-    """A call came to no result: ``answer`` says whether tract refused or died."""
+    """A call gave no result: ``answer`` says whether tract rejected it or crashed."""
 
     def __init__(self, called: Called, step: int) -> None:
         super().__init__(called.status)
@@ -122,8 +122,8 @@ class Ended(Exception):
 def run_case(tract: Tract, request: dict[str, Any]) -> dict[str, Any]:
     """Run the case that ``request`` names; the fields of a `ran` answer beside its outcome.
 
-    Raises `Ended` (tract refused, or died), `Unavailable` (tract's formats have no way to hand a
-    tensor over) and `BadFile` (no usable bundle, or tract left something else than its outputs).
+    Raises `Ended` (tract rejected the call, or crashed), `Unavailable` (tract's formats cannot
+    represent a tensor) and `BadFile` (the bundle is not usable, or tract left unexpected files).
     """
     bundle, out = request["bundle"], request["out"]
     model = f"{bundle}/model.onnx"
@@ -157,7 +157,7 @@ def given(bundle: str, files: dict[str, str]) -> dict[str, Tensor]:
 class Step:
     """One call of the model, in folders of its own below the case's output folder.
 
-    Inputs from the bundle are written out once and read by every repeat.
+    Inputs from the bundle are written once and read by every repeat.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Step:
     def run(
         self, tract: Tract, model: str, repeat: int, previous: dict[str, str]
     ) -> tuple[Called, dict[str, str]]:
-        """Call the model; ``previous`` and what comes back are NNEF files by output."""
+        """Call the model; ``previous`` and the result are NNEF files by output."""
         given = dict(self.given)
         for name, output in self.carry.items():
             source = previous[output]
@@ -202,8 +202,8 @@ class Step:
     def written(self, folder: str) -> dict[str, str]:
         """The files in ``folder`` by output, in the model's order.
 
-        tract names a file by the wire that an output is. It may make one wire of presents without
-        elements, and then there is one file for both: nothing to judge.
+        tract names a file by the wire that an output is. It may use one wire for presents without
+        elements, and then there is one file for both, which cannot be judged.
         """
         try:
             there = set(os.listdir(folder))
@@ -228,7 +228,7 @@ class Step:
         return write_outputs(self.out, repeat, self.number, tensors)
 
     def clean(self) -> None:
-        """Remove its folders, and what is in them."""
+        """Remove its folders and their content."""
         for folder in self.folders:
             for name in os.listdir(folder):
                 os.unlink(f"{folder}/{name}")

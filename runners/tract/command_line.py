@@ -1,4 +1,4 @@
-"""tract's command line: how it is called, and what its exit status and its log say.
+"""tract's command line: how it is called, and the meaning of its exit status and its log.
 
 Written for tract 0.23. The command line promises no stability, so `Tract.check` runs a one-node
 model with all options that a case needs, once, before the first case.
@@ -23,27 +23,27 @@ from nnef_tensor import read as read_nnef
 from probe import probe_model
 from tensor_file import BadFile, Tensor
 
-#: Exit statuses: of an error that tract tells, and of a Rust panic.
+#: Exit statuses: of an error that tract reports, and of a Rust panic.
 FAILED, PANICKED = 1, 101
 
-FLOAT16 = 10  # of TensorProto.DataType
+FLOAT16 = 10  # a TensorProto.DataType
 
-#: Raised by a fault of the process itself. Any other, SIGKILL too, comes from outside (somebody, a
-#: limit, a system that is out of memory) and says nothing of the runtime.
+#: Raised by a fault of the process itself. Any other signal, also SIGKILL, comes from outside
+#: (a user, a limit, a system that is out of memory) and says nothing about the runtime.
 FAULTS = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 
-# Of an input: good for a fact (name:1,4,f32) and for a file's name.
+# Name of an input: usable in a fact (name:1,4,f32) and as a file name.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 # A line of env_logger: [2026-11-21T16:30:00.123456789Z INFO  tract::params] text.
 LOG_LINE = re.compile(r"\[(?P<time>\S+)\s+(?P<level>[A-Z]+)\s+(?P<module>[\w:]+)\] ?(?P<text>.*)")
 READY = "Model ready"  # logged once the model is loaded, optimised and planned, before it runs
 BACKTRACE = "Stack backtrace:"
-# As Rust tells of a full disk, a file that is not there, a thread that cannot be started.
+# Rust's messages for a full disk, a missing file, a thread that cannot be started.
 OF_THE_SYSTEM = re.compile(r"\(os error \d+\)|\bOs \{ code: \d+")
 
-#: What tract finds in its environment: it logs warnings, and when the model can run (`READY`);
-#: and it computes in one thread, unless the user says otherwise.
+#: The environment of tract: it logs warnings, and when the model is ready (`READY`);
+#: and it computes in one thread, unless the user sets otherwise.
 ENVIRONMENT = {
     "TRACT_LOG": "warn,tract::params=info",
     "RUST_LOG_STYLE": "never",
@@ -53,11 +53,11 @@ ENVIRONMENT = {
 
 
 class Called(NamedTuple):
-    """One process of tract, ended.
+    """One process of tract that has ended.
 
     ``status`` is as in `subprocess.Popen.returncode`. ``log`` is standard error without the lines
-    that only tell progress. ``ready_ms`` is the time until the model was ready to run, None if it
-    never was; ``total_ms`` is all of the process's life.
+    that only report progress. ``ready_ms`` is the time until the model was ready to run, None if it
+    never was; ``total_ms`` is the lifetime of the process.
     """
 
     status: int
@@ -67,9 +67,9 @@ class Called(NamedTuple):
 
     @property
     def death(self) -> str | None:
-        """The signal of a fault, or "panic"; None for a process that ended in order.
+        """The signal of a fault, or "panic"; None for a process that ended normally.
 
-        Raises `BadFile` for an end that says nothing of tract.
+        Raises `BadFile` for an end that says nothing about tract.
         """
         if OF_THE_SYSTEM.search(self.error or self.panic):
             raise BadFile(f"tract had trouble with the system: {self.error or self.panic}")
@@ -86,18 +86,18 @@ class Called(NamedTuple):
 
     @property
     def error(self) -> str | None:
-        """The chain of causes that tract tells, without time stamps and stack trace."""
+        """The chain of causes that tract reports, without time stamps and stack trace."""
         return shortened("\n".join(chain_of_causes(self.log)).strip()) or None
 
     @property
     def panic(self) -> str:
-        """What a panic says: its place and its text."""
+        """The location and the text of a panic."""
         found = re.search(r"panicked at .*(?:\n(?!note:|stack backtrace:).*)*", self.log)
         text = shortened(found[0].strip()) if found else ""
-        return re.sub(r"\S*/registry/src/[^/\s]+/", "", text)  # cargo's folder of who built it
+        return re.sub(r"\S*/registry/src/[^/\s]+/", "", text)  # cargo's folder at build time
 
     def last_words(self) -> str:
-        """The last line of the log, which mostly says why."""
+        """The last line of the log, which usually gives the reason."""
         lines = self.log.strip().splitlines()
         return lines[-1] if lines else f"status {self.status}, and not a word"
 
@@ -117,10 +117,10 @@ def chain_of_causes(log: str) -> Iterator[str]:
 
 
 class Tract:
-    """A tract binary; ``optimised`` is its option -O, and otherwise the graph runs as it was read.
+    """A tract binary; ``optimised`` is its option -O; without it the graph runs unoptimised.
 
-    ``runtime`` is tract's own word for what then computes. It is asked for by name, and tract ends
-    with an error where it has none of that name: so a call that ran, ran there.
+    ``runtime`` is tract's own name for the engine that computes. It is requested by name, and tract
+    ends with an error if it has none of that name: so a call that ran, ran there.
     """
 
     def __init__(self, binary: str, optimised: bool) -> None:
@@ -132,9 +132,9 @@ class Tract:
         self.runtimes: list[str] = []
 
     def check(self, folder: str) -> None:
-        """Find out version and runtimes, and try every option; ``folder`` is empty, for its files.
+        """Determine version and runtimes, and try every option; ``folder`` is empty, for its files.
 
-        Raises `Unavailable` for what is no tract, or one that is called in another way.
+        Raises `Unavailable` if the program is not tract, or has another command line.
         """
         told = self.ask("--version")
         version = re.search(r"\d+\.\d+\.\d+\S*", told)
@@ -151,7 +151,7 @@ class Tract:
         self.runtimes = re.findall(r"[\w-]+", self.ask("list-runtimes"))
 
     def ask(self, *arguments: str) -> str:
-        """What tract says to a plain question."""
+        """tract's output for a simple command."""
         try:
             done = subprocess.run(
                 (self.binary, *arguments),
@@ -168,7 +168,7 @@ class Tract:
         return done.stdout.decode(errors="replace").strip()
 
     def try_options(self, folder: str) -> str | None:
-        """Run ``y = Relu(x)`` as a case is run; what is wrong, None if it is as it must be."""
+        """Run ``y = Relu(x)`` as a case is run; returns what is wrong, or None."""
         inputs, outputs = os.path.join(folder, "in"), os.path.join(folder, "out")
         os.mkdir(inputs)
         model = os.path.join(folder, "model.onnx")
@@ -193,10 +193,10 @@ class Tract:
         return None
 
     def run(self, model: str, given: Iterable[str], inputs: str, outputs: str) -> Called:
-        """Run ``model`` once, in a process of its own.
+        """Run ``model`` once, in a separate process.
 
-        ``given`` has each input as `input_option` says it, and the folder ``inputs`` their values.
-        tract makes the folder ``outputs``, with one NNEF file for each output.
+        ``given`` has each input in the form of `input_option`; the folder ``inputs`` has the values.
+        tract creates the folder ``outputs``, with one NNEF file for each output.
         """
         argv = [self.binary, model]
         for each in given:
@@ -207,7 +207,7 @@ class Tract:
         argv += ("--input-from-nnef", inputs, "--save-outputs-nnef", outputs)
         start, started = time.perf_counter(), time.time()
         # Without close_fds Python starts a process a millisecond faster; all descriptors of this
-        # program close by themselves in what it starts (PEP 446).
+        # program are closed automatically in its child processes (PEP 446).
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -227,22 +227,22 @@ class Tract:
                         ready = 1e3 * (seconds_of(logged["time"]) - started)
                     continue
                 kept.append(line)
-                os.write(2, raw)  # at once, so that it is there if this takes too long
+                os.write(2, raw)  # at once, so that it is there if the call times out
         status = process.wait()
         total = 1e3 * (time.perf_counter() - start)
-        if ready is not None:  # two clocks: one of them may have been set meanwhile
+        if ready is not None:  # two clocks: one of them may have been adjusted meanwhile
             ready = min(max(ready, 0.0), total)
         return Called(status, "".join(kept), ready, total)
 
 
 def input_option(name: str, tensor: Tensor) -> str:
-    """What tract's option -i wants to know of an input; `Unavailable` if it cannot be said."""
+    """The argument of tract's option -i for an input; `Unavailable` if it cannot be expressed."""
     if not PLAIN_NAME.fullmatch(name):
         raise Unavailable(f"tract's command line has no way to name the input {name!r}.")
     return f"{name}:{fact(tensor)}"
 
 
 def seconds_of(time_stamp: str) -> float:
-    """A log line's time, in seconds as `time.time` counts."""
+    """The time of a log line, in seconds like `time.time`."""
     whole, _, fraction = time_stamp.rstrip("Z").partition(".")
     return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")

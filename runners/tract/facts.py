@@ -1,6 +1,6 @@
-"""What tract calls a fact: an input's shape and type, which it wants before it loads a model.
+"""tract's *facts*: an input's shape and type, which it needs before it loads a model.
 
-It decides while it loads what kind of step this is, so a fact has numbers, not symbols.
+While loading it decides which kind of call this is, so a fact has numbers, not symbols.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from availability import Unavailable
 from tensor_file import Tensor
 
-# TensorProto.DataType → tract's word. It has neither bfloat16 nor float8.
+# TensorProto.DataType → tract's name. It supports neither bfloat16 nor float8.
 WORDS = {
     1: "f32",
     2: "u8",
@@ -26,19 +26,19 @@ WORDS = {
     13: "u64",
 }
 
-# What describe calls those of them that an input of the operator may have.
+# The names in describe of those that an input of the operator may have.
 DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
 
 
 def knobs() -> dict[str, str]:
-    """The switches of tract's own that the environment sets: they decide which kernels run."""
+    """The environment variables of tract that decide which kernels run."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith("TRACT_")}
 
 
 def fact(tensor: Tensor) -> str:
     """Shape and type of ``tensor``, such as 1,16,f32; f32 alone is a scalar.
 
-    Raises `Unavailable` for a type that tract has no tensors of.
+    Raises `Unavailable` for a type that tract does not support.
     """
     word = WORDS.get(tensor.data_type)
     if word is None:

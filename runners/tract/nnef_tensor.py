@@ -19,7 +19,7 @@ HEADER = struct.Struct("<2s2BII8IIHH")
 
 FLOAT, UNSIGNED, QUANTISED_UNSIGNED, QUANTISED_SIGNED, SIGNED, BOOL = range(6)
 
-# TensorProto.DataType → item type and bits of an item. NNEF knows neither bfloat16 nor float8.
+# TensorProto.DataType → item type and bits of an item. NNEF has neither bfloat16 nor float8.
 ITEMS = {
     1: (FLOAT, 32),
     2: (UNSIGNED, 8),
@@ -51,12 +51,12 @@ def encode(tensor: Tensor) -> bytes:
 
 
 def read(path: str, name: str) -> Tensor:
-    """The tensor in the file ``path``, called ``name``; `BadFile` says why there is none."""
+    """The tensor in the file ``path``, called ``name``; raises `BadFile` with the reason."""
     return decode(read_file(path), name, path)
 
 
 def decode(data: bytes, name: str, path: str) -> Tensor:
-    """The tensor in ``data``, the content of ``path``; `BadFile` if it is none."""
+    """The tensor in ``data``, the content of ``path``; raises `BadFile` if it is not one."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         raise BadFile(f"{path} is no NNEF tensor: it does not start with a header of 128 bytes")
     _, _, _, size, rank, *dims, bits, item_type, vendor = HEADER.unpack_from(data)

@@ -1,6 +1,6 @@
 """The names of a model's outputs, read from the ModelProto itself.
 
-tract's Python binding forgets them: it calls each output of a node that has several by the node's
+tract's Python binding drops them: it calls each output of a node that has several by the node's
 name, and a graph that it has simplified has the names of other nodes. Its command line names files
 by them, and may leave one out. Standard library only.
 """
@@ -14,12 +14,12 @@ from tensor_file import LENGTH, VARINT, BadFile, read_file, read_varint
 # Fields of ModelProto, GraphProto and ValueInfoProto.
 GRAPH, OUTPUT, NAME = 7, 12, 1
 
-# Wire types that a tensor's file has none of: a number in 8 or in 4 bytes.
+# Wire types that a tensor's file does not use: a number in 8 or in 4 bytes.
 FIXED = {1: 8, 5: 4}
 
 
 def output_names(path: str) -> list[str]:
-    """The outputs of the graph in ``path``, in its order; `BadFile` where it is no model."""
+    """The outputs of the graph in ``path``, in its order; raises `BadFile` if it is not a model."""
     data = read_file(path)
     try:
         names = [
@@ -36,7 +36,7 @@ def output_names(path: str) -> list[str]:
 
 
 def submessages(data: bytes, message: slice, wanted: int) -> Iterator[slice]:
-    """Where each field ``wanted`` of ``message`` lies; IndexError or ValueError if it is none."""
+    """Position of each field ``wanted`` of ``message``; IndexError or ValueError if invalid."""
     position = message.start
     while position < message.stop:
         key, position = read_varint(data, position)

@@ -25,16 +25,16 @@ from wheel_execution import Engine, Rejected, run_case
 
 def main() -> int:
     """Answer requests until there are none; the exit status."""
-    # The engine reads both when it first needs them. Attention over a long cache is spread over
-    # threads, and the protocol asks for one; a backtrace costs more than most refusals themselves,
-    # and says nothing to a user.
+    # The engine reads both when it first needs them. Attention over a long cache is split across
+    # threads, and the protocol requires one; a backtrace costs more than most rejections, and is of
+    # no use to a user.
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     os.environ["RUST_LIB_BACKTRACE"] = "0"
     return serve(Target)
 
 
 class Target:
-    """The engine in the package, or the reason why there is none."""
+    """The engine in the package, or the reason why it is unavailable."""
 
     def __init__(self) -> None:
         self.missing: Unavailable | None = None
@@ -50,7 +50,7 @@ class Target:
         return self.describe() if request["cmd"] == "describe" else self.run(request)
 
     def describe(self) -> dict[str, Any]:
-        """What is here."""
+        """The answer to describe."""
         return {
             "outcome": "described",
             "runtime": "tract",
@@ -69,7 +69,7 @@ class Target:
         }
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What became of one case."""
+        """The answer to run."""
         try:
             return {"outcome": "ran", **run_case(self.engine, request)}
         except Rejected as refusal:

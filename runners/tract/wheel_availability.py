@@ -1,7 +1,7 @@
-"""Is there a package ``tract`` here whose engine this runner can drive?
+"""Checks whether there is a package ``tract`` here whose engine this runner can use.
 
-`load` answers with the module and its runtime, or raises `Unavailable`, which names the one thing
-that is missing and the command that mends it. Standard library only.
+`load` returns the module and its runtime, or raises `Unavailable`, which names the one thing
+that is missing and the command that fixes it. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KNOWN_GOOD = "tract==0.23.9"
 # The engine's own runtime on the processor; the others in the wheel are for a GPU.
 RUNTIME = "default"
 
-# All that is called of the package.
+# All names of the package that are used.
 CALLED = (
     "TractError",
     "Tensor",
@@ -45,7 +45,7 @@ CALLED = (
 def load() -> tuple[Any, Any]:
     """The module ``tract`` of this interpreter and its runtime for the processor.
 
-    Raises `Unavailable` where the package is missing, broken, too old or another than expected.
+    Raises `Unavailable` if the package is missing, broken, too old or not the expected one.
     """
     try:
         tract: Any = importlib.import_module("tract")
@@ -54,7 +54,7 @@ def load() -> tuple[Any, Any]:
             reason = f"The package tract is not installed in {sys.executable}."
             raise Unavailable(reason, pip("install", KNOWN_GOOD)) from error
         raise broken(error) from error
-    except Exception as error:  # a broken wheel fails in any way it likes
+    except Exception as error:  # a broken wheel can raise anything
         raise broken(error) from error
     version = version_of(tract)
     if is_older(version, OLDEST):
@@ -75,7 +75,7 @@ def load() -> tuple[Any, Any]:
 
 
 def broken(error: Exception) -> Unavailable:
-    """The package is there, and importing it fails."""
+    """The package is installed, but importing it fails."""
     reason = (
         f"Importing the package tract {installed()} failed in {sys.executable}: {first_line(error)}"
     )
@@ -83,7 +83,7 @@ def broken(error: Exception) -> Unavailable:
 
 
 def version_of(tract: Any) -> str:
-    """What the engine says of itself, or else what was installed."""
+    """The version that the engine reports, or else the installed one."""
     try:
         return str(tract.version())
     except Exception:  # a package of the same name may have anything there
@@ -91,7 +91,7 @@ def version_of(tract: Any) -> str:
 
 
 def installed() -> str:
-    """The version that pip installed, where it is known."""
+    """The version that pip installed, if it is known."""
     try:
         return importlib.metadata.version("tract")
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
 """One case on tract: load, fix the inputs' shapes, prepare, run, write the outputs.
 
-Tensors travel as raw bits through the binding's C functions. Its NumPy conversion makes a vector
-of a scalar before 0.23.8, and one way for every dtype is easier to trust than two.
+Tensors are passed as raw bits through the binding's C functions. Its NumPy conversion turns a
+scalar into a vector before 0.23.8, and one path for every dtype is easier to trust than two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from facts import fact
 from onnx_graph import output_names
 from tensor_file import ITEM_BYTES, BadFile, Tensor, read_tensor
 
-# TensorProto.DataType → the binding's number of a type.
+# TensorProto.DataType → the binding's number of the type.
 DATUM_TYPES = {
     9: 0x01,
     2: 0x11,
@@ -40,7 +40,7 @@ ANSI_CODE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Rejected(Exception):
-    """tract refused the case, at ``stage`` load or run, in ``step`` of a loop."""
+    """tract rejected the case, at ``stage`` load or run, in ``step`` of a loop."""
 
     def __init__(self, stage: str, step: int, error: Exception) -> None:
         super().__init__(str(error))
@@ -50,12 +50,12 @@ class Rejected(Exception):
 
 
 def causes(text: str) -> str:
-    """An error's chain of causes alone: no backtrace, no colours, not too long."""
+    """Only the chain of causes of an error: no backtrace, no colours, not too long."""
     return shortened(ANSI_CODE.sub("", BACKTRACE.sub("", text)).strip())
 
 
 class Value(NamedTuple):
-    """A tensor on both sides: tract's own object, and what it holds."""
+    """A tensor on both sides: tract's own object, and its content."""
 
     native: Any
     tensor: Tensor
@@ -80,7 +80,7 @@ class Engine:
         self.refusal: type[Exception] = tract.TractError
 
     def to_value(self, tensor: Tensor) -> Value:
-        """A tensor of tract's own with a copy of the elements; TractError if it makes none."""
+        """A tensor of tract's own with a copy of the elements; TractError if that fails."""
         if tensor.data_type not in DATUM_TYPES:
             word = f"TensorProto type {tensor.data_type}"
             raise Unavailable(f"tract {self.version} takes no {word} ({tensor.name}).")
@@ -97,7 +97,7 @@ class Engine:
         return Value(self.tract.Tensor(pointer), tensor)
 
     def from_native(self, name: str, native: Any) -> Value:
-        """What a tensor of tract's own holds; `BadFile` if the binding does not tell."""
+        """The content of a tensor of tract's own; `BadFile` if the binding does not provide it."""
         number, rank = ctypes.c_uint32(), ctypes.c_size_t()
         shape, data = ctypes.POINTER(ctypes.c_size_t)(), ctypes.c_void_p()
         bindings = self.tract.bindings
@@ -107,7 +107,7 @@ class Engine:
                     native.ptr, *map(ctypes.byref, (number, rank, shape, data))
                 )
             )
-        except self.refusal as error:  # TDim, which Shape gives, is a type of tract's own
+        except self.refusal as error:  # TDim, the type that Shape returns, is a type of tract's own
             reason = f"tract {self.version} does not hand output '{name}' over: {first_line(error)}"
             raise BadFile(reason) from error
         if number.value not in DATA_TYPES:
@@ -116,7 +116,7 @@ class Engine:
         data_type = DATA_TYPES[number.value]
         dims = tuple(shape[axis] for axis in range(rank.value))
         size = math.prod(dims) * ITEM_BYTES[data_type]
-        # Without elements the pointer is none that may be followed.
+        # Without elements the pointer must not be dereferenced.
         raw = ctypes.string_at(data, size) if size else b""
         return Value(native, Tensor(name, data_type, dims, raw))
 
@@ -131,7 +131,7 @@ class Engine:
         model = loaded.into_model()
         inputs = [model.input_name(index) for index in range(model.input_count())]
         for name in facts:
-            if name not in inputs:  # one with a default is a constant to tract
+            if name not in inputs:  # tract treats an input with a default as a constant
                 raise Unavailable(f"tract {self.version} takes no value for the input '{name}'.")
         return Plan(self.runtime.prepare(model), inputs)
 
@@ -139,8 +139,8 @@ class Engine:
 def run_case(engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
     """Run the case that ``request`` names; the fields of a `ran` answer beside id and outcome.
 
-    Raises `Rejected` (tract said no), `Unavailable` (this case cannot be tried here) and
-    `BadFile` (no usable bundle); every other exception is an error of this program.
+    Raises `Rejected` (tract returned an error), `Unavailable` (this case cannot run here) and
+    `BadFile` (the bundle is not usable); every other exception is an error of this program.
     """
     case = Case(engine, request)
     runs = []
@@ -209,7 +209,7 @@ class Case:
         return outputs, seconds
 
     def plan(self, feeds: dict[str, Value]) -> Plan:
-        """The model prepared for such inputs: made where there is none yet."""
+        """The model prepared for such inputs, created on first use."""
         facts = {name: fact(value.tensor) for name, value in feeds.items()}
         key = tuple(sorted(facts.items()))
         if key not in self.plans:
