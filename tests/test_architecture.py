@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +135,21 @@ def test_things_are_where_others_look_for_them(name: str) -> None:
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("not a checkout")
     assert (ROOT / name).is_file()
+
+
+def test_links_lead_from_the_readme_to_every_page() -> None:
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout")
+    pages = {ROOT / name for name in ("README.md", "runners/README.md", "benchmarks/README.md")}
+    pages |= {*(ROOT / "docs").glob("*.md"), ROOT / "docs" / "findings" / "README.md"}
+    reached: set[Path] = set()
+    found = {ROOT / "README.md"}
+    while found:
+        page = found.pop()
+        reached.add(page)
+        links = re.findall(r"\]\(([^):]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        found |= {(page.parent / link).resolve() for link in links} - reached
+    assert pages <= reached
 
 
 def test_conftest_is_three_lines() -> None:
