@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -288,7 +289,7 @@ def test_a_runtime_that_fails_on_it_is_not_blamed_either(desk: Desk) -> None:
 
 def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
     arguments = ("w.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
-    done = desk.run("python", "-m", "pytest", *arguments, environment=ALONE)
+    done = desk.run(sys.executable, "-m", "pytest", *arguments, environment=ALONE)
     assert done.status == 1
     assert "1 failed, 1 passed" in done.out
     assert REFUSED in done.out
