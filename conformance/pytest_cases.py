@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,8 @@ from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.targets.registry import Programs, Target, TargetError, targets_for
+from conformance.targets.catalogue import Programs, TargetError, target_options
+from conformance.targets.registry import Target, targets_for
 
 
 class Bench:
@@ -64,8 +64,8 @@ def bench_of(config: pytest.Config) -> Bench:
     if bench is None:
         eps = config.getoption("ep") or ["cpu"]
         try:
-            named = {field.name: config.getoption(field.name) for field in fields(Programs)}
-            bench = Bench(targets_for(eps, Programs(**named)))
+            given = {option.name: config.getoption(option.name) for option in target_options()}
+            bench = Bench(targets_for(eps, Programs(**given)))
         except TargetError as error:
             raise pytest.UsageError(str(error)) from None
         config.stash[_BENCH] = bench

@@ -14,6 +14,7 @@ from typing import Final, cast
 import pytest
 
 from conformance.base.paths import data_path, is_case_file
+from conformance.targets.catalogue import target_names, target_options
 
 _ENDINGS: Final = (".yaml", ".yml")
 _TRIED: Final = ("ran", "rejected", "crashed", "timed_out")
@@ -27,37 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="TARGET",
-        help="run the cases on TARGET; repeat; default: cpu "
-        "(cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, webgpu, webgpu-jsep, wasm, "
-        "exec:PATH)",
+        help=f"Run the cases on TARGET; repeat; default: cpu ({', '.join(target_names())})",
     )
-    group.addoption(
-        "--ort-python",
-        metavar="PYTHON",
-        help="the interpreter whose onnxruntime is meant; this one's by default",
-    )
-    group.addoption(
-        "--tract",
-        metavar="PATH",
-        help="the tract binary; by default $GQA_TRACT, then what gqa setup built, then PATH",
-    )
-    group.addoption(
-        "--tract-python",
-        metavar="PYTHON",
-        help="the interpreter whose package tract is meant; this one's by default",
-    )
-    group.addoption(
-        "--onnxruntime-web",
-        metavar="FOLDER|VERSION",
-        help="where its node_modules lies, or a release that gqa setup installed; "
-        "by default $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs",
-    )
-    group.addoption(
-        "--adapter",
-        metavar="WORD|PATH",
-        help="what webgpu computes on: swiftshader, lavapipe, gpu, or a Vulkan driver's .json "
-        "file; by default the system's own, else SwiftShader",
-    )
+    for option in target_options():
+        group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
 
 def pytest_configure(config: pytest.Config) -> None:

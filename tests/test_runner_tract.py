@@ -36,7 +36,8 @@ from conformance.harness.pool import Job, Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
 from conformance.judge.expectations import load_expectations
-from conformance.targets.registry import Programs, target_for
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import target_for
 from conformance.targets.tools import TRACT_VERSION, find_tract
 
 FAKE = Path(__file__).with_name("fake_tract.py")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import cache_root, data_path
-from conformance.targets.registry import Programs, TargetError, target_for
+from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.registry import target_for
 from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,

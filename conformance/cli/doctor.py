@@ -12,7 +12,8 @@ from conformance.cli.options import program_options
 from conformance.cli.terminal import make_console
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.registry import Programs, built_in
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import built_in
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from conformance.results.records import CaseRecord, InfrastructureRecord, Result
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
-from conformance.targets.registry import Programs, Target, target_for
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import Target, target_for
 
 
 class NotExported(Exception):
@@ -75,7 +77,7 @@ def export(
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
     refusal = why_not(record, result, described)
     if refusal is None:
-        click.echo(f"Program: {_how_to_run(program, target, programs)}")
+        click.echo(f"Program: {_how_to_run(program, target)}")
     else:
         click.echo(f"Program: there is none. {refusal}")
     return 0
@@ -153,8 +155,8 @@ def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRe
     return (there if has_recipes else here), result, targets[name]
 
 
-def _how_to_run(program: Path, target: Target, programs: Programs) -> str:
-    """The command line, with what this machine has."""
+def _how_to_run(program: Path, target: Target) -> str:
+    """The command that runs the program on this machine."""
     path = shlex.quote(str(program))
     if program.suffix == ".sh":
         binary = f"TRACT={shlex.quote(str(target.program.path))} " if target.program else ""
@@ -162,5 +164,6 @@ def _how_to_run(program: Path, target: Target, programs: Programs) -> str:
     if program.suffix == ".mjs":
         where = target.program.path if target.program else Path("FOLDER_WITH_node_modules")
         return f"cd {shlex.quote(str(where))} && node {shlex.quote(os.path.abspath(program))}"
-    named = programs.tract_python if target.ep == "tract-wheel" else programs.ort_python
-    return f"{shlex.quote(named or 'python3')} {path}"
+    interpreter = target.command.argv[0]
+    python = "python3" if interpreter == sys.executable else interpreter
+    return f"{shlex.quote(python)} {path}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from conformance.report.repro.facts import (
     CARRIED,
     ELSEWHERE,
@@ -15,21 +17,28 @@ from conformance.report.repro.facts import (
     wrong_shapes,
 )
 from conformance.report.repro.making import BITS, IMPORTS, making, quoted
-from conformance.results.records import (
-    CallInput,
-    CallOutput,
-    CaseRecord,
-    ResultRecord,
-    TargetRecord,
-)
+from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord
+from conformance.targets.catalogue import Script, TargetEntry
 
 
-def python_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    run = _tract_wheel if target.ep == "tract-wheel" else _onnxruntime
-    blocks = [IMPORTS]
-    if result.verdict in ("crash", "timeout"):
-        blocks.append(_child(result))
-    return [*blocks, *making(case), *run(case, result, target), check_block(case, result)]
+def onnxruntime_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of a program for ONNX Runtime's Python package."""
+    provider = str(entry.execution_provider)
+    return _blocks(case, result, _onnxruntime(case, result, provider, program.environment))
+
+
+def tract_wheel_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of a program for the Python package tract."""
+    return _blocks(case, result, [_tract_wheel(case, result)])
+
+
+def _blocks(case: CaseRecord, result: ResultRecord, run: list[str]) -> list[str]:
+    child = [_child(result)] if result.verdict in ("crash", "timeout") else []
+    return [IMPORTS, *child, *making(case), *run, check_block(case, result)]
 
 
 def _child(result: ResultRecord) -> str:
@@ -51,19 +60,21 @@ if "REPRO_CHILD" not in os.environ:  # the rest runs in a process of its own, wh
     sys.exit()"""
 
 
-def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
+def _onnxruntime(
+    case: CaseRecord, result: ResultRecord, provider: str, environment: Mapping[str, str]
+) -> list[str]:
     call = case.call
-    provider = "CUDAExecutionProvider" if target.ep == "cuda" else "CPUExecutionProvider"
-    device = "cuda" if target.ep == "cuda" else "cpu"
+    device = provider.removesuffix("ExecutionProvider").lower()  # as OrtValue names it
     first = ["import onnxruntime"]
-    if target.ep == "cpu-noflash":
-        first = ["import os", 'os.environ["ORT_GQA_DISABLE_FLASH_ATTENTION"] = "1"', *first]
+    if environment:
+        settings = [f'os.environ["{name}"] = "{value}"' for name, value in environment.items()]
+        first = ["import os", *settings, *first]
     options = [
         "options = onnxruntime.SessionOptions()",
         "options.intra_op_num_threads = 1",
         "options.log_severity_level = 3",
     ]
-    if device == "cuda":
+    if device != "cpu":
         options += ['options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")']
     session = [
         "names = [name for name, _, _ in outputs]",
@@ -73,7 +84,7 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         f'        model.SerializeToString(), options, providers=["{provider}"]',
         "    )",
     ]
-    if device == "cuda":
+    if device != "cpu":
         session += [
             f'    if "{provider}" not in session.get_providers():',
             '        print("it would run on", session.get_providers())',
@@ -202,7 +213,7 @@ def _reading() -> str:
     return bits.copy()'''
 
 
-def _tract_wheel(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
+def _tract_wheel(case: CaseRecord, result: ResultRecord) -> str:
     carry = carried_of(case.call)
     pairs = ", ".join(f'{quoted(p)}: results[-1]["{n}"]' for p, n in carry.items())
     lines = [
@@ -242,7 +253,7 @@ def _tract_wheel(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         f'    print("verdict: {word_if_refused(case)}")',
         "    raise SystemExit",
     ]
-    return ["\n".join(lines)]
+    return "\n".join(lines)
 
 
 def check_block(case: CaseRecord, result: ResultRecord) -> str:

@@ -12,14 +12,14 @@ Everything here comes out of a results file, which anybody may have written: tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 from conformance.report.findings import alone
 from conformance.report.repro.facts import DTYPE, TWO_RUNS, of_the_other_form
 from conformance.report.repro.making import KINDS
-from conformance.report.repro.python import python_blocks
+from conformance.report.repro.python import onnxruntime_blocks, tract_wheel_blocks
 from conformance.report.repro.text import LINK, comment, fenced, inline, inline_code, one_line
 from conformance.report.repro.tract import shell_blocks
 from conformance.report.repro.web import node_blocks
@@ -32,29 +32,49 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.verdicts import Verdict
+from conformance.targets.catalogue import (
+    Script,
+    ScriptApi,
+    ScriptLanguage,
+    TargetEntry,
+    entry_of,
+)
 
-_PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
-_SHELL: Final = ("tract", "tract-plain")
-_NODE: Final = ("webgpu", "webgpu-jsep", "wasm")
 _FILES: Final = {"python": "repro.py", "sh": "repro.sh", "javascript": "repro.mjs"}
+_Writer = Callable[[CaseRecord, ResultRecord, TargetEntry, Script], list[str]]
+_WRITERS: Final[Mapping[ScriptApi, _Writer]] = {
+    "onnxruntime": onnxruntime_blocks,
+    "onnxruntime-web": node_blocks,
+    "tract": shell_blocks,
+    "tract-wheel": tract_wheel_blocks,
+}
 _NAMES: Final = {parameter.name for parameter in (*INPUTS, *OUTPUTS)}
 
 
-def language(target: TargetRecord) -> str:
-    """The program's language, as Markdown calls it: python, sh or javascript."""
-    if target.ep in _SHELL:
-        return "sh"
-    return "javascript" if target.ep in _NODE else "python"
+def language(target: TargetRecord) -> ScriptLanguage:
+    """The program's language, as Markdown names it.
+
+    Python for a target that has no program, so that the comment that says why has a syntax.
+    """
+    script = _script_of(target)
+    return script.language if script else "python"
+
+
+def _script_of(target: TargetRecord) -> Script | None:
+    """None, too, for a target that this version does not know: results files can be old."""
+    entry = entry_of(target.ep)
+    return entry.script if entry else None
 
 
 def filename(target: TargetRecord) -> str:
-    """What the program is best called."""
+    """The program's file name."""
     return _FILES[language(target)]
 
 
 def why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
     """Why there is no program of this result, in a sentence; None if there is one."""
-    if target.ep not in (*_PYTHON, *_SHELL, *_NODE):
+    program = _script_of(target)
+    if program is None:
         return f"Only the program behind {one_line(target.ep)} knows how it is called."
     if result.verdict == "skip":
         return "It was not tried here, so there is nothing to show."
@@ -66,7 +86,7 @@ def why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str
     strange = [t for t in tensors if t.dtype not in KINDS or t.name not in _NAMES]
     if strange or not made or any(_odd(tensor.shape) for tensor in connected):
         return "The results file describes tensors that this version knows nothing of."
-    if case.call.shared_buffer and target.ep not in ("cpu", "cpu-noflash", "cuda", *_NODE[:2]):
+    if case.call.shared_buffer and not program.shared_buffer:
         return "Past and present share memory, which this runtime cannot be told."
     return None
 
@@ -83,15 +103,14 @@ def script(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str:
     word = language(target)
     refusal = why_not(case, result, target)
     head = _head(case, result, target)
-    if refusal is not None:
-        return comment([*head, "", refusal], word) + "\n"
+    entry = entry_of(target.ep)
+    if refusal is not None or entry is None or entry.script is None:
+        return comment([*head, "", refusal or ""], word) + "\n"
     try:
-        blocks = {"python": python_blocks, "sh": shell_blocks, "javascript": node_blocks}[word](
-            case, result, target
-        )
+        blocks = _WRITERS[entry.script.api](case, result, entry, entry.script)
     except (ValueError, LookupError, OverflowError):  # a recipe that no file of ours holds
         return comment([*head, "", "There is no program: no input is made like that."], word) + "\n"
-    shebang = {"python": "", "sh": "#!/bin/sh\n", "javascript": ""}[word]
+    shebang = "#!/bin/sh\n" if word == "sh" else ""
     return "\n\n".join([shebang + comment(head, word), *blocks]) + "\n"
 
 
@@ -112,7 +131,7 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[
     told += _caveats(case, result)
     if target.describe and target.describe.adapter:
         told.append(f"adapter:  {one_line(target.describe.adapter, 100)}")
-    return [*told, _needs(target)]
+    return [*told, *_needs(target)]
 
 
 _EXPECTED: Final = {
@@ -134,20 +153,22 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield "note:     it is stopped after the time that the suite gave it"
 
 
-def _needs(target: TargetRecord) -> str:
-    """What must be installed, in words of a command line."""
+def _needs(target: TargetRecord) -> Iterator[str]:
+    """The line on what must be installed, as commands; none where there is no program."""
+    entry = entry_of(target.ep)
+    if entry is None or entry.script is None:
+        return
+    api, package = entry.script.api, entry.script.package
     version = target.describe.version if target.describe else ""
     pinned = version if re.fullmatch(r"\d+(\.\d+){1,3}", version) else ""
-    if target.ep in ("cpu", "cpu-noflash", "cuda"):
-        package = "onnxruntime-gpu" if target.ep == "cuda" else "onnxruntime"
-        return f"needs:    pip install numpy onnx {package}{'==' + pinned if pinned else ''}"
-    if target.ep == "tract-wheel":
-        return f"needs:    pip install numpy onnx tract{'==' + pinned if pinned else ''}"
-    if target.ep in _SHELL:
-        return f"needs:    pip install numpy onnx; tract {pinned} on the PATH, or TRACT=its path"
-    dawn = "" if target.ep == "wasm" else f" webgpu{_dawn(target)}"
-    at = f"@{pinned}" if pinned else ""
-    return f"needs:    pip install numpy onnx; npm install onnxruntime-web{at}{dawn}, here"
+    if api == "tract":
+        yield f"needs:    pip install numpy onnx; tract {pinned} on the PATH, or TRACT=its path"
+    elif api == "onnxruntime-web":
+        dawn = f" webgpu{_dawn(target)}" if entry.target_class == "gpu" else ""
+        at = f"@{pinned}" if pinned else ""
+        yield f"needs:    pip install numpy onnx; npm install {package}{at}{dawn}, here"
+    else:
+        yield f"needs:    pip install numpy onnx {package}{'==' + pinned if pinned else ''}"
 
 
 def _dawn(target: TargetRecord) -> str:

@@ -7,7 +7,8 @@ from typing import Final
 from conformance.report.repro.facts import carried_of, runs_of, seconds_of, word_if_refused
 from conformance.report.repro.making import IMPORTS, making
 from conformance.report.repro.python import check_block
-from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.targets.catalogue import Script, TargetEntry
 
 _NNEF: Final = """import pathlib
 import struct
@@ -27,8 +28,10 @@ def load(path):
     return np.frombuffer(data[128:], word).reshape(dims[:rank])"""
 
 
-def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    how = "-O --runtime cpu" if target.ep == "tract" else "--runtime unoptimized"
+def shell_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of the shell script, which has Python make the model and check the outputs."""
     carry = carried_of(case.call)
     steps = case.call.steps * runs_of(result)
     numbers = " ".join(map(str, range(steps))) if steps <= 8 else f"$(seq 0 {steps - 1})"
@@ -81,7 +84,7 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         "python3 making.py || exit 3",
         f"for number in {numbers}; do",
         "  # shapes and types of the inputs; shellcheck disable=SC2046",
-        f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number") {how} \\',
+        f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number") {program.options} \\',
         '    run --input-from-nnef "in$number" --save-outputs-nnef "out$number" > log 2> errors',
         "  status=$?",
         "  cat errors >&2",

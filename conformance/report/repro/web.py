@@ -20,11 +20,15 @@ from conformance.report.repro.facts import (
     wrong_shapes,
 )
 from conformance.report.repro.making import IMPORTS, making, quoted
-from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.targets.catalogue import Script, TargetEntry
 
 
-def node_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    on_gpu = target.ep != "wasm"
+def node_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of the module, which has Python make the model and the inputs."""
+    on_gpu = entry.target_class == "gpu"
     call = case.call
     start = [
         'import { execFileSync, spawnSync } from "node:child_process";',
@@ -61,9 +65,8 @@ def node_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) ->
         "  return new ort.Tensor(type, new arrays[kind](bytes.buffer), dims);",
         "}",
     ]
-    entry = {"webgpu": "webgpu", "webgpu-jsep": "all", "wasm": "wasm"}[target.ep]
     runtime = [
-        f'const ort = await from("onnxruntime-web/dist/ort.{entry}.bundle.min.mjs");',
+        f'const ort = await from("onnxruntime-web/dist/ort.{program.options}.bundle.min.mjs");',
         "ort.env.wasm.numThreads = 1;",
         'ort.env.logLevel = "error";',
     ]

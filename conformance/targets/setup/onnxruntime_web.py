@@ -19,7 +19,8 @@ from conformance.base.paths import data_path
 from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
-from conformance.targets.registry import Programs, target_for
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import target_for
 from conformance.targets.setup.npm import (
     NpmFailed,
     Watch,
