@@ -181,7 +181,7 @@ def test_what_is_there_is_said_and_nothing_done(
     done = gqa("setup", "lavapipe", *arguments)
     assert (done.status, done.err) == (0, "")
     assert done.out == (
-        f"lavapipe of Mesa {NEW} is there: {driver}\n"
+        f"lavapipe of Mesa {NEW} is already installed: {driver}\n"
         "use it with: gqa run --ep webgpu --adapter lavapipe\n"
     )
     assert debian.calls() == []

@@ -15,7 +15,7 @@ from case_files import HEAD, entries, write
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.load import load
-from conformance.targets.catalogue import target_names
+from conformance.targets.catalogue import target_names, target_options
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"

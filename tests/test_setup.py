@@ -137,7 +137,7 @@ def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
 def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     gqa("setup", "tract")
     done = gqa("setup", "tract")
-    assert done.out.startswith(f"tract {TRACT_VERSION} is there: {place.binary}\n")
+    assert done.out.startswith(f"tract {TRACT_VERSION} is already installed: {place.binary}\n")
     assert (done.status, done.err, len(place.called())) == (0, "", 1)
 
 
@@ -203,7 +203,7 @@ def test_a_binary_that_is_of_no_use_is_built_again(
     assert done.status == 0
     assert done.err.splitlines()[0] == f"{place.binary} {why}, so it is built again."
     assert done.out.startswith(f"tract {TRACT_VERSION} is built: ")
-    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
+    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
 
 
 def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
@@ -276,7 +276,7 @@ def test_the_command_to_try_by_hand_does_it(
     fake = {**place.environment, "FAKE": 'binary "echo tract-cli $version"'}
     done = desk.run(*shlex.split(by_hand), environment=fake)
     assert done.status == 0, done.err
-    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
+    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
     assert not place.building.exists()
 
 
@@ -317,7 +317,8 @@ def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
         assert re.search(r"^  webgpu +Install onnxruntime-web", done.both, re.MULTILINE)
     done = gqa("setup", "onnx")
     assert (done.status, done.out) == (2, "")
-    assert done.err == "gqa setup cannot set up 'onnx'; what it can: lavapipe, tract, webgpu.\n"
+    known = "lavapipe, tract, webgpu, and the targets of gqa run"
+    assert done.err == f"gqa setup does not know 'onnx'; known: {known}.\n"
 
 
 # What cargo says when it fails: its own words, shortened to one sentence

@@ -137,7 +137,7 @@ def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     (place.programs / "npm").unlink()
     done = gqa("setup", "webgpu")
     assert (done.status, done.err, len(place.called())) == (0, "", 1)
-    there = f"onnxruntime-web {ONNXRUNTIME_WEB_VERSION} is there: {place.folder}"
+    there = f"onnxruntime-web {ONNXRUNTIME_WEB_VERSION} is already installed: {place.folder}"
     assert done.out.splitlines()[0] == there
 
 
@@ -477,15 +477,15 @@ def test_doctor_tells_of_each_target_what_mends_it(
     lines = gqa("doctor").out.splitlines()
     for target in targets:
         at = lines.index(f"✗ {target}  onnxruntime-web is not installed.")
-        assert lines[at + 1] == "    mend it   gqa setup webgpu"
+        assert lines[at + 1] == "    fix       gqa setup webgpu"
         assert lines[at + 2].startswith("    needs     Node.js 20 or later and the npm package ")
     gqa("setup", "webgpu")
     lines = gqa("doctor").out.splitlines()
     for target in targets:
         at = lines.index(f"✓ {target}  fake adapter")
-        assert f"    program   {place.folder}, by gqa setup webgpu" in lines[at:]
+        assert f"    program   {place.folder}, from gqa setup webgpu" in lines[at:]
     lines = gqa("doctor", "--onnxruntime-web", "1.27.0").out.splitlines()
-    assert "    mend it   gqa setup webgpu --version 1.27.0" in lines
+    assert "    fix       gqa setup webgpu --version 1.27.0" in lines
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "/nowhere")
     lines = gqa("doctor").out.splitlines()
     at = lines.index("✗ wasm  There is no npm package onnxruntime-web in /nowhere/node_modules.")

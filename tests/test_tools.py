@@ -156,17 +156,17 @@ def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
     [
         (
             "lavapip",
-            "Unknown adapter 'lavapip'; wanted swiftshader, lavapipe, gpu or the path of a "
+            "Unknown adapter 'lavapip'; expected swiftshader, lavapipe, gpu or the path of a "
             "Vulkan driver's .json file; did you mean 'lavapipe'?",
         ),
         (
             "driver.so",
-            "Unknown adapter 'driver.so'; wanted swiftshader, lavapipe, gpu or the path of a "
+            "Unknown adapter 'driver.so'; expected swiftshader, lavapipe, gpu or the path of a "
             "Vulkan driver's .json file.",
         ),
         (
             "/no/driver.json",
-            "There is no Vulkan driver's file /no/driver.json, which --adapter names.",
+            "The Vulkan driver file /no/driver.json, named by --adapter, does not exist.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""``gqa export``: one result as files that whoever mends the runtime can use without this suite."""
+"""``gqa export``: one result as files that a developer of the runtime can use without the suite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from conformance.targets.registry import Target, target_for
 
 
 class NotExported(Exception):
-    """There is no result, for a reason that is none of the runtime's; the message says it."""
+    """There is no result, for a reason outside the runtime; the message gives it."""
 
 
 @click.command()
@@ -46,9 +46,9 @@ class NotExported(Exception):
 def export(
     case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs
 ) -> int:
-    """Write one result into DIR as a bug report: text, a program of its own, model and tensors.
+    """Write one result into DIR as a bug report: text, a stand-alone program, model and tensors.
 
-    DIR is made; it must be empty if it is there.
+    DIR is created; if it exists, it must be empty.
 
     \b
     Exit status: 0 written   2 bad input   3 infrastructure
@@ -101,7 +101,7 @@ def _check_empty(folder: Path) -> None:
 
 
 def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, TargetRecord]:
-    """What comes of the case, run once. Raises :class:`NotExported`."""
+    """Run the case once. Raises :class:`NotExported` where there is no result."""
     (plan,) = target_plans(
         corpus.loaded,
         [target],
@@ -122,11 +122,11 @@ def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, Targ
 
 
 def _with_fix(sentence: str, fix: str | None) -> str:
-    return f"{sentence}\n  mend it with: {fix}" if fix else sentence
+    return f"{sentence}\n  fix: {fix}" if fix else sentence
 
 
 def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRecord, TargetRecord]:
-    """The case, its result and the target as a results file has them."""
+    """The case, its result and its target from a results file. Raises :class:`BadArgument`."""
     try:
         run = read(file)
     except ResultsError as error:

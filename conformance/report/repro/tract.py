@@ -84,7 +84,8 @@ def shell_blocks(
         "python3 making.py || exit 3",
         f"for number in {numbers}; do",
         "  # shapes and types of the inputs; shellcheck disable=SC2046",
-        f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number") {program.options} \\',
+        f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number")'
+        f" {program.options} \\",
         '    run --input-from-nnef "in$number" --save-outputs-nnef "out$number" > log 2> errors',
         "  status=$?",
         "  cat errors >&2",
