@@ -415,7 +415,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
     assert 1 <= len(lines) <= 3
     for line in lines:
         assert re.fullmatch(
-            rf"2 crates begun, Compiling tract-core v{TRACT_VERSION}, 0:0[0-9]", line
+            rf"2 crates started, Compiling tract-core v{TRACT_VERSION}, 0:0[0-9]", line
         )
 
 
@@ -425,7 +425,7 @@ def test_a_terminal_shows_how_far_it_is(place: Place, desk: Desk) -> None:
     fake = {**place.environment, "FAKE": f"compiled; sleep 1.2; {BUILDS}"}
     status, written = in_terminal(desk, "setup", "tract", **fake)
     assert status == 0
-    assert f"2 crates begun, Compiling tract-core v{TRACT_VERSION}" in written
+    assert f"2 crates started, Compiling tract-core v{TRACT_VERSION}" in written
     assert "0:00:0" in written
     assert written.index("Building tract") < written.index("crates begun")
     assert "use it with: gqa run --ep tract" in written.splitlines()[-1]
