@@ -1,19 +1,19 @@
-"""A program for tract's command line: a shell script."""
+"""Stand-alone programs for tract's command line: a shell script."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from conformance.report.repro.facts import carried_of, runs_of, seconds_of, word_if_refused
-from conformance.report.repro.making import IMPORTS, making
-from conformance.report.repro.python import check_block
+from conformance.report.repro.checks import carried_of, runs_of, seconds_of, verdict_if_rejected
+from conformance.report.repro.model_source import IMPORTS, model_source
+from conformance.report.repro.python_program import check_block
 from conformance.results.records import CaseRecord, ResultRecord
 from conformance.targets.catalogue import Script, TargetEntry
 
 _NNEF: Final = """import pathlib
 import struct
 import sys
-HEADER = struct.Struct("<2s2BII8IIHH")  # of NNEF's tensors, which tract reads and writes exactly
+HEADER = struct.Struct("<2s2BII8IIHH")  # of NNEF tensors, which tract reads and writes exactly
 def save(path, values):
     kind = {"f": 0, "u": 1, "i": 4}[values.dtype.kind]
     dims = [*values.shape, *[0] * (8 - values.ndim)]
@@ -37,7 +37,7 @@ def shell_blocks(
     numbers = " ".join(map(str, range(steps))) if steps <= 8 else f"$(seq 0 {steps - 1})"
     start = [
         "tract=${TRACT:-tract}",
-        'command -v "$tract" > /dev/null || { echo "there is no $tract"; exit 3; }',
+        'command -v "$tract" > /dev/null || { echo "$tract is not installed"; exit 3; }',
         'tract=$(command -v "$tract")',
         'case $tract in */*) tract=$(cd "$(dirname "$tract")" && pwd)/$(basename "$tract") ;; esac',
         'folder=$(mktemp -d) && cd "$folder" || exit 3',
@@ -62,7 +62,7 @@ def shell_blocks(
     ]
     if carry:
         facts += [
-            f"if number % {case.call.steps}:  # its past is the present of the call before",
+            f"if number % {case.call.steps}:  # its past is the present of the previous call",
             f"    for past, present in {tuple(carry.items())}:".replace("'", '"'),
             '        values = load(f"out{number - 1}/{present}.dat")',
             '        save(f"in{number}/{past}.dat", values)',
@@ -91,7 +91,7 @@ def shell_blocks(
         "  cat errors >&2",
         "  case $status in",
         "    0) ;;",
-        f'    1) echo "verdict: {word_if_refused(case)}"; exit ;;',
+        f'    1) echo "verdict: {verdict_if_rejected(case)}"; exit ;;',
         '    124) echo "verdict: timeout"; exit ;;',
         '    *) echo "exit status $status"; echo "verdict: crash"; exit ;;',
         "  esac",
@@ -111,7 +111,7 @@ def shell_blocks(
         "\n".join(start),
         IMPORTS,
         _NNEF,
-        *making(case),
+        *model_source(case),
         "\n".join([*main, *facts]),
         "\n".join(run),
         check_block(case, result) + "\nEND",
