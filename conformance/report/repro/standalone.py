@@ -115,7 +115,7 @@ def script(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str:
     return "\n\n".join([shebang + comment(head, word), *blocks]) + "\n"
 
 
-# ── The first comment ───────────────────────────────────────────────────────────────────────────────
+# ── The first comment ─────────────────────────────────────────────────────────────────────────────
 
 
 def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
