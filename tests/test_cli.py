@@ -108,10 +108,10 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
             "Unknown target 'tpu'; known: cpu, cpu-noflash, cuda",
         ),
-        (("three.yaml", "--ep", "exec:"), "exec: wants the path of a runner"),
+        (("three.yaml", "--ep", "exec:"), "exec: needs the path of a runner"),
         (
             ("three.yaml", "--ep", "webgpu", "--adapter", "vulkan"),
-            "Unknown adapter 'vulkan'; wanted swiftshader, lavapipe, gpu or the path of",
+            "Unknown adapter 'vulkan'; expected swiftshader, lavapipe, gpu or the path of",
         ),
     ],
 )

@@ -422,7 +422,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
     old["call"].pop("later", None)
     read_again = CaseRecord.model_validate_json(json.dumps(old))
     _, result = hostile()
-    assert "did not say how inputs are made" in str(
+    assert "does not say how the inputs are made" in str(
         standalone.why_not(read_again, result, TargetRecord(name="cpu", ep="cpu"))
     )
 
@@ -431,7 +431,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
     ("reason", "says"),
     [
         ("It ran, but two runs on the same input differ in output.", "makes the call twice"),
-        ("The same call, with key and value packed: refused.", "which is not in here"),
+        ("The same call, with key and value packed: refused.", "not in this call"),
     ],
 )
 def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:

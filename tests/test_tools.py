@@ -1,4 +1,4 @@
-"""Which program is meant where several could be."""
+"""Which program a target uses if there are several."""
 
 from __future__ import annotations
 

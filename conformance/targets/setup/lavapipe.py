@@ -127,8 +127,8 @@ def set_up_lavapipe(tell: Tell, dry_run: bool = False) -> Done:
     there = installed()
     if there is None:
         raise SetupError(
-            f"apt-get installed {DRIVER} and {LOADER}, but there is no lavapipe of Mesa {OLDEST_MESA} "
-            f"or later in {SYSTEM / _ICD_FOLDER}; full output of apt: {apt.log}."
+            f"apt-get installed {DRIVER} and {LOADER}, but there is no lavapipe of Mesa "
+            f"{OLDEST_MESA} or later in {SYSTEM / _ICD_FOLDER}; full output of apt: {apt.log}."
         )
     return Done(there, new=True)
 
@@ -323,9 +323,9 @@ _INSTEAD: Final = (
 def _too_old(known: str) -> str:
     name = _os_release().get("PRETTY_NAME", "This system")
     return (
-        f"{name} has lavapipe of Mesa {known}, but Dawn needs Mesa {OLDEST_MESA} or later. Update apt's "
-        "lists and try again (sudo apt-get update, then gqa setup lavapipe), or use a newer "
-        "release of the system."
+        f"{name} has lavapipe of Mesa {known}, but Dawn needs Mesa {OLDEST_MESA} or later. "
+        "Update apt's lists and try again (sudo apt-get update, then gqa setup lavapipe), or use a "
+        "newer release of the system."
     )
 
 
@@ -334,8 +334,8 @@ def _without_apt(missing: str) -> str:
         return "macOS needs no lavapipe, since Dawn uses Metal there: gqa run --ep webgpu."
     return (
         f"gqa setup lavapipe needs {missing}, which is not installed. Install lavapipe of Mesa "
-        f"{OLDEST_MESA} or later and Vulkan's loader by hand (Fedora: dnf install mesa-vulkan-drivers vulkan-loader; Arch: "
-        "pacman -S vulkan-swrast vulkan-icd-loader)."
+        f"{OLDEST_MESA} or later and Vulkan's loader by hand (Fedora: dnf install "
+        "mesa-vulkan-drivers vulkan-loader; Arch: pacman -S vulkan-swrast vulkan-icd-loader)."
     )
 
 
