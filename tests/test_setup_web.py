@@ -489,7 +489,7 @@ def test_doctor_tells_of_each_target_what_mends_it(
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "/nowhere")
     lines = gqa("doctor").out.splitlines()
     at = lines.index("✗ wasm  There is no npm package onnxruntime-web in /nowhere/node_modules.")
-    variable = "by the environment variable GQA_ONNXRUNTIME_WEB"
+    variable = "from the environment variable GQA_ONNXRUNTIME_WEB"
     assert lines[at + 1] == f"    program   /nowhere, {variable}"
 
 

@@ -25,7 +25,7 @@ from conformance.results.records import CaseRecord, InfrastructureRecord, Result
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
-from conformance.targets.catalogue import Programs
+from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
 
 
@@ -56,12 +56,15 @@ def export(
     corpus = find([case_id])
     case = _one(corpus.named, case_id)
     _check_empty(folder)
+    target: Target | None = None
     if results is None:
         target = target_for(ep or "cpu", programs)
         record, result, described = case_record(case), *_run(corpus, case, target)
     else:
         record, result, described = _taken(case, ep, results)
-        target = target_for(clean(described.ep, 200), programs)
+        # A results file can be of another version, with a target that this one does not know.
+        if entry_of(described.ep):
+            target = target_for(described.ep, programs)
     try:
         (folder / "bundle").mkdir(parents=True)
         write_bundle(case.call, folder / "bundle")
@@ -76,7 +79,7 @@ def export(
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
     refusal = why_not(record, result, described)
-    if refusal is None:
+    if refusal is None and target is not None:
         click.echo(f"Program: {_how_to_run(program, target)}")
     else:
         click.echo(f"Program: there is none. {refusal}")
