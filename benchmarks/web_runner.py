@@ -33,7 +33,8 @@ from conformance.harness.pool import Pool
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.run.assessment import CaseJob, jobs_for
 from conformance.run.target import DescribedTarget
-from conformance.targets.registry import Programs, Target, target_for
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import Target, target_for
 
 LOOP = Path(__file__).with_name("web_loop.mjs")
 

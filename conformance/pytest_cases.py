@@ -1,14 +1,13 @@
-"""The tests that pytest_plugin.py finds: a case file, and its cases on each target.
+"""The pytest items: a case file, and its cases on each target.
 
-Apart from the plugin, since importing this takes half a second, which a pytest run without case
-files must not pay.
+Separate from `conformance.pytest_plugin`, since importing this takes half a second, which pytest
+runs without case files must not pay.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,18 +26,19 @@ from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.targets.registry import Programs, Target, TargetError, targets_for
+from conformance.targets.catalogue import Programs, TargetError, target_options
+from conformance.targets.registry import Target, targets_for
 
 
-class Bench:
-    """The targets of a pytest run and their runners, which start with the first case."""
+class TargetRuns:
+    """The targets of a pytest session; the runner of each starts with its first case."""
 
     def __init__(self, targets: list[Target]) -> None:
         self.targets = targets
         self._runs: dict[str, TargetRun] = {}
 
     def run(self, case: Case, target: Target) -> Record:
-        """What came of ``case``."""
+        """Run ``case`` on ``target`` and judge the result."""
         run = self._runs.get(target.ep)
         if run is None:
             lines = load_expectations(target.expectations)
@@ -49,34 +49,34 @@ class Bench:
             return run.trouble(error)
 
     def close(self) -> None:
-        """Ends every runner."""
+        """End all runners."""
         for run in self._runs.values():
             run.__exit__(None, None, None)
         self._runs.clear()
 
 
-_BENCH: Final = pytest.StashKey[Bench]()
+_TARGET_RUNS: Final = pytest.StashKey[TargetRuns]()
 
 
-def bench_of(config: pytest.Config) -> Bench:
-    """The targets that ``--ep`` asks for; its runners end with the run. Raises UsageError."""
-    bench = config.stash.get(_BENCH, None)
-    if bench is None:
+def target_runs(config: pytest.Config) -> TargetRuns:
+    """The targets of ``--ep``; their runners end with the session. Raises UsageError."""
+    runs = config.stash.get(_TARGET_RUNS, None)
+    if runs is None:
         eps = config.getoption("ep") or ["cpu"]
         try:
-            named = {field.name: config.getoption(field.name) for field in fields(Programs)}
-            bench = Bench(targets_for(eps, Programs(**named)))
+            given = {option.name: config.getoption(option.name) for option in target_options()}
+            runs = TargetRuns(targets_for(eps, Programs(**given)))
         except TargetError as error:
             raise pytest.UsageError(str(error)) from None
-        config.stash[_BENCH] = bench
-        config.add_cleanup(bench.close)
-    return bench
+        config.stash[_TARGET_RUNS] = runs
+        config.add_cleanup(runs.close)
+    return runs
 
 
 def declare_shipped_tags(config: pytest.Config) -> None:
-    """Makes the corpus's tags known, for ``pytest --markers``."""
+    """Register the tags of the corpus, for ``pytest --markers``."""
     for file in sorted(data_path("cases").glob("*.yaml")):
-        with contextlib.suppress(InputError):  # collecting the file says what is wrong with it
+        with contextlib.suppress(InputError):  # collecting the file reports the error
             _declare(config, [tag for case in load_file(file) for tag in case.tags])
 
 
@@ -84,29 +84,29 @@ def _declare(config: pytest.Config, tags: list[str]) -> None:
     known = {line.partition(":")[0] for line in config.getini("markers")}
     for tag in dict.fromkeys(tags):
         if tag not in known:
-            config.addinivalue_line("markers", f"{tag}: cases tagged so")
+            config.addinivalue_line("markers", f"{tag}: cases with this tag")
 
 
 class CaseFile(pytest.File):
     """A case file; its items are its cases on each target."""
 
     def collect(self) -> Iterator[CaseItem]:
-        """One item per case and target."""
-        bench = bench_of(self.config)
+        """One item for each case and target."""
+        runs = target_runs(self.config)
         try:
             cases = load_file(self.path)
-            target_plans(cases, bench.targets, whole_corpus=False)
+            target_plans(cases, runs.targets, whole_corpus=False)
         except InputError as error:
             raise self.CollectError(str(error)) from None
         _declare(self.config, [tag for case in cases for tag in case.tags])
         for case in cases:
-            for target in bench.targets:
+            for target in runs.targets:
                 name = f"{case.label}@{target.ep}"
                 yield CaseItem.from_parent(self, name=name, case=case, target=target)
 
 
 class CaseFailed(Exception):
-    """Something unexpected; its text is what the user reads."""
+    """An unexpected result; its text is the message for the user."""
 
 
 class CaseItem(pytest.Item):
@@ -120,8 +120,8 @@ class CaseItem(pytest.Item):
             self.add_marker(tag)
 
     def runtest(self) -> None:
-        """Passes, skips with the reason, is an expected failure, or raises CaseFailed."""
-        record = bench_of(self.config).run(self.case, self.target)
+        """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
+        record = target_runs(self.config).run(self.case, self.target)
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
@@ -135,7 +135,7 @@ class CaseItem(pytest.Item):
         raise CaseFailed("\n".join(tell(case_record(self.case), record)))
 
     def _keep(self, record: ResultRecord) -> None:
-        """What JUnit and, with xdist, the controlling process get to know."""
+        """Record properties for JUnit and, with xdist, for the controlling process."""
         self.user_properties += [
             ("gqa_target", record.target),
             ("gqa_ep", self.target.ep),
@@ -145,13 +145,12 @@ class CaseItem(pytest.Item):
         ]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The lines for the user instead of a traceback."""
-        # An expected failure says its piece as well; pytest would format a traceback for it, at
-        # 0.2 s each.
+        """The message for the user instead of a traceback."""
+        # Also for expected failures: pytest would format a traceback for each, in 0.2 s.
         if isinstance(excinfo.value, CaseFailed | pytest.xfail.Exception):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where the entry stands in its file."""
+        """The place of the entry in its file."""
         return self.path, self.case.line - 1, self.name

@@ -1,8 +1,8 @@
-"""pytest's face of the engine: one test per case and target.
+"""The pytest plugin: one test for each case and target.
 
-Only YAML files that say of themselves that they are case files (``format: gqa-cases/1``) are
-collected; everybody else's YAML is left alone. This module is imported by every pytest run where
-the package is installed, so it imports nothing heavy before there is a case to run.
+It collects only YAML files that declare themselves case files (``format: gqa-cases/1``). Every
+pytest run in an environment with this package imports this module, so it imports nothing heavy
+until there is a case to run.
 """
 
 from __future__ import annotations
@@ -14,69 +14,44 @@ from typing import Final, cast
 import pytest
 
 from conformance.base.paths import data_path, is_case_file
+from conformance.targets.catalogue import target_names, target_options
 
 _ENDINGS: Final = (".yaml", ".yml")
-_TRIED: Final = ("ran", "rejected", "crashed", "timed_out")
+#: Outcomes of cases that were really run.
+_RUN: Final = ("ran", "rejected", "crashed", "timed_out")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--ep`` and the options that name a runtime's programs."""
+    """Add ``--ep`` and the options of all targets."""
     group = parser.getgroup("gqa", "GroupQueryAttention conformance")
     group.addoption(
         "--ep",
         action="append",
         default=[],
         metavar="TARGET",
-        help="run the cases on TARGET; repeat; default: cpu "
-        "(cpu, cpu-noflash, cuda, tract, tract-plain, tract-wheel, webgpu, webgpu-jsep, wasm, "
-        "exec:PATH)",
+        help=f"Run the cases on TARGET; repeat; default: cpu ({', '.join(target_names())})",
     )
-    group.addoption(
-        "--ort-python",
-        metavar="PYTHON",
-        help="the interpreter whose onnxruntime is meant; this one's by default",
-    )
-    group.addoption(
-        "--tract",
-        metavar="PATH",
-        help="the tract binary; by default $GQA_TRACT, then what gqa setup built, then PATH",
-    )
-    group.addoption(
-        "--tract-python",
-        metavar="PYTHON",
-        help="the interpreter whose package tract is meant; this one's by default",
-    )
-    group.addoption(
-        "--onnxruntime-web",
-        metavar="FOLDER|VERSION",
-        help="where its node_modules lies, or a release that gqa setup installed; "
-        "by default $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs",
-    )
-    group.addoption(
-        "--adapter",
-        metavar="WORD|PATH",
-        help="what webgpu computes on: swiftshader, lavapipe, gpu, or a Vulkan driver's .json "
-        "file; by default the system's own, else SwiftShader",
-    )
+    for option in target_options():
+        group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Finds the targets, declares the tags, and takes `pytest --ep cpu` to mean the cases alone."""
-    config.pluginmanager.register(Trials(bool(config.getoption("ep"))), "gqa-trials")
+    """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
+    config.pluginmanager.register(RunCounter(bool(config.getoption("ep"))), "gqa-run-counter")
     if config.getoption("ep"):
-        from conformance.pytest_cases import bench_of
+        from conformance.pytest_cases import target_runs
 
-        bench_of(config)
+        target_runs(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
-            _cases_alone(config)
+            _collect_only_cases(config)
     if config.getoption("markers", default=False):
         from conformance.pytest_cases import declare_shipped_tags
 
         declare_shipped_tags(config)
 
 
-def _cases_alone(config: pytest.Config) -> None:
-    """With ``--ep`` and no path: the corpus, unless the folder here has case files of its own."""
+def _collect_only_cases(config: pytest.Config) -> None:
+    """With ``--ep`` and no path: collect the corpus, unless this folder has case files."""
     corpus = data_path("cases")
     here = config.invocation_params.dir
     own = itertools.chain.from_iterable(here.glob(f"{depth}*.yaml") for depth in ("", "*/", "*/*/"))
@@ -85,7 +60,7 @@ def _cases_alone(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collects case files, and nothing else."""
+    """Collect case files only."""
     if file_path.suffix in _ENDINGS and is_case_file(file_path):
         from conformance.pytest_cases import CaseFile
 
@@ -93,35 +68,35 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
-class Trials:
-    """Counts, for each target, how often something was really tried.
+class RunCounter:
+    """Counts for each target how many cases were really run.
 
-    A run that only skipped says so, and where ``--ep`` asked for the target it is not green.
+    A session that skipped every case of a target says so, and fails if ``--ep`` named the target.
     """
 
-    def __init__(self, asked: bool) -> None:
-        self._asked = asked
-        self._tried: dict[str, int] = {}
+    def __init__(self, requested: bool) -> None:
+        self._requested = requested
+        self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Reads a report, here or from a worker of xdist."""
+        """Count a report, made here or by a worker of xdist."""
         said = dict(report.user_properties)
         if report.when == "call" and "gqa_ep" in said:
             ep = str(said["gqa_ep"])
-            self._tried[ep] = self._tried.get(ep, 0) + (said["gqa_outcome"] in _TRIED)
+            self._run[ep] = self._run.get(ep, 0) + (said["gqa_outcome"] in _RUN)
             self._why[ep] = str(said["gqa_reason"])
 
-    def _untried(self) -> list[str]:
-        return [ep for ep, tried in self._tried.items() if not tried]
+    def _not_run(self) -> list[str]:
+        return [ep for ep, count in self._run.items() if not count]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fails a session that asked for a target and tried nothing on it."""
-        if self._asked and self._untried() and session.exitstatus == pytest.ExitCode.OK:
+        """Fail a session that named a target and ran no case on it."""
+        if self._requested and self._not_run() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Says which targets were not tried, and why."""
-        for ep in self._untried():
+        """Print the targets on which no case was run, and why."""
+        for ep in self._not_run():
             text = f"{ep}: nothing was tried; every case was skipped: {self._why[ep]}"
-            terminalreporter.write_line(text, red=self._asked, bold=True)
+            terminalreporter.write_line(text, red=self._requested, bold=True)

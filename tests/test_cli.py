@@ -108,10 +108,10 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
             "Unknown target 'tpu'; known: cpu, cpu-noflash, cuda",
         ),
-        (("three.yaml", "--ep", "exec:"), "exec: wants the path of a runner"),
+        (("three.yaml", "--ep", "exec:"), "exec: needs the path of a runner"),
         (
             ("three.yaml", "--ep", "webgpu", "--adapter", "vulkan"),
-            "Unknown adapter 'vulkan'; wanted swiftshader, lavapipe, gpu or the path of",
+            "Unknown adapter 'vulkan'; expected swiftshader, lavapipe, gpu or the path of",
         ),
     ],
 )
@@ -901,7 +901,7 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
     assert "onnxruntime 1." in lines[cpu + 2]
     assert lines[cpu + 3].startswith("    needs     the Python package onnxruntime")
     cuda = next(n for n, line in enumerate(lines) if line[2:].startswith("cuda  "))
-    assert lines[cuda].startswith("✓") or "mend it" in lines[cuda + 1]
+    assert lines[cuda].startswith("✓") or "    fix       " in lines[cuda + 1]
     assert lines[-1].startswith("cache     ")
 
 
@@ -920,10 +920,10 @@ def test_doctor_without_anything(gqa: Gqa, bare_python: str) -> None:
     done = gqa("doctor", "--ort-python", bare_python, *nothing)
     assert done.status == 3
     assert "✗ tract-wheel  The package tract is not installed in " in done.out
-    assert "    program   /no/such/tract, by --tract" in done.out
+    assert "    program   /no/such/tract, from --tract" in done.out
     lines = done.out.splitlines()
     assert lines[0].startswith("✗ cpu  onnxruntime is not installed in ")
-    assert lines[1].startswith("    mend it   ")
+    assert lines[1].startswith("    fix       ")
     done = gqa("doctor", "--ort-python", "/no/such", *nothing)
     assert done.status == 3
     assert done.out.startswith("✗ cpu  The runner /no/such does not exist.")

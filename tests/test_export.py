@@ -120,6 +120,15 @@ def test_of_several_targets_one_is_named(
     assert command in done.out
 
 
+def test_a_target_that_this_version_does_not_know_has_no_program(gqa: Gqa, desk: Desk) -> None:
+    file = results_file(desk.folder / "unknown.jsonl", "npu@3.1.0")
+    done = gqa("export", CASE, "of_unknown", "--results", str(file))
+    assert done.status == 0, done.err
+    reason = "This version of the suite cannot write a program for npu."
+    assert done.out.splitlines()[-1] == f"Program: there is none. {reason}"
+    assert reason in (desk.folder / "of_unknown" / "issue.md").read_text()
+
+
 def test_a_file_of_before_there_were_recipes_is_good_enough(gqa: Gqa, desk: Desk) -> None:
     file = results_file(desk.folder / "old.jsonl", "cpu@1.31.1", old=True)
     assert gqa("export", CASE, "of_old", "--results", str(file)).status == 0

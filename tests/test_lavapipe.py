@@ -181,7 +181,7 @@ def test_what_is_there_is_said_and_nothing_done(
     done = gqa("setup", "lavapipe", *arguments)
     assert (done.status, done.err) == (0, "")
     assert done.out == (
-        f"lavapipe of Mesa {NEW} is there: {driver}\n"
+        f"lavapipe of Mesa {NEW} is already installed: {driver}\n"
         "use it with: gqa run --ep webgpu --adapter lavapipe\n"
     )
     assert debian.calls() == []
@@ -220,8 +220,7 @@ def test_a_release_that_has_it_gives_it(gqa: Gqa, debian: Machine, version: str)
     done = gqa("setup", "lavapipe")
     assert done.status == 0
     assert done.err == (
-        "Installing mesa-vulkan-drivers and libvulkan1 from this system's own release with "
-        "apt-get.\n"
+        "Installing mesa-vulkan-drivers and libvulkan1 from this system's release with apt-get.\n"
     )
     assert debian.calls() == [UPDATE, PLAIN]
     assert not debian.derived.exists()
@@ -248,10 +247,10 @@ def test_lists_that_stay_empty_are_told_with_what_apt_says(
     done = gqa("setup", "lavapipe")
     assert done.status == 3
     assert done.err == (
-        "apt knows of no package mesa-vulkan-drivers, even after apt-get update: "
+        "apt does not know the package mesa-vulkan-drivers, even after apt-get update: "
         f"{failed}\n"
-        f"  all that it said  {debian.log}\n"
-        "  where it looks    /etc/apt/sources.list and /etc/apt/sources.list.d\n"
+        f"  full output       {debian.log}\n"
+        "  its sources       /etc/apt/sources.list and /etc/apt/sources.list.d\n"
     )
 
 
@@ -363,7 +362,7 @@ def test_a_suite_that_does_not_exist_is_said_and_its_source_removed(
         "This machine's archive has no bookworm-backports; that source was removed again: " + error,
         "  without float16   apt-get install chromium libvulkan1, then gqa run --ep webgpu "
         "--adapter swiftshader",
-        f"  all that it said  {debian.log}",
+        f"  full output       {debian.log}",
     ]
     assert debian.calls() == [UPDATE]
     assert not debian.derived.exists()
@@ -423,7 +422,7 @@ def test_what_apt_says_last_is_quoted_where_it_cannot_install(
     assert done.status == 3
     assert done.err.splitlines()[1:] == [
         f"apt-get could not install mesa-vulkan-drivers: {last}",
-        f"  all that it said  {debian.log}",
+        f"  full output       {debian.log}",
         f"  try it by hand    {BACKPORTED}",
     ]
     assert not debian.derived.exists()
@@ -475,9 +474,9 @@ def test_a_release_with_an_old_one_and_no_backports_is_said(gqa: Gqa, debian: Ma
     done = gqa("setup", "lavapipe")
     assert (done.status, done.err) == (
         3,
-        "Ubuntu 22.04.5 LTS has lavapipe of Mesa 23.2.1-1ubuntu3.1~22.04.3, and Dawn wants Mesa 25 "
-        "or later: a newer release of the system has it, or apt's lists here are old: sudo apt-get "
-        "update, then gqa setup lavapipe again.\n",
+        "Ubuntu 22.04.5 LTS has lavapipe of Mesa 23.2.1-1ubuntu3.1~22.04.3, but Dawn needs Mesa 25 "
+        "or later. Update apt's lists and try again (sudo apt-get update, then gqa setup "
+        "lavapipe), or use a newer release of the system.\n",
     )
     assert debian.calls() == [UPDATE]
 
@@ -489,9 +488,9 @@ def test_a_machine_whose_source_has_another_name_for_the_suite_is_told(
     done = gqa("setup", "lavapipe")
     assert (done.status, done.err) == (
         3,
-        "No file in /etc/apt names an archive with suite bookworm and component main, from which a "
-        "source of bookworm-backports could be derived: add one of bookworm-backports there, then "
-        "gqa setup lavapipe again.\n",
+        "No file in /etc/apt has a source with suite bookworm and component main, from which a "
+        "source of bookworm-backports could be derived. Add a source of bookworm-backports there, "
+        "then run gqa setup lavapipe again.\n",
     )
     assert machine.calls() == []
 
@@ -505,9 +504,9 @@ def test_without_apt_it_is_said_what_is_needed(
     done = gqa("setup", "lavapipe")
     assert (done.status, done.err) == (
         3,
-        f"There is no {program} here to get lavapipe with: install that of Mesa 25 or later and "
-        "Vulkan's loader (Fedora: dnf install mesa-vulkan-drivers vulkan-loader; Arch: pacman -S "
-        "vulkan-swrast vulkan-icd-loader).\n",
+        f"gqa setup lavapipe needs {program}, which is not installed. Install lavapipe of Mesa 25 "
+        "or later and Vulkan's loader by hand (Fedora: dnf install "
+        "mesa-vulkan-drivers vulkan-loader; Arch: pacman -S vulkan-swrast vulkan-icd-loader).\n",
     )
 
 
@@ -517,7 +516,7 @@ def test_macos_needs_none(gqa: Gqa, machine: Machine, monkeypatch: pytest.Monkey
     done = gqa("setup", "lavapipe")
     assert (done.status, done.err) == (
         3,
-        "macOS needs no lavapipe, as Dawn uses Metal there: gqa run --ep webgpu.\n",
+        "macOS needs no lavapipe, since Dawn uses Metal there: gqa run --ep webgpu.\n",
     )
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from case_files import HEAD, entries, write
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.load import load
-from conformance.targets.registry import KNOWN, Programs
+from conformance.targets.catalogue import target_names, target_options
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -250,7 +249,7 @@ def test_k_that_selects_nothing_ends_as_pytest_does(desk: Desk) -> None:
 def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "--ep", "cpuu")
     assert done.status == 4
-    known = ", ".join(KNOWN)
+    known = ", ".join(target_names())
     said = f"ERROR: Unknown target 'cpuu'; known: {known}; did you mean 'cpu'?"
     assert said in done.err.splitlines()
     assert "Traceback" not in done.both
@@ -259,9 +258,9 @@ def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
 def test_the_options_are_in_the_help(desk: Desk) -> None:
     done = py_test(desk, "--help")
     assert "--ep=TARGET" in done.out
-    assert f"({', '.join(KNOWN)})" in " ".join(done.out.split())
-    for field in fields(Programs):
-        assert f"--{field.name.replace('_', '-')}=" in done.out
+    assert f"({', '.join(target_names())})" in " ".join(done.out.split())
+    for option in target_options():
+        assert f"{option.flag}=" in done.out
 
 
 # Nothing but skips

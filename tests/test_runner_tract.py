@@ -36,7 +36,8 @@ from conformance.harness.pool import Job, Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
 from conformance.judge.expectations import load_expectations
-from conformance.targets.registry import Programs, target_for
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import target_for
 from conformance.targets.tools import TRACT_VERSION, find_tract
 
 FAKE = Path(__file__).with_name("fake_tract.py")
@@ -383,7 +384,7 @@ def test_the_binary_named_on_the_command_line_is_taken(desk: Desk, fake: Path) -
     gone = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", "/no/such/tract")
     assert gone.status == 3
     assert "/no/such/tract cannot be started: No such file or directory." in gone.both
-    assert "mend it" not in gone.both  # what setup builds would not be taken
+    assert "gqa setup" not in gone.both  # what setup builds would not be taken
 
 
 # NNEF's tensors and the names of outputs

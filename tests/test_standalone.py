@@ -20,7 +20,7 @@ from conformance.bundle.script import script_of
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.report.repro import standalone
-from conformance.report.repro.making import HELPERS, IMPORTS, making
+from conformance.report.repro.model_source import HELPERS, IMPORTS, model_source
 from conformance.results.records import (
     CaseRecord,
     OutputErrorRecord,
@@ -66,7 +66,7 @@ def sample() -> list[Case]:
 def made(record: CaseRecord) -> dict[str, Any]:
     """What the blocks of a program make."""
     names: dict[str, Any] = {}
-    code = "\n\n".join([IMPORTS, *making(record)])
+    code = "\n\n".join([IMPORTS, *model_source(record)])
     assert not re.search("[`$]", code), "it stands in a template of JavaScript"
     assert code.isascii()
     exec(code, names)
@@ -350,7 +350,7 @@ def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
     outer = [fence for fence in fences if len(fence[0]) > 4]
     assert ("`" * 5, "text") in outer
     title = text.split("\n", 1)[0]
-    assert title.startswith("# GroupQueryAttention gives a wrong result: ")
+    assert title.startswith("# GroupQueryAttention returns a wrong result: ")
     assert " @somebody" not in title
 
 
@@ -362,11 +362,11 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     )
     for part in (
         f"onnxruntime {target.describe.version}" if target.describe else "",
-        "## What is called",
+        "## The call",
         "| query | float32 |",
         "local\\_window\\_size 4294967297",
-        "## What happens",
-        "## What should happen",
+        "## Actual result",
+        "## Expected result",
         f"<{case.contract.source}>",
         f"`{result.reproduce}`",
         "```python\n# bounds_attributes/local_window_size[",
@@ -378,7 +378,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
 def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
     case, result = hostile()
     blocks = {ep: standalone.script(case, result, told(ep)).split("\n\n") for ep in TARGETS}
-    for block in (IMPORTS, *making(case)):
+    for block in (IMPORTS, *model_source(case)):
         assert "\n\n" not in block
         wanting = [ep for ep in TARGETS if block not in blocks[ep]]
         assert wanting == []
@@ -386,15 +386,19 @@ def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
 
 def test_only_the_helpers_that_a_case_needs_are_there() -> None:
     case = case_record(BY_ID["bounds_heads/head_size[dtype=float32,head_size=24]"])
-    code = "\n".join(making(case))
+    code = "\n".join(model_source(case))
     assert re.findall(r"def (\w+)", code) == ["uniform", "marked"]
 
 
 @pytest.mark.parametrize(
     ("ep", "verdict", "says"),
     [
-        ("exec:./mine", "wrong", "Only the program behind exec:./mine knows how it is called."),
-        ("cpu", "skip", "It was not tried here, so there is nothing to show."),
+        (
+            "exec:./mine",
+            "wrong",
+            "This version of the suite cannot write a program for exec:./mine.",
+        ),
+        ("cpu", "skip", "The case was not run, so there is nothing to reproduce."),
     ],
 )
 def test_where_there_is_no_program_one_sentence_says_why(
@@ -418,7 +422,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
     old["call"].pop("later", None)
     read_again = CaseRecord.model_validate_json(json.dumps(old))
     _, result = hostile()
-    assert "did not say how inputs are made" in str(
+    assert "does not say how the inputs are made" in str(
         standalone.why_not(read_again, result, TargetRecord(name="cpu", ep="cpu"))
     )
 
@@ -427,7 +431,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
     ("reason", "says"),
     [
         ("It ran, but two runs on the same input differ in output.", "makes the call twice"),
-        ("The same call, with key and value packed: refused.", "which is not in here"),
+        ("The same call, with key and value packed: refused.", "not in this call"),
     ],
 )
 def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""Which program is meant where several could be."""
+"""Which program a target uses if there are several."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import cache_root, data_path
-from conformance.targets.registry import Programs, TargetError, target_for
+from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.registry import target_for
 from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
@@ -155,17 +156,17 @@ def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
     [
         (
             "lavapip",
-            "Unknown adapter 'lavapip'; wanted swiftshader, lavapipe, gpu or the path of a "
+            "Unknown adapter 'lavapip'; expected swiftshader, lavapipe, gpu or the path of a "
             "Vulkan driver's .json file; did you mean 'lavapipe'?",
         ),
         (
             "driver.so",
-            "Unknown adapter 'driver.so'; wanted swiftshader, lavapipe, gpu or the path of a "
+            "Unknown adapter 'driver.so'; expected swiftshader, lavapipe, gpu or the path of a "
             "Vulkan driver's .json file.",
         ),
         (
             "/no/driver.json",
-            "There is no Vulkan driver's file /no/driver.json, which --adapter names.",
+            "The Vulkan driver file /no/driver.json, named by --adapter, does not exist.",
         ),
     ],
 )

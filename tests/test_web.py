@@ -14,7 +14,7 @@ from as_user import Gqa, in_this_process
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
-from conformance.targets.registry import ADAPTERS
+from conformance.targets.catalogue import ADAPTERS
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION
 
 PLACEMENTS = {"webgpu": "WebGpuExecutionProvider", "wasm": "CPUExecutionProvider"}

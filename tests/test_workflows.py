@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from itertools import product
@@ -18,7 +19,7 @@ import yaml
 from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
-from conformance.targets.registry import KNOWN
+from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 
 WORKFLOW = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(WORKFLOW.glob("*.yml"))
@@ -154,12 +155,31 @@ def test_what_keys_of_caches_are_made_of_is_there(file: Path) -> None:
             assert any(ROOT.glob(pattern)), pattern
 
 
-def test_the_nightly_runs_all_targets_and_reports_on_each() -> None:
+def test_the_nightly_installs_and_runs_all_targets_and_reports_on_each() -> None:
     jobs = load(WORKFLOW / "nightly.yml")["jobs"]
-    targets = [entry["target"] for entry in jobs["target"]["strategy"]["matrix"]["include"]]
-    assert sorted([*targets, "cuda"]) == sorted(name for name in KNOWN if ":" not in name)
+    matrix = jobs["target"]["strategy"]["matrix"]["include"]
+    extras = {entry.name: entry.extra for entry in TARGETS}
+    installed = {name: f".[{extra}]" if extra else "." for name, extra in extras.items()}
+    assert [*matrix] == [
+        {"target": name, "install": what} for name, what in installed.items() if name != "cuda"
+    ]
+    (own,) = [step["run"] for step in jobs["cuda"]["steps"] if step.get("name") == "Install"]
+    assert f'-e "{installed["cuda"]}"' in own
+    targets = [entry["target"] for entry in matrix]
     (report,) = [s["run"] for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
     assert report.split()[3:] == [*targets, "${CUDA:+cuda}"]
+
+
+def test_the_nightly_keeps_the_shaders_of_targets_with_an_adapter() -> None:
+    for entry in TARGETS:
+        assert entry.name.startswith("webgpu") == (ADAPTER in entry.options)
+
+
+def test_a_night_by_hand_runs_all_targets() -> None:
+    script = (SCRIPTS / "nightly").read_text(encoding="utf-8")
+    lists = re.findall(r"targets\+?=\(([^)]*)\)", script)
+    run = " ".join(lists).split()
+    assert sorted([*run, "cuda"]) == sorted(entry.name for entry in TARGETS)
 
 
 def legs(job: dict[str, Any]) -> set[tuple[str, str]]:
@@ -312,35 +332,20 @@ def night(tmp_path: Path) -> Night:
     return Night(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("target", "setups"),
-    [
-        ("cpu", []),
-        ("cpu-noflash", []),
-        ("cuda", []),
-        ("tract", ["setup tract"]),
-        ("tract-plain", ["setup tract"]),
-        ("tract-wheel", []),
-        ("wasm", ["setup webgpu"]),
-    ],
-)
-def test_a_target_is_set_up_and_run(night: Night, target: str, setups: list[str]) -> None:
-    assert night.target(target, "-k", "a or b") == 0
-    assert night.calls("setup") == setups if setups else not night.calls("setup")
-    (run,) = night.calls("run")
-    assert run.startswith(f"run --ep {target} --jobs ")
-    assert run.endswith(f"--results {night.out}/{target}.jsonl -k a or b")
-    assert (night.out / f"{target}.status").read_text() == "0\n"
-
-
-@pytest.mark.parametrize("target", ["webgpu", "webgpu-jsep"])
-def test_webgpu_runs_on_lavapipe_everywhere(night: Night, target: str) -> None:
-    # Whoever is not root asks sudo, which here runs what it is told.
+@pytest.mark.parametrize("entry", TARGETS, ids=lambda entry: entry.name)
+def test_a_target_is_set_up_and_run(night: Night, entry: TargetEntry) -> None:
+    # sudo, for users other than root, runs the command that it gets.
     (night.folder / "programs" / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
     (night.folder / "programs" / "sudo").chmod(0o755)
-    assert night.target(target) == 0
-    assert night.calls("setup") == ["setup webgpu", "setup lavapipe"]
-    assert "--adapter lavapipe" in night.calls("run")[0]
+    assert night.target(entry.name, "-k", "a or b") == 0
+    on_adapter = ADAPTER in entry.options
+    driver = ["setup lavapipe"] if on_adapter else []
+    assert night.calls("setup") == [f"setup {entry.name}", *driver]
+    (run,) = night.calls("run")
+    adapter = "--adapter lavapipe " if on_adapter else ""
+    assert run.startswith(f"run --ep {entry.name} {adapter}--jobs ")
+    assert run.endswith(f"--results {night.out}/{entry.name}.jsonl -k a or b")
+    assert (night.out / f"{entry.name}.status").read_text() == "0\n"
 
 
 @pytest.mark.parametrize(("status", "end"), [(0, 0), (1, 0), (2, 2), (3, 3), (130, 130)])
@@ -359,8 +364,13 @@ def test_a_set_up_that_fails_is_a_failure(night: Night) -> None:
 
 
 def test_what_nobody_knows(night: Night) -> None:
+    (night.folder / "programs" / "gqa").write_text(
+        f'#!/bin/sh\n{sys.executable} -m conformance "$@"\n'
+    )
     status, said = night.call("nightly-target", "nosuch", str(night.out))
-    assert (status, said) == (2, "nightly-target knows no target 'nosuch'.\n")
+    assert status == 2
+    assert said.startswith("gqa setup does not know 'nosuch'; known: ")
+    assert (night.out / "nosuch.status").read_text() == "2\n"
     for script in ("nightly-target", "nightly-report"):
         status, said = night.call(script)
         assert status == 2
@@ -371,7 +381,7 @@ def test_the_first_night(night: Night) -> None:
     night.target("cpu")
     night.target("wasm")
     assert night.report("cpu", "wasm") == 0
-    assert night.summary.startswith("# Nothing is worse\n\nWithout a night before: cpu wasm.\n")
+    assert night.summary.startswith("# Nothing is worse\n\nWithout earlier results: cpu wasm.\n")
     assert night.summary.endswith("report\n")
     assert night.baseline == {"cpu.jsonl": "fine", "wasm.jsonl": "fine"}
     assert (night.out / "site" / "index.html").is_file()
@@ -382,7 +392,7 @@ def test_the_first_night(night: Night) -> None:
 def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
     night.target("cpu", STATUS="1")
     assert night.report("cpu") == 1
-    assert "- cpu: it is not as expected, and there is no night before" in night.summary
+    assert "- cpu: it has unexpected results, and there is no earlier night" in night.summary
 
 
 @pytest.mark.parametrize(
@@ -398,9 +408,9 @@ def test_a_later_night_is_red_by_what_changed(
     night.target("cpu", WORD=word, STATUS=status)
     assert night.report("cpu") == end
     open_ = " open" if end else ""
-    assert f"<details{open_}><summary>cpu since the night before</summary>" in night.summary
+    assert f"<details{open_}><summary>cpu since the previous night</summary>" in night.summary
     assert f"\n\nfrom fine to {word}\n\n</details>\n" in night.summary
-    assert ("- cpu: it is worse than the night before." in night.summary) == (end == 1)
+    assert ("- cpu: it is worse than in the previous night." in night.summary) == (end == 1)
     assert night.baseline == {"cpu.jsonl": word}
 
 
@@ -421,7 +431,7 @@ def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
         night.target("tract")
         (night.out / "tract.jsonl").write_text("")
     assert night.report("cpu", "tract") == 3
-    assert "# Nothing is worse\n\n## Not everything could be tried\n\n- tract: " in night.summary
+    assert "# Nothing is worse\n\n## Not everything could be run\n\n- tract: " in night.summary
     assert night.baseline == {"cpu.jsonl": "fine", "tract.jsonl": "fine"}
     # What there is of it is shown.
     assert ("tract.jsonl" in night.calls("report")[-1]) == (how == "cut off")
@@ -435,7 +445,7 @@ def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
 def test_both_worse_and_failed_is_worse(night: Night) -> None:
     night.target("cpu", STATUS="1")
     assert night.report("cpu", "wasm") == 1
-    assert "- wasm: its job left no results." in night.summary
+    assert "- wasm: its job wrote no results." in night.summary
 
 
 def test_a_target_that_need_not_be_there_is_reported_where_it_is(night: Night) -> None:
@@ -450,7 +460,7 @@ def test_a_target_that_need_not_be_there_is_reported_where_it_is(night: Night) -
 
 def test_nothing_at_all(night: Night) -> None:
     assert night.report("cpu", "wasm") == 3
-    assert "- No target has left results; there is no report.\n" in night.summary
+    assert "- No target has results; there is no report.\n" in night.summary
     assert not (night.folder / "log").exists()
     assert night.report() == 3
 

@@ -1,4 +1,4 @@
-"""What every command of ``gqa`` has in common: how it ends, what it says, where it may write."""
+"""What all commands of ``gqa`` share: exit statuses, messages and files to write."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ INTERRUPTED: Final = 130
 
 
 class BadArgument(ValueError):
-    """What was typed means nothing or too much; the message says what."""
+    """An argument is invalid or ambiguous; the message says why."""
 
 
 def say(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     click.echo(text, err=True)
 
 
 def check_writable(path: Path, what: str) -> None:
-    """Raise `ResultsError` if ``what`` cannot be written to ``path``: before the work, not after.
+    """Raise `ResultsError` if ``what`` cannot be written to ``path``; called before the work.
 
-    What only shows when writing, such as a full disk, is not seen.
+    Errors that appear only while writing, such as a full disk, are not detected.
     """
     folder = path.parent
     if not folder.is_dir():
@@ -39,7 +39,7 @@ def check_writable(path: Path, what: str) -> None:
 
 
 def write_text(path: Path, what: str, text: str) -> None:
-    """Write a file as UTF-8, or raise `ResultsError` with one sentence."""
+    """Write a file as UTF-8. Raises `ResultsError` with one sentence."""
     check_writable(path, what)
     try:
         with path.open("w", encoding="utf-8", newline="") as file:

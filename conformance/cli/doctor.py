@@ -1,4 +1,4 @@
-"""``gqa doctor`` and ``gqa cache``: what is there, on this machine."""
+"""``gqa doctor`` and ``gqa cache``: what is installed and stored on this machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from conformance.cli.options import program_options
 from conformance.cli.terminal import make_console
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.registry import Programs, built_in
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import built_in
 
 
 @click.command()
 @program_options
 def doctor(programs: Programs) -> int:
-    """Say of each target what it needs, what is there, and what mends what is not."""
+    """Check each target: what it needs, what is installed, and how to install what is missing."""
     console = make_console()
     available = 0
     for target in built_in(programs):
@@ -37,9 +38,9 @@ def doctor(programs: Programs) -> int:
         else:
             lines = [f"[red]✗[/] [bold]{target.ep}[/]  {escape(ready.unavailable or '')}"]
             if ready.fix:
-                lines.append(f"    mend it   {escape(ready.fix)}")
+                lines.append(f"    fix       {escape(ready.fix)}")
         if target.program is not None:
-            found = f"{target.program.path}, by {target.program.found_by}"
+            found = f"{target.program.path}, from {target.program.found_by}"
             lines.append(f"    program   {escape(found)}")
         lines.append(f"    needs     {escape(target.needs)}")
         for line in lines:
@@ -51,9 +52,9 @@ def doctor(programs: Programs) -> int:
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove every bundle, and built shaders.")
+@click.option("--clear", is_flag=True, help="Remove all bundles and compiled shaders.")
 def cache(clear: bool) -> int:
-    """Show where bundles, and shaders of WebGPU's, are kept, and how many bundles there are."""
+    """Show the folder of the bundles and the compiled WebGPU shaders, and its size."""
     held = clear_cache() if clear else cache_size()
     done = "removed " if clear else ""
     click.echo(f"{cache_root()}: {done}{held.bundles} bundles, {held.size / 1e6:.1f} MB")

@@ -1,9 +1,10 @@
-"""``gqa export``: one result as files that whoever mends the runtime can use without this suite."""
+"""``gqa export``: one result as files that a developer of the runtime can use without the suite."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from conformance.results.records import CaseRecord, InfrastructureRecord, Result
 from conformance.run.engine import TargetRun
 from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
-from conformance.targets.registry import Programs, Target, target_for
+from conformance.targets.catalogue import Programs, entry_of
+from conformance.targets.registry import Target, target_for
 
 
 class NotExported(Exception):
-    """There is no result, for a reason that is none of the runtime's; the message says it."""
+    """There is no result, for a reason outside the runtime; the message gives it."""
 
 
 @click.command()
@@ -44,9 +46,9 @@ class NotExported(Exception):
 def export(
     case_id: str, folder: Path, ep: str | None, results: Path | None, programs: Programs
 ) -> int:
-    """Write one result into DIR as a bug report: text, a program of its own, model and tensors.
+    """Write one result into DIR as a bug report: text, a stand-alone program, model and tensors.
 
-    DIR is made; it must be empty if it is there.
+    DIR is created; if it exists, it must be empty.
 
     \b
     Exit status: 0 written   2 bad input   3 infrastructure
@@ -54,12 +56,15 @@ def export(
     corpus = find([case_id])
     case = _one(corpus.named, case_id)
     _check_empty(folder)
+    target: Target | None = None
     if results is None:
         target = target_for(ep or "cpu", programs)
         record, result, described = case_record(case), *_run(corpus, case, target)
     else:
         record, result, described = _taken(case, ep, results)
-        target = target_for(clean(described.ep, 200), programs)
+        # A results file can be of another version, with a target that this one does not know.
+        if entry_of(described.ep):
+            target = target_for(described.ep, programs)
     try:
         (folder / "bundle").mkdir(parents=True)
         write_bundle(case.call, folder / "bundle")
@@ -74,8 +79,8 @@ def export(
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
     refusal = why_not(record, result, described)
-    if refusal is None:
-        click.echo(f"Program: {_how_to_run(program, target, programs)}")
+    if refusal is None and target is not None:
+        click.echo(f"Program: {_how_to_run(program, target)}")
     else:
         click.echo(f"Program: there is none. {refusal}")
     return 0
@@ -99,7 +104,7 @@ def _check_empty(folder: Path) -> None:
 
 
 def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, TargetRecord]:
-    """What comes of the case, run once. Raises :class:`NotExported`."""
+    """Run the case once. Raises :class:`NotExported` where there is no result."""
     (plan,) = target_plans(
         corpus.loaded,
         [target],
@@ -120,11 +125,11 @@ def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, Targ
 
 
 def _with_fix(sentence: str, fix: str | None) -> str:
-    return f"{sentence}\n  mend it with: {fix}" if fix else sentence
+    return f"{sentence}\n  fix: {fix}" if fix else sentence
 
 
 def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRecord, TargetRecord]:
-    """The case, its result and the target as a results file has them."""
+    """The case, its result and its target from a results file. Raises :class:`BadArgument`."""
     try:
         run = read(file)
     except ResultsError as error:
@@ -153,8 +158,8 @@ def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRe
     return (there if has_recipes else here), result, targets[name]
 
 
-def _how_to_run(program: Path, target: Target, programs: Programs) -> str:
-    """The command line, with what this machine has."""
+def _how_to_run(program: Path, target: Target) -> str:
+    """The command that runs the program on this machine."""
     path = shlex.quote(str(program))
     if program.suffix == ".sh":
         binary = f"TRACT={shlex.quote(str(target.program.path))} " if target.program else ""
@@ -162,5 +167,6 @@ def _how_to_run(program: Path, target: Target, programs: Programs) -> str:
     if program.suffix == ".mjs":
         where = target.program.path if target.program else Path("FOLDER_WITH_node_modules")
         return f"cd {shlex.quote(str(where))} && node {shlex.quote(os.path.abspath(program))}"
-    named = programs.tract_python if target.ep == "tract-wheel" else programs.ort_python
-    return f"{shlex.quote(named or 'python3')} {path}"
+    interpreter = target.command.argv[0]
+    python = "python3" if interpreter == sys.executable else interpreter
+    return f"{shlex.quote(python)} {path}"

@@ -25,7 +25,7 @@ from conformance.cli.run import run
 from conformance.cli.setup import setup
 from conformance.cli.show import list_cases, show
 from conformance.results.errors import ResultsError
-from conformance.targets.registry import TargetError
+from conformance.targets.catalogue import TargetError
 from conformance.targets.setup.tract import NoRelease, SetupError
 
 

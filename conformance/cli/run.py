@@ -30,12 +30,15 @@ from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header
 from conformance.run.target import TargetPlan, target_plans
-from conformance.targets.registry import KNOWN, Programs, targets_for
+from conformance.targets.catalogue import Programs, target_names
+from conformance.targets.registry import targets_for
 
 
 @click.command()
 @PATHS
-@click.option("--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(KNOWN)}; repeat.")
+@click.option(
+    "--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(target_names())}; repeat."
+)
 @EXPRESSION
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")

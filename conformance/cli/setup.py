@@ -1,4 +1,4 @@
-"""``gqa setup``: gets what a target needs."""
+"""``gqa setup``: installs what a target needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from rich.console import Console
 
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
 from conformance.cli.terminal import Terminal, make_console, plural
+from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.setup.cargo import Progress as CargoProgress
 from conformance.targets.setup.lavapipe import set_up_lavapipe
 from conformance.targets.setup.onnxruntime_web import (
@@ -17,28 +18,47 @@ from conformance.targets.setup.tract import how_to_use_tract, set_up_tract
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, TRACT_VERSION
 
 
-def _how_far(at: CargoProgress) -> str:
+def _progress_text(at: CargoProgress) -> str:
     from conformance.report.text import clean
 
-    crates = f"{plural(at.crates, 'crate')} begun, " if at.crates else ""
+    crates = f"{plural(at.crates, 'crate')} started, " if at.crates else ""
     return f"{crates}{clean(at.doing or 'starting cargo')}"
 
 
-class _ThingsToSetUp(click.Group):
-    """Answers what it does not know with what it does."""
+class _SetupGroup(click.Group):
+    """The subcommands, and each target's name as another name of the one that it needs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in self.commands:
+        if not args or args[0].startswith("-") or args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        entry = entry_of(args[0])
+        if entry is None:
             known = ", ".join(self.list_commands(ctx))
-            raise BadArgument(f"gqa setup cannot set up '{args[0]}'; what it can: {known}.")
-        return super().resolve_command(ctx, args)
+            raise BadArgument(
+                f"gqa setup does not know '{args[0]}'; known: {known}, and the targets of gqa run."
+            )
+        command = self.commands[entry.setup] if entry.setup else _nothing_to_install(entry)
+        return entry.name, command, args[1:]
 
 
-@click.group(cls=_ThingsToSetUp)
+def _nothing_to_install(entry: TargetEntry) -> click.Command:
+    def tell() -> int:
+        click.echo(f"gqa setup installs nothing for {entry.name}. It needs {entry.needs}.")
+        if entry.extra:
+            click.echo(f"in a checkout of this suite: pip install -e '.[{entry.extra}]'")
+        return ALL_AS_EXPECTED
+
+    return click.Command(entry.name, callback=tell, help="Say what the target needs.")
+
+
+@click.group(cls=_SetupGroup)
 def setup() -> None:
-    """Get what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver."""
+    """Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver.
+
+    The name of a target works, too: gqa setup wasm is gqa setup webgpu.
+    """
 
 
 @setup.command("tract")
@@ -46,35 +66,36 @@ def setup() -> None:
     "--version", default=TRACT_VERSION, metavar="X.Y.Z", help=f"Default: {TRACT_VERSION}."
 )
 def setup_tract(version: str) -> int:
-    """Build the tract binary with cargo, unless it is there and works.
+    """Build the tract binary with cargo, unless a working one is installed.
 
     \b
-    Exit status: 0 it is there   2 bad input   3 it could not be built
+    Exit status: 0 installed   2 bad input   3 the build failed
     """
     terminal = Terminal(make_console(), Console(stderr=True))
     with terminal.build() as step:
-        ready = set_up_tract(version, say, lambda at: step(_how_far(at), at.seconds))
-    terminal.line(f"tract {version} is {'built' if ready.new else 'there'}: {ready.path}")
+        ready = set_up_tract(version, say, lambda at: step(_progress_text(at), at.seconds))
+    done = "built" if ready.new else "already installed"
+    terminal.line(f"tract {version} is {done}: {ready.path}")
     terminal.line(f"use it with: {how_to_use_tract(ready.path)}")
     return ALL_AS_EXPECTED
 
 
 @setup.command("lavapipe")
-@click.option("--dry-run", is_flag=True, help="Print the commands, and run none.")
+@click.option("--dry-run", is_flag=True, help="Print the commands without running them.")
 def setup_lavapipe(dry_run: bool) -> int:
-    """Install Mesa's software Vulkan driver with apt, as root, unless it is there.
+    """Install Mesa's software Vulkan driver with apt, as root, unless it is installed.
 
     \b
-    Exit status: 0 it is there   2 bad input   3 it could not be installed
+    Exit status: 0 installed   2 bad input   3 the installation failed
     """
-    done = set_up_lavapipe(say, dry_run)
-    if done.there is None:
-        for command in done.commands:
+    result = set_up_lavapipe(say, dry_run)
+    if result.there is None:
+        for command in result.commands:
             click.echo(command)
         return ALL_AS_EXPECTED
     terminal = Terminal(make_console(), Console(stderr=True))
-    is_there = "installed" if done.new else "there"
-    terminal.line(f"lavapipe of Mesa {done.there.version} is {is_there}: {done.there.driver}")
+    done = "installed" if result.new else "already installed"
+    terminal.line(f"lavapipe of Mesa {result.there.version} is {done}: {result.there.driver}")
     terminal.line("use it with: gqa run --ep webgpu --adapter lavapipe")
     return ALL_AS_EXPECTED
 
@@ -87,16 +108,16 @@ def setup_lavapipe(dry_run: bool) -> int:
     help=f"Default: {ONNXRUNTIME_WEB_VERSION}.",
 )
 def setup_webgpu(version: str) -> int:
-    """Install onnxruntime-web with npm, unless it is there, and say what it computes on.
+    """Install onnxruntime-web with npm, unless it is installed, and name the adapter it runs on.
 
     \b
-    Exit status: 0 it is there   2 bad input   3 it could not be installed, or does not start
+    Exit status: 0 installed   2 bad input   3 the installation failed, or the runner does not start
     """
     terminal = Terminal(make_console(), Console(stderr=True))
     with terminal.build() as step:
         ready = set_up_onnxruntime_web(version, say, lambda since: step("npm installs", since))
-    word = "installed" if ready.new else "there"
-    terminal.line(f"onnxruntime-web {version} is {word}: {ready.path}")
+    done = "installed" if ready.new else "already installed"
+    terminal.line(f"onnxruntime-web {version} is {done}: {ready.path}")
     for line in how_to_use_onnxruntime_web(version):
         terminal.line(line)
     return ALL_AS_EXPECTED

@@ -11,7 +11,8 @@ from conformance.case.corpus import is_shipped
 from conformance.harness.protocol import DescribedAnswer
 from conformance.judge.expectations import Expectation, check_stale, load_expectations
 from conformance.results.records import TargetDescription, TargetRecord
-from conformance.targets.registry import ADAPTERS, EXEC, Target
+from conformance.targets.catalogue import ADAPTERS, EXEC
+from conformance.targets.registry import Target
 
 
 @dataclass(frozen=True)

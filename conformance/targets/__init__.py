@@ -1,1 +1,1 @@
-"""What ``--ep`` names: runtimes, their programs, and how those are found."""
+"""The targets that ``--ep`` names, the programs that they need, and how to install those."""

@@ -1,7 +1,7 @@
-"""Programs that targets need beside Python packages: which is meant, and where ours are kept.
+"""Finds the programs that targets need, other than Python packages.
 
-What ``gqa setup`` builds lies in a folder of its own, for each release one, so that nothing that
-the user has installed is touched.
+``gqa setup`` keeps each release of a program in a folder of its own, so that it never changes what
+the user has installed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final
 
 import platformdirs
 
-#: Names the folder of the tools; the platform's folder for a program's data by default.
+#: Environment variable: the folder of the tools; default: the platform's folder for user data.
 TOOLS_VARIABLE: Final = "GQA_TOOLS"
 
 #: The release that expectations/tract.yaml was made with.
 TRACT_VERSION: Final = "0.23.9"
 
-#: Names a tract binary.
+#: Environment variable: the path of a tract binary.
 TRACT_VARIABLE: Final = "GQA_TRACT"
 
 #: The release that expectations/webgpu.yaml was made with, as in the runner's package.json.
 ONNXRUNTIME_WEB_VERSION: Final = "1.30.0"
 
-#: Names a folder whose node_modules has onnxruntime-web, or a release that was set up.
+#: Environment variable: a folder whose node_modules has onnxruntime-web, or an installed release.
 ONNXRUNTIME_WEB_VARIABLE: Final = "GQA_ONNXRUNTIME_WEB"
 
 #: A release of an npm package, such as 1.30.0 or 1.31.0-dev.20261101-0a1b2c3.
@@ -36,14 +36,16 @@ _NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
 
 @dataclass(frozen=True)
 class Program:
-    """A program and, in words, by what it was found."""
+    """A program, and where its path comes from: ``found_by`` is an option, PATH, …
+
+    ``named`` says that the user named it, so that no other is used instead. ``release`` is the
+    release that the user named, which ``gqa setup`` can install.
+    """
 
     path: Path
     found_by: str
     named: bool = False
-    """A person named it: nothing else is taken instead."""
     release: str | None = None
-    """What was named is this release, which ``gqa setup`` can put there."""
 
 
 def tools_root() -> Path:
@@ -53,45 +55,45 @@ def tools_root() -> Path:
 
 
 def built_tract(version: str = TRACT_VERSION) -> Path:
-    """Where ``gqa setup tract`` puts the binary of ``version``, whether it is there or not."""
+    """Where ``gqa setup tract`` installs the binary of ``version``; it need not exist."""
     return tools_root() / f"tract-{version}" / "bin" / "tract"
 
 
 def find_tract(named: str | None = None) -> Program | None:
-    """The tract binary that is meant, None if there is none.
+    """The tract binary to use, None if there is none.
 
-    ``named`` (``--tract``), the environment variable GQA_TRACT, what ``gqa setup tract`` built and
-    PATH, in this order. What a person names is meant even where it is not there: the runner says
-    so, and nothing else is taken instead. What was set up comes before PATH, since it is the
-    release that the expectations are about, and someone asked for it.
+    In this order: ``named`` (``--tract``), the environment variable GQA_TRACT, the binary that
+    ``gqa setup tract`` built, and PATH. A path that the user named is returned even if it does not
+    exist: the runner then says so, instead of testing another binary. The binary of ``gqa setup``
+    comes before PATH because it is the release that the expectations describe.
     """
     if named:
         return Program(as_typed(named), "--tract", named=True)
     if variable := os.environ.get(TRACT_VARIABLE):
         return Program(as_typed(variable), f"the environment variable {TRACT_VARIABLE}", True)
     built = built_tract()
-    if os.path.isfile(built):  # False, too, for a path that the system does not take
+    if os.path.isfile(built):  # also False for a path that the system cannot have
         return Program(built, "gqa setup tract")
     on_path = shutil.which("tract")
     return Program(Path(on_path).absolute(), "PATH") if on_path else None
 
 
 def is_npm_release(word: str) -> bool:
-    """Whether ``word`` is a release as npm writes it, and no range and no tag."""
+    """Whether ``word`` is one release, as npm writes it: neither a range nor a tag."""
     return _NPM_RELEASE.fullmatch(word) is not None
 
 
 def built_onnxruntime_web(version: str = ONNXRUNTIME_WEB_VERSION) -> Path:
-    """Where ``gqa setup webgpu`` puts ``node_modules`` of ``version``, there or not."""
+    """Where ``gqa setup webgpu`` installs ``version``; the folder need not exist."""
     return tools_root() / f"onnxruntime-web-{version}"
 
 
 def find_onnxruntime_web(named: str | None = None) -> Program | None:
-    """The folder whose ``node_modules`` has the onnxruntime-web that is meant, None if none.
+    """The folder whose ``node_modules`` has the onnxruntime-web to use, None if there is none.
 
-    ``named`` (``--onnxruntime-web``), the environment variable GQA_ONNXRUNTIME_WEB and what
-    ``gqa setup webgpu`` installed, in this order. Both names are a folder, or a release that was
-    set up; what is named is meant even where it is not there. There is no PATH of packages.
+    In this order: ``named`` (``--onnxruntime-web``), the environment variable GQA_ONNXRUNTIME_WEB,
+    and the release that ``gqa setup webgpu`` installs. The option and the variable name a folder or
+    an installed release, which is returned even if it does not exist.
     """
     if named:
         return _named_onnxruntime_web(named, "--onnxruntime-web")
@@ -108,12 +110,12 @@ def _named_onnxruntime_web(word: str, found_by: str) -> Program:
     if is_npm_release(word):
         return Program(built_onnxruntime_web(word), found_by, named=True, release=word)
     folder = Path(os.path.expanduser(word)).absolute()
-    # The folder that holds the packages, for the one that they are in: what Node looks them up in.
+    # Node looks packages up in the folder above node_modules.
     folder = folder.parent if folder.name == "node_modules" else folder
     return Program(folder, found_by, named=True)
 
 
 def as_typed(named: str) -> Path:
-    """``named`` as a shell would find it: a name without a slash is looked up in PATH."""
+    """The absolute path of ``named``, as a shell finds it: a bare name is looked up in PATH."""
     found = shutil.which(named) if os.sep not in named else None
     return Path(found or os.path.expanduser(named)).absolute()

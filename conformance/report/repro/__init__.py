@@ -1,1 +1,1 @@
-"""One result as a program that reproduces it without this suite."""
+"""Bug reports: the text of one result, and a stand-alone program that reproduces it."""

@@ -1,28 +1,28 @@
-"""A result as a program of its own, and as the text of a bug report.
+"""The stand-alone program that reproduces a result, and the text of a bug report.
 
-Both need nothing of this suite: the program makes the model and its inputs from the recipes in the
-results file, with NumPy and onnx, calls the runtime as its users do, and looks at the elements that
-were judged worst. Its blocks stand apart by one empty line, and the same block is the same text in
-every program, so that a page can hold each once.
+Neither needs this suite. The program makes the model and its inputs from the recipes in the results
+file, with NumPy and onnx, calls the runtime as its users do, and checks the elements with the
+largest errors. Its blocks are separated by one empty line, and a block has the same text in every
+program that contains it, so that a page can store each once.
 
-Everything here comes out of a results file, which anybody may have written: text goes through
-`clean` and into comments line by line, and into code as a literal only.
+A results file can come from anybody: its text goes through `clean`, into comments line by line, and
+into code only as a literal.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 from conformance.report.findings import alone
-from conformance.report.repro.facts import DTYPE, TWO_RUNS, of_the_other_form
-from conformance.report.repro.making import KINDS
-from conformance.report.repro.python import python_blocks
-from conformance.report.repro.text import LINK, comment, fenced, inline, inline_code, one_line
-from conformance.report.repro.tract import shell_blocks
-from conformance.report.repro.web import node_blocks
+from conformance.report.repro.checks import DTYPE, TWO_RUNS, is_of_the_variant
+from conformance.report.repro.escaping import LINK, comment, fenced, inline, inline_code, one_line
+from conformance.report.repro.model_source import KINDS
+from conformance.report.repro.node_program import node_blocks
+from conformance.report.repro.python_program import onnxruntime_blocks, tract_wheel_blocks
+from conformance.report.repro.shell_program import shell_blocks
 from conformance.report.text import clean
 from conformance.results.records import (
     CallInput,
@@ -32,42 +32,62 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.verdicts import Verdict
+from conformance.targets.catalogue import (
+    Script,
+    ScriptApi,
+    ScriptLanguage,
+    TargetEntry,
+    entry_of,
+)
 
-_PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
-_SHELL: Final = ("tract", "tract-plain")
-_NODE: Final = ("webgpu", "webgpu-jsep", "wasm")
 _FILES: Final = {"python": "repro.py", "sh": "repro.sh", "javascript": "repro.mjs"}
+_Writer = Callable[[CaseRecord, ResultRecord, TargetEntry, Script], list[str]]
+_WRITERS: Final[Mapping[ScriptApi, _Writer]] = {
+    "onnxruntime": onnxruntime_blocks,
+    "onnxruntime-web": node_blocks,
+    "tract": shell_blocks,
+    "tract-wheel": tract_wheel_blocks,
+}
 _NAMES: Final = {parameter.name for parameter in (*INPUTS, *OUTPUTS)}
 
 
-def language(target: TargetRecord) -> str:
-    """The program's language, as Markdown calls it: python, sh or javascript."""
-    if target.ep in _SHELL:
-        return "sh"
-    return "javascript" if target.ep in _NODE else "python"
+def language(target: TargetRecord) -> ScriptLanguage:
+    """The program's language, as Markdown names it.
+
+    Python for a target that has no program, so that the comment that says why has a syntax.
+    """
+    script = _script_of(target)
+    return script.language if script else "python"
+
+
+def _script_of(target: TargetRecord) -> Script | None:
+    """None, too, for a target that this version does not know: results files can be old."""
+    entry = entry_of(target.ep)
+    return entry.script if entry else None
 
 
 def filename(target: TargetRecord) -> str:
-    """What the program is best called."""
+    """The program's file name."""
     return _FILES[language(target)]
 
 
 def why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
-    """Why there is no program of this result, in a sentence; None if there is one."""
-    if target.ep not in (*_PYTHON, *_SHELL, *_NODE):
-        return f"Only the program behind {one_line(target.ep)} knows how it is called."
+    """Why this result has no program, as a sentence; None if it has one."""
+    program = _script_of(target)
+    if program is None:
+        return f"This version of the suite cannot write a program for {one_line(target.ep)}."
     if result.verdict == "skip":
-        return "It was not tried here, so there is nothing to show."
+        return "The case was not run, so there is nothing to reproduce."
     connected = [tensor for tensor in case.call.inputs if tensor.state == "connected"]
     if any(tensor.recipe is None for tensor in connected):
-        return "The results file is of a time when it did not say how inputs are made."
+        return "The results file is too old: it does not say how the inputs are made."
     made = [tensor for tensor in case.call.outputs if tensor.state == "connected"]
     tensors: list[CallInput | CallOutput] = [*connected, *made]
     strange = [t for t in tensors if t.dtype not in KINDS or t.name not in _NAMES]
     if strange or not made or any(_odd(tensor.shape) for tensor in connected):
-        return "The results file describes tensors that this version knows nothing of."
-    if case.call.shared_buffer and target.ep not in ("cpu", "cpu-noflash", "cuda", *_NODE[:2]):
-        return "Past and present share memory, which this runtime cannot be told."
+        return "The results file describes tensors that this version does not know."
+    if case.call.shared_buffer and not program.shared_buffer:
+        return "Past and present share memory, which this runtime's interface cannot express."
     return None
 
 
@@ -76,30 +96,30 @@ def _odd(shape: Sequence[object] | None) -> bool:
 
 
 def script(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str:
-    """The program: it makes the call, and says what came of it on its last line.
+    """The program's source. It makes the call and prints the verdict on its last line.
 
-    Where there can be none, a comment that says why.
+    Where the result has no program, a comment that says why.
     """
     word = language(target)
     refusal = why_not(case, result, target)
     head = _head(case, result, target)
-    if refusal is not None:
-        return comment([*head, "", refusal], word) + "\n"
+    entry = entry_of(target.ep)
+    if refusal is not None or entry is None or entry.script is None:
+        return comment([*head, "", refusal or ""], word) + "\n"
     try:
-        blocks = {"python": python_blocks, "sh": shell_blocks, "javascript": node_blocks}[word](
-            case, result, target
-        )
-    except (ValueError, LookupError, OverflowError):  # a recipe that no file of ours holds
-        return comment([*head, "", "There is no program: no input is made like that."], word) + "\n"
-    shebang = {"python": "", "sh": "#!/bin/sh\n", "javascript": ""}[word]
+        blocks = _WRITERS[entry.script.api](case, result, entry, entry.script)
+    except (ValueError, LookupError, OverflowError):  # a recipe that this suite never writes
+        refusal = "There is no program: a recipe of an input is invalid."
+        return comment([*head, "", refusal], word) + "\n"
+    shebang = "#!/bin/sh\n" if word == "sh" else ""
     return "\n\n".join([shebang + comment(head, word), *blocks]) + "\n"
 
 
-# ── What it says first ──────────────────────────────────────────────────────────────────────────
+# ── The first comment ─────────────────────────────────────────────────────────────────────────────
 
 
 def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    """The lines of the first comment."""
+    """The lines of the comment at the top."""
     contract = case.contract
     told = [
         f"{one_line(case.id)} on {one_line(result.target)}",
@@ -112,42 +132,44 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[
     told += _caveats(case, result)
     if target.describe and target.describe.adapter:
         told.append(f"adapter:  {one_line(target.describe.adapter, 100)}")
-    return [*told, _needs(target)]
+    return [*told, *_needs(target)]
 
 
 _EXPECTED: Final = {
     "computes": "the values that the contract defines",
     "rejects": "an error that says what is wrong with the call",
-    "either": "the values that follow from the rest of the contract, or an error",
+    "either": "the values that the contract defines, or an error",
 }
 
 
 def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
-    if of_the_other_form(result):
+    if is_of_the_variant(result):
         what = f" ({one_line(case.relation)})" if case.relation else ""
-        yield f"note:     the fault is in the other form of this call{what}, which is not in here"
+        yield f"note:     the fault is in a variant of this call{what}, not in this call"
     if TWO_RUNS in result.reason:
-        yield "note:     two runs gave other numbers; so this makes the call twice"
+        yield "note:     two runs gave different numbers, so this program makes the call twice"
     if result.verdict == "wrong" and DTYPE.search(result.reason):
-        yield "note:     the type of an output is wrong, which this does not look at"
+        yield "note:     the type of an output is wrong, which this program does not check"
     if result.verdict == "timeout":
-        yield "note:     it is stopped after the time that the suite gave it"
+        yield "note:     the call is stopped after the time limit of the case"
 
 
-def _needs(target: TargetRecord) -> str:
-    """What must be installed, in words of a command line."""
+def _needs(target: TargetRecord) -> Iterator[str]:
+    """The line on what must be installed, as commands; none where there is no program."""
+    entry = entry_of(target.ep)
+    if entry is None or entry.script is None:
+        return
+    api, package = entry.script.api, entry.script.package
     version = target.describe.version if target.describe else ""
     pinned = version if re.fullmatch(r"\d+(\.\d+){1,3}", version) else ""
-    if target.ep in ("cpu", "cpu-noflash", "cuda"):
-        package = "onnxruntime-gpu" if target.ep == "cuda" else "onnxruntime"
-        return f"needs:    pip install numpy onnx {package}{'==' + pinned if pinned else ''}"
-    if target.ep == "tract-wheel":
-        return f"needs:    pip install numpy onnx tract{'==' + pinned if pinned else ''}"
-    if target.ep in _SHELL:
-        return f"needs:    pip install numpy onnx; tract {pinned} on the PATH, or TRACT=its path"
-    dawn = "" if target.ep == "wasm" else f" webgpu{_dawn(target)}"
-    at = f"@{pinned}" if pinned else ""
-    return f"needs:    pip install numpy onnx; npm install onnxruntime-web{at}{dawn}, here"
+    if api == "tract":
+        yield f"needs:    pip install numpy onnx; tract {pinned} on the PATH, or TRACT=its path"
+    elif api == "onnxruntime-web":
+        dawn = f" webgpu{_dawn(target)}" if entry.target_class == "gpu" else ""
+        at = f"@{pinned}" if pinned else ""
+        yield f"needs:    pip install numpy onnx; npm install {package}{at}{dawn}, here"
+    else:
+        yield f"needs:    pip install numpy onnx {package}{'==' + pinned if pinned else ''}"
 
 
 def _dawn(target: TargetRecord) -> str:
@@ -167,26 +189,26 @@ def issue(
     *,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
 ) -> str:
-    """Markdown to paste into a bug tracker: a title, facts, what was found out, and the program.
+    """Markdown for a bug tracker: a title, the call, the result, the finding, and the program.
 
     ``program`` is what `script` made; ``elsewhere`` has the verdicts of other targets on the case.
     """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
     what = {
-        "crash": "ends the process",
-        "timeout": "does not come back",
-        "wrong": "gives a wrong result",
+        "crash": "crashes",
+        "timeout": "does not return",
+        "wrong": "returns a wrong result",
         "accepted": "accepts a call that it must reject",
         "fallback": "runs on another execution provider",
-        "unsupported": "refuses a call that it must compute",
-        "pass": "does as it should",
-        "skip": "was not tried",
+        "unsupported": "rejects a call that it must compute",
+        "pass": "behaves as required",
+        "skip": "was not run",
     }[result.verdict]
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
-    lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", "", "## What is called", ""]
+    lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", "", "## The call", ""]
     asks = f"{inline(case.title)}." if case.title else ""
     lines += [" ".join(filter(None, [f"`{DOMAIN}.{OP_TYPE}`, one node.", asks, inline(case.why)]))]
     lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
@@ -203,23 +225,21 @@ def issue(
     outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
     lines += ["", f"Attributes: {inline(given) or 'none'}. Outputs: {inline(outputs)}."]
     if case.call.steps > 1:
-        lines += [
-            f"It is a loop of {case.call.steps} calls; each call's past is the present before it."
-        ]
+        lines += [f"It is a loop of {case.call.steps} calls; each past is the previous present."]
     if case.call.shared_buffer:
         lines += ["Past and present are the same memory."]
-    lines += ["", "## What happens", "", inline(result.reason, 2000)]
+    lines += ["", "## Actual result", "", inline(result.reason, 2000)]
     if result.message and result.outcome in ("rejected", "crashed"):
         message = clean(result.message, 4000)
         lines += ["", *fenced(message, "text")]
     lines += _worst(result)
     if elsewhere:
         others = ", ".join(f"{inline(name)} {verdict}" for name, verdict in elsewhere)
-        lines += ["", f"The same call elsewhere: {others}."]
-    lines += ["", "## What should happen", "", _should(case)]
+        lines += ["", f"The same call on other targets: {others}."]
+    lines += ["", "## Expected result", "", _should(case)]
     if result.expectation and (finding := alone(result.expectation.link)):
-        lines += ["", "## What was found out", "", finding]
-    lines += ["", "## Where", ""]
+        lines += ["", "## Analysis", "", finding]
+    lines += ["", "## Environment", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
     lines += ["", f"Command of the suite (gqa-conformance): {inline_code(result.reproduce)}"]
     lines += ["", "## Reproduction", ""]
@@ -227,7 +247,7 @@ def issue(
     if refusal is not None:
         lines += [refusal]
     else:
-        lines += [f"Save it as `{filename(target)}`; it needs nothing of that suite.", ""]
+        lines += [f"Save it as `{filename(target)}`; it does not need the suite.", ""]
         lines += fenced(program.rstrip("\n"), language(target))
     return "\n".join(lines) + "\n"
 
@@ -235,12 +255,13 @@ def issue(
 def _should(case: CaseRecord) -> str:
     contract = case.contract
     must = {
-        "computes": "It computes what the operator's documentation defines; numbers wanted are "
-        "of a reference in float64, and the allowed errors are derived from the type.",
-        "rejects": "It is refused, with an error that says what is wrong.",
-        "either": "It computes right, or is refused.",
+        "computes": "The runtime computes the values that the operator's documentation defines. "
+        "Expected values are those of a float64 reference; the error budgets are derived from the "
+        "types and magnitudes.",
+        "rejects": "The runtime rejects the call, with an error that says what is wrong.",
+        "either": "The runtime computes the right values, or rejects the call.",
     }[contract.demands]
-    basis = "It is specified" if contract.basis == "specified" else "It is asked for"
+    basis = "Specified" if contract.basis == "specified" else "Requested"
     why = f" {inline(contract.why)}" if contract.why else ""
     source = one_line(contract.source)
     link = f"<{source}>" if LINK.fullmatch(source) else inline(source)
@@ -249,9 +270,9 @@ def _should(case: CaseRecord) -> str:
 
 def _worst(result: ResultRecord) -> Iterator[str]:
     """A table of the worst elements."""
-    if of_the_other_form(result) or not result.errors:
+    if is_of_the_variant(result) or not result.errors:
         return
-    yield from ("", "| worst element | got | want | allowed error | share of it |")
+    yield from ("", "| worst element | got | expected | error budget | share of the budget |")
     yield "| --- | --- | --- | --- | --- |"
     for error in result.errors:
         if error.index is None:

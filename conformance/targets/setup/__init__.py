@@ -1,1 +1,1 @@
-"""Installers of the programs that targets need: ``gqa setup``."""
+"""``gqa setup``: the installers of the programs that targets need."""

@@ -1,8 +1,8 @@
-"""Where apt gets packages from, as its files say, and a second source that is derived from one.
+"""Reads apt's package sources, and derives a source for another suite from one of them.
 
-Both of apt's formats are read: stanzas of fields (``*.sources``), and a line for each source
-(``sources.list`` and ``*.list``). A derived source is the same archive in another suite: its
-address, its keys and its options are those of this machine, whichever mirror that is.
+Both of apt's formats are read: stanzas of fields (``*.sources``), and one line per source
+(``sources.list`` and ``*.list``). A derived source is the same archive with another suite; it keeps
+the address, keys and options of the original, which may be a mirror.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: Where apt's configuration is, below the root of the file system.
+#: apt's configuration, relative to the root of the file system.
 FOLDER: Final = Path("etc", "apt")
 PARTS: Final = FOLDER / "sources.list.d"
 
-#: What a line calls otherwise than a stanza does, by sources.list(5).
+#: Option names of the line format that differ from the stanza format, see sources.list(5).
 _FIELDS: Final = {"arch": "Architectures", "lang": "Languages", "target": "Targets"}
 
-#: Fields of a stanza that are about itself, or that a derived source has of its own.
+#: Fields that a derived source does not copy from its original.
 _OWN: Final = {"types", "uris", "suites", "components", "enabled", "description"}
 _OFF: Final = {"no", "false", "without", "off", "disable", "0"}
 
-#: apt ignores files whose name has any other character.
+#: The file names that apt reads.
 _READ: Final = re.compile(r"[A-Za-z0-9_.-]+\.(list|sources)")
 
 #: ``deb [options] address suite component…``
@@ -35,7 +35,7 @@ _LINE: Final = re.compile(r"deb\s+(?:\[([^]]*)\]\s*)?(\S+)\s+(\S+)\s*(.*)")
 class Source:
     """A source of binary packages that apt uses.
 
-    ``options`` are the rest of its fields as (name, value), a value with its line breaks.
+    ``options`` are its other fields as (name, value); a value keeps its line breaks.
     """
 
     file: Path
@@ -45,7 +45,7 @@ class Source:
     options: tuple[tuple[str, str], ...] = ()
 
     def in_suite(self, suite: str, component: str, why: str) -> str:
-        """The text of a ``.sources`` file: this archive in another suite; ``why`` is a comment."""
+        """A ``.sources`` file for another suite of this archive; ``why`` is its first comment."""
         fields = [
             ("Types", "deb"),
             ("URIs", " ".join(self.uris)),
@@ -58,7 +58,7 @@ class Source:
 
 
 def sources(root: Path) -> list[Source]:
-    """Every source that apt uses on the system at ``root``; raises OSError."""
+    """Every source that apt uses on the system at ``root``. Raises OSError."""
     parts = sorted((root / PARTS).glob("*"))
     files = [
         root / FOLDER / "sources.list",
@@ -73,10 +73,9 @@ def sources(root: Path) -> list[Source]:
 
 
 def having(known: Sequence[Source], suite: str, component: str) -> list[Source]:
-    """Those that have ``component`` of ``suite``, which is meant to the letter.
+    """The sources that have ``component`` of ``suite``; both are compared exactly.
 
-    A suite's security updates are an archive of their own with a suite of their own, and so are
-    never among them.
+    Security updates are another archive with another suite, so they are never among them.
     """
     return [source for source in known if suite in source.suites and component in source.components]
 
@@ -107,14 +106,14 @@ def _stanzas(file: Path, text: str) -> Iterator[Source]:
 def _lines(file: Path, text: str) -> Iterator[Source]:
     for line in text.splitlines():
         found = _LINE.fullmatch(line.partition("#")[0].strip())
-        # A disc has another syntax, and no other suites.
+        # A CD-ROM has another syntax and no other suites.
         if found and not found[2].startswith("cdrom:"):
             options = tuple(_option(word) for word in (found[1] or "").split() if "=" in word)
             yield Source(file, (found[2],), (found[3],), tuple(found[4].split()), options)
 
 
 def _option(word: str) -> tuple[str, str]:
-    """``arch+=amd64,arm64`` as the field of a stanza."""
+    """``arch+=amd64,arm64`` as a field of a stanza."""
     name, _, value = word.partition("=")
     more = {"+": "-Add", "-": "-Remove"}.get(name[-1:], "")
     name = name.rstrip("+-").lower()

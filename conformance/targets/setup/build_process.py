@@ -1,4 +1,4 @@
-"""A program that builds or installs: how it is ended with all that it started, and quoted."""
+"""Ends a build or an installer with all its child processes, and shortens what it wrote."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 from contextlib import suppress
 from typing import Final
 
-#: How long it has to end when it is asked to, in seconds.
+#: Time between SIGTERM and SIGKILL, in seconds.
 _GRACE: Final = 5.0
 
-#: A longer line of its own, such as a whole call of a compiler, is shortened in its middle.
+#: Longer lines, such as a compiler's command line, are shortened in the middle.
 _LONGEST: Final = 240
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, which leads a session of its own, and all in its group; kindly first."""
+    """End the process, which leads a session, and its group: SIGTERM first, then SIGKILL."""
     try:
         _signal(process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -27,19 +27,19 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left in its group
+    with suppress(ProcessLookupError, PermissionError):  # the group is empty
         os.killpg(process.pid, number)
 
 
 def shortened(line: str) -> str:
-    """``line``, without its middle where it is too long for a sentence."""
+    """``line``, without its middle if it is too long for a message."""
     if len(line) <= _LONGEST:
         return line
     return f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 def without_words(text: str, status: int) -> str:
-    """Why it failed, where it did not say so: by its exit status and the last of all it wrote."""
+    """Why a program failed that printed no error: its last line, or its exit status."""
     if status < 0:
         return f"it was ended by {signal.Signals(-status).name}"
     said = [line.strip() for line in text.splitlines() if line.strip()]

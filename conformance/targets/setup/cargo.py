@@ -1,4 +1,4 @@
-"""A program of a published crate, compiled by cargo: how cargo is started, watched and ended."""
+"""Runs cargo to install a program of a published crate: progress, interruption, errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Final
 
 from conformance.targets.setup.build_process import end, shortened, without_words
 
-#: How often cargo is looked at, in seconds.
+#: Time between two looks at cargo's output, in seconds.
 _LOOK: Final = 0.5
 
-#: What cargo is about to do: a word set to the right in 12 columns, and what it does it to.
+#: A status line of cargo: a verb, right-aligned in 12 columns, and its object.
 _STATUS: Final = re.compile(r"(?= *[A-Z][a-z]+ )(.{12}) (\S.*)")
 _ERROR: Final = re.compile(r"error(?:\[E\d+\])?: (.*)")
 
-#: One plain line for each thing that cargo does, whatever the user's configuration says.
+#: Settings that give one plain line per step, whatever the user has configured.
 _PLAIN: Final = {
     "CARGO_TERM_COLOR": "never",
     "CARGO_TERM_PROGRESS_WHEN": "never",
@@ -32,15 +32,15 @@ _PLAIN: Final = {
 
 
 class CargoFailed(Exception):
-    """Cargo did not start or did not succeed; the message is why, mostly in its own words."""
+    """Cargo did not start or failed; the message says why, mostly in cargo's words."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far cargo is.
+    """The progress of cargo.
 
-    ``crates`` is how many it has begun to compile, ``doing`` the last that it said of itself,
-    such as ``Compiling libc v0.2.1``, ``seconds`` the time since its start.
+    ``crates`` is the number of crates that it has started to compile, ``doing`` its last status
+    line, such as ``Compiling libc v0.2.1``, and ``seconds`` the time since its start.
     """
 
     crates: int
@@ -52,7 +52,7 @@ Watch = Callable[[Progress], None]
 
 
 def find_cargo() -> str | None:
-    """The path of cargo: from PATH, else from where rustup puts it; None without one."""
+    """The path of cargo, from PATH or else from rustup's folder; None if there is none."""
     if cargo := shutil.which("cargo"):
         return os.path.abspath(cargo)
     home = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
@@ -60,10 +60,10 @@ def find_cargo() -> str | None:
 
 
 def install_command(cargo: str, crate: str, version: str, root: Path) -> tuple[str, ...]:
-    """What builds exactly this release, as its authors locked it, into ``root/bin``.
+    """The command that builds this release, with its locked dependencies, into ``root/bin``.
 
-    Forced, since cargo does not replace a binary that it has not put there itself. ``cargo`` is
-    a path where it is run: for a name that does not start, the next in PATH would be taken.
+    It needs ``--force``, since cargo does not replace a binary that it did not install. ``cargo``
+    must be a path: of a name that does not start, the next one in PATH would be run.
     """
     return (
         cargo,
@@ -79,12 +79,12 @@ def install_command(cargo: str, crate: str, version: str, root: Path) -> tuple[s
 
 
 def run_cargo(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> None:
-    """Run ``command`` in ``folder`` to its end; ``log`` gets all of what it writes.
+    """Run ``command`` in ``folder`` to its end and write all its output to ``log``.
 
-    ``watch`` hears of its progress about twice a second. Raises :class:`CargoFailed`. Whatever
-    ends this early, an interrupt too, ends cargo and the compilers that it has started.
+    ``watch`` is called about twice a second. Raises :class:`CargoFailed`. An exception, such as an
+    interrupt, also ends cargo and the compilers that it started.
     """
-    # Through the file, not a pipe: nothing can block, and the log is whole whatever happens here.
+    # Output goes to a file, not a pipe: cargo cannot block, and the log is always complete.
     with log.open("wb") as file:
         try:
             process = subprocess.Popen(
@@ -108,7 +108,7 @@ def run_cargo(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -
 
 
 def _follow(process: subprocess.Popen[bytes], log: Path, watch: Watch) -> int:
-    """Tell ``watch`` of what is written to ``log`` until the process ends; its exit status."""
+    """Call ``watch`` with what appears in ``log`` until the process ends; its exit status."""
     started = time.monotonic()
     crates, doing, rest = 0, "", ""
     with log.open(encoding="utf-8", errors="replace") as written:
@@ -126,10 +126,10 @@ def _follow(process: subprocess.Popen[bytes], log: Path, watch: Watch) -> int:
 
 
 def why_it_failed(text: str, status: int) -> str:
-    """Of all that cargo wrote, the one error that tells most, and the last cause of it.
+    """The most informative error in cargo's output, with its last cause.
 
-    The first error is meant, since those after it are about what then could not go on; and not the
-    sentence that all of it failed, unless there is nothing else.
+    That is the first error, since later ones follow from it; but not the sentence that the whole
+    installation failed, unless there is no other.
     """
     lines = text.splitlines()
     errors = [number for number, line in enumerate(lines) if _ERROR.match(line)]
@@ -140,13 +140,13 @@ def why_it_failed(text: str, status: int) -> str:
     after = [n for n in errors if n > chosen]
     block = lines[chosen : after[0] if after else len(lines)]
     causes = [n + 1 for n, line in enumerate(block[:-1]) if line == "Caused by:"]
-    # "failed to compile tract" says nothing that its cause does not.
+    # "failed to compile tract" adds nothing to its cause.
     numbers = ([0] if own or not causes else []) + causes[-1:]
     return ": ".join(shortened(_sentence(block, number)) for number in numbers)
 
 
 def _sentence(lines: list[str], number: int) -> str:
-    """The line, and the one after it where it ends with a colon."""
+    """The line, with the next one if it ends with a colon."""
     said = _ERROR.sub(r"\1", lines[number]).strip()
     if said.endswith(":") and number + 1 < len(lines):
         said = f"{said} {lines[number + 1].strip()}"

@@ -1,8 +1,8 @@
-"""``gqa setup lavapipe``: Mesa's software Vulkan driver, from the system's own packages.
+"""``gqa setup lavapipe``: installs Mesa's software Vulkan driver with apt.
 
-Dawn wants Mesa 25 or later of it. Where the distribution's release has an older one, Debian's
-backports have it: they are added as a second source, derived from the one that this machine has,
-and nothing but this driver is taken from them. Whatever goes wrong, that source is removed again.
+Dawn needs the driver of Mesa 25 or later. Where Debian's release has an older one, the driver comes
+from backports, which are added as a source that is derived from the machine's own. Nothing else is
+installed from backports. If anything fails, the source is removed again.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from conformance.targets.setup.build_process import without_words
 from conformance.targets.setup.tract import SetupError, Tell
 from conformance.targets.tools import TOOLS_VARIABLE, tools_root
 
-#: The first Mesa whose lavapipe is meant.
-WANTED: Final = 25
+#: The oldest Mesa whose lavapipe Dawn accepts.
+OLDEST_MESA: Final = 25
 
 #: The root of the file system.
 SYSTEM: Final = Path("/")
 
-#: The package of the driver, and that of the loader, which Dawn opens to find it.
+#: The packages of the driver and of Vulkan's loader, through which Dawn finds it.
 DRIVER: Final = "mesa-vulkan-drivers"
 LOADER: Final = "libvulkan1"
 
-#: Where drivers say that they are there, below the root of the file system.
+#: The folder of the files that describe Vulkan drivers, relative to the root.
 _ICD_FOLDER: Final = Path("usr", "share", "vulkan", "icd.d")
 _OWN_SOURCE: Final = "gqa-backports.sources"
 
-#: From backports, libdrm is named too: apt keeps to the older one unless it is asked.
+#: From backports, libdrm must be named, too: apt would keep the older one.
 _FROM_RELEASE: Final = (DRIVER, LOADER)
 _FROM_BACKPORTS: Final = (DRIVER, "libdrm2", "libdrm-amdgpu1", LOADER)
 
-#: How long an interrupted apt has to end, in seconds; never killed, for what dpkg has half done.
+#: Time for an interrupted apt to end, in seconds. It is never killed, since dpkg may be half done.
 _GRACE: Final = 60.0
 
-#: What apt says of a suite that an archive does not have.
+#: apt's message about a suite that an archive does not have.
 _NO_SUITE: Final = "does not have a Release file"
 
 
 @dataclass(frozen=True)
 class Lavapipe:
-    """The driver: Debian's version of its package, and the file by which Vulkan finds it."""
+    """An installed driver: the version of its Debian package, and the file that describes it."""
 
     version: str
     driver: Path
@@ -58,10 +58,11 @@ class Lavapipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done; ``release`` is backports' name where the driver comes from there.
+    """What to install and from where.
 
-    ``source`` is the text of the file to write first; ``again`` says that apt must learn first
-    what there is before anything can be said.
+    ``release`` is the name of backports if the driver comes from there. ``source`` is the text of
+    the source file to write first; ``private`` says that only root may read it. ``again`` says that
+    apt has no package lists yet, so that the plan can only be made after ``apt-get update``.
     """
 
     release: str = ""
@@ -77,7 +78,7 @@ class Plan:
         return (*command, *_FROM_RELEASE)
 
     def commands(self) -> list[str]:
-        """The same as lines for a shell, for who is not root with sudo."""
+        """The whole plan as shell commands, with sudo unless the user is root."""
         sudo = "" if _is_root() else "sudo "
         lines = []
         if self.source:
@@ -90,7 +91,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of it: what is there now, or only the commands that would install it."""
+    """The result: the installed driver, or only the commands that would install it."""
 
     there: Lavapipe | None
     new: bool = False
@@ -98,9 +99,10 @@ class Done:
 
 
 def set_up_lavapipe(tell: Tell, dry_run: bool = False) -> Done:
-    """Install lavapipe and Vulkan's loader, unless they are there; or say how, by ``dry_run``.
+    """Install lavapipe and Vulkan's loader, unless they are installed.
 
-    Raises :class:`SetupError`, also for one who is not root.
+    With ``dry_run``, return the commands and run none. Raises :class:`SetupError`, also for a user
+    who is not root.
     """
     if there := installed():
         return Done(there)
@@ -125,52 +127,53 @@ def set_up_lavapipe(tell: Tell, dry_run: bool = False) -> Done:
     there = installed()
     if there is None:
         raise SetupError(
-            f"apt-get installed {DRIVER} and {LOADER}, but there is no lavapipe of Mesa {WANTED} "
-            f"or later in {SYSTEM / _ICD_FOLDER}; all that apt said: {apt.log}."
+            f"apt-get installed {DRIVER} and {LOADER}, but there is no lavapipe of Mesa "
+            f"{OLDEST_MESA} or later in {SYSTEM / _ICD_FOLDER}; full output of apt: {apt.log}."
         )
     return Done(there, new=True)
 
 
 def installed() -> Lavapipe | None:
-    """The driver, if it is new enough, whole, and has the loader."""
+    """The installed driver, if it is new enough and the loader is installed, too."""
     drivers = sorted((SYSTEM / _ICD_FOLDER).glob("lvp_icd*.json"))
     versions = _installed_versions(DRIVER)
-    new_enough = [version for version in versions if major(version) >= WANTED]
+    new_enough = [version for version in versions if major(version) >= OLDEST_MESA]
     if not (drivers and new_enough and _installed_versions(LOADER)):
         return None
     return Lavapipe(new_enough[0], drivers[0])
 
 
 def major(version: str) -> int:
-    """25 of Debian's ``1:25.0.7-2~bpo12+1``; 0 of what is no version."""
+    """25 for Debian's ``1:25.0.7-2~bpo12+1``; 0 for anything that is no version."""
     found = re.match(r"(?:\d+:)?(\d+)", version)
     return int(found[1]) if found else 0
 
 
 def candidate(release: str = "") -> str:
-    """The version that apt would install, by its lists as they are; empty without one."""
+    """The version that apt would install by its present lists; empty if it knows none."""
     found = re.search(r"^ *Candidate: (\S+)", _policy(release), re.MULTILINE)
     return found[1] if found and found[1] != "(none)" else ""
 
 
 def _learn(apt: _Apt) -> None:
-    """Let apt renew lists that are empty, or old where only they can have the driver."""
+    """Run ``apt-get update`` if the lists are empty, or could have a newer driver."""
     known = candidate()
-    if major(known) >= WANTED or (known and _backports()):
+    if major(known) >= OLDEST_MESA or (known and _backports()):
         return
     said = apt.update()
     if not candidate():
         raise SetupError(
-            f"apt knows of no package {DRIVER}, even after apt-get update: {last_error(said, 0)}\n"
-            f"  all that it said  {apt.log}\n"
-            f"  where it looks    /{PARTS.parent}/sources.list and /{PARTS}"
+            f"apt does not know the package {DRIVER}, even after apt-get update: "
+            f"{last_error(said, 0)}\n"
+            f"  full output       {apt.log}\n"
+            f"  its sources       /{PARTS.parent}/sources.list and /{PARTS}"
         )
 
 
 def _plan() -> Plan:
-    """What is to be done, by what apt knows now."""
+    """The plan, by what apt knows now."""
     known = candidate()
-    if major(known) >= WANTED:
+    if major(known) >= OLDEST_MESA:
         return Plan()
     if not known:
         return Plan(again=True)
@@ -184,21 +187,21 @@ def _plan() -> Plan:
     if origin is None:
         codename = suite.removesuffix("-backports")
         raise SetupError(
-            f"No file in /{PARTS.parent} names an archive with suite {codename} and component "
-            f"main, from which a source of {suite} could be derived: add one of {suite} there, "
-            "then gqa setup lavapipe again."
+            f"No file in /{PARTS.parent} has a source with suite {codename} and component main, "
+            f"from which a source of {suite} could be derived. Add a source of {suite} there, "
+            "then run gqa setup lavapipe again."
         )
     where = f"/{origin.file.relative_to(SYSTEM)}"
     text = origin.in_suite(suite, "main", f"Written by gqa setup lavapipe, after {where}.")
-    # Where others must not read the origin, it may have a password in its address.
+    # A file that others cannot read may have a password in the address.
     return Plan(suite, text, private=not origin.file.stat().st_mode & 0o004)
 
 
 def _archive(every: list[Source], codename: str) -> Source | None:
-    """Debian's own archive: the one that has the driver too, in its older version.
+    """Debian's own archive, which also has the older version of the driver.
 
-    Others call their suites by Debian's name as well; the first of all is taken only where apt
-    knows of none.
+    Other archives can have suites of the same name. If apt knows none with the driver, it is the
+    first source of that suite.
     """
     found = having(every, codename, "main")
     offers = set(re.findall(rf"^ +-?\d+ (\S+) {codename}/main ", _policy(""), re.MULTILINE))
@@ -208,22 +211,22 @@ def _archive(every: list[Source], codename: str) -> Source | None:
 
 
 def _backports() -> str:
-    """The name of this Debian's backports; empty on what is no release of Debian."""
+    """The name of backports for this Debian; empty on other systems."""
     about = _os_release()
     codename = about.get("VERSION_CODENAME", "")
     return f"{codename}-backports" if about.get("ID") == "debian" and codename else ""
 
 
 def _carry_out(plan: Plan, apt: _Apt, tell: Tell) -> None:
-    """Do it; the source that was written stays only where the driver could be installed."""
-    origin = plan.release or "this system's own release"
+    """Carry out the plan; the source file stays only if the driver was installed."""
+    origin = plan.release or "this system's release"
     tell(f"Installing {DRIVER} and {LOADER} from {origin} with apt-get.")
     written = SYSTEM / PARTS / _OWN_SOURCE if plan.source else None
     try:
         if written:
             _write(written, plan)
         said = apt.update()
-        if plan.release and major(found := candidate(plan.release)) < WANTED:
+        if plan.release and major(found := candidate(plan.release)) < OLDEST_MESA:
             raise SetupError(_no_backport(plan, found, said, apt.log))
         apt.run(plan.install())
     except BaseException:
@@ -242,7 +245,7 @@ def _write(file: Path, plan: Plan) -> None:
 
 
 class _Apt:
-    """apt-get as root, asking nothing; ``log`` has all that it said."""
+    """apt-get as root, without questions; ``log`` has all its output."""
 
     def __init__(self) -> None:
         self.log = tools_root() / "lavapipe-apt.log"
@@ -250,16 +253,16 @@ class _Apt:
         self.log.write_bytes(b"")
 
     def update(self) -> str:
-        """Renew its lists; what it said. A source that fails need not be the one that is meant."""
+        """Update the package lists and return the output. Failing sources are no error here."""
         return self._run(("apt-get", "update"))[1]
 
     def run(self, command: tuple[str, ...]) -> None:
-        """Run ``command``; raises :class:`SetupError` where it fails."""
+        """Run ``command``. Raises :class:`SetupError` if it fails."""
         status, said = self._run(command)
         if status:
             raise SetupError(
                 f"apt-get could not install {DRIVER}: {last_error(said, status)}\n"
-                f"  all that it said  {self.log}\n"
+                f"  full output       {self.log}\n"
                 f"  try it by hand    {shlex.join(command)}"
             )
 
@@ -287,7 +290,7 @@ class _Apt:
 
 
 def last_error(said: str, status: int) -> str:
-    """apt's own last word on why it failed."""
+    """apt's last error message, or else its last line or exit status."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     for begins in ("E: ", "W: Failed to fetch"):
         if errors := [line for line in lines if line.startswith(begins)]:
@@ -296,21 +299,21 @@ def last_error(said: str, status: int) -> str:
 
 
 def _no_backport(plan: Plan, found: str, said: str, log: Path) -> str:
-    """Why backports do not help, though there should be some."""
+    """Why backports have no suitable driver, as a message."""
     about = [line for line in said.splitlines() if plan.release in line]
     removed = "; that source was removed again" if plan.source else ""
     if any(_NO_SUITE in line for line in about):
         why = f"This machine's archive has no {plan.release}{removed}: {last_error(said, 100)}"
     elif found:
-        why = f"{plan.release} has lavapipe of Mesa {found}, not {WANTED} or later{removed}."
+        why = f"{plan.release} has lavapipe of Mesa {found}, not {OLDEST_MESA} or later{removed}."
     else:
-        # Where apt said nothing of it, its lists are as it wants them, and the driver is not there.
+        # Without a message from apt its lists are complete, and do not have the driver.
         words = f": {last_error(said, 0)}" if about else "."
         why = f"apt-get update found no {DRIVER} in {plan.release}{removed}{words}"
-    return f"{why}\n{_INSTEAD}\n  all that it said  {log}"
+    return f"{why}\n{_INSTEAD}\n  full output       {log}"
 
 
-#: What works on any Debian, with less.
+#: What works on any Debian, without float16.
 _INSTEAD: Final = (
     "  without float16   apt-get install chromium libvulkan1, "
     "then gqa run --ep webgpu --adapter swiftshader"
@@ -320,47 +323,47 @@ _INSTEAD: Final = (
 def _too_old(known: str) -> str:
     name = _os_release().get("PRETTY_NAME", "This system")
     return (
-        f"{name} has lavapipe of Mesa {known}, and Dawn wants Mesa {WANTED} or later: a newer "
-        "release of the system has it, or apt's lists here are old: sudo apt-get update, then gqa "
-        "setup lavapipe again."
+        f"{name} has lavapipe of Mesa {known}, but Dawn needs Mesa {OLDEST_MESA} or later. "
+        "Update apt's lists and try again (sudo apt-get update, then gqa setup lavapipe), or use a "
+        "newer release of the system."
     )
 
 
 def _without_apt(missing: str) -> str:
     if sys.platform == "darwin":
-        return "macOS needs no lavapipe, as Dawn uses Metal there: gqa run --ep webgpu."
+        return "macOS needs no lavapipe, since Dawn uses Metal there: gqa run --ep webgpu."
     return (
-        f"There is no {missing} here to get lavapipe with: install that of Mesa {WANTED} or later "
-        "and Vulkan's loader (Fedora: dnf install mesa-vulkan-drivers vulkan-loader; Arch: "
-        "pacman -S vulkan-swrast vulkan-icd-loader)."
+        f"gqa setup lavapipe needs {missing}, which is not installed. Install lavapipe of Mesa "
+        f"{OLDEST_MESA} or later and Vulkan's loader by hand (Fedora: dnf install "
+        "mesa-vulkan-drivers vulkan-loader; Arch: pacman -S vulkan-swrast vulkan-icd-loader)."
     )
 
 
 def _about(error: OSError) -> str:
     where = error.filename or tools_root()
-    mend = (
+    fix = (
         f"Set {TOOLS_VARIABLE} to another folder."
         if str(where).startswith(str(tools_root()))
-        else "Run gqa setup lavapipe --dry-run as root, and do by hand what it prints."
+        else "Run gqa setup lavapipe --dry-run as root, and run the printed commands by hand."
     )
-    return f"Cannot use {where}: {error.strerror}. {mend}"
+    return f"Cannot use {where}: {error.strerror}. {fix}"
 
 
 def _installed_versions(package: str) -> list[str]:
-    """Of each architecture that the package is installed for."""
+    """The version of the package for each architecture for which it is installed."""
     said = _say("dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\\n", package)
     lines = [line.split() for line in said.splitlines()]
     return [words[1] for words in lines if len(words) == 2 and words[0] == "installed"]
 
 
 def _policy(release: str) -> str:
-    """What apt knows of the driver; with ``release``, as ``apt-get -t`` would choose."""
+    """apt's policy for the driver; with ``release``, as ``apt-get -t`` would choose."""
     option = ("-o", f"APT::Default-Release={release}") if release else ()
     return _say("apt-cache", *option, "policy", DRIVER)
 
 
 def _say(*command: str) -> str:
-    """What a command that only looks writes; nothing where it does not start."""
+    """The output of a query; empty if the command does not start."""
     try:
         done = subprocess.run(
             command,

@@ -1,6 +1,6 @@
-"""Packages that npm installs: how npm is started, watched and ended, and why it failed.
+"""Runs npm to install packages: progress, interruption, errors.
 
-Which registry it asks is npm's own configuration.
+npm's own configuration says which registry it uses.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Final
 
 from conformance.targets.setup.build_process import end, shortened, without_words
 
-#: How often the time is told while npm says nothing, in seconds.
+#: Time between two reports of progress while npm prints nothing, in seconds.
 _LOOK: Final = 0.5
 
 _ERROR: Final = re.compile(r"npm (?:error|ERR!) ?(.*)")
-#: What an error is about, on a line of its own; and what may stand before the words of one.
+#: Lines that give details of an error, and prefixes of its message.
 _FIELD: Final = re.compile(r"(?:code|syscall|errno|path|dest) ")
 _ABOUT: Final = re.compile(r"^(?:notarget|network|[A-Za-z]*Error:) ")
-#: A file of a package could not be written. npm only warns of it, and ends with status 0.
+#: A file of a package could not be written. npm prints only a warning and exits with 0.
 _NOT_WRITTEN: Final = re.compile(r"npm (?:warn|WARN) tar TAR_ENTRY_ERROR (.*)")
 
-#: Nothing of a package runs: what it would download or build is not needed here. And the warnings
-#: are read, whatever the user's configuration says.
+#: Scripts of packages do not run: what they download or build is not needed here. Warnings are
+#: needed, whatever the user has configured.
 _OPTIONS: Final = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=warn")
 _PLAIN: Final = {
     "npm_config_color": "false",
@@ -38,14 +38,14 @@ _PLAIN: Final = {
     "npm_config_update_notifier": "false",
 }
 
-#: Hears how many seconds it has taken so far.
+#: Called with the seconds since npm's start.
 Watch = Callable[[float], None]
 
 
 class NpmFailed(Exception):
-    """Npm did not start or did not succeed; the message is why, mostly in its own words.
+    """Npm did not start or failed; the message says why, mostly in npm's words.
 
-    ``code`` is its word for the kind of error, such as ETARGET, or None.
+    ``code`` is npm's error code, such as ETARGET, or None.
     """
 
     def __init__(self, message: str, code: str | None = None) -> None:
@@ -54,27 +54,27 @@ class NpmFailed(Exception):
 
 
 def find_npm() -> str | None:
-    """The path of npm: from PATH, else beside this interpreter; None without one."""
+    """The path of npm, from PATH or else beside this interpreter; None if there is none."""
     beside = os.path.dirname(sys.executable)
     found = shutil.which("npm") or shutil.which("npm", path=beside)
     return os.path.abspath(found) if found else None
 
 
 def locked_command(npm: str) -> tuple[str, ...]:
-    """What installs exactly what package-lock.json names."""
+    """The command that installs exactly what package-lock.json names."""
     return (npm, "ci", *_OPTIONS)
 
 
 def install_command(npm: str, package: str, version: str) -> tuple[str, ...]:
-    """What installs this release beside all else that package.json names."""
+    """The command that installs this release and the other packages of package.json."""
     return (npm, "install", *_OPTIONS, "--save-exact", f"{package}@{version}")
 
 
 def run_npm(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> None:
-    """Run ``command`` in ``folder`` to its end; ``log`` gets all of what it writes.
+    """Run ``command`` in ``folder`` to its end and write all its output to ``log``.
 
-    Raises :class:`NpmFailed`, also where npm left out files and said that all is well. Whatever
-    ends this early, an interrupt too, ends npm.
+    Raises :class:`NpmFailed`, also where npm reports success but left out files. An exception, such
+    as an interrupt, also ends npm.
     """
     with log.open("wb", buffering=0) as file:
         try:
@@ -106,8 +106,7 @@ def run_npm(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> 
 def _follow(
     process: subprocess.Popen[bytes], keep: Callable[[bytes], object], watch: Watch
 ) -> bytes:
-    """All that the process writes until it ends. It is read here, not from the log: on a disk that
-    is full, the log does not have it."""
+    """Everything that the process writes. On a full disk the log does not have all of it."""
     assert process.stdout is not None
     pipe = process.stdout.fileno()
     started = time.monotonic()
@@ -127,7 +126,7 @@ def _follow(
 
 
 def why_it_failed(text: str, status: int) -> NpmFailed:
-    """Of all that npm wrote, the one line that tells most, and the kind of error."""
+    """The most informative line of npm's output, with its error code."""
     if lost := _NOT_WRITTEN.search(text):
         return NpmFailed(shortened(lost[1]), lost[1].partition(":")[0])
     errors = [found[1].strip() for line in text.splitlines() if (found := _ERROR.match(line))]

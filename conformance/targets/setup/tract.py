@@ -1,9 +1,8 @@
-"""What ``gqa setup`` can build: programs that targets need, each release in a folder of its own.
+"""``gqa setup tract``: builds tract with cargo; and what it shares with ``gqa setup webgpu``.
 
-A program is built beside the place that it is meant for, tried, and then put there in one go, so
-that what lies there is whole or is not there. Here is what all that can be set up has in common,
-and tract: what cargo compiles is kept where a build ends early, so that the next try goes on from
-there.
+A program is built in a temporary folder, tried, and then moved to its final path by one rename, so
+that the final path never holds an incomplete program. If a build of tract ends early, what cargo
+compiled is kept, and the next attempt continues from there.
 """
 
 from __future__ import annotations
@@ -37,39 +36,40 @@ from conformance.targets.tools import (
 )
 
 #: The oldest Rust that compiles TRACT_VERSION: `rust-version` in its crates' Cargo.toml.
-TRACT_WANTS_RUST: Final = "1.91"
+TRACT_NEEDS_RUST: Final = "1.91"
 
-#: How long a program has to say its version, in seconds.
+#: Time limit for a program to print its version, in seconds.
 _TO_START: Final = 20.0
 
 Tell = Callable[[str], None]
 
 
 class SetupError(Exception):
-    """A program could not be built; the message says why and what mends it."""
+    """A program could not be installed; the message says why and how to fix it."""
 
 
 class NoRelease(ValueError):
-    """What was asked for cannot be a release."""
+    """The requested version is not a release."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A program that works; ``new`` where it was built just now."""
+    """A working program; ``new`` says that it was installed just now."""
 
     path: Path
     new: bool
 
 
 def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
-    """Build this release of tract, unless it is there and works.
+    """Build this release of tract, unless it is installed and works.
 
-    ``tell`` gets a sentence now and then, ``watch`` hears of cargo's progress. Raises
-    :class:`SetupError`, and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
+    ``tell`` is called with messages, ``watch`` with cargo's progress. Raises :class:`SetupError`,
+    and :class:`NoRelease` for a ``version`` that is not like 1.2.3.
     """
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version):
         raise NoRelease(
-            f"'{version}' is no release of tract; wanted three numbers, as in {TRACT_VERSION}."
+            f"'{version}' is not a release of tract; expected three numbers, such as "
+            f"{TRACT_VERSION}."
         )
     binary = built_tract(version)
     working = working_folder(f"tract-{version}")
@@ -85,7 +85,7 @@ def set_up_tract(version: str, tell: Tell, watch: Watch) -> Ready:
 
 
 def how_to_use_tract(binary: Path) -> str:
-    """The command that runs cases on ``binary``, naming it where another one would be taken."""
+    """The command that runs cases on ``binary``; with ``--tract`` if another would be used."""
     found = find_tract()
     taken = found is not None and found.path == binary
     return (
@@ -103,17 +103,17 @@ def why_it_does_not_work(binary: Path, version: str) -> str:
             timeout=_TO_START,
         )
     except subprocess.TimeoutExpired:
-        return f"did not say its version within {_TO_START:.0f} s"
+        return f"did not print its version within {_TO_START:.0f} s"
     except OSError as error:
         return f"does not start ({error.strerror})"
     said = (done.stdout or done.stderr).decode(errors="replace").strip()
     if done.returncode:
         return f"does not start (exit status {done.returncode}{f': {said}' if said else ''})"
-    return "" if version in said.split() else f"says that it is '{said}', not {version}"
+    return "" if version in said.split() else f"reports version '{said}', not {version}"
 
 
 def working_folder(name: str) -> Path:
-    """Where what will be called ``name`` is built: on the file system where it will lie."""
+    """The temporary folder in which ``name`` is built, on the file system of its final path."""
     return tools_root() / "building" / name
 
 
@@ -127,11 +127,11 @@ def put_in_place(
     made: str,
     tell: Tell,
 ) -> Ready:
-    """Let ``make`` put something to ``final``, unless it is there and nothing is ``wrong`` with it.
+    """Call ``make``, which installs ``final``, unless it exists and nothing is ``wrong`` with it.
 
-    ``wrong`` is what, as the end of a sentence, and ``without`` why it cannot be made here; both
-    are empty where all is well. ``working`` is removed at the end, and ``made`` the word for what
-    was done. Raises :class:`SetupError`.
+    ``wrong`` returns what is wrong, as the end of a sentence, and ``without`` why it cannot be made
+    here; both return an empty text otherwise. ``working`` is removed at the end. ``made`` is the
+    verb for messages, such as "built". Raises :class:`SetupError`.
     """
     why = wrong()
     if not why and not working.exists():
@@ -141,7 +141,7 @@ def put_in_place(
     try:
         working.parent.mkdir(parents=True, exist_ok=True)
         with _alone(working.with_name(f"{working.name}.lock"), tell):
-            # Another may have made it while this one waited.
+            # Another process may have made it meanwhile.
             why = wrong()
             if why:
                 if os.path.lexists(final):
@@ -158,20 +158,20 @@ def put_in_place(
 
 @contextmanager
 def _alone(file: Path, tell: Tell) -> Iterator[None]:
-    """Waits until no other process is within; the lock ends with its process, however it ends."""
+    """Hold the lock of ``file``, and wait for it if needed; it ends with the process."""
     with file.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("Another gqa setup builds the same release; waiting for it.")
+            tell("Another gqa setup is installing the same release; waiting for it.")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
-    """Build the release in ``working``, try it, and put it where it belongs."""
+    """Build the release in ``working``, try it, and move it to its final path."""
     cargo = find_cargo() or "cargo"
-    # The name of the crate from 0.23.0 on, and before.
+    # The crate was renamed in 0.23.0.
     crate = "tract-cli" if tuple(map(int, version.split("."))) >= (0, 23) else "tract"
     root, log = working / "root", working / "cargo.log"
     shutil.rmtree(root, ignore_errors=True)
@@ -179,22 +179,22 @@ def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
     command = install_command(cargo, crate, version, root)
     tell(
         f"Building tract {version} with cargo: 9 to 15 minutes on 2 cores (here: "
-        f"{os.cpu_count()}), and 1 GB of disk meanwhile."
+        f"{os.cpu_count()}), and 1 GB of temporary disk space."
     )
     try:
-        # In its own folder: rust-toolchain.toml and .cargo/config.toml where the user is mean
-        # another project.
+        # In a folder of its own: rust-toolchain.toml and .cargo/config.toml of the current folder
+        # belong to another project.
         run_cargo((*command, "--target-dir", f"{working / 'target'}"), working, log, watch)
     except CargoFailed as error:
         typed = "cargo" if shutil.which("cargo") else cargo
         by_hand = install_command(typed, crate, version, built_tract(version).parent.parent)
         raise SetupError(
             f"cargo could not build tract {version}: {error}\n"
-            f"  all that it said  {log}\n"
+            f"  full output       {log}\n"
             f"  try it by hand    {shlex.join(by_hand)}"
         ) from None
     except KeyboardInterrupt:
-        tell("What was compiled is kept; the same command goes on from there.")
+        tell("What was compiled is kept; the same command continues from there.")
         raise
     made = root / "bin" / "tract"
     if why := why_it_does_not_work(made, version):
@@ -205,13 +205,13 @@ def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
 
 
 def _without_cargo(version: str) -> str:
-    """What to do where there is no cargo."""
+    """What to do without cargo."""
     pinned = version == TRACT_VERSION
-    wants = f", which needs Rust {TRACT_WANTS_RUST} or later" if pinned else ""
-    enough = f" where that is {TRACT_WANTS_RUST} or later" if pinned else ""
+    wants = f" of Rust {TRACT_NEEDS_RUST} or later" if pinned else ""
+    enough = f" if that is {TRACT_NEEDS_RUST} or later" if pinned else ""
     pip = shlex.join((sys.executable, "-m", "pip", "install", f"tract=={version}"))
     return (
-        f"There is no cargo to build tract {version}{wants}.\n"
-        f"  get it        https://rustup.rs, or apt-get install cargo{enough}\n"
+        f"Building tract {version} needs cargo{wants}, which is not installed.\n"
+        f"  install it    https://rustup.rs, or apt-get install cargo{enough}\n"
         f"  without Rust  {pip}, then gqa run --ep tract-wheel"
     )

@@ -1,4 +1,4 @@
-"""Programs for onnxruntime-web: a module for Node, which has Python make model and inputs."""
+"""Stand-alone programs for onnxruntime-web: a module for Node."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.report.repro.facts import (
+from conformance.report.repro.checks import (
     CARRIED,
     ELSEWHERE,
     carried_of,
-    of_the_other_form,
+    expected_list,
+    is_of_the_variant,
     runs_of,
     seconds_of,
-    wanted_list,
-    word_if_refused,
-    word_if_right,
+    verdict_if_rejected,
+    verdict_if_right,
     wrong_shapes,
 )
-from conformance.report.repro.making import IMPORTS, making, quoted
-from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
+from conformance.report.repro.model_source import IMPORTS, model_source, quoted
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.targets.catalogue import Script, TargetEntry
 
 
-def node_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    on_gpu = target.ep != "wasm"
+def node_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of the module, which has Python make the model and the inputs."""
+    on_gpu = entry.target_class == "gpu"
     call = case.call
     start = [
         'import { execFileSync, spawnSync } from "node:child_process";',
         'import { pathToFileURL } from "node:url";',
         'import { setFlagsFromString } from "node:v8";',
-        'setFlagsFromString("--liftoff-only"); // so that it starts in seconds',
+        'setFlagsFromString("--liftoff-only"); // starts within seconds',
         "// Run it in a folder with node_modules.",
         "const from = (path) => import(pathToFileURL(`${process.cwd()}/node_modules/${path}`));",
         "const making = String.raw`",
@@ -61,16 +65,15 @@ def node_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) ->
         "  return new ort.Tensor(type, new arrays[kind](bytes.buffer), dims);",
         "}",
     ]
-    entry = {"webgpu": "webgpu", "webgpu-jsep": "all", "wasm": "wasm"}[target.ep]
     runtime = [
-        f'const ort = await from("onnxruntime-web/dist/ort.{entry}.bundle.min.mjs");',
+        f'const ort = await from("onnxruntime-web/dist/ort.{program.options}.bundle.min.mjs");',
         "ort.env.wasm.numThreads = 1;",
         'ort.env.logLevel = "error";',
     ]
     blocks = ["\n".join(start[:4])]
     if result.verdict in ("crash", "timeout"):
         blocks.append("\n".join(_node_child(result)))
-    blocks += ["\n".join(start[4:]), IMPORTS, *making(case), "\n".join(send)]
+    blocks += ["\n".join(start[4:]), IMPORTS, *model_source(case), "\n".join(send)]
     if on_gpu:
         blocks.append(_dawn_block(case, result))
     blocks.append("\n".join([*runtime, *tensors]))
@@ -81,9 +84,9 @@ def node_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) ->
 
 
 def _node_child(result: ResultRecord) -> list[str]:
-    """Runs the rest in another process, so that its end can be told."""
+    """Lines that run the rest in a child process, so that a crash of it can be reported."""
     return [
-        "if (!process.env.REPRO_CHILD) { // the rest runs in a process of its own, which may die",
+        "if (!process.env.REPRO_CHILD) { // the rest runs in a child process, which may crash",
         '  const env = { ...process.env, REPRO_CHILD: "1" };',
         f'  const options = {{ env, stdio: "inherit", timeout: {1000 * seconds_of(result):g} }};',
         "  const done = spawnSync(process.execPath, [process.argv[1]], options);",
@@ -99,18 +102,18 @@ def _node_child(result: ResultRecord) -> list[str]:
 
 
 def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
-    """WebGPU as a browser has it."""
+    """The block that makes Dawn available as `navigator.gpu`, as in a browser."""
     lines = [
-        "// Dawn takes the system's adapter; on Linux VK_DRIVER_FILES=FILE.json names another",
-        "// Vulkan driver, such as lavapipe's",
-        "// /usr/share/vulkan/icd.d/lvp_icd.json and SwiftShader's",
+        "// Dawn uses the system's adapter. On Linux VK_DRIVER_FILES=FILE.json selects another",
+        "// Vulkan driver: lavapipe's is",
+        "// /usr/share/vulkan/icd.d/lvp_icd.json, SwiftShader's is",
         "// /usr/lib/chromium/vk_swiftshader_icd.json.",
         'const dawn = await from("webgpu/index.js");',
         "Object.assign(globalThis, dawn.globals);",
         'if (!globalThis.navigator) Object.defineProperty(globalThis, "navigator", { value: {} });',
         "const gpu = dawn.create([]);",
         'Object.defineProperty(navigator, "gpu", { value: gpu });',
-        "const { writeBuffer } = GPUQueue.prototype; // Dawn takes no SharedArrayBuffer: copy",
+        "const { writeBuffer } = GPUQueue.prototype; // Dawn rejects SharedArrayBuffer: copy",
         "GPUQueue.prototype.writeBuffer = function (buffer, at, data, start = 0, size) {",
         "  const unit = data.BYTES_PER_ELEMENT ?? 1;",
         "  const memory = ArrayBuffer.isView(data) ? data.buffer : data;",
@@ -124,7 +127,7 @@ def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
         "GPUAdapter.prototype.requestDevice = async function (...parameters) {",
         "  const device = await requestDevice.apply(this, parameters);",
         "  device.lost.then(({ reason, message }) => {",
-        '    if (reason !== "destroyed") lost = message; // as the end of the last session does',
+        '    if (reason !== "destroyed") lost = message; // as a session that ends does',
         "  });",
         "  globalThis.device = device;",
         "  return device;",
@@ -133,7 +136,7 @@ def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
     empty = any(tensor.shape and 0 in tensor.shape for tensor in case.call.inputs)
     if empty or "createBindGroup" in f"{result.message} {result.reason}":
         lines += [
-            "const { createBindGroup } = GPUDevice.prototype; // throws as browsers do",
+            "const { createBindGroup } = GPUDevice.prototype; // throws, as in browsers",
             "GPUDevice.prototype.createBindGroup = function (descriptor) {",
             "  const without = descriptor.entries.find(({ resource }) => !resource);",
             "  if (without) throw new TypeError(",
@@ -145,7 +148,7 @@ def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
     return "\n".join(lines)
 
 
-_SHARING: Final = """// A past and a present in one buffer on the device.
+_SHARING: Final = """// Puts a past and its present in one buffer on the device.
 const buffers = new Map();
 function onDevice(given) {
   if (buffers.has(given)) return given;
@@ -203,29 +206,29 @@ def _node_run(case: CaseRecord, result: ResultRecord, on_gpu: bool) -> Iterator[
         ]
     yield from calls
     yield "} catch (error) {"
-    yield "  console.log(`refused: ${error.message ?? error}`);"
+    yield "  console.log(`rejected: ${error.message ?? error}`);"
     gone = " || lost" if on_gpu else ""
     yield f"  const crashed = error instanceof WebAssembly.RuntimeError{gone};"
-    yield f'  await end(crashed ? "crash" : "{word_if_refused(case)}");'
+    yield f'  await end(crashed ? "crash" : "{verdict_if_rejected(case)}");'
     yield "}"
     if on_gpu:
         yield "if (lost) {"
         yield "  console.log(`the device was lost: ${lost}`);"
         yield '  await end("crash");'
         yield "}"
-        yield 'if (elsewhere) await end("fallback"); // not on the GPU'
+        yield 'if (elsewhere) await end("fallback"); // it ran on the CPU'
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
-    """Lines of JavaScript one block further in."""
+    """The lines, indented by one level."""
     return [f"  {line}" for line in lines]
 
 
 def _node_calls(case: CaseRecord) -> Iterator[str]:
-    """Every call of the case, once."""
+    """The lines that make every call of the case once."""
     carry = CARRIED if case.call.shared_buffer else carried_of(case.call)
     if carry:
-        yield "  let carried = {}; // from call to call"
+        yield "  let carried = {}; // from one call to the next"
     yield "  for (const call of made.calls) {"
     yield "    const given = Object.entries(call).map(([name, sent]) => [name, tensor(sent)]);"
     yield f"    const feeds = {{ ...Object.fromEntries(given){', ...carried' if carry else ''} }};"
@@ -250,20 +253,20 @@ def _node_calls(case: CaseRecord) -> Iterator[str]:
 
 
 def _node_check(case: CaseRecord, result: ResultRecord) -> str:
-    worse = "verdict" if word_if_right(case) == "accepted" else '"wrong"'
+    worse = "verdict" if verdict_if_right(case) == "accepted" else '"wrong"'
     lines = [
-        "// output, call, index, right number, allowed error: where the suite found most error",
-        wanted_list(case, result, "javascript"),
+        "// output, call, index, expected value, error budget: the largest errors found",
+        expected_list(case, result, "javascript"),
         "function half(bits) {",
         "  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];",
         "  const size = exponent === 31 ? (fraction ? NaN : Infinity)",
         "    : exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;",
         "  return bits >> 15 ? -size : size;",
         "}",
-        f'let verdict = "{word_if_right(case)}";',
+        f'let verdict = "{verdict_if_right(case)}";',
     ]
     if shapes := wrong_shapes(result):
-        lines.append("const shapes = [ // output, call, right shape")
+        lines.append("const shapes = [ // output, call, expected shape")
         for output, step, shape in shapes:
             dims = json.dumps([int(dim) for dim in re.findall(r"\d+", shape)])
             lines.append(f"  [{quoted(output)}, {step}, {dims}],")
@@ -298,6 +301,6 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
             "  }",
             "}",
         ]
-    if of_the_other_form(result):
+    if is_of_the_variant(result):
         lines.append(f'console.log("{ELSEWHERE}");')
     return "\n".join([*lines, "await end(verdict);"])

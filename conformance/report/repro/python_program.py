@@ -1,43 +1,52 @@
-"""Programs in Python: for ONNX Runtime, and for the package tract."""
+"""Stand-alone programs in Python: for ONNX Runtime, and for the package tract."""
 
 from __future__ import annotations
 
-from conformance.report.repro.facts import (
+from collections.abc import Mapping
+
+from conformance.report.repro.checks import (
     CARRIED,
     ELSEWHERE,
     carried_of,
-    of_the_other_form,
+    expected_list,
+    is_of_the_variant,
     runs_of,
     seconds_of,
-    wanted_list,
-    word_if_refused,
-    word_if_right,
+    verdict_if_rejected,
+    verdict_if_right,
     wrong_shapes,
 )
-from conformance.report.repro.making import BITS, IMPORTS, making, quoted
-from conformance.results.records import (
-    CallInput,
-    CallOutput,
-    CaseRecord,
-    ResultRecord,
-    TargetRecord,
-)
+from conformance.report.repro.model_source import BITS, IMPORTS, model_source, quoted
+from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord
+from conformance.targets.catalogue import Script, TargetEntry
 
 
-def python_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    run = _tract_wheel if target.ep == "tract-wheel" else _onnxruntime
-    blocks = [IMPORTS]
-    if result.verdict in ("crash", "timeout"):
-        blocks.append(_child(result))
-    return [*blocks, *making(case), *run(case, result, target), check_block(case, result)]
+def onnxruntime_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of a program for ONNX Runtime's Python package."""
+    provider = str(entry.execution_provider)
+    return _blocks(case, result, _onnxruntime(case, result, provider, program.environment))
+
+
+def tract_wheel_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of a program for the Python package tract."""
+    return _blocks(case, result, [_tract_wheel(case, result)])
+
+
+def _blocks(case: CaseRecord, result: ResultRecord, run: list[str]) -> list[str]:
+    child = [_child(result)] if result.verdict in ("crash", "timeout") else []
+    return [IMPORTS, *child, *model_source(case), *run, check_block(case, result)]
 
 
 def _child(result: ResultRecord) -> str:
-    """A block that runs the rest in another process, so that its end can be told."""
+    """A block that runs the rest in a child process, so that a crash of it can be reported."""
     return f"""import os
 import subprocess
 import sys
-if "REPRO_CHILD" not in os.environ:  # the rest runs in a process of its own, which may die
+if "REPRO_CHILD" not in os.environ:  # the rest runs in a child process, which may crash
     command = [sys.executable, os.path.abspath(__file__)]
     inner = {{**os.environ, "REPRO_CHILD": "1"}}
     try:
@@ -51,19 +60,21 @@ if "REPRO_CHILD" not in os.environ:  # the rest runs in a process of its own, wh
     sys.exit()"""
 
 
-def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
+def _onnxruntime(
+    case: CaseRecord, result: ResultRecord, provider: str, environment: Mapping[str, str]
+) -> list[str]:
     call = case.call
-    provider = "CUDAExecutionProvider" if target.ep == "cuda" else "CPUExecutionProvider"
-    device = "cuda" if target.ep == "cuda" else "cpu"
+    device = provider.removesuffix("ExecutionProvider").lower()  # as OrtValue names it
     first = ["import onnxruntime"]
-    if target.ep == "cpu-noflash":
-        first = ["import os", 'os.environ["ORT_GQA_DISABLE_FLASH_ATTENTION"] = "1"', *first]
+    if environment:
+        settings = [f'os.environ["{name}"] = "{value}"' for name, value in environment.items()]
+        first = ["import os", *settings, *first]
     options = [
         "options = onnxruntime.SessionOptions()",
         "options.intra_op_num_threads = 1",
         "options.log_severity_level = 3",
     ]
-    if device == "cuda":
+    if device != "cpu":
         options += ['options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")']
     session = [
         "names = [name for name, _, _ in outputs]",
@@ -73,7 +84,7 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         f'        model.SerializeToString(), options, providers=["{provider}"]',
         "    )",
     ]
-    if device == "cuda":
+    if device != "cpu":
         session += [
             f'    if "{provider}" not in session.get_providers():',
             '        print("it would run on", session.get_providers())',
@@ -82,8 +93,8 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         ]
     end = [
         "except Exception as error:",
-        '    print("refused:", error)',
-        f'    print("verdict: {word_if_refused(case)}")',
+        '    print("rejected:", error)',
+        f'    print("verdict: {verdict_if_rejected(case)}")',
         "    raise SystemExit",
     ]
     loop, inner = "calls", "    "
@@ -96,7 +107,7 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
     if not call.shared_buffer and not odd:
         feeds = "{**call, **carried}" if carry else "call"
         body = [
-            *(["    carried = {}  # from call to call"] if carry else []),
+            *(["    carried = {}  # from one call to the next"] if carry else []),
             f"    for call in {loop}:",
             *(fresh if runs_of(result) > 1 and carry else []),
             f"        made = session.run(names, {feeds})",
@@ -116,7 +127,7 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
     first = ["import ctypes", *first]
     reading = _reading()
     body = [
-        "    carried = {}  # from call to call",
+        "    carried = {}  # from one call to the next",
         f"    for call in {loop}:",
         *(fresh if runs_of(result) > 1 else []),
         "        feeds = {name: given(name, bits) for name, bits in call.items()} | carried",
@@ -124,7 +135,7 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
     ]
     if call.shared_buffer:
         body += [
-            "        shared = {}  # past and present in one memory, which goes on to the next call",
+            "        shared = {}  # one memory for past and present, kept between calls",
             "        for past, present in ("
             + ", ".join(f'("{p}", "{n}")' for p, n in CARRIED.items())
             + "):",
@@ -180,9 +191,9 @@ def _onnxruntime(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
 
 
 def _reading() -> str:
-    """A helper that reads an OrtValue of any type."""
+    """The source of a helper that reads an OrtValue of any type."""
     return '''def read(name, value):
-    """What an OrtValue of any type holds, as numbers."""
+    """The contents of an OrtValue of any type, as numbers."""
     kind = {n: t for n, t, _ in outputs}[name]
     word = {"BFLOAT16": "u2", "FLOAT8E4M3FN": "u1", "FLOAT16": "f2", "FLOAT": "f4"}.get(kind)
     word = word or {"INT8": "i1", "UINT8": "u1"}[kind]
@@ -202,7 +213,7 @@ def _reading() -> str:
     return bits.copy()'''
 
 
-def _tract_wheel(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
+def _tract_wheel(case: CaseRecord, result: ResultRecord) -> str:
     carry = carried_of(case.call)
     pairs = ", ".join(f'{quoted(p)}: results[-1]["{n}"]' for p, n in carry.items())
     lines = [
@@ -217,7 +228,7 @@ def _tract_wheel(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         'words["int64"] = "i64"',
         "results = []",
         "try:",
-        *(["    carried = {}  # from call to call"] if carry else []),
+        *(["    carried = {}  # from one call to the next"] if carry else []),
         f"    for call in calls{' * 2' if runs_of(result) > 1 else ''}:",
         *(
             ["        if call is calls[0]:", "            carried = {}"]
@@ -238,23 +249,23 @@ def _tract_wheel(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         "        results.append({name: v for (name, _, _), v in zip(outputs, made)})",
         *([f"        carried = {{{pairs}}}"] if carry else []),
         "except tract.TractError as error:",
-        '    print("refused:", error)',
-        f'    print("verdict: {word_if_refused(case)}")',
+        '    print("rejected:", error)',
+        f'    print("verdict: {verdict_if_rejected(case)}")',
         "    raise SystemExit",
     ]
-    return ["\n".join(lines)]
+    return "\n".join(lines)
 
 
 def check_block(case: CaseRecord, result: ResultRecord) -> str:
-    """The last block of a Python program: `results` against the worst elements."""
+    """The last block of a Python program: compares `results` with the expected elements."""
     lines = [
-        "# output, call, index, right number, allowed error: where the suite found most error",
-        wanted_list(case, result, "python"),
-        f'verdict = "{word_if_right(case)}"',
+        "# output, call, index, expected value, error budget: the largest errors found",
+        expected_list(case, result, "python"),
+        f'verdict = "{verdict_if_right(case)}"',
     ]
-    worse = "verdict" if word_if_right(case) == "accepted" else '"wrong"'
+    worse = "verdict" if verdict_if_right(case) == "accepted" else '"wrong"'
     if shapes := wrong_shapes(result):
-        lines += ["shapes = [  # output, call, right shape"]
+        lines += ["shapes = [  # output, call, expected shape"]
         lines += [f"    ({quoted(output)}, {step}, {shape})," for output, step, shape in shapes]
         lines += [
             "]",
@@ -281,6 +292,6 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
             '        print(f"two runs differ in {name}")',
             f"        verdict = {worse}",
         ]
-    if of_the_other_form(result):
+    if is_of_the_variant(result):
         lines.append(f'print("{ELSEWHERE}")')
     return "\n".join([*lines, 'print("verdict:", verdict)'])

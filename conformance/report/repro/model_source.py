@@ -1,4 +1,4 @@
-"""Blocks of Python that make a call's model and inputs, from the recipes of a results file."""
+"""Python source code that makes a call's model and inputs, from the recipes in a results file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION, OUTPUTS
 from conformance.results.records import CallInput, CallOutput, CallRecord, CaseRecord, Recipe
 
-#: dtype word → TensorProto's name of it, and NumPy's, of the bits where NumPy has no such type.
+#: dtype → its name in TensorProto, and NumPy's name for it, or for its bits where NumPy has none.
 KINDS: Final = {
     "float32": ("FLOAT", "f4"),
     "float16": ("FLOAT16", "f2"),
@@ -42,13 +42,13 @@ def uniform(stream, shape, low, high):
 ''',
     "integers": '''
 def integers(stream, shape, low, high):
-    """Integers, high among them."""
+    """Integers from low to high, both included."""
     numbers = np.random.RandomState(zlib.crc32(stream.encode())).random_sample(shape)
     return np.floor(low + numbers * (high - low + 1)).astype("i8")
 ''',
     "marked": '''
 def marked(stream, shape, head_size, divisor, starts):
-    """Uniform numbers; in each token's head one element stands out, by the token's place."""
+    """Uniform numbers; in each head of a token one element, chosen by its position, is large."""
     numbers = uniform(stream, shape, -1.0, 1.0)
     if len(shape) == 3:
         tokens = numbers.reshape(*shape[:2], -1, head_size)
@@ -65,13 +65,13 @@ def marked(stream, shape, head_size, divisor, starts):
 ''',
     "odd_heads": '''
 def odd_heads(numbers, head_size, factor):
-    """Every other head times a factor."""
+    """Every second head, multiplied by a factor."""
     numbers.reshape(*numbers.shape[:-1], -1, head_size)[..., 1::2, :] *= factor
     return numbers
 ''',
     "positions": '''
 def positions(starts, count, shape):
-    """So many positions from each start."""
+    """That many consecutive positions from each start."""
     return np.resize(np.array(starts)[:, None] + np.arange(count), shape)
 ''',
     "angles": '''
@@ -81,7 +81,7 @@ def angles(rows, columns):
 ''',
     "changed": '''
 def changed(numbers, *changes):
-    """Some elements, or all below an index, are another number."""
+    """The numbers with some elements, or whole slices, replaced."""
     for index, number in changes:
         numbers[index] = number
     return numbers
@@ -102,17 +102,17 @@ def float8(numbers):
     size = np.abs(numbers.astype("f4").astype("f8"))
     middle = (known[1:] + known[:-1]) / 2
     up, down = np.searchsorted(middle, size, "right"), np.searchsorted(middle, size, "left")
-    bits = np.where(up % 2, down, up)  # they differ in ties, of which one is even
+    bits = np.where(up % 2, down, up)  # at a tie they differ, and one is even
     bits = np.where(size <= 464, bits, 0x7F)
     return (bits | np.signbit(numbers) << 7).astype("u1")
 ''',
 }
-#: Helpers that helpers need.
+#: Helpers that other helpers call.
 _BASES: Final = {"marked": ("uniform",)}
 
 
-def making(case: CaseRecord) -> list[str]:
-    """The blocks that make `calls` and `model`; the same for every target."""
+def model_source(case: CaseRecord) -> list[str]:
+    """The blocks of source code that define `calls` and `model`; the same for every target."""
     call = case.call
     types = {t.name: str(t.dtype) for t in call.inputs}
     made = {
@@ -139,7 +139,7 @@ def making(case: CaseRecord) -> list[str]:
 
 
 def _array(recipe: Recipe | None, shape: tuple[int, ...], dtype: str) -> str:
-    """An expression whose value is the input's array."""
+    """An expression for the input's array."""
     assert recipe is not None
     integer = dtype in ("int8", "uint8", "int32", "int64")
     code = _numbers(recipe, shape, integer)
@@ -155,7 +155,7 @@ def _array(recipe: Recipe | None, shape: tuple[int, ...], dtype: str) -> str:
 
 
 def _numbers(recipe: Recipe, shape: tuple[int, ...], integer: bool) -> str:
-    """An expression of the numbers, before they are of the input's type."""
+    """An expression for the numbers, before they are cast to the input's type."""
     kind = recipe.kind
     if kind == "constant":
         return (
@@ -167,7 +167,7 @@ def _numbers(recipe: Recipe, shape: tuple[int, ...], integer: bool) -> str:
     if kind == "positions":
         return f"positions({list(recipe.starts)}, {recipe.count}, {shape})"
     if kind in ("cosines", "sines"):
-        # a table of another rank, wrong on purpose, is one column in another shape
+        # A table of another rank, which is an intended fault of the call, is one column reshaped.
         rows, columns = shape if len(shape) == 2 else (math.prod(shape), 1)
         table = f"np.{'sin' if kind == 'sines' else 'cos'}(angles({rows}, {columns}))"
         return table if len(shape) == 2 else f"{table}.reshape({shape})"
@@ -193,7 +193,7 @@ def _numbers(recipe: Recipe, shape: tuple[int, ...], integer: bool) -> str:
 
 
 def _model(call: CallRecord) -> str:
-    """The block that makes `model`: one node, its inputs declared as the call's are."""
+    """The block that defines `model`: one node, its inputs declared as in the call."""
     lines = ["inputs = ["]
     for tensor in call.inputs:
         if tensor.state == "connected":
@@ -255,6 +255,7 @@ def _dims(shape: Sequence[object] | None) -> tuple[int, ...]:
 
 
 def index_text(index: Sequence[int]) -> str:
+    """An index as a Python tuple."""
     return str(tuple(index))
 
 
@@ -262,7 +263,7 @@ _PLAIN_CHARACTER = re.compile(r"[^A-Za-z0-9_ ./+,:()\[\]=@-]")
 
 
 def quoted(text: str) -> str:
-    """Text as a literal of Python and of JavaScript, that means nothing to a shell."""
+    """Text as a literal of both Python and JavaScript, without characters special to a shell."""
 
     def spelled(match: re.Match[str]) -> str:
         code = ord(match[0])
@@ -272,12 +273,12 @@ def quoted(text: str) -> str:
 
 
 def python_number(number: float) -> str:
-    """A number as a literal of Python with NumPy."""
+    """A number as a Python literal that may use NumPy."""
     return _literal(number, "np.nan", "np.inf")
 
 
 def js_number(number: float) -> str:
-    """A number as a literal of JavaScript."""
+    """A number as a JavaScript literal."""
     return _literal(number, "NaN", "Infinity")
 
 

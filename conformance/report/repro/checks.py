@@ -1,4 +1,8 @@
-"""What a program looks at, and which word it says, from what a results file has of a result."""
+"""What a stand-alone program checks, and which verdict it prints for it.
+
+Everything is read from the result's record in a results file. Where the record has no field for
+something, its reason, a sentence of `conformance.judge.verdict`, is parsed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,13 @@ import math
 import re
 from typing import Final
 
-from conformance.report.repro.making import RANKS, index_text, js_number, python_number, quoted
+from conformance.report.repro.model_source import (
+    RANKS,
+    index_text,
+    js_number,
+    python_number,
+    quoted,
+)
 from conformance.results.records import (
     CallInput,
     CallOutput,
@@ -18,23 +28,23 @@ from conformance.results.records import (
 )
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
-#: How judge.py says that a shape, a dtype or a second run differs.
+#: How the judge says that a shape, a dtype or a second run differs.
 _SHAPE = re.compile(r"\b(\w+)(?: in call (\d+))? has shape \([^)]*\), not (\([\d, ]*\))")
 DTYPE = re.compile(" has dtype ")
 TWO_RUNS: Final = "two runs on the same input differ"
-_OTHER_FORM: Final = "The same call, "
+_VARIANT: Final = "The same call, "
 _SECONDS = re.compile(r"No answer within ([\d.]+) s")
-#: A long loop has more elements, and more wrong shapes, than anybody reads.
+#: The number of elements, and of wrong shapes, that a program prints; a long loop has many more.
 MOST: Final = 8
-ELSEWHERE: Final = "the fault that the suite tells of is in another form of this call, not here"
+ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in this one"
 
 
 def _checked(result: ResultRecord) -> list[tuple[str, int, tuple[int, ...], float, float]]:
-    """Output, call, index, right number and allowed error of the elements that are looked at."""
-    if of_the_other_form(result) and result.verdict != "wrong":
+    """Output, call, index, expected value and error budget of each element to check."""
+    if is_of_the_variant(result) and result.verdict != "wrong":
         return []
-    if result.reason.startswith(_OTHER_FORM) and result.relation is None:
-        return []  # the figures are of the other form
+    if result.reason.startswith(_VARIANT) and result.relation is None:
+        return []  # the recorded errors are those of the variant
     shares = sorted((_share(error) for error in result.errors), reverse=True)
     least = shares[MOST - 1] if len(shares) > MOST else -math.inf
     told = [
@@ -52,38 +62,41 @@ def _share(error: OutputErrorRecord) -> float:
 
 
 def wrong_shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
-    """Output, call and the right shape, of what had another one."""
+    """Output, call and expected shape of each output that had a wrong shape."""
     told = [
         (output, int(step or 0), shape)
         for output, step, shape in _SHAPE.findall(result.reason)
-        if result.verdict == "wrong" and output in RANKS and not of_the_other_form(result)
+        if result.verdict == "wrong" and output in RANKS and not is_of_the_variant(result)
     ]
     return told[:MOST]
 
 
-def word_if_refused(case: CaseRecord) -> str:
-    """The verdict where the runtime refuses the call."""
+def verdict_if_rejected(case: CaseRecord) -> str:
+    """The verdict if the runtime rejects the call."""
     return "unsupported" if case.contract.demands == "computes" else "pass"
 
 
-def word_if_right(case: CaseRecord) -> str:
-    """The verdict where the call runs and all that is looked at is right."""
+def verdict_if_right(case: CaseRecord) -> str:
+    """The verdict if the call runs and every checked element is right."""
     return "accepted" if case.contract.demands == "rejects" else "pass"
 
 
 def runs_of(result: ResultRecord) -> int:
-    """How often the program makes the call."""
+    """How many times the program makes the call."""
     return 2 if TWO_RUNS in result.reason else 1
 
 
 def seconds_of(result: ResultRecord) -> float:
-    """After so long a call has timed out."""
+    """The time limit of the call, in seconds."""
     match = _SECONDS.search(result.reason)
     return float(match[1]) if match else 60.0
 
 
-def wanted_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
-    """The elements as a list of the language."""
+def expected_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
+    """The elements to check, as source code of a list.
+
+    ``word`` is the language: ``python`` or ``javascript``.
+    """
     python = word != "javascript"
     last = [tensor.name for tensor in case.call.outputs if tensor.state == "connected"]
     lines = ["wanted = [" if python else "const wanted = ["]
@@ -97,14 +110,14 @@ def wanted_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
     return "\n".join([*lines, "]" if python else "];"])
 
 
-def of_the_other_form(result: ResultRecord) -> bool:
-    """Whether the verdict is of the call in another form, or of what the two have not in common."""
+def is_of_the_variant(result: ResultRecord) -> bool:
+    """Whether the fault is in the variant of the call, or in a difference between the two."""
     disagree = result.relation is not None and not result.relation.share <= 1
-    return disagree or result.reason.startswith(_OTHER_FORM)
+    return disagree or result.reason.startswith(_VARIANT)
 
 
 def carried_of(call: CallRecord) -> dict[str, str]:
-    """Of a loop: past → the present that it is, in the next call."""
+    """For a case with several steps: each past, and the present that it is in the next step."""
     tensors: list[CallInput | CallOutput] = [*call.inputs, *call.outputs]
     connected = {tensor.name for tensor in tensors if tensor.state == "connected"}
     if call.steps < 2:

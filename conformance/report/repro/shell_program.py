@@ -1,18 +1,19 @@
-"""A program for tract's command line: a shell script."""
+"""Stand-alone programs for tract's command line: a shell script."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from conformance.report.repro.facts import carried_of, runs_of, seconds_of, word_if_refused
-from conformance.report.repro.making import IMPORTS, making
-from conformance.report.repro.python import check_block
-from conformance.results.records import CaseRecord, ResultRecord, TargetRecord
+from conformance.report.repro.checks import carried_of, runs_of, seconds_of, verdict_if_rejected
+from conformance.report.repro.model_source import IMPORTS, model_source
+from conformance.report.repro.python_program import check_block
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.targets.catalogue import Script, TargetEntry
 
 _NNEF: Final = """import pathlib
 import struct
 import sys
-HEADER = struct.Struct("<2s2BII8IIHH")  # of NNEF's tensors, which tract reads and writes exactly
+HEADER = struct.Struct("<2s2BII8IIHH")  # of NNEF tensors, which tract reads and writes exactly
 def save(path, values):
     kind = {"f": 0, "u": 1, "i": 4}[values.dtype.kind]
     dims = [*values.shape, *[0] * (8 - values.ndim)]
@@ -27,14 +28,16 @@ def load(path):
     return np.frombuffer(data[128:], word).reshape(dims[:rank])"""
 
 
-def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
-    how = "-O --runtime cpu" if target.ep == "tract" else "--runtime unoptimized"
+def shell_blocks(
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+) -> list[str]:
+    """The blocks of the shell script, which has Python make the model and check the outputs."""
     carry = carried_of(case.call)
     steps = case.call.steps * runs_of(result)
     numbers = " ".join(map(str, range(steps))) if steps <= 8 else f"$(seq 0 {steps - 1})"
     start = [
         "tract=${TRACT:-tract}",
-        'command -v "$tract" > /dev/null || { echo "there is no $tract"; exit 3; }',
+        'command -v "$tract" > /dev/null || { echo "$tract is not installed"; exit 3; }',
         'tract=$(command -v "$tract")',
         'case $tract in */*) tract=$(cd "$(dirname "$tract")" && pwd)/$(basename "$tract") ;; esac',
         'folder=$(mktemp -d) && cd "$folder" || exit 3',
@@ -59,7 +62,7 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
     ]
     if carry:
         facts += [
-            f"if number % {case.call.steps}:  # its past is the present of the call before",
+            f"if number % {case.call.steps}:  # its past is the present of the previous call",
             f"    for past, present in {tuple(carry.items())}:".replace("'", '"'),
             '        values = load(f"out{number - 1}/{present}.dat")',
             '        save(f"in{number}/{past}.dat", values)',
@@ -81,13 +84,14 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         "python3 making.py || exit 3",
         f"for number in {numbers}; do",
         "  # shapes and types of the inputs; shellcheck disable=SC2046",
-        f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number") {how} \\',
+        f'  {timeout}"$tract" model.onnx $(PYTHONPATH=. python3 facts.py "$number")'
+        f" {program.options} \\",
         '    run --input-from-nnef "in$number" --save-outputs-nnef "out$number" > log 2> errors',
         "  status=$?",
         "  cat errors >&2",
         "  case $status in",
         "    0) ;;",
-        f'    1) echo "verdict: {word_if_refused(case)}"; exit ;;',
+        f'    1) echo "verdict: {verdict_if_rejected(case)}"; exit ;;',
         '    124) echo "verdict: timeout"; exit ;;',
         '    *) echo "exit status $status"; echo "verdict: crash"; exit ;;',
         "  esac",
@@ -107,7 +111,7 @@ def shell_blocks(case: CaseRecord, result: ResultRecord, target: TargetRecord) -
         "\n".join(start),
         IMPORTS,
         _NNEF,
-        *making(case),
+        *model_source(case),
         "\n".join([*main, *facts]),
         "\n".join(run),
         check_block(case, result) + "\nEND",

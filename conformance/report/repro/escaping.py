@@ -1,4 +1,8 @@
-"""Text from anywhere in comments of programs and in Markdown, out of which nothing gets."""
+"""Untrusted text in comments of programs and in Markdown, escaped.
+
+A results file can come from anybody, so its text must not end the comment or the code block that
+it stands in, nor be read as markup.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ from conformance.report.text import clean
 
 
 def one_line(text: str, limit: int = 600) -> str:
-    """Text from anywhere, in one line."""
+    """Untrusted text as one line."""
     return " ".join(clean(text, limit).split())
 
 
 def comment(lines: Sequence[str], word: str) -> str:
-    """A comment whose lines nothing can leave."""
+    """A comment of these lines in the language ``word``, wrapped at 100 columns."""
     mark = "//" if word == "javascript" else "#"
     wrapped: list[str] = []
     for line in lines:
@@ -35,24 +39,24 @@ _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~!&$]|[@#](?=\w)")
 
 
 def _escaped(match: re.Match[str]) -> str:
-    # of a person or an issue: a bug tracker links them even where they are escaped
+    # A bug tracker links the name of a person or the number of an issue even if it is escaped.
     return f"{match[0]}<!-- -->" if match[0] in "@#" else f"\\{match[0]}"
 
 
 def inline(text: str, limit: int = 600) -> str:
-    """Text from anywhere as one line of Markdown that means nothing but itself."""
+    """Untrusted text as one line of Markdown without markup."""
     return _MARKUP.sub(_escaped, one_line(text, limit))
 
 
 def inline_code(text: str) -> str:
-    """Text from anywhere as code within a line."""
+    """Untrusted text as inline code."""
     line = one_line(text, 1000)
     ticks = "`" * (_longest(line, "`") + 1)
     return f"{ticks} {line} {ticks}" if "`" in line else f"`{line}`"
 
 
 def fenced(text: str, word: str) -> list[str]:
-    """Text as a block of code that it cannot leave."""
+    """Untrusted text as the lines of a code block in the language ``word``."""
     fence = "`" * max(3, _longest(text, "`") + 1)
     return [f"{fence}{word}", text, fence]
 

@@ -1,0 +1,355 @@
+"""The targets: one entry for each name that ``--ep`` takes.
+
+The command line, the pytest plugin, ``gqa doctor``, ``gqa setup``, ``gqa export`` and the report
+read what they need from the entries; none of them has a list of its own. Adding a runtime takes an
+entry here, a folder in ``runners/``, a file in ``expectations/`` and a job in
+``.github/workflows/nightly.yml``. Tests compare the workflow and README with the entries.
+
+The pytest plugin imports this module in every pytest run, so it imports only the standard library,
+`conformance.base.paths` and `conformance.targets.tools`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from conformance.base.paths import SHADERS, cache_root
+from conformance.targets.tools import Program, as_typed, find_onnxruntime_web, find_tract
+
+if TYPE_CHECKING:
+    from conformance.oracle.tolerance import TargetClass
+
+#: A target that is no entry: any program that speaks the runner protocol, by its path.
+EXEC: Final = "exec:"
+
+#: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
+ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
+
+#: Disables the tiled and the decode kernels that ONNX Runtime's CPU provider has since 1.28
+#: (microsoft/onnxruntime#28962, #29216); every call then takes the older code path.
+NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+
+ScriptLanguage = Literal["python", "sh", "javascript"]
+
+#: The programming interfaces that `conformance.report.repro` can write programs for.
+ScriptApi = Literal["onnxruntime", "onnxruntime-web", "tract", "tract-wheel"]
+
+
+class TargetError(ValueError):
+    """``--ep`` or an option of a target has an invalid value; the message lists valid ones."""
+
+
+@dataclass(frozen=True)
+class RunnerStart:
+    """What an option contributes to the command that starts a runner.
+
+    ``interpreter`` is the Python that runs it, if not this one; ``arguments`` go behind the
+    runner's own; ``program`` is the program that the runner starts.
+    """
+
+    interpreter: str | None = None
+    arguments: tuple[str, ...] = ()
+    program: Program | None = None
+
+
+@dataclass(frozen=True)
+class TargetOption:
+    """An option of ``gqa`` and of pytest that says which program a target uses.
+
+    ``start`` turns its value, None where it was not given, into a part of the runner's command. It
+    raises :class:`TargetError` for an invalid value.
+    """
+
+    flag: str
+    metavar: str
+    help: str
+    start: Callable[[str | None], RunnerStart]
+
+    @property
+    def name(self) -> str:
+        """``ort_python`` for ``--ort-python``."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Script:
+    """The stand-alone program that reproduces a result of a target.
+
+    ``language`` is the word that Markdown has for it. ``package`` is what its user installs with
+    pip or npm, or the program that must be on the PATH. ``environment`` is set by the program.
+    ``options`` are the command-line options of tract, or the build of onnxruntime-web.
+    ``shared_buffer`` says whether the interface can make past and present one buffer.
+    """
+
+    language: ScriptLanguage
+    api: ScriptApi
+    package: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    options: str = ""
+    shared_buffer: bool = False
+
+
+@dataclass(frozen=True)
+class TargetEntry:
+    """A target: how its runner is started, what it needs, and how results of it are judged.
+
+    ``runner`` is a path below ``runners/`` and ``arguments`` what it always gets; ``environment``
+    is set for it. ``execution_provider`` is the one that a node must run on, None where the runner
+    itself says. ``needs`` is the sentence of ``gqa doctor``. ``extra`` is the extra of this package
+    that installs the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
+    ``kernel_variant_of`` names the target that is the same runtime by its default code path. A
+    target without a ``script`` has no stand-alone programs.
+    """
+
+    name: str
+    runner: str
+    target_class: TargetClass
+    needs: str
+    arguments: tuple[str, ...] = ()
+    options: tuple[TargetOption, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    execution_provider: str | None = None
+    extra: str = ""
+    setup: str = ""
+    kernel_variant_of: str | None = None
+    script: Script | None = None
+
+
+# ── The options ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _interpreter(typed: str | None) -> RunnerStart:
+    return RunnerStart(interpreter=str(as_typed(typed)) if typed else None)
+
+
+def _tract(typed: str | None) -> RunnerStart:
+    program = find_tract(typed)
+    if program is None:
+        return RunnerStart()
+    named = ("--named",) if program.named else ()
+    return RunnerStart(arguments=("--tract", str(program.path), *named), program=program)
+
+
+def _onnxruntime_web(typed: str | None) -> RunnerStart:
+    program = find_onnxruntime_web(typed)
+    if program is None:
+        return RunnerStart()
+    arguments = ["--modules", str(program.path)]
+    if program.release is not None:
+        arguments += ["--release", program.release]
+    elif program.named:
+        arguments += ["--named"]
+    return RunnerStart(arguments=tuple(arguments), program=program)
+
+
+def _adapter(typed: str | None) -> RunnerStart:
+    named = ("--adapter", _adapter_or_driver(typed)) if typed else ()
+    return RunnerStart(arguments=(*named, "--shaders", str(cache_root() / SHADERS)))
+
+
+def _adapter_or_driver(typed: str) -> str:
+    """The word, or the absolute path of the driver's file. Raises :class:`TargetError`."""
+    if typed in ADAPTERS:
+        return typed
+    path = os.path.abspath(os.path.expanduser(typed))
+    if not typed.endswith(".json"):
+        from conformance.base.explain import did_you_mean  # imports pydantic
+
+        raise TargetError(
+            f"Unknown adapter '{typed}'; expected {', '.join(ADAPTERS)} or the path of a Vulkan "
+            f"driver's .json file{did_you_mean(typed, ADAPTERS) or '.'}"
+        )
+    if not os.path.isfile(path):
+        raise TargetError(f"The Vulkan driver file {path}, named by --adapter, does not exist.")
+    return path
+
+
+ORT_PYTHON: Final = TargetOption(
+    "--ort-python",
+    "PYTHON",
+    "Python interpreter whose onnxruntime is tested; default: this one.",
+    _interpreter,
+)
+TRACT: Final = TargetOption(
+    "--tract",
+    "PATH",
+    "The tract binary; default: $GQA_TRACT, then what gqa setup built, then PATH.",
+    _tract,
+)
+TRACT_PYTHON: Final = TargetOption(
+    "--tract-python",
+    "PYTHON",
+    "Python interpreter whose tract package is tested; default: this one.",
+    _interpreter,
+)
+ONNXRUNTIME_WEB: Final = TargetOption(
+    "--onnxruntime-web",
+    "FOLDER|VERSION",
+    "The folder of its node_modules, or a release that gqa setup installed; "
+    "default: $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs.",
+    _onnxruntime_web,
+)
+ADAPTER: Final = TargetOption(
+    "--adapter",
+    "WORD|PATH",
+    f"The adapter that WebGPU runs on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
+    "default: the system's own, else SwiftShader.",
+    _adapter,
+)
+
+# ── The entries ─────────────────────────────────────────────────────────────────────────────────
+
+_ORT_RUNNER: Final = "onnxruntime/runner.py"
+_WEB_RUNNER: Final = "onnxruntime_web/launch.py"
+_CPU: Final = "CPUExecutionProvider"
+_CPU_NEEDS: Final = "the Python package onnxruntime, 1.20 or later"
+_TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
+_WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
+_ADAPTER_NEEDS: Final = (
+    f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader or lavapipe"
+)
+
+TARGETS: tuple[TargetEntry, ...] = (
+    TargetEntry(
+        name="cpu",
+        runner=_ORT_RUNNER,
+        arguments=("--ep", "cpu"),
+        options=(ORT_PYTHON,),
+        # Set for both CPU targets, so that neither depends on the user's environment.
+        environment={NO_FLASH: "0"},
+        execution_provider=_CPU,
+        target_class="cpu",
+        needs=_CPU_NEEDS,
+        extra="cpu",
+        script=Script("python", "onnxruntime", "onnxruntime", shared_buffer=True),
+    ),
+    TargetEntry(
+        name="cpu-noflash",
+        runner=_ORT_RUNNER,
+        arguments=("--ep", "cpu"),
+        options=(ORT_PYTHON,),
+        environment={NO_FLASH: "1"},
+        execution_provider=_CPU,
+        target_class="cpu",
+        needs=_CPU_NEEDS,
+        extra="cpu",
+        kernel_variant_of="cpu",
+        script=Script("python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True),
+    ),
+    TargetEntry(
+        name="cuda",
+        runner=_ORT_RUNNER,
+        arguments=("--ep", "cuda"),
+        options=(ORT_PYTHON,),
+        execution_provider="CUDAExecutionProvider",
+        target_class="gpu",
+        needs="the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU",
+        extra="cuda",
+        script=Script("python", "onnxruntime", "onnxruntime-gpu", shared_buffer=True),
+    ),
+    TargetEntry(  # tract with its optimiser
+        name="tract",
+        runner="tract/cli.py",
+        options=(TRACT,),
+        target_class="cpu",
+        needs=_TRACT_NEEDS,
+        setup="tract",
+        script=Script("sh", "tract", "tract", options="-O --runtime cpu"),
+    ),
+    TargetEntry(  # the graph as tract reads it
+        name="tract-plain",
+        runner="tract/cli.py",
+        arguments=("--plain",),
+        options=(TRACT,),
+        target_class="cpu",
+        needs=_TRACT_NEEDS,
+        setup="tract",
+        kernel_variant_of="tract",
+        script=Script("sh", "tract", "tract", options="--runtime unoptimized"),
+    ),
+    TargetEntry(
+        name="tract-wheel",
+        runner="tract/wheel.py",
+        options=(TRACT_PYTHON,),
+        target_class="cpu",
+        needs="the Python package tract, 0.23 or later",
+        extra="tract",
+        kernel_variant_of="tract",
+        script=Script("python", "tract-wheel", "tract"),
+    ),
+    TargetEntry(  # ONNX Runtime's own WebGPU kernels
+        name="webgpu",
+        runner=_WEB_RUNNER,
+        arguments=("--ep", "webgpu"),
+        options=(ONNXRUNTIME_WEB, ADAPTER),
+        execution_provider="WebGpuExecutionProvider",
+        target_class="gpu",
+        needs=_ADAPTER_NEEDS,
+        setup="webgpu",
+        script=Script(
+            "javascript",
+            "onnxruntime-web",
+            "onnxruntime-web",
+            options="webgpu",
+            shared_buffer=True,
+        ),
+    ),
+    TargetEntry(  # the older WebGPU kernels, in JavaScript
+        name="webgpu-jsep",
+        runner=_WEB_RUNNER,
+        arguments=("--ep", "webgpu-jsep"),
+        options=(ONNXRUNTIME_WEB, ADAPTER),
+        execution_provider="JsExecutionProvider",
+        target_class="gpu",
+        needs=_ADAPTER_NEEDS,
+        setup="webgpu",
+        script=Script(
+            "javascript", "onnxruntime-web", "onnxruntime-web", options="all", shared_buffer=True
+        ),
+    ),
+    TargetEntry(  # the CPU kernels, compiled to WebAssembly
+        name="wasm",
+        runner=_WEB_RUNNER,
+        arguments=("--ep", "wasm"),
+        options=(ONNXRUNTIME_WEB,),
+        execution_provider=_CPU,
+        target_class="cpu",
+        needs=_WEB_NEEDS,
+        setup="webgpu",
+        kernel_variant_of="cpu",
+        script=Script("javascript", "onnxruntime-web", "onnxruntime-web", options="wasm"),
+    ),
+)
+
+
+def entry_of(name: str) -> TargetEntry | None:
+    """The entry of this name; None for ``exec:`` and for names that this version does not know."""
+    return next((entry for entry in TARGETS if entry.name == name), None)
+
+
+def target_names() -> tuple[str, ...]:
+    """Everything that ``--ep`` takes, as help texts and messages list it."""
+    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH")
+
+
+def target_options() -> tuple[TargetOption, ...]:
+    """The options of all targets, each once."""
+    return tuple(dict.fromkeys(option for entry in TARGETS for option in entry.options))
+
+
+class Programs:
+    """The values of the options of `target_options` that a user gave, by the option's name."""
+
+    def __init__(self, **given: str | None) -> None:
+        """Raise TypeError for a name that is no option's."""
+        unknown = given.keys() - {option.name for option in target_options()}
+        if unknown:
+            raise TypeError(f"no target has an option {', '.join(sorted(unknown))}")
+        self._given = given
+
+    def value_of(self, option: TargetOption) -> str | None:
+        """What the user typed, None where the option was not given."""
+        return self._given.get(option.name) or None

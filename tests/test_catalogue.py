@@ -1,0 +1,190 @@
+"""The catalogue of targets is the only list of them: everything else follows from its entries."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from as_user import LAUNCH, Desk, Gqa, in_this_process
+
+from conformance.base.paths import ROOT, data_path
+from conformance.cli.setup import setup
+from conformance.report.repro import standalone
+from conformance.results.records import TargetRecord
+from conformance.targets import catalogue
+from conformance.targets.catalogue import (
+    TARGETS,
+    Programs,
+    RunnerStart,
+    Script,
+    TargetEntry,
+    TargetOption,
+    entry_of,
+    target_options,
+)
+from conformance.targets.registry import target_for
+
+#: A target that nothing but this file knows.
+FAKE = TargetEntry(
+    name="fake",
+    runner=str(LAUNCH),
+    arguments=("correct",),
+    options=(
+        TargetOption(
+            "--fake-library",
+            "FILE",
+            "The library of the fake target.",
+            lambda typed: RunnerStart(arguments=("--library", typed) if typed else ()),
+        ),
+    ),
+    target_class="cpu",
+    needs="nothing but this test",
+    setup="tract",
+    kernel_variant_of="cpu",
+    script=Script("sh", "tract", "tract", options="--fake"),
+)
+
+#: Runs a module as ``python -m`` does, in a process in which the fake target has an entry.
+AS_MODULE = f"""
+import runpy, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from conformance.targets import catalogue
+from test_catalogue import FAKE
+catalogue.TARGETS = (*(catalogue.TARGETS if "all" in sys.argv.pop(1) else ()), FAKE)
+module = sys.argv.pop(1)
+for name in [name for name in sys.modules if name.startswith("conformance.cli")]:
+    del sys.modules[name]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.fixture
+def gqa(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Gqa]:
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+@pytest.fixture
+def desk(tmp_path: Path, shared_cache: Path) -> Desk:
+    return Desk(tmp_path / "desk", shared_cache)
+
+
+def words(desk: Desk, *arguments: str) -> str:
+    """What a module says with the fake target, with each run of white space as one space."""
+    done = desk.run(sys.executable, "-c", AS_MODULE, *arguments)
+    assert done.status == 0, done.both
+    return " ".join(done.out.split())
+
+
+# A new entry
+
+
+def test_the_command_line_takes_a_new_entry(desk: Desk) -> None:
+    said = words(desk, "all", "conformance", "run", "--help")
+    assert "wasm, fake, exec:PATH; repeat." in said
+    assert "--fake-library FILE The library of the fake target." in said
+
+
+def test_pytest_takes_a_new_entry(desk: Desk) -> None:
+    said = words(desk, "all", "pytest", "--help")
+    assert "wasm, fake, exec:PATH)" in said
+    assert "--fake-library=FILE The library of the fake target." in said
+
+
+def test_doctor_checks_a_new_entry(desk: Desk) -> None:
+    said = words(desk, "only", "conformance", "doctor", "--fake-library", "x")
+    assert said.startswith("✓ fake ")
+    assert "needs nothing but this test" in said
+
+
+def test_runs_and_exports_take_a_new_entry(
+    desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "TARGETS", (*TARGETS, FAKE))
+    target = target_for("fake", Programs(fake_library="x"))
+    assert target.arguments == ("--ep", "fake", "--fake-library", "x")
+    assert target.command.argv == (sys.executable, str(LAUNCH), "correct", "--library", "x")
+    assert [file.name for file in target.expectations] == ["fake.yaml", "cpu.yaml"]
+    assert standalone.language(TargetRecord(name="fake@1", ep="fake")) == "sh"
+    folder = desk.folder / "exported"
+    done = gqa("export", "smoke/decode[dtype=float32]", str(folder), "--ep", "fake")
+    assert (done.status, done.err) == (0, "")
+    assert '"$number") --fake \\\n' in (folder / "repro.sh").read_text()
+
+
+def test_a_target_that_is_no_entry_has_no_program() -> None:
+    for ep in ("fake", "exec:./mine"):
+        assert standalone.language(TargetRecord(name=ep, ep=ep)) == "python"
+
+
+def test_a_value_for_an_option_that_no_target_has_is_an_error() -> None:
+    with pytest.raises(TypeError, match="no target has an option fake_library"):
+        Programs(fake_library="x")
+
+
+# The entries
+
+
+def test_every_expectations_file_belongs_to_an_entry() -> None:
+    files = {file.stem for file in data_path("expectations").glob("*.yaml")}
+    assert files - {entry.name for entry in TARGETS} == set()
+
+
+def test_entries_and_options_have_names_of_their_own() -> None:
+    assert len({entry.name for entry in TARGETS}) == len(TARGETS)
+    assert len({option.flag for option in target_options()}) == len(target_options())
+
+
+@pytest.mark.parametrize("entry", TARGETS, ids=lambda entry: entry.name)
+def test_what_an_entry_names_exists(entry: TargetEntry) -> None:
+    assert (data_path("runners") / entry.runner).is_file()
+    assert not entry.setup or entry.setup in setup.commands
+    assert entry.kernel_variant_of is None or entry_of(entry.kernel_variant_of)
+
+
+def test_the_catalogue_imports_nothing_that_takes_time() -> None:
+    heavy = {"click", "jinja2", "numpy", "onnx", "pydantic", "rich", "yaml"}
+    script = (
+        "import json, sys, conformance.targets.catalogue;"
+        f"print(json.dumps(sorted({heavy!r} & sys.modules.keys())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert json.loads(done.stdout) == []
+
+
+def test_readme_lists_the_targets_and_their_options() -> None:
+    readme = ROOT / "README.md"
+    if not readme.is_file():
+        pytest.skip("not a checkout")
+    text = readme.read_text(encoding="utf-8")
+    table = text.partition("\n| target | ")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", table, re.MULTILINE))
+    assert list(rows) == [*(entry.name for entry in TARGETS), "exec:PATH"]
+    for option in target_options():
+        assert any(f"`{option.flag}" in row for row in rows.values()), option.flag
+        assert f"[{option.flag} " in text
+
+
+# gqa setup
+
+
+def test_setup_takes_the_name_of_a_target(gqa: Gqa) -> None:
+    for entry in TARGETS:
+        if entry.setup:
+            done = gqa("setup", entry.name, "--help")
+            assert done.out == gqa("setup", entry.setup, "--help").out.replace(
+                f"gqa setup {entry.setup} ", f"gqa setup {entry.name} "
+            )
+        else:
+            done = gqa("setup", entry.name)
+            assert done.status == 0
+            first, second = done.out.splitlines()
+            assert first == f"gqa setup installs nothing for {entry.name}. It needs {entry.needs}."
+            assert second == f"in a checkout of this suite: pip install -e '.[{entry.extra}]'"
