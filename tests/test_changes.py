@@ -499,7 +499,7 @@ def test_the_summary_tells_all_that_is_promised(tmp_path: Path) -> None:
         "## What is wrong with the run: 3",
         "## Results",
         "## Unexpected: 1",
-        "## Wrong numbers without a word: 2",
+        "## Silently wrong results: 2",
         "## Known: 1, of 1 causes",
         "## Versions",
     ]

@@ -45,7 +45,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, severity
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -128,7 +128,7 @@ def counted(run: Joined) -> dict[str, Counter[tuple[str, bool]]]:
     kept: dict[tuple[str, str], ResultRecord] = {}
     for record in run.runs[0].results:
         other = kept.get((record.case, record.target))
-        if other is None or VERDICTS.index(record.verdict) < VERDICTS.index(other.verdict):
+        if other is None or severity(record) < severity(other):
             kept[record.case, record.target] = record
     counts = {column.label: Counter[tuple[str, bool]]() for column in run.columns}
     for (_, name), record in kept.items():

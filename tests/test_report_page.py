@@ -16,7 +16,6 @@ from conformance.base.paths import data_path
 from conformance.report.changes import changes
 from conformance.report.findings import alone
 from conformance.report.html import SCRIPTS, render
-from conformance.report.view import MEANING, NOTICED
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
@@ -217,16 +216,6 @@ def test_links_to_cases_name_them(real: Run) -> None:
     parsed = Parsed(render([real]))
     every = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(every) == len(set(every))
-
-
-def test_every_verdict_has_a_shape_a_colour_and_a_meaning() -> None:
-    template = (data_path("reports") / "report.html.j2").read_text()
-    style = (data_path("reports") / "report.css").read_text()
-    assert tuple(MEANING) == VERDICTS
-    assert tuple(verdict for _, those in NOTICED for verdict in those) == VERDICTS
-    for verdict in VERDICTS:
-        assert f'<symbol id="{verdict}"' in template
-        assert f".{verdict} {{" in style
 
 
 def colours(style: str) -> list[dict[str, str]]:

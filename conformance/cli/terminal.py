@@ -26,7 +26,7 @@ from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, severity, worst
 from conformance.run.assessment import Record
 from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget
@@ -39,18 +39,6 @@ _BUILD_TOLD_EVERY: Final = 60.0
 
 #: So many causes of what is known are told; of more, how many there are.
 FEW_CAUSES: Final = 8
-
-#: Each verdict's colour and sign in the terminal.
-STYLES: Final[dict[Verdict, tuple[str, str]]] = {
-    "crash": ("bold magenta", "☠"),
-    "timeout": ("bold magenta", "⧗"),
-    "wrong": ("bold red", "✗"),
-    "accepted": ("red", "!"),
-    "fallback": ("yellow", "↷"),
-    "unsupported": ("yellow", "○"),
-    "pass": ("green", "✓"),
-    "skip": ("dim", "–"),
-}
 
 
 def make_console() -> Console:
@@ -229,11 +217,11 @@ class Terminal:
 
         All of them where ``--known`` asks for it; else where they are few and not ``told`` yet.
         """
-        causes: dict[tuple[str, Verdict, str, str], list[str]] = {}
+        causes: dict[tuple[int, str, str, str, str], list[str]] = {}
         for result in results:
             known = result.known
             if known is not None:
-                key = (result.target, result.verdict, known.why, known.link)
+                key = severity(result), result.verdict, result.target, known.why, known.link
                 causes.setdefault(key, []).append(result.case)
         if not causes or (told and not self.all_causes):
             return
@@ -241,8 +229,9 @@ class Terminal:
             self.line(f"\n{len(causes)} causes of what is known: --known tells them.")
             return
         self.line("\nKnown:")
-        ordered = sorted(causes.items(), key=lambda item: VERDICTS.index(item[0][1]))
-        for (target, verdict, why, link), cases in ordered:
+        for (_, verdict, target, why, link), cases in sorted(
+            causes.items(), key=lambda item: item[0][0]
+        ):
             self.line(
                 f"  {len(cases)} {verdict} on {target}: {why}\n      {link}\n      {cases[0]}"
             )
@@ -296,29 +285,33 @@ def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
     if len(targets) > 1:
         table.add_column("target", overflow="fold")
     for verdict in present:
-        style, sign = STYLES[verdict]
-        table.add_column(f"{sign} {verdict}", justify="right", header_style=style, no_wrap=True)
+        row = TABLE[verdict]
+        head = f"{row.sign} {verdict}"
+        table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
     table.add_column("unexpected", justify="right", no_wrap=True)
-    counts: dict[tuple[str, str], Counter[str]] = {}
+    rows: dict[tuple[str, str], list[ResultRecord]] = {}
     for case, result in results:
-        count = counts.setdefault((case.theme, result.target), Counter())
-        count[result.verdict] += 1
-        count["unexpected"] += result.unexpected
-    total: Counter[str] = Counter()
-    for (theme, target), count in sorted(counts.items()):
-        total += count
-        table.add_row(*_row(theme, target, count, present, several=len(targets) > 1))
+        rows.setdefault((case.theme, result.target), []).append(result)
+    for (theme, target), members in sorted(rows.items()):
+        table.add_row(*_row(theme, target, members, present, several=len(targets) > 1))
     table.add_section()
-    table.add_row(*_row("all", "", total, present, several=len(targets) > 1))
+    every = [result for _, result in results]
+    table.add_row(*_row("all", "", every, present, several=len(targets) > 1))
     return table
 
 
 def _row(
-    theme: str, target: str, count: Counter[str], present: Sequence[Verdict], *, several: bool
+    theme: str,
+    target: str,
+    results: Sequence[ResultRecord],
+    present: Sequence[Verdict],
+    *,
+    several: bool,
 ) -> list[str]:
     cells = [escape(theme), *([escape(target)] if several else [])]
     for verdict in present:
-        number = count[verdict]
-        cells.append(f"[{STYLES[verdict][0]}]{number}[/]" if number else "[dim]·[/]")
-    unexpected = count["unexpected"]
+        those = [result for result in results if result.verdict == verdict]
+        style = TABLE[ranks_as(worst(those))].style if those else ""
+        cells.append(f"[{style}]{len(those)}[/]" if those else "[dim]·[/]")
+    unexpected = sum(result.unexpected for result in results)
     return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from conformance.base.paths import data_path
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
-from conformance.results.verdicts import VERDICTS, Verdict, worst
+from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
 
 #: Of a name so many characters are shown.
 _MOST: Final = 60
@@ -66,7 +66,7 @@ def _file_name(label: str, taken: set[str]) -> str:
 def _badge(joined: Joined, column: Column, colours: dict[Verdict, str]) -> str:
     results = [result for (_, label), result in joined.results.items() if label == column.label]
     counts = Counter(result.verdict for result in results)
-    unexpected = [result.verdict for result in results if result.unexpected]
+    unexpected = [result for result in results if result.unexpected]
     tried = len(results) - counts["skip"]
     if not tried:
         said = "not tried"
@@ -76,8 +76,9 @@ def _badge(joined: Joined, column: Column, colours: dict[Verdict, str]) -> str:
         said += ", run incomplete"
     # Grey is for what says nothing of the runtime.
     sound: Verdict = "pass" if tried and not column.run.problems else "skip"
-    colour = colours[worst(unexpected) if unexpected else sound]
-    return _drawn(_short(column.label), said, colour, counts, colours)
+    colour = colours[ranks_as(worst(unexpected)) if unexpected else sound]
+    strip = Counter(map(ranks_as, results))
+    return _drawn(_short(column.label), said, colour, strip, colours)
 
 
 def _short(text: str) -> str:

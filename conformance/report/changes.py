@@ -19,7 +19,7 @@ from conformance.report.text import clean
 from conformance.results.join import Column, Joined, outline
 from conformance.results.reader import Run
 from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import VERDICTS, Verdict, severity
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
 
@@ -266,7 +266,7 @@ def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
         return "vanished", f"{moved}: {_short(now.reason)}"
     if now.verdict == "pass":
         return "fixed", f"{moved}.{_expectation(now)}"
-    if VERDICTS.index(now.verdict) < VERDICTS.index(was.verdict):
+    if severity(now) < severity(was):
         return "broken", f"{moved}{_why(now)}{_expectation(now)}"
     return "changed", f"{moved}, which is less bad{_why(now)}{_expectation(now)}"
 

@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,10 +22,10 @@ from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.text import clean
-from conformance.report.view import MEANING, NOTICED, page
+from conformance.report.view import page
 from conformance.results.join import join
 from conformance.results.reader import Run
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import TABLE, VERDICTS, Verdict, VerdictRow, ranks_as
 
 #: The page's scripts, each building on those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
@@ -38,7 +39,7 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     """
     shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
-    style = _text(folder / "report.css")
+    style = _text(folder / "report.css") + "".join(map(_colours, VERDICTS))
     scripts = [_text(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if served:
         scripts.append(reload_script())
@@ -52,13 +53,13 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     environment.filters["fragment"] = _fragment
     environment.filters["when"] = _when
     environment.filters["clean"] = clean
+    environment.filters["ranks_as"] = ranks_as
     environment.globals["asking"] = _asking
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,
-        verdicts=VERDICTS,
-        meaning=MEANING,
-        noticed=NOTICED,
+        verdicts=TABLE,
+        groups=[(name, len(list(rows))) for name, rows in _by_group()],
         asked=_offered(cells),
         findings=_findings(shown.findings),
         # The policy lets nothing run, load or be sent but these, by their digests.
@@ -74,6 +75,16 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def _colours(verdict: Verdict) -> str:
+    """The style rule that gives an element the colours of a verdict."""
+    names = ("ink", "tint", "loud")
+    return f".{verdict} {{ {' '.join(f'--{n}: var(--{verdict}-{n});' for n in names)} }}\n"
+
+
+def _by_group() -> Iterator[tuple[str, Iterator[VerdictRow]]]:
+    return groupby(TABLE.values(), key=lambda row: row.group)
 
 
 def _packed(value: dict[str, Any]) -> str:

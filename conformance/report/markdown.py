@@ -18,7 +18,7 @@ from conformance.report.changes import Change, Changes
 from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import VERDICTS, is_silent_failure, severity
 
 #: A summary's most bytes, in UTF-8.
 MOST_BYTES: Final = 60_000
@@ -175,7 +175,7 @@ def _summary(joined: Joined) -> Iterator[Section]:
     yield _counts(joined)
     unexpected = sorted(
         ((key, result) for key, result in joined.results.items() if result.unexpected),
-        key=lambda item: VERDICTS.index(item[1].verdict),
+        key=lambda item: severity(item[1]),
     )
     if unexpected:
         yield Section(
@@ -239,18 +239,11 @@ def _again(result: ResultRecord) -> str:
     return f"; again with {code(result.reproduce)}"
 
 
-def silent(result: ResultRecord) -> bool:
-    """Whether numbers were wrong and nothing was said."""
-    return result.verdict == "wrong" or (
-        result.verdict == "accepted" and result.values_right is False
-    )
-
-
 def _silent(joined: Joined) -> Iterator[Section]:
     """Wrong numbers without a word, by theme: the most first."""
     themes: dict[str, list[tuple[str, ResultRecord]]] = {}
     for (id, label), result in joined.results.items():
-        if silent(result):
+        if is_silent_failure(result):
             case = joined.cases.get(id)
             themes.setdefault(case.theme if case else id, []).append((label, result))
     if not themes:
@@ -261,25 +254,25 @@ def _silent(joined: Joined) -> Iterator[Section]:
         where = ", ".join(f"{number:,} on {code(label, 80)}" for label, number in counts.items())
         items.append(f"- {code(theme)}: {where}; the first is {code(members[0][1].case)}")
     number = sum(map(len, themes.values()))
-    heading = f"## Wrong numbers without a word: {number:,}"
+    heading = f"## Silently wrong results: {number:,}"
     yield Section(heading, (), tuple(items), "themes", share=0.5)
 
 
 def _known(joined: Joined) -> Iterator[Section]:
     """The causes of what is expected to go wrong: the worst first."""
-    causes: dict[tuple[str, str, Verdict, str], list[str]] = {}
+    causes: dict[tuple[int, str, str, str, str], list[str]] = {}
     for (id, label), result in joined.results.items():
         known = result.known
         if known is not None:
-            key = known.why, known.link, result.verdict, label
+            key = severity(result), result.verdict, label, known.why, known.link
             causes.setdefault(key, []).append(id)
     if not causes:
         return
-    ordered = sorted(causes.items(), key=lambda item: VERDICTS.index(item[0][2]))
+    ordered = sorted(causes.items(), key=lambda item: item[0][0])
     items = tuple(
         f"- {len(ids):,} {verdict} on {code(label, 80)}: {code(why)} {link(where)}; "
         f"the first is {code(ids[0])}"
-        for (why, where, verdict, label), ids in ordered
+        for (_, verdict, label, why, where), ids in ordered
     )
     heading = f"## Known: {sum(map(len, causes.values())):,}, of {len(causes):,} causes"
     yield Section(heading, (), items, "causes", share=0.7)

@@ -195,8 +195,7 @@ def _tried(
         results = [joined.results.get((id, column.label)) for column in columns]
         there = [r for r in results if r is not None and r.verdict != "skip"]
         if there:
-            bad = worst(r.verdict for r in there)
-            found.append(next(r for r in there if r.verdict == bad))
+            found.append(worst(there))
     if not found:
         return None
     right = sum(result.verdict == "pass" for result in found)

@@ -12,6 +12,7 @@ from conformance.results.records import (
     OutputErrorRecord,
     ResultRecord,
 )
+from conformance.results.verdicts import acceptance_of
 
 #: A message or stderr tail in the terminal is cut to so many lines; the results file has it all.
 _MOST_LINES = 12
@@ -19,9 +20,10 @@ _MOST_LINES = 12
 
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     """The lines that say what came of a case and how to see it again."""
-    vague = " (vague)" if result.vague else ""
+    acceptance = acceptance_of(result)
+    note = f" ({acceptance.note})" if acceptance else " (vague)" if result.vague else ""
     stage = f" at {result.stage}" if result.stage else ""
-    yield f"{case.id} on {result.target}: {result.verdict}{stage}{vague}"
+    yield f"{case.id} on {result.target}: {result.verdict}{stage}{note}"
     yield f"  why       {clean(result.reason)}"
     if result.message and result.message != result.reason:
         code = f"{result.code}: " if result.code else ""

@@ -19,27 +19,12 @@ from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
 from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord, TargetRecord
-from conformance.results.verdicts import VERDICTS, Verdict
-
-MEANING: Mapping[Verdict, str] = {
-    "crash": "the process died of a signal, an abort or a panic",
-    "timeout": "no answer within the time limit; the process was killed",
-    "wrong": "it ran without an error, and its values, shape or dtype are not what the contract "
-    "demands",
-    "accepted": "it ran a call that it must refuse",
-    "fallback": "it ran, but on another execution provider than the one asked for",
-    "unsupported": "it refused cleanly, with a message, a call that it should compute",
-    "pass": "as the contract demands",
-    "skip": "could not be tried here",
-}
-
-#: What verdicts have in common for a caller, in the order of `VERDICTS`.
-NOTICED: Sequence[tuple[str, tuple[Verdict, ...]]] = (
-    ("no answer", ("crash", "timeout")),
-    ("an answer, and no error", ("wrong", "accepted", "fallback")),
-    ("refused", ("unsupported",)),
-    ("right", ("pass",)),
-    ("not tried", ("skip",)),
+from conformance.results.verdicts import (
+    VERDICTS,
+    Verdict,
+    acceptance_of,
+    is_silent_failure,
+    ranks_as,
 )
 
 Mark = Literal["unexpected", "known", ""]
@@ -57,6 +42,8 @@ class Head:
     unavailable: str
     counts: Mapping[Verdict, int]
     total: int
+    silent: int
+    """Number of silent failures."""
     unexpected: int
     known: int
 
@@ -67,6 +54,8 @@ class Cause:
 
     label: str
     verdict: Verdict
+    ranks_as: Verdict
+    """The verdict that gives the order and the colour."""
     mark: Mark
     number: int
     first: str
@@ -179,7 +168,7 @@ def _causes(
     heads: Sequence[Head],
 ) -> list[Cause]:
     """Marked results with what they have in common; unexpected ones row by row, worst first."""
-    alike: dict[tuple[int, Verdict, Mark, str, str], list[str]] = {}
+    alike: dict[tuple[int, Verdict, Verdict, Mark, str, str], list[str]] = {}
     for id, results in grid.items():
         case = cases[id]
         row = case.entry if case else id
@@ -188,15 +177,17 @@ def _causes(
                 continue
             known = result.known
             why, link = (known.why, known.link) if known else (row, "")
-            alike.setdefault((column, result.verdict, mark, why, link), []).append(id)
+            key = column, result.verdict, ranks_as(result), mark, why, link
+            alike.setdefault(key, []).append(id)
     causes = []
-    for (column, verdict, mark, why, link), ids in alike.items():
+    for (column, verdict, rank, mark, why, link), ids in alike.items():
         case, result = cases[ids[0]], grid[ids[0]][column]
         assert result is not None  # it has a mark
         causes.append(
             Cause(
                 label=heads[column].label,
                 verdict=verdict,
+                ranks_as=rank,
                 mark=mark,
                 number=len(ids),
                 first=clean(ids[0]),
@@ -205,7 +196,7 @@ def _causes(
                 link=clean(link),
             )
         )
-    return sorted(causes, key=lambda cause: (VERDICTS.index(cause.verdict), -cause.number))
+    return sorted(causes, key=lambda cause: (VERDICTS.index(cause.ranks_as), -cause.number))
 
 
 def _skipped(
@@ -235,6 +226,7 @@ def _head(label: str, target: TargetRecord, results: Sequence[ResultRecord | Non
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         total=len(there),
+        silent=sum(map(is_silent_failure, there)),
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
@@ -400,6 +392,8 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
     for field in _POOLED_RESULT:
         if field in details:
             details[field] = pool.add(details[field])
+    if acceptance := acceptance_of(result):
+        details |= {"ranks_as": acceptance.ranks_as, "note": acceptance.note}
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]

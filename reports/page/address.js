@@ -3,7 +3,7 @@
 "use strict";
 
 const LISTS = ["verdict", "target", "theme", "tag", "dtype", "open", "shut"];
-const FLAGS = ["differs", "unexpected", "changed"];
+const FLAGS = ["differs", "unexpected", "silent", "changed"];
 
 /** Nothing asked: every case, in the order of the corpus, all folded. */
 function nothingAsked() {

@@ -252,7 +252,7 @@ class Matrix {
     return this.chosen.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, number, total, counts, unexpected, known, vague, open, first } = tally;
+      const { verdict, colour, number, total, counts, ranks, unexpected, known, vague, open, first } = tally;
       const notes = [
         number === total ? `all ${total}` : `${number} of ${total}`,
         vague > 0 && `${vague} vague`,
@@ -261,14 +261,14 @@ class Matrix {
         unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
       ].filter(Boolean);
       const control = make(
-        `button.v.tally.${verdict}.${unexpected ? "unexpected" : known ? "known" : ""}`,
+        `button.v.tally.${colour}.${unexpected ? "unexpected" : known ? "known" : ""}`,
         icon(verdict),
         make("span", verdict),
         make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && " ·")])),
       );
       const parts = this.cells.verdicts.filter((name) => counts[name]);
       control.title = parts.map((name) => `${counts[name]} ${name}`).join(", ");
-      return make("td", this.#cell(control, first, column), number < total && this.#bar(counts, total));
+      return make("td", this.#cell(control, first, column), number < total && this.#bar(ranks, total));
     });
   }
 
@@ -311,9 +311,10 @@ class Matrix {
       if (!result) return make("td.none", "no result");
       const mark = markOf(result);
       const control = make(
-        `button.v.${result.verdict}.${mark}`,
+        `button.v.${ranksAs(result)}.${mark}`,
         icon(result.verdict),
         make("span", result.verdict),
+        result.note && make("i", result.note),
         result.vague && make("i", "vague"),
         notPromised(result) && make("i", "not promised"),
         mark && make("b", mark),
@@ -371,8 +372,9 @@ class Matrix {
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
                 const mark = markOf(result);
-                const control = make(`button.v.${result.verdict}.${mark}`, icon(result.verdict));
-                const words = `${result.verdict}${mark && `, ${mark}`}: ${line}, ${label}`;
+                const control = make(`button.v.${ranksAs(result)}.${mark}`, icon(result.verdict));
+                const note = result.note ? ` (${result.note})` : "";
+                const words = `${result.verdict}${note}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);
                 control.title = words;
                 return make("td", this.#cell(control, i, column));

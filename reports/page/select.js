@@ -48,10 +48,11 @@ class Cells {
     const words = wordsOf(asked.q).map((word) => ({ word, found: [] }));
     const among = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
-    const byResult = asked.verdict.size > 0 || asked.unexpected || asked.changed;
+    const byResult = asked.verdict.size > 0 || asked.unexpected || asked.silent || asked.changed;
     const wanted = (result) =>
       (!asked.verdict.size || asked.verdict.has(result.verdict)) &&
       (!asked.unexpected || result.unexpected) &&
+      (!asked.silent || ranksAs(result) === "wrong") &&
       (!asked.changed || result.change);
     let cases = 0;
     let results = 0;
@@ -75,13 +76,15 @@ class Cells {
 
   /** The results of these cases on a target: the worst, how many of how many, the case to open. */
   tally(cases, column) {
-    const counts = {};
-    let [total, unexpected, known, vague, open, first] = [0, 0, 0, 0, 0, null];
+    const [counts, ranks] = [{}, {}];
+    let [total, unexpected, known, vague, open, first, worst] = [0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
       if (!result) continue;
       total += 1;
       counts[result.verdict] = (counts[result.verdict] ?? 0) + 1;
+      ranks[ranksAs(result)] = (ranks[ranksAs(result)] ?? 0) + 1;
+      if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
       if (result.unexpected) unexpected += 1;
       else if (result.expectation != null) known += 1;
       if (result.vague) vague += 1;
@@ -89,14 +92,20 @@ class Cells {
       if (first == null || this.worse(result, this.cases[first].results[column])) first = i;
     }
     if (!total) return null;
-    const verdict = this.verdicts.find((name) => counts[name]);
-    return { verdict, number: counts[verdict], total, counts, unexpected, known, vague, open, first };
+    const { verdict } = worst;
+    const number = counts[verdict];
+    return { verdict, colour: ranksAs(worst), number, total, counts, ranks, unexpected, known, vague, open, first };
   }
 
   /** Whether one result is to be looked at before the other: what is unexpected, then the worst. */
   worse(one, other) {
     if (Boolean(one.unexpected) !== Boolean(other.unexpected)) return Boolean(one.unexpected);
-    return this.rank[one.verdict] < this.rank[other.verdict];
+    return this.#severity(one) < this.#severity(other);
+  }
+
+  /** A result's place in the order of severity: 0 is worst. */
+  #severity(result) {
+    return this.rank[ranksAs(result)];
   }
 
   /** By how bad they are on any of the columns: less is worse. Skipped is not bad. */
@@ -107,7 +116,7 @@ class Cells {
         const result = this.cases[i].results[column];
         if (!result || result.verdict === "skip") continue;
         if (result.unexpected) unexpected += 1;
-        const rank = this.rank[result.verdict];
+        const rank = this.#severity(result);
         if (rank < worst) [worst, number] = [rank, 1];
         else if (rank === worst) number += 1;
       }
@@ -115,6 +124,9 @@ class Cells {
     return [-unexpected, worst, -number];
   }
 }
+
+/** The verdict that a result is ordered and coloured by. */
+const ranksAs = (result) => result.ranks_as ?? result.verdict;
 
 /** What is looked for: words in any order, and what stands in quotes as it is. */
 function wordsOf(text) {
