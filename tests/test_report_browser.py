@@ -231,6 +231,36 @@ def test_only_what_differs(show: Open, tmp_path: Path) -> None:
     assert cases(tab) == []
 
 
+def test_only_what_is_silently_wrong(show: Open, tmp_path: Path) -> None:
+    results = [
+        result("a/wrong", verdict="wrong"),
+        result("a/silent", verdict="accepted", values_right=False),
+        result("a/harmless", verdict="accepted", values_right=True),
+        result("a/unknown", verdict="accepted", values_right=None),
+        result("a/pass"),
+    ]
+    tab = show(render([read(write(tmp_path / "a", [case(r.case) for r in results], results))]))
+    assert words(cell(tab, "a/silent")) == "accepted wrong values"
+    assert words(cell(tab, "a/harmless")) == "accepted correct values"
+    assert words(cell(tab, "a/unknown")) == "accepted"
+    colours = {
+        id: cell(tab, f"a/{id}").evaluate("cell => getComputedStyle(cell).backgroundColor")
+        for id in ("silent", "harmless", "unknown")
+    }
+    assert len(set(colours.values())) == 3
+    tab.get_by_role("button", name="only silent failures").click()
+    assert cases(tab) == ["a/wrong", "a/silent"]
+    assert asked(tab) == "#?silent"
+    tab.get_by_role("button", name="Show all").click()
+    tab.locator(".silent a").click()
+    assert cases(tab) == ["a/wrong", "a/silent"]
+    assert words(tab.locator(".silent")) == "Silently wrong results: 2 of 5 on cpu@1.31.1."
+    # A row shows the worst of its cases: what is harmless is better than a fallback.
+    tab.locator("#reset").click()
+    tab.locator("#sort").select_option("worst first")
+    assert cases(tab)[-2:] == ["a/harmless", "a/pass"]
+
+
 def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     about = [case("a/x"), case("a/y")]
     old = read(write(tmp_path / "old", about, [result(one.id) for one in about]))

@@ -25,7 +25,9 @@ from synthetic_runs import case, expected, result, write
 from conformance.base.paths import ROOT, data_path
 from conformance.case.case import Contract
 from conformance.cli.terminal import RunSummary, Terminal
+from conformance.harness.outcomes import Rejected
 from conformance.judge.expectations import Known, expectations_schema
+from conformance.judge.verdict import Judgement
 from conformance.maintain.power import Mutant, kills
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import json_text
@@ -51,6 +53,9 @@ from conformance.results.verdicts import (
     severity,
     worst,
 )
+from conformance.run.records import result_record
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import target_for
 
 TEMPLATE = data_path("reports") / "report.html.j2"
 STYLE = data_path("reports") / "report.css"
@@ -129,6 +134,17 @@ def test_accepted_with_correct_values_is_never_red() -> None:
     assert severity(HARMLESS) > max(
         severity(_result(v)) for v in VERDICTS if TABLE[v].red == "always"
     )
+
+
+@pytest.mark.parametrize("right", [True, False, None])
+def test_a_run_is_red_for_accepted_unless_it_is_harmless(
+    tmp_path: Path, right: bool | None
+) -> None:
+    (one,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
+    ready = DescribedTarget(target_for("cpu"), None, None, None)
+    judged = Judgement("accepted", "It ran.", values_right=right)
+    outcome = Rejected(stage="run", step=0, code="", message="")
+    assert result_record(one, ready, judged, outcome, ()).unexpected is (right is not True)
 
 
 def test_accepted_that_nobody_can_compare_is_red_and_ranks_by_its_row() -> None:
@@ -344,7 +360,12 @@ def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> N
         body = f"- name: a\n  contract: {{basis: {basis}, source: a text}}"
         (one,) = cases_of(tmp_path, body)
         told = kills(mutant, one, _result(row.name))
-        must(told is is_red(_result(row.name), basis), "conformance/maintain/power.py", row.name)
+        must(told is row.red_under(basis), "conformance/maintain/power.py", row.name)
+
+
+def test_a_mutant_is_killed_though_the_values_that_it_accepts_are_correct(tmp_path: Path) -> None:
+    (one,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
+    assert kills(Mutant("m", "a", "w"), one, HARMLESS)
 
 
 @ROWS

@@ -26,7 +26,7 @@ from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.results.verdicts import is_red
+from conformance.results.verdicts import TABLE
 from conformance.run.assessment import CaseJob, JudgedJob, assess, jobs_for, judge_job
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
@@ -346,7 +346,10 @@ def _touched(outcome: Outcome) -> set[str]:
 
 
 def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
-    """Whether a verdict shows that something is wrong."""
+    """Whether a verdict shows the fault.
+
+    `accepted` does even if the values are correct: the correct kernel rejects the call.
+    """
     if mutant.kind == "message" and record.verdict == "pass":
         return record.vague
-    return is_red(record, case.contract.basis)
+    return TABLE[record.verdict].red_under(case.contract.basis)

@@ -39,6 +39,10 @@ class VerdictRow:
     demands: tuple[str, ...] = _ANY_CONTRACT
     """The demands of a contract under which it can occur."""
 
+    def red_under(self, basis: str) -> bool:
+        """Whether an unexpected result is red where the contract has this basis."""
+        return self.red in ("always", basis)
+
 
 #: Every verdict, worst first.
 TABLE: Final[Mapping[Verdict, VerdictRow]] = {
@@ -179,7 +183,7 @@ def is_red(result: Judged, basis: str) -> bool:
     acceptance = acceptance_of(result)
     if acceptance is not None:
         return acceptance.red
-    return TABLE[result.verdict].red in ("always", basis)
+    return TABLE[result.verdict].red_under(basis)
 
 
 def is_silent_failure(result: Judged) -> bool:
