@@ -1,4 +1,4 @@
-"""The HTML report: one file that needs nothing else and runs nothing that it did not bring."""
+"""The HTML report: one self-contained file, which loads nothing and runs only its own scripts."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from conformance.results.join import join
 from conformance.results.reader import Run
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, VerdictRow, ranks_as
 
-#: The page's scripts, each building on those before it.
+#: The page's scripts; each uses those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 
 
 def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool = False) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
-    ``changes`` since an earlier run are told first; ``served`` pages ask their server whether the
-    results have grown. Raises `ResultsError` if there are no runs.
+    ``changes`` from a baseline come first. A ``served`` page asks its server for new results.
+    Raises `ResultsError` if there are no runs.
     """
     shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
@@ -54,15 +54,15 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     environment.filters["when"] = _when
     environment.filters["clean"] = clean
     environment.filters["ranks_as"] = ranks_as
-    environment.globals["asking"] = _asking
+    environment.globals["query"] = _query
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,
         verdicts=TABLE,
         groups=[(name, len(list(rows))) for name, rows in _by_group()],
-        asked=_offered(cells),
+        filters=_filters(cells),
         findings=_findings(shown.findings),
-        # The policy lets nothing run, load or be sent but these, by their digests.
+        # The policy allows only these scripts and this style, by their digests.
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         style_digest=digest(style),
@@ -88,13 +88,13 @@ def _by_group() -> Iterator[tuple[str, Iterator[VerdictRow]]]:
 
 
 def _packed(value: dict[str, Any]) -> str:
-    """JSON, compressed (the same every time), in letters that are no markup."""
+    """JSON as base64 of gzip, which needs no escaping; the same input gives the same text."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def _offered(cells: dict[str, Any]) -> dict[str, list[str]]:
-    """What the table can be filtered by: the themes, tags and dtypes that there are."""
+def _filters(cells: dict[str, Any]) -> dict[str, list[str]]:
+    """The values that the table can be filtered by: themes, tags and dtypes."""
     pool = cells["pool"]
     themes = {theme["name"] for theme in cells["themes"]}
     tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
@@ -103,7 +103,7 @@ def _offered(cells: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
-    """The project's own pages that are linked to, rendered."""
+    """The findings that expectations link to, as HTML."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
@@ -118,7 +118,7 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
 
 
 def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
-    """``tokens`` with links to the web and to pages that are here; of others the text is left."""
+    """``tokens`` with links to the web and to ``known`` findings; other links become text."""
     inside = False
     for token in tokens:
         if token.type == "link_open":
@@ -138,9 +138,9 @@ def _fragment(id: str) -> str:
     return "#" + quote(id, safe="/=,:@.~")
 
 
-def _asking(**asked: str) -> str:
+def _query(**parameters: str) -> str:
     """The fragment that filters the table: ``#?verdict=wrong&target=…``."""
-    return "#?" + urlencode(asked)
+    return "#?" + urlencode(parameters)
 
 
 def _when(time: str) -> str:
