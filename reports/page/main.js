@@ -6,7 +6,8 @@ document.addEventListener("DOMContentLoaded", async () => {
   const cells = new Cells(await unpack($("#cells")));
   const panel = $("#panel");
   const search = $("#search");
-  const [nothing, unknown] = [$("#nothing"), $("#unknown")]; // found before there are rows, whose ids can be anything
+  // Found before there are rows, whose ids can be anything.
+  const [nothing, unknown] = [$("#nothing"), $("#unknown")];
   const matrix = new Matrix($("#matrix"), cells, { open: openPanel, fold });
   let query = emptyQuery();
   let opener = null; // gets the focus when the panel closes
@@ -97,7 +98,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   });
   search.addEventListener("input", () => setFilter({ q: search.value }));
   $("#reset").addEventListener("click", () => {
-    setQuery({ ...nothingAsked(), anchor: query.anchor, open: query.open, sort: query.sort });
+    setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, sort: query.sort });
     search.focus();
   });
   $("#unfold").addEventListener("click", (event) => {
@@ -215,7 +216,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     query.open = opened;
     updateTable();
     if (!matrix.row(name)) {
-      query = { ...nothingAsked(), anchor: query.anchor, open: opened };
+      query = { ...emptyQuery(), anchor: query.anchor, open: opened };
       updateTable();
     }
     const row = matrix.row(name);
@@ -243,7 +244,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     const number = cells.numbers.get(caseOf(cells.targets[column]));
     reveal(cells.cases[number].id);
     const cell = matrix.cell(number, column);
-    open(number, column, cell, cell && matrix.siblings(cell));
+    openPanel(number, column, cell, cell && matrix.siblings(cell));
   }
 
   /** Applies the address; if it selects a part of the table, scrolls to the table. */

@@ -296,7 +296,7 @@ class Matrix {
     const one = cells.cases[i];
     const group = cells.groups[one.group];
     const anchor = make("a", kind === "single" ? make("bdi", group.title) : this.#axes(one, widths) ?? make("bdi", one.id));
-    anchor.href = formatAddress({ ...nothingAsked(), anchor: one.id });
+    anchor.href = formatAddress({ ...emptyQuery(), anchor: one.id });
     anchor.tabIndex = -1;
     const head =
       kind === "single"
