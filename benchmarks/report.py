@@ -34,8 +34,8 @@ FILTERS = {
     "a message": "search('not implemented')",
     "no case": "search('zzzz')",
     "wrong": "press('[data-value=wrong]')",
-    "what differs": "press('[data-ask=differs]')",
-    "unexpected": "press('[data-ask=unexpected]')",
+    "what differs": "press('[data-filter=differs]')",
+    "unexpected": "press('[data-filter=unexpected]')",
 }
 #: Measures one filter, from the event until the table is laid out.
 TIMER = """([act]) => {

@@ -1,4 +1,4 @@
-"""Makes docs/report.png: the report of the recorded results, in a real browser.
+"""Writes docs/report.png: a screenshot of the report of the recorded results.
 
     python reports/picture.py [FILE]
 
@@ -20,8 +20,8 @@ from conformance.report.html import render
 from conformance.results.reader import read
 
 TARGETS = ("cpu", "tract", "webgpu", "wasm")
-#: What the picture shows: the calls of layers that share a cache.
-ASKED = "#?theme=shared_kv"
+#: The query that the picture shows: cross-layer KV sharing.
+QUERY = "#?theme=shared_kv"
 SIZE = {"width": 1280, "height": 1180}
 
 
@@ -35,7 +35,7 @@ def main() -> None:
         report.write_text(render(runs), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE)
-        page.goto(report.as_uri() + ASKED)
+        page.goto(report.as_uri() + QUERY)
         page.wait_for_selector("html.ready")
         page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=file)

@@ -1,19 +1,19 @@
-// Of a page that is served while its run goes on: loads it again when there are more results.
-// The address and its fragment stay, and so do the scroll positions and what was typed.
+// Reloads a served page when there are new results. Keeps the address, the scroll positions and
+// the text that was typed.
 "use strict";
 {
   const EVERY = 2000; // ms
   const KEPT = "gqa-reload";
   const shown = document.querySelector('meta[name="gqa-version"]')?.content ?? "";
 
-  /** Whether a reload would take away what somebody is doing. */
+  /** Whether a reload would interrupt the user. */
   function busy() {
-    if (document.hidden) return true; // nobody would see it, and it takes time from the run
+    if (document.hidden) return true; // not visible, and a reload takes time from the run
     if (getSelection()?.type === "Range") return true;
     return document.activeElement?.matches("input, textarea, select, [contenteditable], :focus-visible") ?? false;
   }
 
-  function keep() {
+  function saveState() {
     const scrolled = [...document.querySelectorAll("[id]")]
       .filter((element) => element.scrollTop || element.scrollLeft)
       .map((element) => [element.id, element.scrollLeft, element.scrollTop]);
@@ -23,11 +23,11 @@
     try {
       sessionStorage.setItem(KEPT, JSON.stringify({ scrollX, scrollY, scrolled, typed }));
     } catch {
-      // storage is forbidden or full: it is a reload like any other
+      // storage is forbidden or full: reload without it
     }
   }
 
-  function putBack() {
+  function restoreState() {
     let kept;
     try {
       kept = JSON.parse(sessionStorage.getItem(KEPT));
@@ -49,34 +49,34 @@
     scrollTo({ left: kept.scrollX, top: kept.scrollY, behavior: "instant" });
   }
 
-  /** How long to wait, in ms: longer where a page takes long to make, or that is all it would do. */
+  /** How long to wait, in ms: longer if the server needs long to render a page. */
   function pause() {
     const [load] = performance.getEntriesByType("navigation");
     return Math.max(EVERY, 4 * (load ? load.responseEnd - load.requestStart : 0));
   }
 
-  async function look() {
+  async function poll() {
     try {
       const answer = await fetch("/version", { cache: "no-store" });
       if (answer.ok && (await answer.text()) !== shown && !busy()) {
-        keep();
+        saveState();
         location.reload();
         return;
       }
     } catch {
-      // it does not answer: perhaps it will
+      // no answer: try again later
     }
-    setTimeout(look, EVERY);
+    setTimeout(poll, EVERY);
   }
 
-  // After the page's own scripts, which follow the fragment.
+  // After the page's own scripts, which apply the fragment.
   addEventListener("load", () => {
     const { classList } = document.documentElement;
     if (classList.contains("js") && !classList.contains("ready")) {
-      document.addEventListener("ready", putBack, { once: true });
+      document.addEventListener("ready", restoreState, { once: true });
     } else {
-      putBack();
+      restoreState();
     }
-    setTimeout(look, pause());
+    setTimeout(poll, pause());
   });
 }

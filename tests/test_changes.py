@@ -129,8 +129,8 @@ def test_what_is_unexpected_and_was_not_is_worse(tmp_path: Path) -> None:
     known = was("wrong", unexpected=False, expectation=expected())
     found = one(tmp_path, known, now("wrong"))
     assert kinds(found) == ["changed"]
-    assert "still wrong, but unexpected now" in found.changed[0].sentence
-    assert "1 result is unexpected and not of before" in " ".join(found.reasons)
+    assert "still wrong, now unexpected" in found.changed[0].sentence
+    assert "1 result is unexpected and not in the baseline" in " ".join(found.reasons)
     assert not one(tmp_path, was("wrong"), now("wrong")).worse
     assert one(tmp_path, None, now("wrong")).worse
     assert not one(tmp_path, None, now("wrong", unexpected=False)).worse
@@ -153,8 +153,8 @@ def test_a_known_regression_is_still_one_and_says_that_it_is_known(tmp_path: Pat
     found = one(tmp_path, was("pass"), known)
     (change,) = found.broken
     assert change.known
-    assert "The expectations know it: Reads past the end of the cache." in change.sentence
-    assert found.reasons == ("1 result is newly broken, 1 of them known to the expectations.",)
+    assert "This is a known defect: Reads past the end of the cache." in change.sentence
+    assert found.reasons == ("1 result is newly broken, 1 of them covered by expectations.",)
     (change,) = one(tmp_path, was("pass"), now("wrong")).broken
     assert not change.known
     assert "xpect" not in change.sentence
@@ -163,10 +163,10 @@ def test_a_known_regression_is_still_one_and_says_that_it_is_known(tmp_path: Pat
 def test_a_result_that_nobody_expects_any_more(tmp_path: Path) -> None:
     was_known = was("wrong", unexpected=False, expectation=expected())
     (change,) = one(tmp_path, was_known, now("wrong")).changed
-    assert change.sentence.startswith("still wrong, but unexpected now: ")
+    assert change.sentence.startswith("still wrong, now unexpected: ")
     known = now("wrong", unexpected=False, expectation=expected())
     (change,) = one(tmp_path, was("wrong"), known).changed
-    assert change.sentence.startswith("still wrong, and expected now. The expectations know it")
+    assert change.sentence.startswith("still wrong, now expected. This is a known defect")
 
 
 # The same fault says it in other words
@@ -257,9 +257,9 @@ def test_a_refusal_that_gets_vague_or_late(tmp_path: Path) -> None:
     refused = {"outcome": "rejected", "message": "no", "errors": (), "share": None}
     clear = was("pass", stage="load", **refused)
     (change,) = one(tmp_path, clear, now("pass", stage="load", vague=True, **refused)).changed
-    assert "names none of the contract's words now" in change.sentence
+    assert "now names none of the contract's words" in change.sentence
     (change,) = one(tmp_path, clear, now("pass", stage="run", **refused)).changed
-    assert "refused at load before and refused at run now" in change.sentence
+    assert "rejected at load before, now rejected at run" in change.sentence
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_columns_are_matched(
     )
     assert names(found) == matched
     gone = [name for name, other in matched if other is None]
-    assert [reason for reason in found.reasons if "is gone" in reason] == [
-        f"{name} is gone, and its 1 result." for name in gone
+    assert [reason for reason in found.reasons if "is missing" in reason] == [
+        f"{name} is missing, with 1 result." for name in gone
     ]
     assert found.worse == bool(gone)
     # A column without its other is none of the cases' doing.
@@ -379,13 +379,13 @@ def test_a_smaller_selection_is_worse_and_told(tmp_path: Path) -> None:
     old = selected(tmp_path, "old", "whole corpus", ["t/a", "t/b"])
     new = selected(tmp_path, "new", "-k a", ["t/a"])
     found = changes(new, old)
-    said = "The selections differ: “whole corpus” before, “-k a” now."
+    said = "The selections differ: “whole corpus” before, now “-k a”."
     assert said in found.reasons
     assert found.worse
     # The other way around it is a thing to know.
     found = changes(old, new)
     assert not found.worse
-    assert "The selections differ: “-k a” before, “whole corpus” now." in found.notes
+    assert "The selections differ: “-k a” before, now “whole corpus”." in found.notes
 
 
 def test_another_corpus_and_another_machine_are_told(tmp_path: Path) -> None:
@@ -393,8 +393,8 @@ def test_another_corpus_and_another_machine_are_told(tmp_path: Path) -> None:
     new = selected(tmp_path, "new", "all", ["t/a"], corpus="sha256:1", machine={"system": "Mac"})
     found = changes(new, old)
     assert [note.split(":")[0] for note in found.notes] == [
-        "The case files are not the same",
-        "The machines are not the same",
+        "The case files differ",
+        "The machines differ",
     ]
     assert not found.worse
 
@@ -407,16 +407,14 @@ def test_a_case_that_is_another_one_now_is_told(tmp_path: Path) -> None:
         [result("t/c[dtype=float32]", verdict="wrong")],
         cases=[case("t/c[dtype=float32]", call=call)],
     )
-    assert changes(new, old).broken[0].sentence.endswith("The case itself is another one now.")
+    assert changes(new, old).broken[0].sentence.endswith("The case itself has changed.")
 
 
 def test_an_incomplete_new_run_is_worse(tmp_path: Path) -> None:
     whole, stopped = (run(tmp_path, [result()], complete=complete) for complete in (True, False))
     found = changes(stopped, whole)
     assert kinds(found) == []
-    assert found.reasons == (
-        "The new run is not to be relied on: The run was stopped before its end.",
-    )
+    assert found.reasons == ("The new run is not reliable: The run was stopped before its end.",)
     found = changes(whole, stopped)
     assert not found.worse
     assert len(found.notes) == 1
@@ -431,7 +429,7 @@ def test_infrastructure_problems_that_were_not_there(tmp_path: Path) -> None:
     assert changes(old, old).reasons == ()
     assert changes(troubled("The runner died, pid 6."), old).reasons == ()
     twice = changes(troubled("The runner died, pid 6.", "The runner died, pid 7."), old)
-    assert twice.reasons == ("Infrastructure, cpu@1.31.1: The runner died, pid 7.",)
+    assert twice.reasons == ("Infrastructure failure, cpu@1.31.1: The runner died, pid 7.",)
 
 
 def test_a_run_compared_with_itself_has_not_changed(tmp_path: Path) -> None:
@@ -461,12 +459,12 @@ def test_the_markdown_tells_what_broke_first(tmp_path: Path) -> None:
     before = [result(id, OLD) for id in ids] + [result("t/mended", OLD, "crash")]
     after = [result(id, NEW, "wrong") for id in ids] + [result("t/mended", NEW)]
     text = changes_markdown(compared(tmp_path, before, after))
-    assert text.startswith("# Worse than before\n\n- `12 results are newly broken.`\n")
+    assert text.startswith("# Worse than the baseline\n\n- `12 results are newly broken.`\n")
     assert f"| `{OLD}` → `{NEW}` | 1 → 0 | 0 → 12 | 12 → 1 | 13 |" in text
     assert f"- 12 cases of `t/entry` on `{NEW}`; the first is `t/entry[n=0]`: `pass before" in text
     assert f"`gqa run --ep {NEW} -k 't/entry[n=0]'`" in text
     assert re.findall("^#+ .*$", text, re.M) == [
-        "# Worse than before",
+        "# Worse than the baseline",
         "## Totals, before → now",
         "## Newly broken: 12",
         "## Fixed: 1",
@@ -476,7 +474,7 @@ def test_the_markdown_tells_what_broke_first(tmp_path: Path) -> None:
 def test_the_markdown_of_no_change(tmp_path: Path) -> None:
     joined = run(tmp_path, [result()])
     text = changes_markdown(changes(joined, joined))
-    assert text.startswith("# Nothing is worse than before\n")
+    assert text.startswith("# Not worse than the baseline\n")
     assert "| `cpu@1.31.1` | 1 | 1 |" in text
 
 
@@ -496,15 +494,15 @@ def test_the_summary_tells_all_that_is_promised(tmp_path: Path) -> None:
     )
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# Conformance of GroupQueryAttention",
-        "## What is wrong with the run: 3",
+        "## Problems of the run: 3",
         "## Results",
         "## Unexpected: 1",
-        "## Wrong numbers without a word: 2",
-        "## Known: 1, of 1 causes",
+        "## Silently wrong results: 2",
+        "## Known defects: 1, of 1 causes",
         "## Versions",
     ]
-    assert "`tract` was not tried: `No binary.`; mend it with `gqa setup tract`" in text
-    assert "`The cache is full.`; mend it with `gqa cache`" in text
+    assert "`tract` was not tried: `No binary.`; fix: `gqa setup tract`" in text
+    assert "`The cache is full.`; fix: `gqa cache`" in text
     assert "| `cpu@1.31.1` | 1 | 1 | 1 | 1 | 1 | 1 | 4 |" in text
     assert "- **wrong**: `a/one` on `cpu@1.31.1`: `output differs" in text
     assert "- `a`: 2 on `cpu@1.31.1`; the first is `a/one`" in text
@@ -521,12 +519,12 @@ def test_it_is_cut_and_counts_what_is_left_out(tmp_path: Path, number: int) -> N
     )
     found = changes(after, before)
     for text, noun in (
-        (changes_markdown(found), "more kinds of call"),
+        (changes_markdown(found), "more groups"),
         (summary_markdown(after), "unexpected results"),
-        (report_markdown(after, found), "more kinds of call"),
+        (report_markdown(after, found), "more groups"),
     ):
         assert MOST_BYTES * 0.9 < len(text.encode()) <= MOST_BYTES
-        (left,) = re.findall(rf"… and ([\d,]+) {noun} left out here\.", text)
+        (left,) = re.findall(rf"… and ([\d,]+) {noun} omitted\.", text)
         heading = "Unexpected" if noun == "unexpected results" else "Newly broken"
         part = text.split(f"## {heading}: {number:,}\n")[1].split("\n## ")[0]
         shown = len(re.findall("^- ", part.split("\n# ")[0], re.M))
@@ -610,7 +608,7 @@ def gqa(
 def test_diff_says_whether_it_is_worse(gqa: Gqa, desk: Desk) -> None:
     done = gqa("diff", "old.jsonl", "new.jsonl")
     assert (done.status, done.err) == (1, "")
-    assert done.out.startswith("# Worse than before\n")
+    assert done.out.startswith("# Worse than the baseline\n")
     done = gqa("diff", "new.jsonl", "old.jsonl")
     assert (done.status, done.err) == (0, "")
     assert "## Fixed: 1" in done.out
@@ -637,7 +635,7 @@ def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
     assert (done.status, done.both) == (0, "Markdown: r.md\n")
     text = (desk.folder / "r.md").read_text()
     assert re.findall("^# .*$", text, re.M) == [
-        "# Worse than before",
+        "# Worse than the baseline",
         "# Conformance of GroupQueryAttention",
     ]
     # The page has it, too.
@@ -654,7 +652,7 @@ def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
 def test_a_report_of_nothing_in_particular(gqa: Gqa) -> None:
     done = gqa("report", "new.jsonl")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Say what to make of the results: --html, --markdown, ")
+    assert done.err.startswith("Give at least one format: --html, --markdown, ")
 
 
 def test_a_form_that_cannot_be_written_does_not_keep_the_others(gqa: Gqa, desk: Desk) -> None:

@@ -241,7 +241,7 @@ def test_the_whole_run_is_told_and_kept(faults: tuple[Done, Run], desk: Desk) ->
     unexpected = sum(verdict not in ("pass", "skip") for verdict, _ in VERDICTS.values())
     assert done.out.splitlines()[-2] == (
         f"{len(run.results)} results, {unexpected} unexpected,"
-        f" {len(TROUBLES)} infrastructure problems"
+        f" {len(TROUBLES)} infrastructure failures"
     )
     assert done.out.splitlines()[-1] == "Results: faults.jsonl"
     (skip,) = [result for result in run.results if result.verdict == "skip"]
@@ -271,7 +271,7 @@ def test_an_unexpected_result_is_told_with_its_reproduction(
         "  contract  computes (specified)",
         "            a document",
     ]
-    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, want ")
+    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
     assert "of the budget)" in lines[start + 4]
     assert lines[start + 5] == f"  again     gqa run three.yaml::faulty --ep {target}"
 
@@ -369,8 +369,8 @@ def test_a_runner_that_cannot_start_is_one_sentence_and_the_others_run(
     lines = done.out.splitlines()
     assert f"Infrastructure, exec:./gone: {gone}" in lines
     at = lines.index(f"Infrastructure, exec:./text.txt: {text}")
-    assert lines[at + 1] == f"  mend it with: chmod +x {desk.folder}/text.txt"
-    assert "3 results, 0 unexpected, 2 infrastructure problems" in lines
+    assert lines[at + 1] == f"  fix: chmod +x {desk.folder}/text.txt"
+    assert "3 results, 0 unexpected, 2 infrastructure failures" in lines
     run = read(desk.folder / "missing.jsonl")
     assert [result.verdict for result in run.results] == ["pass"] * 3
     assert [trouble.message for trouble in run.infrastructure] == [gone, text]
@@ -392,7 +392,7 @@ def test_a_target_that_says_it_is_not_there_is_not_green(gqa: Gqa, desk: Desk) -
     lines = done.out.splitlines()
     assert lines[0] == f"{target}: is not available"
     said = f"{target}: nothing was tried; every case was skipped: there is no device"
-    assert lines[lines.index(said) + 1] == "  mend it with: pip install miniature"
+    assert lines[lines.index(said) + 1] == "  fix: pip install miniature"
     assert {r.verdict for r in read(desk.folder / "skips.jsonl").results} == {"skip"}
 
 
@@ -420,7 +420,7 @@ def test_an_interpreter_without_onnxruntime(gqa: Gqa, bare_python: str) -> None:
     lines = done.out.splitlines()
     (at,) = [n for n, line in enumerate(lines) if "onnxruntime is not installed in " in line]
     assert lines[at].startswith("cpu: nothing was tried; every case was skipped: ")
-    assert lines[at + 1].startswith("  mend it with: ")
+    assert lines[at + 1].startswith("  fix: ")
     assert bare_python in lines[at + 1]
 
 
@@ -442,7 +442,7 @@ def test_an_onnxruntime_that_is_of_no_use(
     lines = done.out.splitlines()
     (at,) = [n for n, line in enumerate(lines) if says in line]
     assert lines[at].startswith("cpu: nothing was tried; every case was skipped: ")
-    assert lines[at + 1].startswith("  mend it with: ")
+    assert lines[at + 1].startswith("  fix: ")
     assert "Traceback" not in done.both
 
 
@@ -529,7 +529,7 @@ def test_a_full_disk_under_standard_output(desk: Desk) -> None:
             process = desk.start(sys.executable, "-m", "conformance", *arguments, stdout=full)
             _, err = process.communicate(timeout=60)
         assert process.returncode == 3
-        assert err.splitlines()[-1] == "Cannot go on: No space left on device."
+        assert err.splitlines()[-1] == "Cannot continue: No space left on device."
         assert "Traceback" not in err
 
 
@@ -801,12 +801,12 @@ def test_show_draws_a_call(gqa: Gqa, desk: Desk) -> None:
     for line in (
         "What is asked?",
         "For the drawing.",
-        "not given: the list of outputs ends before present_key, present_value, output_qk",
+        "omitted at the end of the outputs: present_key, present_value, output_qk",
         "attributes  num_heads=4  kv_num_heads=2  softcap=2.0",
         "contract    rejects (requested)",
         "            Somebody asked.",
         "            https://example.org/1",
-        "            a refusal names one of: present",
+        "            a rejection names one of: present",
         "see         https://example.org/2",
         "tags        pretty",
         "file        drawn.yaml:6",
@@ -827,7 +827,7 @@ def test_show_draws_what_is_omitted_and_what_is_odd(gqa: Gqa, desk: Desk) -> Non
     write(desk.folder, entries(body), "odd.yaml")
     table = rows(gqa("show", "odd.yaml::odd").out)
     assert table["key"] == ["float32", "[1, 0, 32]", "no elements"]
-    assert table["past_value"][-1] == "none of them finite"
+    assert table["past_value"][-1] == "none finite"
     packed = entries("- name: packed\n  key_value: packed\n  presents: value_only")
     write(desk.folder, packed, "packed.yaml")
     table = rows(gqa("show", "packed.yaml::packed").out)
@@ -839,13 +839,13 @@ def test_show_draws_what_is_omitted_and_what_is_odd(gqa: Gqa, desk: Desk) -> Non
 def test_show_draws_a_loop_call_by_call(gqa: Gqa) -> None:
     done = gqa("show", "loop/chunks[dtype=float16]")
     assert done.status == 0
-    calls = re.split(r"^call \d$", done.out, flags=re.MULTILINE)[1:]
+    calls = re.split(r"^step \d$", done.out, flags=re.MULTILINE)[1:]
     assert len(calls) == 5
     first, second = rows(calls[0]), rows(calls[1])
     assert first["past_key"][1:] == ["[1, 2, 0, 16]", "no elements"]
     assert first["present_key"] == ["float16", "[1, 2, 3, 16]"]
-    assert second["past_key"] == ["float16", "[1, 2, 3, 16]", "present_key before"]
-    assert second["past_value"][-1] == "present_value before"
+    assert second["past_key"] == ["float16", "[1, 2, 3, 16]", "present_key of the step before"]
+    assert second["past_value"][-1] == "present_value of the step before"
     assert second["output"] == ["float16", "[1, 3, 64]"]
     assert "gqa run 'loop/chunks[dtype=float16]' --ep cpu" in done.out
 
@@ -855,7 +855,7 @@ def test_show_wants_one_case(gqa: Gqa, desk: Desk) -> None:
     done = gqa("show", "slow.yaml::slow")
     assert (done.status, done.out) == (2, "")
     lines = done.err.splitlines()
-    assert lines[0] == "'slow.yaml::slow' means 20 cases; which one?"
+    assert lines[0] == "'slow.yaml::slow' matches 20 cases; give one of them:"
     assert lines[1] == "  slow.yaml::slow[seed=1,sequence_length=1]"
     assert gqa("show", lines[1].strip()).status == 0
 
@@ -872,19 +872,19 @@ def test_known_refusals_are_no_defects(gqa: Gqa) -> None:
     wanted = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
     refused = "omitted_present/without_past_one_present[dtype=float32,presents=key_only]"
     assert "1 result, 0 unexpected, 1 known defect\n" in gqa("run", wanted).out
-    assert "1 result, 0 unexpected, 1 known refusal\n" in gqa("run", refused).out
+    assert "1 result, 0 unexpected, 1 known rejection\n" in gqa("run", refused).out
 
 
 @has_onnxruntime
 def test_causes_of_what_is_known_are_told(gqa: Gqa) -> None:
     arguments = ("run", "bounds_attributes", "-k", "float32 and local_window_size")
-    told = gqa(*arguments).out.partition("Known:\n")[2].splitlines()
+    told = gqa(*arguments).out.partition("Known defects:\n")[2].splitlines()
     assert told[0].startswith("  1 wrong on cpu@1.")
     assert told[1] == "      docs/findings/ort-cpu-attributes-of-64-bits.md"
     assert told[2].startswith("      bounds_attributes/local_window_size")
     many = ("run", "bounds_attributes", "bounds_shapes", "bounds_values", "-k", "float32")
-    assert "causes of what is known: --known tells them." in gqa(*many).out
-    assert "Known:\n" in gqa(*many, "--known").out
+    assert " known defects; list them with --known." in gqa(*many).out
+    assert "Known defects:\n" in gqa(*many, "--known").out
 
 
 # The other commands

@@ -163,7 +163,7 @@ def test_a_failure_says_what_happened_and_no_traceback(failed: Done, desk: Desk)
         "  contract  computes (specified)",
         "            a document",
     ]
-    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, want ")
+    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
     assert " of the budget)" in lines[start + 4]
     assert lines[start + 5] == f"  again     gqa run three.yaml::one --ep {target}"
     for word in ("Traceback", "pytest_plugin.py", "CaseFailed", "def runtest"):

@@ -45,7 +45,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, severity
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -128,7 +128,7 @@ def counted(run: Joined) -> dict[str, Counter[tuple[str, bool]]]:
     kept: dict[tuple[str, str], ResultRecord] = {}
     for record in run.runs[0].results:
         other = kept.get((record.case, record.target))
-        if other is None or VERDICTS.index(record.verdict) < VERDICTS.index(other.verdict):
+        if other is None or severity(record) < severity(other):
             kept[record.case, record.target] = record
     counts = {column.label: Counter[tuple[str, bool]]() for column in run.columns}
     for (_, name), record in kept.items():
@@ -270,7 +270,7 @@ def test_junit_tells_outcomes_apart(tmp_path: Path) -> None:
     skipped = found["t/skipped"].find("skipped")
     assert skipped is not None
     assert skipped.get("message") == "This adapter has no float16."
-    assert "mend it with: gqa cache --clear" in (found["t/lost"].findtext("error") or "")
+    assert "fix: gqa cache --clear" in (found["t/lost"].findtext("error") or "")
     assert found["t/right"].get("time") == "0.001200"
 
 
@@ -355,7 +355,7 @@ def test_a_badge_says_its_numbers_in_words(tmp_path: Path) -> None:
     assert badge.file == "cpu@1.31.1.svg"
     root = fromstring(badge.svg)
     assert root.tag == f"{SVG}svg"
-    said = "cpu@1.31.1: 1,234 of 1,235 right, 1 unexpected"
+    said = "cpu@1.31.1: 1,234 of 1,235 pass, 1 unexpected"
     assert root.findtext(f"{SVG}title") == said == root.get("aria-label")
     assert " ".join(text.text or "" for text in root.iter(f"{SVG}text")) == said.replace(":", "")
 
@@ -363,9 +363,9 @@ def test_a_badge_says_its_numbers_in_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("results", "fields", "verdict", "says"),
     [
-        ([result("t/a")], {}, "pass", "1 of 1 right, 0 unexpected"),
-        ([result("t/a", verdict="wrong", unexpected=False)], {}, "pass", "0 of 1 right"),
-        ([result("t/a"), result("t/b", verdict="wrong")], {}, "wrong", "1 of 2 right, 1 unexp"),
+        ([result("t/a")], {}, "pass", "1 of 1 pass, 0 unexpected"),
+        ([result("t/a", verdict="wrong", unexpected=False)], {}, "pass", "0 of 1 pass"),
+        ([result("t/a"), result("t/b", verdict="wrong")], {}, "wrong", "1 of 2 pass, 1 unexp"),
         ([result("t/a", verdict="crash"), result("t/b", verdict="wrong")], {}, "crash", "0 of 2"),
         ([result("t/a", verdict="skip")], {}, "skip", "not tried"),
         ([result("t/a")], {"complete": False}, "skip", "0 unexpected, run incomplete"),
@@ -487,7 +487,7 @@ def test_support_that_is_lost_and_found(tmp_path: Path) -> None:
 
 
 def test_what_was_not_tried_is_not_claimed(tmp_path: Path) -> None:
-    note = "Of 1.2 only 1 of 2 cases were tried; they are right."
+    note = "In 1.2 only 1 of 2 cases were tried; they pass."
     assert over(tmp_path, v1_2=("pass", "skip")) == {"version_added": None, "notes": [note]}
     assert over(tmp_path, v1_2=("pass", "")) == {"version_added": None, "notes": [note]}
     assert over(tmp_path, v1_2=("skip", "")) == {"version_added": None, "notes": ["Not tried."]}
@@ -498,7 +498,7 @@ def test_what_was_partial_may_be_mended_where_not_all_was_tried(tmp_path: Path) 
     latest, before = over(tmp_path, v1_2=HALF, v1_3=("pass", ""))
     assert latest == {
         "version_added": None,
-        "notes": ["Of 1.3 only 1 of 2 cases were tried; they are right."],
+        "notes": ["In 1.3 only 1 of 2 cases were tried; they pass."],
     }
     assert before["partial_implementation"] is True
     assert before["version_added"] == "≤1.2"

@@ -336,4 +336,4 @@ def test_results_without_a_described_case_are_there(tmp_path: Path) -> None:
     lost = data["cases"][1]
     assert (lost["id"], lost["results"][0]["verdict"]) == ("lost/case", "wrong")
     theme = data["themes"][data["groups"][lost["group"]]["theme"]]
-    assert theme["question"] == "Results for cases not described here"
+    assert theme["question"] == "Cases without a description in the file"

@@ -77,8 +77,9 @@ def test_verdicts_are_ordered_worst_first() -> None:
         "pass",
         "skip",
     )
-    assert worst(["pass", "wrong", "skip", "unsupported"]) == "wrong"
-    assert worst(iter(["skip", "pass"])) == "pass"
+    results = {name: result(verdict=name) for name in ("skip", "pass", "wrong", "unsupported")}
+    assert worst(results.values()) is results["wrong"]
+    assert worst(iter([results["skip"], results["pass"]])) is results["pass"]
 
 
 # ── Writing and reading back ────────────────────────────────────────────────────────────────────

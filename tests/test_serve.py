@@ -192,7 +192,7 @@ def test_an_unknown_method(file: Path, start: Start) -> None:
 def test_there_is_nothing_else(file: Path, start: Start, path: str) -> None:
     served = start([file], no_render)
     status, _, body = served.ask(path, Host=f"localhost:{served.port}")
-    assert (status, body) == (404, "There is nothing here but the report.\n")
+    assert (status, body) == (404, "Not found. The report is at /.\n")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_page_of_another_name_reads_nothing(
 ) -> None:
     served = start([file], no_render)
     status, _, body = served.ask(path, Host=host.format(port=served.port))
-    assert (status, body) == (403, "This is served under its own address alone.\n")
+    assert (status, body) == (403, "Open the report at the address that gqa printed.\n")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LocalHost:{port}"])
@@ -399,7 +399,7 @@ def test_what_is_no_results_file_is_told(tmp_path: Path, start: Start) -> None:
 
 def test_a_pipe_holds_up_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ResultsError, match="it is no file"):
+    with pytest.raises(ResultsError, match="it is not a file"):
         has_begun(tmp_path / "pipe")
 
 
@@ -414,8 +414,8 @@ def test_a_renderer_that_fails_is_told_and_asked_again(file: Path, start: Start)
 
     served = start([file], broken)
     page = served.ask()[2]
-    sentence = "The report could not be made: KeyError: '<colour>'"
-    assert "The report could not be made: KeyError: &#x27;&lt;colour&gt;&#x27;" in page
+    sentence = "Cannot render the report: KeyError: '<colour>'"
+    assert "Cannot render the report: KeyError: &#x27;&lt;colour&gt;&#x27;" in page
     assert reload_script() in page
     assert served.said[1:] == [sentence]
 
@@ -427,7 +427,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
             serve([tmp_path / "x"], no_render, port=port, say=no_render)  # type: ignore[arg-type]
     assert str(error.value) == (
         f"Cannot serve the report on port {port}: address already in use; "
-        "without --port it takes a free one."
+        "without --port, a free one is used."
     )
 
 

@@ -1,4 +1,4 @@
-"""A call drawn out in the terminal, for ``gqa show``."""
+"""The output of ``gqa show``: a case in the terminal."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from conformance.run.records import case_record, reproduce
 
 
 def draw(console: Console, case: Case) -> None:
-    """Prints the case: what it asks, each tensor, attributes, contract, links, how to run it.
+    """Print the case: question, tensors, attributes, contract, links, and the command to run it.
 
-    The shapes of the outputs are the oracle's, where it has any. Raises BundleError when the cache
-    cannot be used.
+    The shapes of the outputs are the oracle's, if it has any. Raises BundleError if the cache of
+    bundles cannot be used.
     """
     record = case_record(case)
     bundle = bundle_for(case.call)
@@ -35,13 +35,13 @@ def draw(console: Console, case: Case) -> None:
     for step in case.steps:
         console.print()
         if len(case.steps) > 1:
-            console.print(Text(f"call {step.index}", style="bold"))
+            console.print(Text(f"step {step.index}", style="bold"))
         shapes = {name: want.value.shape for name, want in oracle[step.index].items()}
         console.print(_tensors(case, step, shapes))
     for kind, tensors in (("inputs", case.steps[0].inputs), ("outputs", case.steps[0].outputs)):
         trailing = [tensor.name for tensor in tensors if tensor.state == "trailing"]
         if trailing:
-            words = f"not given: the list of {kind} ends before {', '.join(trailing)}"
+            words = f"omitted at the end of the {kind}: {', '.join(trailing)}"
             console.print(Text(words, style="dim"), soft_wrap=True)
     if record.call.attributes:
         console.print()
@@ -53,10 +53,10 @@ def draw(console: Console, case: Case) -> None:
 
 
 def _matters(case: Case, figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """What each feature moves the output by; a case that must be rejected need not show any."""
+    """The case's sensitivity to each part of the call; none if the call must be rejected."""
     if figures and case.contract.demands != "rejects":
-        told = (f"{name} {figure:g}" for name, figure in figures.items())
-        yield "matters", f"in error budgets: {', '.join(told)}"
+        effects = (f"{name} {figure:g}" for name, figure in figures.items())
+        yield "effects", f"in error budgets: {', '.join(effects)}"
 
 
 def _about(case: Case) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ def _about(case: Case) -> Iterator[tuple[str, str]]:
         yield "", contract.why
     yield "", contract.source
     if contract.mentions:
-        yield "", f"a refusal names one of: {', '.join(contract.mentions)}"
+        yield "", f"a rejection names one of: {', '.join(contract.mentions)}"
     if case.relation:
         yield "relation", RELATIONS[case.relation].sentence
     for link in case.links:
@@ -93,7 +93,7 @@ def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Tabl
             shape = _shape(oracle.get(tensor.name) if kind == "output" else tensor.shape)
             text = _range(tensor, values, step)
             if case.call.shared_buffer and tensor.name in SHARE:
-                text = f"in the memory of {SHARE[tensor.name]}"
+                text = f"shares the memory of {SHARE[tensor.name]}"
             table.add_row(kind, tensor.name, tensor.dtype, shape, text)
     return table
 
@@ -106,7 +106,7 @@ def _range(tensor: Tensor, values: dict[str, np.ndarray], step: Step) -> str:
     drawn = values.get(tensor.name)
     if drawn is None:
         carried = step.carried and tensor.name in CARRY
-        return f"{CARRY[tensor.name]} before" if carried else ""
+        return f"{CARRY[tensor.name]} of the step before" if carried else ""
     if drawn.size == 0:
         return "no elements"
     numbers = drawn.astype(np.float64)
@@ -114,7 +114,7 @@ def _range(tensor: Tensor, values: dict[str, np.ndarray], step: Step) -> str:
         return ", ".join(f"{x:g}" for x in numbers.ravel())
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
-        return "none of them finite"
+        return "none finite"
     special = "" if finite.size == numbers.size else ", some not finite"
     digits = "" if np.issubdtype(NUMPY[tensor.dtype], np.integer) else ".4"
     return f"{finite.min():{digits}g} … {finite.max():{digits}g}{special}"

@@ -30,13 +30,13 @@ from conformance.targets.setup.tract import NoRelease, SetupError
 
 
 def main() -> NoReturn:
-    """The entry point: runs the command and exits with its status, never with a traceback."""
-    # Ctrl-C, a CI's SIGTERM, a terminal that goes and a closed pipe end a run in the same orderly
-    # way. What is ignored stays so: nohup.
+    """The entry point: runs the command and exits with its status, without a traceback."""
+    # Ctrl-C, SIGTERM, a closed terminal and a closed pipe all end a run in the same orderly way.
+    # Signals that are ignored, as under nohup, stay ignored.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
-    # A terminal that knows no ✓ gets a question mark.
+    # A terminal without ✓ shows a question mark.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -59,12 +59,12 @@ def main() -> NoReturn:
         say(str(error))
         status = INFRASTRUCTURE
     except SystemExit:
-        # click and rich make this of a closed pipe, with a status that would read as UNEXPECTED.
+        # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
         status = INTERRUPTED
     except OSError as error:
-        # Standard output on a full disk. What is still in its buffer must go somewhere.
+        # Standard output is on a full disk. Redirect it, so that flushing the buffer does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        say(f"Cannot go on: {error.strerror or error}.")
+        say(f"Cannot continue: {error.strerror or error}.")
         status = INFRASTRUCTURE
     raise SystemExit(status)
 
@@ -76,7 +76,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gqa-conformance", message="%(prog)s %(version)s")
 def gqa() -> None:
-    """Conformance of com.microsoft.GroupQueryAttention: which runtime gets which call right."""
+    """Conformance tests for com.microsoft.GroupQueryAttention."""
 
 
 for command in (run, list_cases, show, export, report, diff, doctor, setup, cache, power):

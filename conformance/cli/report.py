@@ -1,4 +1,4 @@
-"""Commands on results files: ``gqa report`` makes something of them, ``gqa diff`` compares two."""
+"""Commands on results files: ``gqa report`` converts them, ``gqa diff`` compares two."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Material:
-    """What a report is made of."""
+    """The input of a report."""
 
     runs: Sequence[Run]
     joined: Joined
     changes: Changes | None
-    """Since what it is compared with, if anything."""
+    """The changes from the baseline, if one was given."""
 
 
-# Each form is written by one function, which imports what it needs: none of it is to slow down
-# the other commands.
+# One function writes each format. It imports what it needs, so that other commands start fast.
 
 
 def write_html(runs: Sequence[Run], html: Path, changes: Changes | None = None) -> None:
-    """Write the HTML report of ``runs`` and what changed, or raise `ResultsError`."""
+    """Write the HTML report of ``runs``, with ``changes`` if given, or raise `ResultsError`."""
     from conformance.report.html import render
 
     write_text(html, "the report", render(runs, changes))
@@ -60,7 +59,7 @@ def _markdown(material: Material, path: Path) -> None:
 def _junit(material: Material, path: Path) -> None:
     from conformance.report.junit import junit
 
-    write_text(path, "JUnit's XML", junit(material.joined))
+    write_text(path, "the JUnit XML", junit(material.joined))
 
 
 def _csv(material: Material, path: Path) -> None:
@@ -82,7 +81,7 @@ def _support(material: Material, path: Path) -> None:
 
 
 def _badges(material: Material, folder: Path) -> None:
-    """Into ``folder``, which is made if its own folder is there."""
+    """Write the badges to ``folder``, which is created if its parent exists."""
     from conformance.report.badges import badges
 
     made = badges(material.joined)
@@ -100,7 +99,7 @@ def _badges(material: Material, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """An option of ``gqa report``, and what writes it."""
+    """A format of ``gqa report``: its option and the function that writes it."""
 
     option: str
     word: str
@@ -110,23 +109,24 @@ class _Form:
 
 
 _FORMS: Final = (
-    _Form("html", "Report", "One HTML page.", _html),
-    _Form("markdown", "Markdown", "The summary of a CI job.", _markdown),
-    _Form("junit", "JUnit", "XML for a CI's list of tests.", _junit),
+    _Form("html", "Report", "HTML page, self-contained.", _html),
+    _Form("markdown", "Markdown", "Summary for a CI job.", _markdown),
+    _Form("junit", "JUnit", "JUnit XML, a test suite for each target.", _junit),
     _Form("csv", "CSV", "A row for each case on each target.", _csv),
-    _Form("json", "JSON", "The same as one JSON document.", _json),
+    _Form("json", "JSON", "The same as JSON, with targets and problems.", _json),
     _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True),
-    _Form("support", "Support", "Who supports what since when, as JSON.", _support),
+    _Form("support", "Support", "Support by target and version, as JSON.", _support),
 )
 
 
 def _forms(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives ``command`` an option for each form; what was asked for is its argument ``asked``."""
+    """Adds an option for each format to ``command``; its argument ``requested`` gets them."""
 
     @functools.wraps(command)
     def wrapped(**options: Any) -> int:
         named = [(form, options.pop(form.option)) for form in _FORMS]
-        return command(asked=[(f, path) for f, path in named if path is not None], **options)
+        requested = [(form, path) for form, path in named if path is not None]
+        return command(requested=requested, **options)
 
     for form in reversed(_FORMS):
         kind = click.Path(path_type=Path, dir_okay=form.folder, file_okay=not form.folder)
@@ -144,40 +144,47 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="OLD",
-    help="A results file of before, to say what changed since; repeat.",
+    help="Baseline results file, to show what changed; repeat.",
 )
-@click.option("--serve", "served", is_flag=True, help="Show it in a browser here as files grow.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For --serve; else any.")
+@click.option(
+    "--serve", "served", is_flag=True, help="Serve the HTML report locally, updated as files grow."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port for --serve; default: a free one.",
+)
 def report(
     results: Sequence[Path],
-    asked: Sequence[tuple[_Form, Path]],
+    requested: Sequence[tuple[_Form, Path]],
     against: Sequence[Path],
     served: bool,
     port: int,
 ) -> int:
-    """Make a report of one or more results files, a column for each target of each.
+    """Write a report of one or more results files, with a column for each target of each file.
 
-    At least one form of it must be asked for; several may be.
+    Give at least one format.
 
     \b
-    Exit status: 0 written   2 bad input   3 something could not be written
+    Exit status: 0 written   2 bad input   3 a file could not be written
     """
-    if not asked and not served:
+    if not requested and not served:
         *most, last = (f"--{form.option}" for form in _FORMS)
-        raise BadArgument(f"Say what to make of the results: {', '.join(most)}, {last} or --serve.")
+        raise BadArgument(f"Give at least one format: {', '.join(most)}, {last} or --serve.")
     if port and not served:
-        raise BadArgument("--port is for --serve.")
-    if against and not served and not {form.option for form, _ in asked} & {"html", "markdown"}:
-        raise BadArgument("--against is told by --html, --markdown and --serve alone.")
+        raise BadArgument("--port needs --serve.")
+    if against and not served and not {form.option for form, _ in requested} & {"html", "markdown"}:
+        raise BadArgument("--against needs --html, --markdown or --serve.")
     before = join(_read(against)) if against else None
-    status = _write(results, asked, before) if asked else ALL_AS_EXPECTED
+    status = _write(results, requested, before) if requested else ALL_AS_EXPECTED
     if served:
         _serve(results, before, port)
     return status
 
 
 def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
-    """Shows the page of files that may not have begun yet, until Ctrl-C."""
+    """Serve the page until Ctrl-C. The files need not exist yet."""
     from conformance.report.html import render
     from conformance.report.serve import ServeError, serve
 
@@ -193,15 +200,15 @@ def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
 
 
 def _write(
-    results: Sequence[Path], asked: Sequence[tuple[_Form, Path]], before: Joined | None
+    results: Sequence[Path], requested: Sequence[tuple[_Form, Path]], before: Joined | None
 ) -> int:
-    """Writes the forms that are asked for; the exit status."""
+    """Write the requested formats, and return the exit status."""
     runs = _read(results)
     joined = join(runs)
     material = Material(runs, joined, _changes(joined, before) if before else None)
     status = ALL_AS_EXPECTED
-    for form, path in asked:
-        # One that cannot be written is no reason to go without the others.
+    for form, path in requested:
+        # If one cannot be written, the others still are.
         try:
             form.write(material, path)
         except ResultsError as error:
@@ -225,14 +232,14 @@ def _changes(new: Joined, old: Joined) -> Changes:
     "--markdown",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write it there, and say if worse.",
+    help="Write the changes to FILE, and print the regressions.",
 )
 def diff(old: Path, new: Path, markdown: Path | None) -> int:
-    """Say what changed from the results file OLD to NEW: what broke, vanished, was fixed …
+    """Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …
 
     \b
-    Exit status: 0 nothing is worse             1 something is
-                 2 a file that cannot be read   3 the output cannot be written
+    Exit status: 0 not worse                 1 worse
+                 2 a file cannot be read     3 the output cannot be written
     """
     from conformance.report.markdown import changes_markdown
 

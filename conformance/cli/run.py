@@ -1,4 +1,4 @@
-"""``gqa run``: runs cases on targets, keeps the results and tells the terminal."""
+"""``gqa run``: runs cases on targets, writes the results file and prints a summary."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from conformance.targets.registry import targets_for
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
-@click.option("--known", is_flag=True, help="Tell every cause of what is known to go wrong.")
+@click.option("--known", is_flag=True, help="List all known defects.")
 @program_options
 def run(
     paths: Sequence[str],
@@ -55,13 +55,13 @@ def run(
     known: bool,
     programs: Programs,
 ) -> int:
-    """Run cases on targets, judge them, and say what is unexpected.
+    """Run cases on targets, judge the results, and report what is unexpected.
 
     PATH is a case file or folder, FILE.yaml::name[…] or a case id; default: the shipped corpus.
 
     \b
     Exit status: 0 all as expected   1 something unexpected
-                 2 bad input         3 infrastructure
+                 2 bad input         3 infrastructure failure
     """
     meant = [split_target(path) for path in paths]
     corpus = find([path for path, _ in meant])
@@ -103,7 +103,7 @@ def execute(
     selection: str,
     terminal: Terminal,
 ) -> RunSummary:
-    """Runs every plan, writes the results file as it goes, and tells the terminal."""
+    """Run every plan, write results as they come, and print the summary."""
     summary = RunSummary()
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
@@ -151,14 +151,14 @@ def _run_one_target(
         return
     if skipped and not tried:
         ready = run.ready
-        mend = f"\n  mend it with: {ready.fix}" if ready.fix else ""
+        fix = f"\n  fix: {ready.fix}" if ready.fix else ""
         summary.untried.append(
-            f"{ready.name}: nothing was tried; every case was skipped: {skipped}{mend}"
+            f"{ready.name}: nothing was tried; every case was skipped: {skipped}{fix}"
         )
 
 
 class ResultsKeeper:
-    """Writes to the results file, if there is one, and goes on when that fails."""
+    """Writes the results file, if one was requested; the run continues if writing fails."""
 
     def __init__(self, summary: RunSummary) -> None:
         self._writer: Writer | None = None
@@ -200,7 +200,7 @@ class ResultsKeeper:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keeps an interrupt waiting, so that no line is written and then not counted."""
+    """Delays interrupts, so that every line that is written is also counted."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield

@@ -1,4 +1,4 @@
-"""``gqa list`` and ``gqa show``: which cases there are, and one of them in full."""
+"""``gqa list`` and ``gqa show``: all cases, and one case in full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from conformance.run.records import argument_for, case_record
 @EXPRESSION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
-    """List cases: their ids, or with --json all that is known of them."""
+    """List cases: their ids, or with --json their full descriptions."""
     for case in selected_cases(paths, expression)[1]:
         click.echo(case_record(case).model_dump_json() if as_json else case.id)
     return ALL_AS_EXPECTED
@@ -28,13 +28,13 @@ def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
 @click.command()
 @click.argument("case_id")
 def show(case_id: str) -> int:
-    """Draw one case: the call, its contract, its links, and the ranges of its values."""
+    """Show one case: the call, its contract, its links, and the ranges of its values."""
     from conformance.cli.drawing import draw
 
     _, cases = selected_cases([case_id], "")
     if len(cases) > 1:
         listed = "\n".join(f"  {argument_for(case)}" for case in cases)
-        raise BadArgument(f"'{case_id}' means {len(cases)} cases; which one?\n{listed}")
+        raise BadArgument(f"'{case_id}' matches {len(cases)} cases; give one of them:\n{listed}")
     draw(make_console(), cases[0])
     refusal = insensitive(cases[0], bundle_for(cases[0].call).matters)
     if refusal is None:

@@ -1,4 +1,4 @@
-"""What ``gqa run`` and the installers show on the terminal."""
+"""The terminal output of ``gqa run`` and the installers."""
 
 from __future__ import annotations
 
@@ -26,43 +26,31 @@ from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, severity, worst
 from conformance.run.assessment import Record
 from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget
 
-#: So few results are all told in full, expected or not.
+#: Up to this many results are all printed in full, expected or not.
 _FEW: Final = 3
 
-#: Where no terminal shows a live line, how far a build is, is told so often, in seconds.
-_BUILD_TOLD_EVERY: Final = 60.0
+#: Seconds between the progress lines of a build without a live terminal.
+_BUILD_LINE_EVERY: Final = 60.0
 
-#: So many causes of what is known are told; of more, how many there are.
+#: Up to this many known defects are listed; of more, the number is printed.
 FEW_CAUSES: Final = 8
-
-#: Each verdict's colour and sign in the terminal.
-STYLES: Final[dict[Verdict, tuple[str, str]]] = {
-    "crash": ("bold magenta", "☠"),
-    "timeout": ("bold magenta", "⧗"),
-    "wrong": ("bold red", "✗"),
-    "accepted": ("red", "!"),
-    "fallback": ("yellow", "↷"),
-    "unsupported": ("yellow", "○"),
-    "pass": ("green", "✓"),
-    "skip": ("dim", "–"),
-}
 
 
 def make_console() -> Console:
-    """Standard output; where nobody sees its width, lines are as long as they need to be."""
+    """A console on standard output; without a terminal, lines are not wrapped."""
     return Console() if sys.stdout.isatty() else Console(width=1000)
 
 
 class RunSummary:
-    """What came of a run so far.
+    """The results of a run so far.
 
-    ``untried`` has a sentence for each target on which nothing was tried; ``kept`` says that the
-    results file was begun, and ``writing`` why it is not whole.
+    ``untried`` has a sentence for each target on which nothing was tried; ``begun`` says that the
+    results file has been started, and ``writing`` is the error that left it incomplete.
     """
 
     def __init__(self) -> None:
@@ -75,7 +63,7 @@ class RunSummary:
 
     @property
     def kept(self) -> bool:
-        """Whether there is a results file that can be read."""
+        """Whether there is a complete results file."""
         return self.begun and self.writing is None
 
     def status(self) -> int:
@@ -88,7 +76,7 @@ class RunSummary:
 
 
 class Terminal:
-    """The terminal: what stands on it while a run goes and when it is over."""
+    """The output of a run, while it goes on and when it is over."""
 
     def __init__(self, out: Console, err: Console, all_causes: bool = False) -> None:
         self.out = out
@@ -96,13 +84,13 @@ class Terminal:
         self.all_causes = all_causes
 
     def line(self, text: str) -> None:
-        """Text that may hold anything, however long."""
+        """Print untrusted text on one line."""
         from conformance.report.text import clean
 
         self.out.print(clean(text), markup=False, highlight=False, soft_wrap=True)
 
     def target(self, ready: DescribedTarget) -> None:
-        """One line on what a target is; the summary has the reason where it is not there."""
+        """One line on a target; the summary has the reason if it is not available."""
         if ready.described is not None:
             about = f"{ready.described.runtime} {ready.described.version}"
             self.line(f"{ready.name}: {about} on {ready.described.device}")
@@ -111,7 +99,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
-        """A live bar on a terminal; elsewhere a plain line for every tenth of the work."""
+        """A live progress bar on a terminal, else a plain line for every tenth of the work."""
         counts: Counter[str] = Counter()
 
         def summary() -> str:
@@ -151,7 +139,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def bars(self) -> Iterator[Callable[[str, int, int], None]]:
-        """A live bar for each thing that is told of, on a terminal; nothing elsewhere."""
+        """A live progress bar for each subject on a terminal, else nothing."""
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -170,17 +158,17 @@ class Terminal:
 
     @contextlib.contextmanager
     def build(self) -> Iterator[Callable[[str, float], None]]:
-        """A live line of what is being done and for how many seconds, on a terminal.
+        """A live line with the present step and its duration on a terminal.
 
-        Elsewhere a plain line each minute.
+        Without a terminal, a plain line each minute.
         """
         if not self.err.is_terminal:
-            told = 0.0
+            printed = 0.0
 
             def line(doing: str, since: float) -> None:
-                nonlocal told
-                if since - told >= _BUILD_TOLD_EVERY:
-                    told = since
+                nonlocal printed
+                if since - printed >= _BUILD_LINE_EVERY:
+                    printed = since
                     minutes, seconds = divmod(int(since), 60)
                     text = f"{doing}, {minutes}:{seconds:02}"
                     self.err.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -203,9 +191,9 @@ class Terminal:
             yield step
 
     def summary(self, summary: RunSummary) -> None:
-        """Verdicts by theme, then what is unexpected, then what did not work.
+        """Print the verdicts by theme, unexpected results, known defects and failures.
 
-        Where the results are few, as after the command that repeats a case, all of them are told.
+        If there are only a few results, all of them are printed in full.
         """
         from conformance.report.terminal import tell, tell_trouble
 
@@ -216,39 +204,40 @@ class Terminal:
             if result.unexpected or (few and result.outcome != "unavailable"):
                 self.line("\n" + "\n".join(tell(case_record(case), result)))
         results = [result for _, result in summary.results]
-        self._tell_known(results, few)
-        self._tell_skipped(results)
+        self._list_known(results, few)
+        self._list_skipped(results)
         for trouble in summary.troubles:
             self.line("\n" + tell_trouble(trouble))
         for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
             self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
-    def _tell_known(self, results: Sequence[ResultRecord], told: bool) -> None:
-        """The causes of what is known, worst first, each with its link and one case.
+    def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
+        """List the known defects, worst first, each with its link and one case.
 
-        All of them where ``--known`` asks for it; else where they are few and not ``told`` yet.
+        All of them with ``--known``; else if there are only a few and they are not yet ``printed``.
         """
-        causes: dict[tuple[str, Verdict, str, str], list[str]] = {}
+        causes: dict[tuple[int, str, str, str, str], list[str]] = {}
         for result in results:
             known = result.known
             if known is not None:
-                key = (result.target, result.verdict, known.why, known.link)
+                key = severity(result), result.verdict, result.target, known.why, known.link
                 causes.setdefault(key, []).append(result.case)
-        if not causes or (told and not self.all_causes):
+        if not causes or (printed and not self.all_causes):
             return
         if len(causes) > FEW_CAUSES and not self.all_causes:
-            self.line(f"\n{len(causes)} causes of what is known: --known tells them.")
+            self.line(f"\n{len(causes)} known defects; list them with --known.")
             return
-        self.line("\nKnown:")
-        ordered = sorted(causes.items(), key=lambda item: VERDICTS.index(item[0][1]))
-        for (target, verdict, why, link), cases in ordered:
+        self.line("\nKnown defects:")
+        for (_, verdict, target, why, link), cases in sorted(
+            causes.items(), key=lambda item: item[0][0]
+        ):
             self.line(
                 f"  {len(cases)} {verdict} on {target}: {why}\n      {link}\n      {cases[0]}"
             )
 
-    def _tell_skipped(self, results: Sequence[ResultRecord]) -> None:
-        """Why cases were not tried on targets on which others were, most of them first."""
+    def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
+        """List why cases were skipped on targets that ran others, the largest number first."""
         tried = {result.target for result in results if result.verdict != "skip"}
         reasons = Counter(
             (result.target, result.reason)
@@ -268,16 +257,16 @@ def _closing(summary: RunSummary) -> str:
     results = [result for _, result in summary.results]
     unexpected = sum(result.unexpected for result in results)
     known = [r for r in results if r.known]
-    refused = sum(result.verdict == "unsupported" for result in known)
+    rejected = sum(result.verdict == "unsupported" for result in known)
     parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
-    if defects := len(known) - refused:
+    if defects := len(known) - rejected:
         parts.append(plural(defects, "known defect"))
-    if refused:
-        parts.append(plural(refused, "known refusal"))
+    if rejected:
+        parts.append(plural(rejected, "known rejection"))
     if vague := sum(result.vague for result in results):
-        parts.append(plural(vague, "vague refusal"))
+        parts.append(plural(vague, "vague rejection"))
     if summary.troubles:
-        parts.append(plural(len(summary.troubles), "infrastructure problem"))
+        parts.append(plural(len(summary.troubles), "infrastructure failure"))
     if summary.interrupted:
         parts.append("interrupted")
     style = "red" if summary.status() else "green"
@@ -296,29 +285,33 @@ def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
     if len(targets) > 1:
         table.add_column("target", overflow="fold")
     for verdict in present:
-        style, sign = STYLES[verdict]
-        table.add_column(f"{sign} {verdict}", justify="right", header_style=style, no_wrap=True)
+        row = TABLE[verdict]
+        head = f"{row.sign} {verdict}"
+        table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
     table.add_column("unexpected", justify="right", no_wrap=True)
-    counts: dict[tuple[str, str], Counter[str]] = {}
+    rows: dict[tuple[str, str], list[ResultRecord]] = {}
     for case, result in results:
-        count = counts.setdefault((case.theme, result.target), Counter())
-        count[result.verdict] += 1
-        count["unexpected"] += result.unexpected
-    total: Counter[str] = Counter()
-    for (theme, target), count in sorted(counts.items()):
-        total += count
-        table.add_row(*_row(theme, target, count, present, several=len(targets) > 1))
+        rows.setdefault((case.theme, result.target), []).append(result)
+    for (theme, target), members in sorted(rows.items()):
+        table.add_row(*_row(theme, target, members, present, several=len(targets) > 1))
     table.add_section()
-    table.add_row(*_row("all", "", total, present, several=len(targets) > 1))
+    every = [result for _, result in results]
+    table.add_row(*_row("all", "", every, present, several=len(targets) > 1))
     return table
 
 
 def _row(
-    theme: str, target: str, count: Counter[str], present: Sequence[Verdict], *, several: bool
+    theme: str,
+    target: str,
+    results: Sequence[ResultRecord],
+    present: Sequence[Verdict],
+    *,
+    several: bool,
 ) -> list[str]:
     cells = [escape(theme), *([escape(target)] if several else [])]
     for verdict in present:
-        number = count[verdict]
-        cells.append(f"[{STYLES[verdict][0]}]{number}[/]" if number else "[dim]·[/]")
-    unexpected = count["unexpected"]
+        those = [result for result in results if result.verdict == verdict]
+        style = TABLE[ranks_as(worst(those))].style if those else ""
+        cells.append(f"[{style}]{len(those)}[/]" if those else "[dim]·[/]")
+    unexpected = sum(result.unexpected for result in results)
     return [*cells, f"[bold red]{unexpected}[/]" if unexpected else "[dim]·[/]"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -19,7 +19,7 @@ from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
 from conformance.judge.verdict import DIFFERENT_RUNS
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -42,7 +42,7 @@ class Known(Model):
     """Only on these adapters, `*` for anything: what the runner calls them (`lavapipe`)."""
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Only calls that have one of these values of each feature (docs/coverage.md)."""
-    verdict: Literal["crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"]
+    verdict: ExpectedVerdict
     """`pass` takes cases out of what a later line says of many, or a usual target's file."""
     stage: Literal["load", "run"] | None = None
     message: str = ""
@@ -94,14 +94,6 @@ def id_pattern(*texts: str) -> re.Pattern[str]:
     return re.compile("|".join(".*".join(map(re.escape, text.split("*"))) for text in texts))
 
 
-#: What a contract must demand for a verdict to be possible; the others befall any case.
-POSSIBLE: Final = {
-    "wrong": ("computes", "either"),
-    "accepted": ("rejects",),
-    "unsupported": ("computes",),
-}
-
-
 class Subject:
     """A case as the lines look at it; its features are worked out once, and only if asked for."""
 
@@ -138,8 +130,7 @@ class Expectation:
         """
         if not self._pattern.fullmatch(subject.case.id):
             return False
-        demands = subject.case.contract.demands
-        if demands not in POSSIBLE.get(self.known.verdict, (demands,)):
+        if subject.case.contract.demands not in TABLE[self.known.verdict].demands:
             return False
         wanted = self.known.features.items()
         return all(subject.features[name] in values for name, values in wanted)

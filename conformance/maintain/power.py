@@ -26,6 +26,7 @@ from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
 from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.results.verdicts import TABLE
 from conformance.run.assessment import CaseJob, JudgedJob, assess, jobs_for, judge_job
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
@@ -47,9 +48,6 @@ SECONDS: Final = 5.0
 THEMES: Final = 3
 #: So many killers of a mutant are recorded, each of another theme.
 RECORDED: Final = 2
-
-_RED: Final = ("crash", "timeout", "wrong", "accepted", "fallback")
-
 
 #: Told what is done, how many of it, and of how many.
 Watch = Callable[[str, int, int], None]
@@ -348,9 +346,10 @@ def _touched(outcome: Outcome) -> set[str]:
 
 
 def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
-    """Whether a verdict shows that something is wrong."""
-    if record.verdict == "unsupported":
-        return case.contract.basis == "specified"
+    """Whether a verdict shows the fault.
+
+    `accepted` does even if the values are correct: the correct kernel rejects the call.
+    """
     if mutant.kind == "message" and record.verdict == "pass":
         return record.vague
-    return record.verdict in _RED
+    return TABLE[record.verdict].red_under(case.contract.basis)

@@ -1,1 +1,1 @@
-"""Results, made into something people look at; each form a module, imported by who asks for it."""
+"""Reports of results: each format is a module, imported only where it is used."""

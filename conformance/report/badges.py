@@ -1,4 +1,4 @@
-"""Badges: an SVG a target, with its numbers in words and in the verdicts' colours."""
+"""Badges: an SVG for each target, with its numbers as text and in the verdicts' colours."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from conformance.base.paths import data_path
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
-from conformance.results.verdicts import VERDICTS, Verdict, worst
+from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
 
-#: Of a name so many characters are shown.
+#: Longer names are cut to this many characters.
 _MOST: Final = 60
 _HEIGHT: Final = 24
-#: The strip below, in which each verdict has its share of the width.
+#: Height of the strip below, in which each verdict has its share of the width.
 _STRIP: Final = 4
 
 
 @dataclass(frozen=True)
 class Badge:
-    """A file name that no other badge of the run has, and the SVG document."""
+    """An SVG document, and a file name that is unique in the run."""
 
     file: str
     svg: str
@@ -54,7 +54,7 @@ def verdict_colours() -> dict[Verdict, str]:
 
 
 def _file_name(label: str, taken: set[str]) -> str:
-    """Letters, digits and what else is safe in a file name anywhere."""
+    """A file name of letters, digits and other characters that every file system allows."""
     stem = re.sub(r"[^A-Za-z0-9._+@-]+", "-", label).strip("-.")[:80] or "target"
     name, number = f"{stem}.svg", 1
     while name.lower() in taken:
@@ -66,18 +66,19 @@ def _file_name(label: str, taken: set[str]) -> str:
 def _badge(joined: Joined, column: Column, colours: dict[Verdict, str]) -> str:
     results = [result for (_, label), result in joined.results.items() if label == column.label]
     counts = Counter(result.verdict for result in results)
-    unexpected = [result.verdict for result in results if result.unexpected]
+    unexpected = [result for result in results if result.unexpected]
     tried = len(results) - counts["skip"]
     if not tried:
-        said = "not tried"
+        text = "not tried"
     else:
-        said = f"{counts['pass']:,} of {len(results):,} right, {len(unexpected):,} unexpected"
+        text = f"{counts['pass']:,} of {len(results):,} pass, {len(unexpected):,} unexpected"
     if column.run.problems:
-        said += ", run incomplete"
-    # Grey is for what says nothing of the runtime.
-    sound: Verdict = "pass" if tried and not column.run.problems else "skip"
-    colour = colours[worst(unexpected) if unexpected else sound]
-    return _drawn(_short(column.label), said, colour, counts, colours)
+        text += ", run incomplete"
+    # Grey where the results say nothing about the runtime.
+    otherwise: Verdict = "pass" if tried and not column.run.problems else "skip"
+    colour = colours[ranks_as(worst(unexpected)) if unexpected else otherwise]
+    strip = Counter(map(ranks_as, results))
+    return _svg(_short(column.label), text, colour, strip, colours)
 
 
 def _short(text: str) -> str:
@@ -85,10 +86,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
 
 
-def _drawn(
+def _svg(
     left: str, right: str, colour: str, counts: Counter[Verdict], colours: dict[Verdict, str]
 ) -> str:
-    """Two words beside each other, and the strip below them."""
+    """Two texts beside each other, and the strip below them."""
     first, second = _width(left) + 16, _width(right) + 16
     width = first + second
     svg = Element(
@@ -113,7 +114,7 @@ def _drawn(
             _box(svg, at, _HEIGHT - _STRIP, part, _STRIP, colours[verdict])
             at += part
     for x, text, wide in ((8, left, first - 16), (first + 8, right, second - 16)):
-        # The length is set, so that a font that is wider elsewhere still fits its box.
+        # With a fixed length, a wider font on another system still fits the box.
         place = {"x": str(x), "y": "14", "textLength": str(wide), "fill": "#fff"}
         font = {"font-family": "Verdana, DejaVu Sans, sans-serif", "font-size": "11"}
         SubElement(svg, "text", place | font).text = text
@@ -126,7 +127,7 @@ def _box(svg: Element, x: float, y: float, width: float, height: float, colour: 
 
 
 def _width(text: str) -> int:
-    """About the width of ``text`` in 11 px Verdana, in px."""
+    """The approximate width of ``text`` in 11 px Verdana, in px."""
     narrow, wide = "il|.,:;'!j1I[]()tf ", "mwMW%@"
     total = 0.0
     for character in text:

@@ -1,4 +1,4 @@
-"""The cells of the matrix as a table: a row for each case on each target, as CSV or as JSON."""
+"""All results as a table, a row for each case on each target, in CSV or JSON."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from conformance.results.records import CaseRecord, ResultRecord
 
 FORMAT: Final = "gqa-cells/1"
 
-# A spreadsheet takes what begins like this for a formula; the wide forms too.
+# A spreadsheet reads a text with one of these prefixes, also the full-width ones, as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 
 
 def cells(joined: Joined) -> Iterator[dict[str, Any]]:
     """Each result as one flat record, case by case in the order of the columns.
 
-    Values are strings, numbers, booleans or null; what JSON has no number for is ``nan``, ``inf``
-    or ``-inf``, as in the results file. Texts are as the results file has them.
+    Values are strings, numbers, booleans or null. Numbers that JSON cannot hold are ``nan``,
+    ``inf`` or ``-inf``, as in the results file. Texts are unchanged.
     """
     ids = dict.fromkeys([*joined.cases, *(id for id, _ in joined.results)])
     for id in ids:
@@ -33,9 +33,9 @@ def cells(joined: Joined) -> Iterator[dict[str, Any]]:
 
 
 def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str, Any]:
-    told = result.model_dump(mode="json", exclude={"errors", "relation"})
-    ms = told["ms"] or {}
-    known = told["expectation"] or {}
+    fields = result.model_dump(mode="json", exclude={"errors", "relation"})
+    ms = fields["ms"] or {}
+    known = fields["expectation"] or {}
     return {
         "case": result.case,
         "theme": case.theme if case else "",
@@ -47,7 +47,7 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "vague": result.vague,
         "outcome": result.outcome,
         "stage": result.stage,
-        "share": told["share"],
+        "share": fields["share"],
         "values_right": result.values_right,
         "reason": result.reason,
         "code": result.code,
@@ -74,9 +74,9 @@ _FIELDS: Final = (
 
 
 def csv_text(joined: Joined) -> str:
-    """The cells as CSV (RFC 4180) with a row of names; null is empty.
+    """The cells as CSV (RFC 4180) with a header row; null is empty.
 
-    Texts are cleaned, and one that a spreadsheet would take for a formula has a ``'`` before it.
+    Texts are cleaned. One that a spreadsheet would read as a formula gets the prefix ``'``.
     """
     made = io.StringIO()
     writer = csv.writer(made, quoting=csv.QUOTE_MINIMAL)
@@ -93,7 +93,7 @@ def _written(value: object) -> object:
 
 
 def plain(text: str) -> str:
-    """``text`` cleaned, and no formula to any spreadsheet."""
+    """``text`` cleaned, and safe from being read as a formula by a spreadsheet."""
     text = clean(text)
     return f"'{text}" if text.startswith(_FORMULA) or text.lstrip().startswith(_FORMULA) else text
 
@@ -114,7 +114,7 @@ def json_text(joined: Joined) -> str:
         "problems": list(joined.problems),
         "infrastructure": infrastructure,
     }
-    # A cell a line: such files are looked at and compared line by line.
+    # One cell on each line, so that files can be compared line by line.
     rows = ",\n".join(_dumped(cell) for cell in cells(joined))
     return f'{_dumped(head)[:-1]}, "cells": [\n{rows}\n]}}\n'
 

@@ -1,8 +1,8 @@
-"""What changed between two runs: what broke, vanished, was fixed, is otherwise, new or slower.
+"""The changes between two runs: results that broke, vanished, are fixed, changed, new or slower.
 
-Two runs of one fault never say quite the same: addresses, times, temporary files, the lines of a
-source file that grew. Messages are compared without those, and wrong numbers by where they are
-worst and by their magnitude, so that what is told here is a change of the runtime.
+The old run is the baseline. Two runs of one defect differ in addresses, times, temporary files and
+line numbers of source files. Messages are compared without those, and wrong values by the output
+that is worst and by the magnitude of its error, so that only changes of the runtime count.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from conformance.report.text import clean
 from conformance.results.join import Column, Joined, outline
 from conformance.results.reader import Run
 from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import VERDICTS, Verdict, severity
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
 
-#: A run is slower from this many times the time before on …
+#: A result is slower if it takes more than this many times as long …
 SLOWER_TIMES: Final = 2.0
-#: … and by more than this, in ms: most calls here take microseconds, and the fastest of a few
-#: repeats still doubles by a busy machine alone. What takes a millisecond more does not.
+#: … and more than this longer, in ms. Most calls take microseconds, and the fastest of a few
+#: repeats can double because the machine is busy.
 SLOWER_BY: Final = 1.0
-#: A wrong result is another one when its error is so many times what it was, or the other way.
+#: A wrong result has changed if its error has grown or shrunk by more than this factor.
 OTHER_MAGNITUDE: Final = 10.0
 
-#: Reasons and messages are cut to so many characters in a sentence.
-_SAID: Final = 300
-#: Messages are compared by so many characters, from their beginning and end.
+#: In a sentence, reasons and messages are cut to this many characters.
+_SENTENCE: Final = 300
+#: Longer messages are compared by their beginning and end, this many characters together.
 _COMPARED: Final = 8_000
 
 
 @dataclass(frozen=True)
 class Change:
-    """A case on a target. ``target`` is the column's label in the new run."""
+    """A change of one case on one target. ``target`` is the column's label in the new run."""
 
     kind: Kind
     case: str
     target: str
     before: ResultRecord | None
-    """Null: it was not there."""
+    """None: the baseline has no result."""
     after: ResultRecord | None
-    """Null: it is not there."""
+    """None: the new run has no result."""
     sentence: str
-    """What changed, with what the runtime said; clean, but not escaped."""
+    """What changed, with the runtime's message; cleaned, but not escaped."""
 
     @property
     def known(self) -> bool:
-        """Whether the new run's expectations know of a result that is no pass."""
+        """Whether the new result is not `pass`, and an expectation covers it or it is not red."""
         after = self.after
         return after is not None and after.verdict != "pass" and not after.unexpected
 
 
 @dataclass(frozen=True)
 class Match:
-    """A column of the old run and the one of the new that it is compared with.
+    """A column of the baseline and the column of the new run that it is compared with.
 
-    One of the two labels is null where a column has no counterpart; its totals are then zeros.
+    If a column has no counterpart, the other label is None and its totals are zeros.
     """
 
     before: str | None
@@ -73,7 +73,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Changes:
-    """Everything that differs, each case on each target in the order of the runs' cases."""
+    """All changes, by kind, in the order of the cases."""
 
     broken: tuple[Change, ...]
     vanished: tuple[Change, ...]
@@ -83,19 +83,19 @@ class Changes:
     slower: tuple[Change, ...]
     targets: tuple[Match, ...]
     notes: tuple[str, ...]
-    """What to know when reading on, and no regression: another corpus, another machine."""
+    """Differences of the runs that are no regressions, such as another machine."""
     reasons: tuple[str, ...]
-    """Why the new run is worse, a sentence each; empty if it is not."""
+    """Why the new run is worse, one sentence each; empty if it is not."""
     cases: Mapping[str, CaseRecord]
-    """Of all changes: as the new run describes them, else as the old one did."""
+    """The cases of all changes, as described in the new run, else in the baseline."""
 
     @property
     def worse(self) -> bool:
-        """Whether anything is a regression."""
+        """Whether there is a regression."""
         return bool(self.reasons)
 
-    def alike(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
-        """``found`` by the entry they are of, where their verdicts moved alike on one target."""
+    def grouped(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
+        """``found`` by entry, target and the two verdicts, as (entry, changes)."""
         groups: dict[tuple[str, str, Verdict | None, Verdict | None, bool], list[Change]] = {}
         for change in found:
             before, after = (r.verdict if r else None for r in (change.before, change.after))
@@ -112,15 +112,15 @@ class Changes:
 
 
 def changes(new: Joined, old: Joined) -> Changes:
-    """What differs between the runs ``old`` and ``new``.
+    """The changes from the baseline ``old`` to ``new``.
 
-    Columns are matched by their targets' names, and those left over by target and adapter without
-    the version, where that means one column on either side.
+    Columns are matched by target name. The others are matched by target and adapter without the
+    version, if that is unambiguous.
     """
     pairs = _pairs(old.columns, new.columns)
-    told_of = (new.cases, (id for id, _ in new.results), old.cases, (id for id, _ in old.results))
-    ids = list(dict.fromkeys(chain.from_iterable(told_of)))
-    other = {
+    sources = (new.cases, (id for id, _ in new.results), old.cases, (id for id, _ in old.results))
+    ids = list(dict.fromkeys(chain.from_iterable(sources)))
+    redefined = {
         id
         for id in new.cases.keys() & old.cases.keys()
         if outline(new.cases[id]) != outline(old.cases[id])
@@ -138,11 +138,11 @@ def changes(new: Joined, old: Joined) -> Changes:
             was = old.results.get((id, before.label))
             now = new.results.get((id, after.label))
             for kind, sentence in _compared(was, now, names):
-                if id in other:
-                    sentence += " The case itself is another one now."
+                if id in redefined:
+                    sentence += " The case itself has changed."
                 found[kind].append(Change(kind, id, after.label, was, now, sentence))
     reasons = tuple(_reasons(new, old, pairs, matches, found))
-    told = {change.case for kind in found.values() for change in kind}
+    changed = {change.case for kind in found.values() for change in kind}
     return Changes(
         broken=tuple(found["broken"]),
         vanished=tuple(found["vanished"]),
@@ -153,7 +153,7 @@ def changes(new: Joined, old: Joined) -> Changes:
         targets=tuple(matches),
         notes=tuple(note for note in _notes(new, old) if note not in reasons),
         reasons=reasons,
-        cases={id: case for id, case in {**old.cases, **new.cases}.items() if id in told},
+        cases={id: case for id, case in {**old.cases, **new.cases}.items() if id in changed},
     )
 
 
@@ -168,7 +168,7 @@ _Pair = tuple[Column | None, Column | None]
 
 
 def _pairs(old: Sequence[Column], new: Sequence[Column]) -> list[_Pair]:
-    """Each column with its counterpart, in the order of the new run; then those that are gone."""
+    """Each column with its counterpart, in the order of the new run, then the missing ones."""
     partner: dict[str, Column] = {}
     keys: tuple[Callable[[Column], object], ...] = (
         lambda column: column.label,
@@ -177,7 +177,7 @@ def _pairs(old: Sequence[Column], new: Sequence[Column]) -> list[_Pair]:
     )
     for key in keys:
         _match_by(key, old, new, partner)
-    # A target that could not be tried says neither its version nor its adapter.
+    # A target that could not be tried has no version and no adapter.
     if any(column.target.describe is None for column in (*old, *new)):
         _match_by(lambda column: column.target.ep, old, new, partner)
     taken = {column.label for column in partner.values()}
@@ -191,7 +191,7 @@ def _match_by(
     new: Sequence[Column],
     partner: dict[str, Column],
 ) -> None:
-    """Match what is not matched yet and has a key that no other such column of its run has."""
+    """Match the remaining columns whose key is unique in both runs."""
     taken = {column.label for column in partner.values()}
     left = [column for column in old if column.label not in taken]
     right = [column for column in new if column.label not in partner]
@@ -230,82 +230,87 @@ def _totals(joined: Joined, column: Column | None) -> dict[Verdict, int]:
 def _compared(
     was: ResultRecord | None, now: ResultRecord | None, names: tuple[str, str]
 ) -> Iterator[tuple[Kind, str]]:
-    """What became of a result: nothing, a change, or a change and a slower one."""
+    """The changes of a result: none, one, or one and a slower time."""
     if was is None or (was.verdict == "skip" and now is not None and now.verdict != "skip"):
         if now is not None:
             yield "new", _new(was, now)
         return
     if now is None:
         if was.verdict != "skip":
-            yield "vanished", f"{was.verdict} before, and not in the new run, which has its target."
+            yield (
+                "vanished",
+                f"{was.verdict} in the baseline; the new run has the target, not the case.",
+            )
         return
     if was.verdict != now.verdict:
         yield _moved(was, now)
-    elif said := _otherwise(was, now, names):
-        yield "changed", said
+    elif sentence := _same_verdict(was, now, names):
+        yield "changed", sentence
     if slower := _slower(was, now):
         yield "slower", slower
 
 
 def _surprising(was: ResultRecord | None, now: ResultRecord | None) -> bool:
-    """Whether a result that is no pass is unexpected, and was not before."""
+    """Whether a result other than `pass` is unexpected, and was not in the baseline."""
     before = was is not None and was.unexpected
     return now is not None and now.unexpected and now.verdict != "pass" and not before
 
 
 def _new(was: ResultRecord | None, now: ResultRecord) -> str:
-    before = "not there before" if was is None else f"skipped before ({_short(was.reason)})"
-    mark = " unexpectedly" if now.unexpected else ""
-    return f"{before}, {now.verdict}{mark} now{_why(now)}"
+    before = "not in the baseline" if was is None else f"skipped before ({_short(was.reason)})"
+    mark = " (unexpected)" if now.unexpected else ""
+    return f"{before}, now {now.verdict}{mark}{_why(now)}"
 
 
 def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
-    """Another verdict. Better than before, yet no pass, is a change and nothing fixed."""
-    moved = f"{was.verdict} before, {now.verdict} now"
+    """The change to another verdict. One that is better, but not `pass`, is not fixed."""
+    moved = f"{was.verdict} before, now {now.verdict}"
     if now.verdict == "skip":
         return "vanished", f"{moved}: {_short(now.reason)}"
     if now.verdict == "pass":
         return "fixed", f"{moved}.{_expectation(now)}"
-    if VERDICTS.index(now.verdict) < VERDICTS.index(was.verdict):
+    if severity(now) < severity(was):
         return "broken", f"{moved}{_why(now)}{_expectation(now)}"
-    return "changed", f"{moved}, which is less bad{_why(now)}{_expectation(now)}"
+    return "changed", f"{moved}, which is better{_why(now)}{_expectation(now)}"
 
 
 def _why(result: ResultRecord) -> str:
-    """The reason, and the runtime's own words where it refused: after a colon, with a full stop."""
+    """The reason and, of a rejection, the runtime's message: after a colon, with a full stop."""
     if result.verdict == "pass":
         return "."
-    said = result.reason
+    text = result.reason
     if result.message and result.message != result.reason:
-        said = f"{said.rstrip('.')}: {result.message}"
-    return f": {_stop(_short(said))}"
+        text = f"{text.rstrip('.')}: {result.message}"
+    return f": {_stop(_short(text))}"
 
 
 def _expectation(result: ResultRecord) -> str:
     known = result.expectation
     if result.unexpected and known is not None:
-        return f" An expectation says {known.verdict} ({clean(known.file, 200)}:{known.line})."
+        return f" The expectation is {known.verdict} ({clean(known.file, 200)}:{known.line})."
     if result.verdict == "pass" or result.unexpected:
         return ""
     if known is None:
-        return " The new run does not count that as unexpected."
-    return f" The expectations know it: {_stop(_short(known.why))} {clean(known.link, 300)}"
+        return " The new run does not count it as unexpected."
+    return f" This is a known defect: {_stop(_short(known.why))} {clean(known.link, 300)}"
 
 
-def _otherwise(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> str | None:
-    """What is otherwise though the verdict is the same, or None if nothing that matters is."""
+def _same_verdict(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> str | None:
+    """What changed although the verdict is the same; None if nothing relevant did."""
     verdict = now.verdict
     if was.unexpected != now.unexpected:
         if now.unexpected:
-            return f"still {verdict}, but unexpected now{_why(now)}{_expectation(now)}"
-        return f"still {verdict}, and expected now.{_expectation(now)}"
+            return f"still {verdict}, now unexpected{_why(now)}{_expectation(now)}"
+        return f"still {verdict}, now expected.{_expectation(now)}"
     if was.outcome == now.outcome == "ran":
         return None if verdict == "pass" else _other_numbers(was, now, names)
     if was.vague != now.vague:
-        name = "names none" if now.vague else "names one"
-        return f"still {verdict}, but its message {name} of the contract's words now{_why(now)}"
+        words = "none" if now.vague else "one"
+        return (
+            f"still {verdict}, but its message now names {words} of the contract's words{_why(now)}"
+        )
     if (was.outcome, was.stage) != (now.outcome, now.stage):
-        return f"still {verdict}, but {_how(was)} before and {_how(now)} now{_why(now)}"
+        return f"still {verdict}, but {_how(was)} before, now {_how(now)}{_why(now)}"
     before = f"{was.code}: {was.message or was.reason}"
     after = f"{now.code}: {now.message or now.reason}"
     if before == after or normal(before, names[:1]) == normal(after, names[1:]):
@@ -314,7 +319,7 @@ def _otherwise(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> 
 
 
 def _how(result: ResultRecord) -> str:
-    words = {"ran": "it ran", "rejected": "refused", "timed_out": "timed out"}
+    words = {"ran": "it ran", "rejected": "rejected", "timed_out": "timed out"}
     stage = f" at {result.stage}" if result.stage else ""
     return words.get(result.outcome, result.outcome) + stage
 
@@ -387,12 +392,12 @@ def _slower(was: ResultRecord, now: ResultRecord) -> str | None:
     before, after = (result.ms.run if result.ms else None for result in (was, now))
     if before is None or after is None or not (math.isfinite(before) and math.isfinite(after)):
         return None
-    # Of a time of nothing, twice is nothing as well.
+    # A time of zero cannot be compared by a factor.
     if before <= 0 or after <= SLOWER_TIMES * before or after - before <= SLOWER_BY:
         return None
     return (
         f"the fastest repeat took {_figure(after)} ms, {_figure(after / before)} times "
-        f"the {_figure(before)} ms before."
+        f"the {_figure(before)} ms of the baseline."
     )
 
 
@@ -408,7 +413,7 @@ def _reasons(
 ) -> Iterator[str]:
     if broken := found["broken"]:
         known = sum(change.known for change in broken)
-        also = f", {known:,} of them known to the expectations" if known else ""
+        also = f", {known:,} of them covered by expectations" if known else ""
         yield f"{_number(len(broken), 'result')} {_are(len(broken))} newly broken{also}."
     if vanished := found["vanished"]:
         skipped = sum(change.after is not None for change in vanished)
@@ -424,20 +429,20 @@ def _reasons(
     others = [*found["new"], *found["changed"]]
     if surprises := sum(_surprising(change.before, change.after) for change in others):
         yield (
-            f"{_number(surprises, 'result')} {_are(surprises)} unexpected and not of before: "
-            "new, or no longer what was known."
+            f"{_number(surprises, 'result')} {_are(surprises)} unexpected and not in the baseline: "
+            "new, or different from the expectation."
         )
     for match in matches:
         before, after = (sum(t.values()) for t in (match.totals_before, match.totals_after))
         if match.after is None:
-            yield f"{_short(match.before or '')} is gone, and its {_number(before, 'result')}."
+            yield f"{_short(match.before or '')} is missing, with {_number(before, 'result')}."
         elif after < before and match.before is not None:
             yield f"{_short(match.after)}: {_number(after, 'result')}, {before:,} before."
     if found["vanished"] or any(match.after is None for match in matches):
         yield from _selections(new, old)
     for run in new.runs:
         for problem in run.problems:
-            yield f"The new run is not to be relied on: {_short(problem)}"
+            yield f"The new run is not reliable: {_short(problem)}"
     for was, now in pairs:
         if now is not None and now.target.unavailable is not None:
             before_too = was is not None and was.target.unavailable is not None
@@ -448,14 +453,14 @@ def _reasons(
 
 
 def _selections(new: Joined, old: Joined) -> Iterator[str]:
-    """What was asked for, if it was not the same: it explains less, and excuses nothing."""
+    """The two selections, if they differ. A smaller selection is still a regression."""
     before, after = (_texts(joined, _selected) for joined in (old, new))
     if before != after:
-        yield f"The selections differ: {_short(before)} before, {_short(after)} now."
+        yield f"The selections differ: {_short(before)} before, now {_short(after)}."
 
 
 def _troubles(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]:
-    """Infrastructure problems that the old run did not have."""
+    """Infrastructure failures that the baseline does not have."""
     called = {was.label: now.label for was, now in pairs if was is not None and now is not None}
     names = {c.label: (c.target.name,) for joined in (old, new) for c in joined.columns}
     before = Counter(
@@ -468,18 +473,18 @@ def _troubles(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]
             before[key] -= 1
             continue
         about = f", {_short(trouble.case)}" if trouble.case else ""
-        yield f"Infrastructure, {_short(label)}{about}: {_stop(_short(trouble.message))}"
+        yield f"Infrastructure failure, {_short(label)}{about}: {_stop(_short(trouble.message))}"
 
 
 def _notes(new: Joined, old: Joined) -> Iterator[str]:
     before, after = (_texts(joined, lambda run: run.header.corpus) for joined in (old, new))
     if before != after:
-        yield "The case files are not the same: cases may be new, gone, or others by the same name."
+        yield "The case files differ: cases may be new, missing, or changed under the same name."
     if _texts(old, _machine) != _texts(new, _machine):
-        yield "The machines are not the same: times are those of two machines."
+        yield "The machines differ: times are not comparable."
     yield from _selections(new, old)
     if any(run.problems for run in old.runs):
-        yield "The old run is not to be relied on: it has problems of its own."
+        yield "The baseline is not reliable: it has problems."
 
 
 def _texts(joined: Joined, text: Callable[[Run], str]) -> str:
@@ -498,9 +503,9 @@ def _machine(run: Run) -> str:
 
 
 def _short(text: str) -> str:
-    """One line of at most about `_SAID` characters."""
+    """One line of at most about `_SENTENCE` characters."""
     text = " ".join(clean(text, _COMPARED).split())
-    return text if len(text) <= _SAID else text[:_SAID].rstrip() + " …"
+    return text if len(text) <= _SENTENCE else text[:_SENTENCE].rstrip() + " …"
 
 
 def _stop(text: str) -> str:
@@ -519,15 +524,15 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-# Each begins where nothing alike precedes it, or ends soon: a megabyte takes linear time.
+# Each pattern is anchored or bounded, so that a megabyte takes linear time.
 _CHANGING: Final = tuple(
     (re.compile(pattern), put)
     for pattern, put in (
-        # Dates and times of day, and identifiers made at random.
+        # Dates, times of day, and random identifiers.
         (r"(?<!\d)\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?Z?", "<time>"),
         (r"(?<![\d:])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?!\d)", "<time>"),
         (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<id>"),
-        # Addresses. 0xC0000005 and the like are codes of errors and say what happened.
+        # Addresses, but not error codes such as 0xC0000005.
         (r"\b0x(?![89cCeE][0-9a-fA-F]{7}\b)[0-9a-fA-F]{4,}", "<address>"),
         (r"\b(?=[0-9]{0,15}[a-f])[0-9a-f]{12,16}\b", "<address>"),
         # Temporary files.
@@ -536,15 +541,15 @@ _CHANGING: Final = tuple(
         (r"==\d+==", "==<pid>=="),
         (r"(?i)\b(pid|tid|process|thread)([ =:#]{1,3})\d+", r"\1\2<pid>"),
         (r"(thread '[^'\n]{0,80}' )\(\d+\)", r"\1(<pid>)"),
-        # Lines of source files, which move when a line is put in above them.
+        # Line numbers of source files, which change when a line is inserted above.
         (
             r"(\.(?:cc|cpp|cxx|cu|cuh|c|hpp|hh|h|rs|py|mjs|js|ts|wgsl))(?::\d+){1,2}(?!\d)",
             r"\1:<line>",
         ),
         (r"\b(line )\d+", r"\1<line>"),
         (r"(wasm-function\[)\d+", r"\1<number>"),
-        # Durations, then versions and the figures of an error. Whole numbers stay: they are
-        # shapes, lengths and indices, which follow from the case.
+        # Durations, then versions and fractions. Integers are kept: they are shapes, lengths and
+        # indices, which follow from the case.
         (r"(?<![\w.])\d+(?:\.\d+)? ?(?:ns|us|µs|ms|s|seconds?)\b", "<time>"),
         (r"(?<![\d.])\d+(?:\.\d+)+(?:[eE][-+]?\d+)?", "<number>"),
         (r"(?<![\w.])\d+[eE][-+]?\d+", "<number>"),
@@ -554,9 +559,9 @@ _CHANGING: Final = tuple(
 
 
 def normal(text: str, names: Sequence[str] = ()) -> str:
-    """``text`` without what differs between two runs of the same fault.
+    """``text`` without what differs between two runs of the same defect.
 
-    ``names`` are those of the target, which have its version in them.
+    ``names`` are the target's names, which contain its version.
     """
     text = clean(text, _COMPARED)
     for name in names:

@@ -9,7 +9,7 @@ from typing import Final
 
 from conformance.base.paths import ROOT, data_path
 
-#: What an expectation's link begins with, if it leads to such a page.
+#: The prefix of an expectation's link to a finding.
 PREFIX: Final = "docs/findings/"
 
 _LINK = re.compile(r"\[([^\]]*)\]\(([\w-]+\.\w+)\)")
@@ -17,16 +17,16 @@ _LINK = re.compile(r"\[([^\]]*)\]\(([\w-]+\.\w+)\)")
 
 @cache
 def page_of(link: str) -> str | None:
-    """The Markdown of the page that ``link`` leads to; None if that is none, or not there."""
+    """The Markdown of the finding at ``link``; None if there is none."""
     path = ROOT / link
-    # Asking whether it is there is no way: a link may be longer than any name can be.
+    # Not `path.exists()`, which fails for a link that is too long for a file name.
     there = path in (data_path("docs") / "findings").glob("*.md")
     return path.read_text(encoding="utf-8") if there else None
 
 
 def alone(link: str) -> str | None:
-    """The page for a reader who has no others: without its title, its links to them as text, and
-    without its own script, which calls what stands beside it."""
+    """The finding as a standalone text: without its title and its script, and with links to other
+    findings as plain text."""
     text = page_of(link)
     if text is None:
         return None
@@ -36,7 +36,7 @@ def alone(link: str) -> str | None:
 
 
 def with_neighbours(links: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The pages, and those that they link to, each with its link and once."""
+    """The findings at ``links`` and those that they link to: each once, as (link, Markdown)."""
     waiting = sorted({link for link in links if page_of(link) is not None})
     seen = set(waiting)
     for link in waiting:

@@ -1,4 +1,4 @@
-"""The HTML report: one file that needs nothing else and runs nothing that it did not bring."""
+"""The HTML report: one self-contained file, which loads nothing and runs only its own scripts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -21,24 +22,24 @@ from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.text import clean
-from conformance.report.view import MEANING, NOTICED, page
+from conformance.report.view import page
 from conformance.results.join import join
 from conformance.results.reader import Run
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import TABLE, VERDICTS, Verdict, VerdictRow, ranks_as
 
-#: The page's scripts, each building on those before it.
+#: The page's scripts; each uses those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 
 
 def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool = False) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
-    ``changes`` since an earlier run are told first; ``served`` pages ask their server whether the
-    results have grown. Raises `ResultsError` if there are no runs.
+    ``changes`` from a baseline come first. A ``served`` page asks its server for new results.
+    Raises `ResultsError` if there are no runs.
     """
     shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
-    style = _text(folder / "report.css")
+    style = _text(folder / "report.css") + "".join(map(_colours, VERDICTS))
     scripts = [_text(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if served:
         scripts.append(reload_script())
@@ -52,16 +53,16 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     environment.filters["fragment"] = _fragment
     environment.filters["when"] = _when
     environment.filters["clean"] = clean
-    environment.globals["asking"] = _asking
+    environment.filters["ranks_as"] = ranks_as
+    environment.globals["query"] = _query
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,
-        verdicts=VERDICTS,
-        meaning=MEANING,
-        noticed=NOTICED,
-        asked=_offered(cells),
+        verdicts=TABLE,
+        groups=[(name, len(list(rows))) for name, rows in _by_group()],
+        filters=_filters(cells),
         findings=_findings(shown.findings),
-        # The policy lets nothing run, load or be sent but these, by their digests.
+        # The policy allows only these scripts and this style, by their digests.
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         style_digest=digest(style),
@@ -76,14 +77,24 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def _colours(verdict: Verdict) -> str:
+    """The style rule that gives an element the colours of a verdict."""
+    names = ("ink", "tint", "loud")
+    return f".{verdict} {{ {' '.join(f'--{n}: var(--{verdict}-{n});' for n in names)} }}\n"
+
+
+def _by_group() -> Iterator[tuple[str, Iterator[VerdictRow]]]:
+    return groupby(TABLE.values(), key=lambda row: row.group)
+
+
 def _packed(value: dict[str, Any]) -> str:
-    """JSON, compressed (the same every time), in letters that are no markup."""
+    """JSON as base64 of gzip, which needs no escaping; the same input gives the same text."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def _offered(cells: dict[str, Any]) -> dict[str, list[str]]:
-    """What the table can be filtered by: the themes, tags and dtypes that there are."""
+def _filters(cells: dict[str, Any]) -> dict[str, list[str]]:
+    """The values that the table can be filtered by: themes, tags and dtypes."""
     pool = cells["pool"]
     themes = {theme["name"] for theme in cells["themes"]}
     tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
@@ -92,7 +103,7 @@ def _offered(cells: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
-    """The project's own pages that are linked to, rendered."""
+    """The findings that expectations link to, as HTML."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     pages = list(with_neighbours(links))
     known = {link for link, _ in pages}
@@ -107,7 +118,7 @@ def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:
 
 
 def _linked(tokens: Sequence[Token], known: Collection[str]) -> Iterator[Token]:
-    """``tokens`` with links to the web and to pages that are here; of others the text is left."""
+    """``tokens`` with links to the web and to ``known`` findings; other links become text."""
     inside = False
     for token in tokens:
         if token.type == "link_open":
@@ -127,9 +138,9 @@ def _fragment(id: str) -> str:
     return "#" + quote(id, safe="/=,:@.~")
 
 
-def _asking(**asked: str) -> str:
+def _query(**parameters: str) -> str:
     """The fragment that filters the table: ``#?verdict=wrong&target=…``."""
-    return "#?" + urlencode(asked)
+    return "#?" + urlencode(parameters)
 
 
 def _when(time: str) -> str:

@@ -1,7 +1,7 @@
-"""JUnit's XML, which every CI reads: a suite a target, a test a case.
+"""JUnit XML: a test suite for each target, a test for each case.
 
-Unexpected results fail, infrastructure problems are errors and what could not be tried is skipped.
-Everything else passes, known defects among them: their output says what is known.
+Unexpected results are failures, infrastructure failures are errors, and cases that could not be run
+are skipped. Everything else passes, also known defects; their output describes the defect.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from conformance.results.join import Column, Joined
 from conformance.results.records import CaseRecord, ResultRecord
 from conformance.results.verdicts import VERDICTS
 
-#: An attribute is one line in every CI's list; the whole text is in the element.
+#: CI systems show an attribute on one line; the element has the full text.
 _LINE = 500
 
-#: The suite of what is wrong with a run as a whole.
+#: The test suite for problems of a whole run.
 RUN = "gqa-conformance"
 
 
 @dataclass
 class _Suite:
-    """A suite as it grows."""
+    """A test suite under construction."""
 
     name: str
     column: Column | None = None
@@ -47,14 +47,14 @@ def junit(joined: Joined) -> str:
         suite = suites.setdefault(label, _Suite(label))
         case = joined.cases.get(trouble.case or "")
         theme = case.theme if case else "infrastructure"
-        # A case may have both a result and a problem, and a test's name is there once.
+        # A case may have both a result and a failure, and test names must be unique.
         again = " (infrastructure)" if (trouble.case, label) in joined.results else ""
         name = f"{trouble.case}{again}" if trouble.case is not None else "target"
-        mend = f"\nmend it with: {trouble.fix}" if trouble.fix else ""
-        _add_error(suite, theme, name, trouble.message, trouble.message + mend)
+        fix = f"\nfix: {trouble.fix}" if trouble.fix else ""
+        _add_error(suite, theme, name, trouble.message, trouble.message + fix)
     whole = _Suite(RUN)
     for number, problem in enumerate(joined.problems, 1):
-        # A run cut short must not look like one that passed.
+        # An incomplete run must not look like a successful one.
         _add_error(whole, "run", f"problem {number}", problem, problem)
     return _document([*suites.values(), *([whole] if whole.tests else [])])
 
@@ -76,12 +76,12 @@ def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) ->
         failure = SubElement(test, "failure")
         failure.set("type", result.verdict)
         failure.set("message", _line(f"{result.verdict}: {result.reason}"))
-        failure.text = _text(_told(case, result))
+        failure.text = _text(_details(case, result))
     elif result.verdict == "skip":
         suite.skipped += 1
         SubElement(test, "skipped").set("message", _line(result.reason))
     elif result.verdict != "pass" or result.expectation is not None:
-        SubElement(test, "system-out").text = _text(_told(case, result))
+        SubElement(test, "system-out").text = _text(_details(case, result))
     if result.stderr.strip():
         SubElement(test, "system-err").text = _text([result.stderr])
 
@@ -103,7 +103,7 @@ def _test(suite: _Suite, classname: str, name: str) -> Element:
     return test
 
 
-def _told(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
+def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     yield f"{result.verdict}: {result.reason}"
     if result.message and result.message != result.reason:
         yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
@@ -117,7 +117,7 @@ def _told(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
 
 def _seconds(result: ResultRecord) -> float | None:
     total = result.ms.total if result.ms else None
-    # A time that is none, or of years, would make nonsense of the sum.
+    # A time that is not finite, or longer than years, would make the sum meaningless.
     return total / 1000 if total is not None and math.isfinite(total) and 0 <= total < 1e9 else None
 
 

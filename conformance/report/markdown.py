@@ -1,9 +1,8 @@
-"""Markdown for the summary of a CI job: a run in one page, and what changed since another.
+"""Markdown for the summary of a CI job: a run on one page, and the changes from a baseline.
 
-Whatever comes from a runtime, a case file or a results file stands in code spans, where nothing is
-markup, nobody is mentioned and no issue is referred to. All else is written here. A page is cut to
-a number of bytes, because a job's summary that is too long is not shown at all; what is left out
-is counted.
+All text from runtimes, case files and results files is in code spans, which cannot contain markup,
+mentions of people or references to issues. A page is cut to a number of bytes, because CI systems
+show nothing of a longer summary; the number of omitted items is given.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from conformance.report.changes import Change, Changes
 from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import VERDICTS, Verdict
+from conformance.results.verdicts import VERDICTS, is_silent_failure, severity
 
-#: A summary's most bytes, in UTF-8.
+#: The largest size of a summary, in bytes of UTF-8.
 MOST_BYTES: Final = 60_000
-#: Of a report and what changed, so many bytes are for the changes.
+#: The part of a report with changes that the changes may take, in bytes.
 _FOR_CHANGES: Final = 30_000
 
-#: A text is cut to so many characters.
+#: Longer texts are cut to this many characters.
 _TEXT: Final = 400
-#: cmark knows fences of code spans up to 80 backticks; longer runs are shown as something else.
+#: cmark supports fences of up to 80 backticks; longer runs of backticks are replaced.
 _MOST_BACKTICKS: Final = 8
-# What may stand between < and > as an address: nothing that ends it, and no @.
+# An address that is safe between < and >: without characters that end it, and without @.
 _ADDRESS: Final = re.compile(r"https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~/?=&%+#:-]*)?")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what always stands below it, and items as far as there is room.
+    """A heading, lines that are always shown, and items as far as there is room.
 
-    ``share``: how much of the page the section may take before those after it had their turn.
+    ``share``: the largest share of the page that the section takes before the later ones.
     """
 
     heading: str
@@ -48,17 +47,17 @@ class Section:
 
 
 def changes_markdown(changes: Changes, limit: int = MOST_BYTES) -> str:
-    """What changed, in at most ``limit`` bytes: why it is worse, totals, then what broke first."""
+    """The changes in at most ``limit`` bytes: why the run is worse, totals, then each kind."""
     return _fitted([*_changes(changes)], limit)
 
 
 def summary_markdown(joined: Joined, limit: int = MOST_BYTES) -> str:
-    """A run or several, in at most ``limit`` bytes: what is wrong with them first."""
+    """One or more runs in at most ``limit`` bytes, problems of the runs first."""
     return _fitted([*_summary(joined)], limit)
 
 
 def report_markdown(joined: Joined, changes: Changes | None = None) -> str:
-    """The summary, after what changed where a run was compared with."""
+    """The summary; if there is a baseline, after the changes."""
     if changes is None:
         return summary_markdown(joined)
     first = changes_markdown(changes, _FOR_CHANGES)
@@ -66,12 +65,11 @@ def report_markdown(joined: Joined, changes: Changes | None = None) -> str:
 
 
 def code(text: str, most: int = _TEXT) -> str:
-    """``text`` in one line as a code span that nothing in it can end, for a table too."""
+    """``text`` on one line as a code span that it cannot break out of, also in a table."""
     text = " ".join(clean(text).split())
     if len(text) > most:
         text = text[:most].rstrip() + " …"
-    # A cell ends at a |, in a code span too, and which backslashes prevent that is a matter of
-    # the renderer.
+    # A | ends a table cell even in a code span, and renderers differ in how it is escaped.
     text = text.replace("|", "¦")
     text = re.sub(f"`{{{_MOST_BACKTICKS + 1},}}", lambda run: "ˋ" * len(run[0]), text)
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -80,7 +78,7 @@ def code(text: str, most: int = _TEXT) -> str:
 
 
 def link(address: str) -> str:
-    """An address to follow, if it is one; else text."""
+    """A link to ``address`` if it is a safe address, else a code span."""
     if len(address) <= _TEXT and _ADDRESS.fullmatch(address):
         return f"<{address}>"
     return code(address)
@@ -90,7 +88,7 @@ def link(address: str) -> str:
 
 
 def _changes(changes: Changes) -> Iterator[Section]:
-    heading = "# Worse than before" if changes.worse else "# Nothing is worse than before"
+    heading = "# Worse than the baseline" if changes.worse else "# Not worse than the baseline"
     yield Section(
         heading,
         (),
@@ -100,7 +98,7 @@ def _changes(changes: Changes) -> Iterator[Section]:
     )
     if changes.notes:
         notes = tuple(f"- {code(note)}" for note in changes.notes)
-        yield Section("To know:", (), notes, "notes", share=0.1)
+        yield Section("Notes:", (), notes, "notes", share=0.1)
     yield _totals(changes)
     for title, found in (
         ("Newly broken", changes.broken),
@@ -111,12 +109,12 @@ def _changes(changes: Changes) -> Iterator[Section]:
         ("Slower", changes.slower),
     ):
         if found:
-            items = tuple(_alike(changes, found))
-            yield Section(f"## {title}: {len(found):,}", (), items, "more kinds of call")
+            items = tuple(_groups(changes, found))
+            yield Section(f"## {title}: {len(found):,}", (), items, "more groups")
 
 
 def _totals(changes: Changes) -> Section:
-    """A row a target: each verdict's number before and now, where it is not the same."""
+    """A row for each target: the number of each verdict, before and now if they differ."""
     present = [
         verdict
         for verdict in VERDICTS
@@ -128,7 +126,7 @@ def _totals(changes: Changes) -> Section:
         if match.before is None:
             names = [f"{names[0]} (new)"]
         elif match.after is None:
-            names = [f"{names[0]} (gone)"]
+            names = [f"{names[0]} (missing)"]
         cells = [
             " → ".join(dict.fromkeys(names)),
             *(_moved(match.totals_before[v], match.totals_after[v]) for v in present),
@@ -148,9 +146,9 @@ def _moved(before: int, after: int) -> str:
     return f"{after:,}" if before == after else f"{before:,} → {after:,}"
 
 
-def _alike(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
-    """An item for the cases of one entry whose verdicts moved alike on a target."""
-    for entry, members in changes.alike(found):
+def _groups(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
+    """An item for the cases of one entry that changed from and to the same verdicts."""
+    for entry, members in changes.grouped(found):
         first = members[0]
         target = first.target
         if len(members) == 1:
@@ -160,8 +158,8 @@ def _alike(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
                 f"- {len(members):,} cases of {code(entry)} on {code(target, 80)}; the first is "
                 f"{code(first.case)}: {code(first.sentence, 700)}"
             )
-        again = first.after if first.kind in ("broken", "changed", "slower") else None
-        yield what + (_again(again) if again else "")
+        repeated = first.after if first.kind in ("broken", "changed", "slower") else None
+        yield what + (_reproduce(repeated) if repeated else "")
 
 
 # A run
@@ -169,13 +167,13 @@ def _alike(changes: Changes, found: Iterable[Change]) -> Iterator[str]:
 
 def _summary(joined: Joined) -> Iterator[Section]:
     yield Section("# Conformance of GroupQueryAttention", (), (), "")
-    if wrong := tuple(_wrong_with_the_run(joined)):
-        heading = f"## What is wrong with the run: {len(wrong):,}"
-        yield Section(heading, (), wrong, "problems", share=0.2)
+    if problems := tuple(_problems(joined)):
+        heading = f"## Problems of the run: {len(problems):,}"
+        yield Section(heading, (), problems, "problems", share=0.2)
     yield _counts(joined)
     unexpected = sorted(
         ((key, result) for key, result in joined.results.items() if result.unexpected),
-        key=lambda item: VERDICTS.index(item[1].verdict),
+        key=lambda item: severity(item[1]),
     )
     if unexpected:
         yield Section(
@@ -190,18 +188,18 @@ def _summary(joined: Joined) -> Iterator[Section]:
     yield Section("## Versions", (), tuple(_versions(joined)), "lines")
 
 
-def _wrong_with_the_run(joined: Joined) -> Iterator[str]:
+def _problems(joined: Joined) -> Iterator[str]:
     for problem in joined.problems:
         yield f"- {code(problem)}"
     for column in joined.columns:
         if column.target.unavailable is not None:
-            fix = f"; mend it with {code(column.target.fix)}" if column.target.fix else ""
+            fix = f"; fix: {code(column.target.fix)}" if column.target.fix else ""
             why = code(column.target.unavailable)
             yield f"- {code(column.label, 80)} was not tried: {why}{fix}"
     for label, trouble in joined.infrastructure:
         about = f", {code(trouble.case)}" if trouble.case else ""
-        fix = f"; mend it with {code(trouble.fix)}" if trouble.fix else ""
-        yield f"- Infrastructure, {code(label, 80)}{about}: {code(trouble.message)}{fix}"
+        fix = f"; fix: {code(trouble.fix)}" if trouble.fix else ""
+        yield f"- Infrastructure failure, {code(label, 80)}{about}: {code(trouble.message)}{fix}"
 
 
 def _counts(joined: Joined) -> Section:
@@ -228,29 +226,22 @@ def _counts(joined: Joined) -> Section:
 
 def _unexpected(label: str, result: ResultRecord) -> str:
     known = result.expectation
-    said = f", expected {known.verdict}" if known is not None else ""
+    expected = f", expected {known.verdict}" if known is not None else ""
     return (
-        f"- **{result.verdict}**{said}: {code(result.case)} on {code(label, 80)}: "
-        f"{code(result.reason)}{_again(result)}"
+        f"- **{result.verdict}**{expected}: {code(result.case)} on {code(label, 80)}: "
+        f"{code(result.reason)}{_reproduce(result)}"
     )
 
 
-def _again(result: ResultRecord) -> str:
-    return f"; again with {code(result.reproduce)}"
-
-
-def silent(result: ResultRecord) -> bool:
-    """Whether numbers were wrong and nothing was said."""
-    return result.verdict == "wrong" or (
-        result.verdict == "accepted" and result.values_right is False
-    )
+def _reproduce(result: ResultRecord) -> str:
+    return f"; reproduce: {code(result.reproduce)}"
 
 
 def _silent(joined: Joined) -> Iterator[Section]:
-    """Wrong numbers without a word, by theme: the most first."""
+    """Silently wrong results by theme, the largest number first."""
     themes: dict[str, list[tuple[str, ResultRecord]]] = {}
     for (id, label), result in joined.results.items():
-        if silent(result):
+        if is_silent_failure(result):
             case = joined.cases.get(id)
             themes.setdefault(case.theme if case else id, []).append((label, result))
     if not themes:
@@ -261,27 +252,27 @@ def _silent(joined: Joined) -> Iterator[Section]:
         where = ", ".join(f"{number:,} on {code(label, 80)}" for label, number in counts.items())
         items.append(f"- {code(theme)}: {where}; the first is {code(members[0][1].case)}")
     number = sum(map(len, themes.values()))
-    heading = f"## Wrong numbers without a word: {number:,}"
+    heading = f"## Silently wrong results: {number:,}"
     yield Section(heading, (), tuple(items), "themes", share=0.5)
 
 
 def _known(joined: Joined) -> Iterator[Section]:
-    """The causes of what is expected to go wrong: the worst first."""
-    causes: dict[tuple[str, str, Verdict, str], list[str]] = {}
+    """The known defects, the worst first."""
+    causes: dict[tuple[int, str, str, str, str], list[str]] = {}
     for (id, label), result in joined.results.items():
         known = result.known
         if known is not None:
-            key = known.why, known.link, result.verdict, label
+            key = severity(result), result.verdict, label, known.why, known.link
             causes.setdefault(key, []).append(id)
     if not causes:
         return
-    ordered = sorted(causes.items(), key=lambda item: VERDICTS.index(item[0][2]))
+    ordered = sorted(causes.items(), key=lambda item: item[0][0])
     items = tuple(
         f"- {len(ids):,} {verdict} on {code(label, 80)}: {code(why)} {link(where)}; "
         f"the first is {code(ids[0])}"
-        for (why, where, verdict, label), ids in ordered
+        for (_, verdict, label, why, where), ids in ordered
     )
-    heading = f"## Known: {sum(map(len, causes.values())):,}, of {len(causes):,} causes"
+    heading = f"## Known defects: {sum(map(len, causes.values())):,}, of {len(causes):,} causes"
     yield Section(heading, (), items, "causes", share=0.7)
 
 
@@ -290,8 +281,8 @@ def _versions(joined: Joined) -> Iterator[str]:
         about = column.target.describe
         if about is None:
             continue
-        told = {"device": about.device or "", **about.versions}
-        rest = ", ".join(code(f"{name} {said}", 100) for name, said in told.items() if said)
+        versions = {"device": about.device or "", **about.versions}
+        rest = ", ".join(code(f"{name} {text}", 100) for name, text in versions.items() if text)
         runtime = code(f"{about.runtime} {about.version}", 100)
         yield f"- {code(column.label, 80)}: {runtime}" + (f", {rest}" if rest else "")
     for run in joined.runs:
@@ -299,11 +290,11 @@ def _versions(joined: Joined) -> Iterator[str]:
         yield (
             f"- {code(run.path.name, 80)}: suite {code(header.suite, 80)}, corpus "
             f"{code(header.corpus, 80)}, selected {code(header.selection.text, 200)}, "
-            f"begun {header.start:%Y-%m-%d %H:%M} {code(header.start.tzname() or '', 20)}"
+            f"started {header.start:%Y-%m-%d %H:%M} {code(header.start.tzname() or '', 20)}"
         )
 
 
-# Lines, and how many of them there is room for
+# Layout
 
 
 def _head(*names: str) -> tuple[str, ...]:
@@ -317,8 +308,8 @@ def _row(cells: Sequence[str]) -> str:
 def _fitted(sections: Sequence[Section], limit: int) -> str:
     """The sections, with as many items as fit in ``limit`` bytes.
 
-    Room for every heading, and for the line that counts what is left out, is set aside first.
-    Then each section takes up to its share, in order; then in order whatever there is.
+    Every heading, and the line with the number of omitted items, is always there. Of the other
+    space each section first takes up to its share, in order; then the rest is taken in order.
     """
     frames = [_lines(section, 0) for section in sections]
     room = limit - _size("\n".join(frames)) - len(sections)
@@ -340,7 +331,7 @@ def _lines(section: Section, shown: int) -> str:
     lines = [section.heading, "", *section.always, *section.items[:shown]]
     left = len(section.items) - shown
     if left:
-        lines += ["", f"… and {left:,} {section.noun} left out here."]
+        lines += ["", f"… and {left:,} {section.noun} omitted."]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

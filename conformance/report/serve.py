@@ -1,7 +1,7 @@
-"""The HTML report of results files that still grow, served to this machine alone.
+"""A local server for the HTML report of results files that are still being written.
 
-The page asks for ``/version`` now and then, and loads itself again when that is another one. What
-serves it knows two addresses and no files but the results that it was started for.
+The page polls ``/version`` and reloads when it changes. The server has two addresses and reads only
+the results files that it was started with.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from conformance.base.paths import data_path, shown
 from conformance.report.text import clean
 from conformance.results.errors import ResultsError, cause_of
 
-#: A loopback address: nobody else can reach it.
+#: A loopback address, which other machines cannot reach.
 ADDRESS: Final = "127.0.0.1"
 
-#: What a served page's policy must allow beside its scripts, for the one of `reload_script`.
+#: What the policy of a served page must also allow, for `reload_script`.
 CONNECT: Final = "connect-src 'self'"
 
-#: Not even a header of a results file is longer, in bytes.
+#: The longest header of a results file, in bytes.
 _LONGEST_HEADER: Final = 1 << 24
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
-    # What a policy in the page cannot say: that it is shown in no other page.
+    # A policy inside the page cannot forbid that another page frames it.
     "Content-Security-Policy": "frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -48,22 +48,22 @@ _STYLE: Final = (
     "li,p{overflow-wrap:anywhere;white-space:pre-wrap}"
 )
 
-#: Makes the page of some results files; raises `ResultsError` where they are none.
+#: Renders the page of some results files; raises `ResultsError` for other files.
 Render = Callable[[Sequence[Path]], str]
 
 
 class ServeError(Exception):
-    """It cannot be served there: one sentence for the person who asked for it."""
+    """The report cannot be served; the message is one sentence."""
 
 
 @cache
 def reload_script() -> str:
-    """The script that loads a served page again, to stand in an element of its own."""
+    """The script that reloads a served page, for a script element of its own."""
     return (data_path("reports") / "reload.js").read_text(encoding="utf-8")
 
 
 def version_of(paths: Sequence[Path]) -> str:
-    """A word that is another one as soon as one of the files is."""
+    """A text that changes when one of the files does."""
     return hashlib.sha256(repr([_state(path) for path in paths]).encode()).hexdigest()[:16]
 
 
@@ -76,15 +76,15 @@ def _state(path: Path) -> tuple[int, int, int] | None:
 
 
 def has_begun(path: Path) -> bool:
-    """Whether the file's first line is there, which a run writes before anything else.
+    """Whether the file has its first line, which a run writes before anything else.
 
-    Raises `ResultsError` for what no run writes: a folder, a pipe.
+    Raises `ResultsError` for anything but a file, such as a folder or a pipe.
     """
     try:
-        # Without waiting for the other end of a pipe.
+        # Non-blocking, so that it does not wait for the writer of a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ResultsError(f"Cannot read results from {path}: it is no file.")
+                raise ResultsError(f"Cannot read results from {path}: it is not a file.")
             return path.suffix == ".xz" or file.readline(_LONGEST_HEADER).endswith(b"\n")
     except FileNotFoundError:
         return False
@@ -93,7 +93,7 @@ def has_begun(path: Path) -> bool:
 
 
 class Pages:
-    """The page of what is in the files by now; made once for each version of them."""
+    """The page of the files' present content, rendered once for each version."""
 
     def __init__(self, paths: Sequence[Path], render: Render, say: Callable[[str], None]) -> None:
         self.paths = tuple(paths)
@@ -103,13 +103,13 @@ class Pages:
         self._made: tuple[str, bytes] | None = None
 
     def version(self) -> str:
-        """The version of the files as they are."""
+        """The version of the files now."""
         return version_of(self.paths)
 
     def page(self) -> bytes:
-        """The page, in UTF-8. It says itself which version it is of."""
+        """The page, in UTF-8, with its version in a meta element."""
         with self._lock:
-            # Before they are read: what is written meanwhile is a newer version.
+            # Taken before reading: what is written meanwhile belongs to a newer version.
             version = self.version()
             if self._made is None or self._made[0] != version:
                 self._made = version, _marked(self._make(), version).encode("utf-8", "replace")
@@ -123,19 +123,19 @@ class Pages:
             return self._render(begun)
         except ResultsError as error:
             return _small_page(str(error))
-        except Exception as error:  # the page must be there to load itself again
-            sentence = clean(f"The report could not be made: {type(error).__name__}: {error}")
+        except Exception as error:  # there must be a page, which reloads itself
+            sentence = clean(f"Cannot render the report: {type(error).__name__}: {error}")
             self._say(sentence)
             return _small_page(sentence)
 
 
 def _marked(page: str, version: str) -> str:
-    """The page with its version, which its script compares."""
+    """The page with its version, for its script to compare."""
     return page.replace("<head>", f'<head>\n<meta name="gqa-version" content="{version}">', 1)
 
 
 def _small_page(sentence: str, waiting_for: Sequence[Path] = ()) -> str:
-    """A page that says one thing and loads itself again."""
+    """A page with one sentence, which reloads itself."""
     script = reload_script()
     policy = (
         f"default-src 'none'; style-src '{digest(_STYLE)}'; script-src '{digest(script)}'; "
@@ -162,35 +162,35 @@ def _small_page(sentence: str, waiting_for: Sequence[Path] = ()) -> str:
 
 
 def digest(text: str) -> str:
-    """What a policy calls a script or style."""
+    """The digest by which a policy allows a script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each request in a thread of its own; the end waits for none of them."""
+    """Answers each request in its own thread, and does not wait for them at the end."""
 
     daemon_threads = True
     block_on_close = False
-    allow_reuse_port = False  # two of them on one port would each get half of the requests
+    allow_reuse_port = False  # two servers on one port would each get half of the requests
 
     def __init__(self, port: int, pages: Pages) -> None:
         super().__init__((ADDRESS, port), _Handler)
         self.pages = pages
 
     def server_bind(self) -> None:
-        # The one between asks the network for this machine's name.
+        # HTTPServer.server_bind would look up this machine's name in the network.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.socket.getsockname()
 
     @property
     def hosts(self) -> frozenset[str]:
-        """What a browser calls it that was sent here by nobody else's name."""
+        """The values of the Host header of a browser that opened the server's own address."""
         names = (ADDRESS, "localhost")
         called = {f"{name}:{self.server_port}" for name in names}
         return frozenset(called | set(names) if self.server_port == 80 else called)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away in the middle of an answer is nothing to tell of."""
+        """Ignores connections that the browser closed during an answer."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)
 
@@ -199,31 +199,31 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "gqa"
     sys_version = ""
-    timeout = 30  # seconds, for a client that says nothing
+    timeout = 30  # seconds until a silent client is disconnected
 
     def do_GET(self) -> None:
-        # A page of another site can let a name of its own mean this machine, and would then read
-        # what is served here. It cannot choose what its browser writes here.
+        # Against DNS rebinding: another site can resolve its own name to this machine, but cannot
+        # choose the Host header that the browser sends.
         if [name.lower() for name in self.headers.get_all("Host", [])] not in [
             [host] for host in self.server.hosts
         ]:
-            self._answer(403, b"This is served under its own address alone.\n")
+            self._answer(403, b"Open the report at the address that gqa printed.\n")
             return
-        # As sent: the base class takes // for /.
+        # As sent: the base class replaces // by /.
         match self.requestline.split()[1]:
             case "/":
                 self._answer(200, self.server.pages.page(), "text/html; charset=utf-8")
             case "/version":
                 self._answer(200, self.server.pages.version().encode())
             case _:
-                self._answer(404, b"There is nothing here but the report.\n")
+                self._answer(404, b"Not found. The report is at /.\n")
 
     do_HEAD = do_GET
 
-    def _refuse(self) -> None:
-        self._answer(405, b"The report can only be read.\n", allow="GET, HEAD")
+    def _reject(self) -> None:
+        self._answer(405, b"The report is read-only.\n", allow="GET, HEAD")
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _reject
 
     def _answer(
         self,
@@ -247,17 +247,17 @@ class _Handler(BaseHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """The terminal is not told of each request."""
+        """Logs no requests."""
 
 
 def serve(
     paths: Sequence[Path], render: Render, *, port: int = 0, say: Callable[[str], None]
 ) -> None:
-    """Show the report of ``paths`` at http://127.0.0.1:PORT/ until Ctrl-C, then return.
+    """Serve the report of ``paths`` at http://127.0.0.1:PORT/ until Ctrl-C, then return.
 
-    ``port`` 0 is any free one; ``say`` hears the address. ``render`` gets the files that have
-    begun; its page must have `reload_script` in it, and `CONNECT` in its policy, to follow them.
-    Raises `ServeError` where the port cannot be had.
+    ``port`` 0 takes a free one; ``say`` is called with the address. ``render`` gets the files that
+    have a header; its page must contain `reload_script` and allow `CONNECT` in its policy.
+    Raises `ServeError` if the port cannot be used.
     """
     try:
         server = _Server(port, Pages(paths, render, say))
@@ -265,11 +265,11 @@ def serve(
         why = error.strerror if isinstance(error, OSError) else "there is no such port"
         raise ServeError(
             f"Cannot serve the report on port {port}: {(why or str(error)).lower()}; "
-            "without --port it takes a free one."
+            "without --port, a free one is used."
         ) from None
     with server:
         try:
             say(f"The report is at http://{ADDRESS}:{server.server_port}/ until Ctrl-C.")
             server.serve_forever()
         except KeyboardInterrupt:
-            pass  # the way to end it
+            pass  # how the user ends it

@@ -1,8 +1,8 @@
-"""Who supports what since when, in the manner of browser-compat-data (``support.json``).
+"""Support of each entry by target and version, in the format of browser-compat-data.
 
-Themes and their entries take the place of features, targets that of browsers. A version stands for
-itself alone: what was not tried is not guessed, so the first version tried is written ``≤1.26.0``
-where the entry computes in it, as nobody knows whether it did before. The JSON Schema is
+Themes and entries correspond to features, targets to browsers. Only versions that were tried count:
+if an entry passes in the first of them, its support begins at ``≤1.26.0``, because earlier versions
+are unknown. The JSON Schema is
 ``reports/support.schema.json``.
 """
 
@@ -24,15 +24,15 @@ from conformance.results.verdicts import VERDICTS, worst
 
 FORMAT: Final = "gqa-support/1"
 
-#: Cases that no file describes stand here.
+#: The theme of cases that have results and no description.
 UNDESCRIBED: Final = "(not described)"
 
-#: ``full``: every case passes. ``partly``: some do. ``none``: none does. ``unknown``: what was
-#: tried passes, and not everything was tried.
+#: ``full``: every case passes. ``partly``: some do. ``none``: none does. ``unknown``: some cases
+#: were not tried, and the others pass.
 _State = Literal["full", "partly", "none", "unknown"]
 
 _NOTE: Final = 400
-#: So many causes of one statement are told.
+#: A statement lists at most this many causes.
 _CAUSES: Final = 5
 
 
@@ -71,7 +71,7 @@ def support(joined: Joined) -> dict[str, Any]:
 
 
 def _key(name: str) -> str:
-    """A name that is none of the format's own."""
+    """``name``, changed if the format reserves it."""
     name = clean(name)
     return f"·{name}" if name.startswith("__") else name
 
@@ -87,8 +87,8 @@ def _entries(joined: Joined) -> dict[tuple[str, str], list[str]]:
 
 def _about(name: str, described: Sequence[CaseRecord], cases: int) -> dict[str, Any]:
     first = described[0] if described else None
-    said = (first.title or first.why or first.question) if first else ""
-    about: dict[str, Any] = {"description": clean(said or name), "cases": cases}
+    text = (first.title or first.why or first.question) if first else ""
+    about: dict[str, Any] = {"description": clean(text or name), "cases": cases}
     if first:
         about["source_file"] = clean(first.file)
         tags = dict.fromkeys(tag for case in described for tag in case.tags)
@@ -101,7 +101,7 @@ def _about(name: str, described: Sequence[CaseRecord], cases: int) -> dict[str, 
 
 
 def _by_target(columns: Sequence[Column]) -> dict[str, dict[str, list[Column]]]:
-    """The columns by target with its adapter, then by version, the oldest first."""
+    """The columns by target and adapter, then by version, oldest first."""
     found: dict[str, dict[str, list[Column]]] = {}
     for column in columns:
         about = column.target.describe
@@ -114,7 +114,7 @@ def _by_target(columns: Sequence[Column]) -> dict[str, dict[str, list[Column]]]:
 
 
 def _age(item: tuple[str, object]) -> tuple[bool, Version]:
-    """What is no version that can be ordered comes first, in the order of the columns."""
+    """A sort key by version; texts that are no version come first, in the order of the columns."""
     try:
         return True, Version(item[0])
     except InvalidVersion:
@@ -147,9 +147,9 @@ def _meta(joined: Joined, columns: Mapping[str, Mapping[str, object]]) -> dict[s
 def _statements(
     joined: Joined, ids: Sequence[str], versions: Mapping[str, Sequence[Column]]
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """What is known of an entry on a target: one statement, or several, the latest first.
+    """The support of an entry on a target: one statement, or several, the latest first.
 
-    A statement holds from ``version_added`` until ``version_removed``, as far as was tried.
+    A statement holds from ``version_added`` until ``version_removed``, in the versions tried.
     """
     tried = [t for v, columns in versions.items() if (t := _tried(joined, ids, v, columns))]
     if not tried:
@@ -164,7 +164,7 @@ def _statements(
         if state == "none":
             continue
         first = members[0]
-        # Nothing was tried before the first of all, so it may have been so for long.
+        # Versions before the first one tried are unknown.
         since = f"≤{clean(first.version)}" if first is tried[0] else clean(first.version)
         statement: dict[str, Any] = {"version_added": since}
         if number + 1 < len(ranges):
@@ -176,7 +176,7 @@ def _statements(
     if last_state == "none":
         statements.append({"version_added": False, "notes": _notes(last[-1])})
     if last_state != "full" and tried[-1].state == "unknown":
-        # What was tried since is right, so it may be mended; nothing shows that it is not.
+        # All that was tried since passes, so the entry may work now.
         later = tried[tried.index(last[-1]) + 1 :]
         statements.append({"version_added": None, "notes": [_unsure(t) for t in later]})
         unsure = [note for note in unsure if note not in statements[-1]["notes"]]
@@ -189,14 +189,13 @@ def _statements(
 def _tried(
     joined: Joined, ids: Sequence[str], version: str, columns: Sequence[Column]
 ) -> _Tried | None:
-    """What came of an entry in a version; None if none of its cases was tried."""
+    """The results of an entry in a version; None if none of its cases was tried."""
     found: list[ResultRecord] = []
     for id in ids:
         results = [joined.results.get((id, column.label)) for column in columns]
         there = [r for r in results if r is not None and r.verdict != "skip"]
         if there:
-            bad = worst(r.verdict for r in there)
-            found.append(next(r for r in there if r.verdict == bad))
+            found.append(worst(there))
     if not found:
         return None
     right = sum(result.verdict == "pass" for result in found)
@@ -210,11 +209,11 @@ def _tried(
 
 def _unsure(tried: _Tried) -> str:
     number = f"{len(tried.results)} of {tried.cases} cases"
-    return f"Of {clean(tried.version, 100)} only {number} were tried; they are right."
+    return f"In {clean(tried.version, 100)} only {number} were tried; they pass."
 
 
 def _notes(tried: _Tried) -> list[str]:
-    """What goes wrong, in numbers and by its known causes. Of the last version it is so in."""
+    """The verdicts by number, and the known causes, in the version of ``tried``."""
     counts = Counter(result.verdict for result in tried.results)
     parts = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
     if untried := tried.cases - len(tried.results):
@@ -223,7 +222,7 @@ def _notes(tried: _Tried) -> list[str]:
     causes = list(dict.fromkeys(_causes(tried.results)))
     notes += causes[:_CAUSES]
     if len(causes) > _CAUSES:
-        notes.append(f"And {len(causes) - _CAUSES} causes more.")
+        notes.append(f"And {len(causes) - _CAUSES} more causes.")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""What a person reads in a terminal: a result told in lines, the same in ``gqa run`` and pytest."""
+"""A result as lines of text, the same in ``gqa run`` and pytest."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from conformance.results.records import (
     OutputErrorRecord,
     ResultRecord,
 )
+from conformance.results.verdicts import acceptance_of
 
-#: A message or stderr tail in the terminal is cut to so many lines; the results file has it all.
+#: Longer messages and stderr are cut to this many lines; the results file has all of them.
 _MOST_LINES = 12
 
 
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
-    """The lines that say what came of a case and how to see it again."""
-    vague = " (vague)" if result.vague else ""
+    """The lines of a result: verdict, reason, contract, and the command that reproduces it."""
+    acceptance = acceptance_of(result)
+    note = f" ({acceptance.note})" if acceptance else " (vague)" if result.vague else ""
     stage = f" at {result.stage}" if result.stage else ""
-    yield f"{case.id} on {result.target}: {result.verdict}{stage}{vague}"
+    yield f"{case.id} on {result.target}: {result.verdict}{stage}{note}"
     yield f"  why       {clean(result.reason)}"
     if result.message and result.message != result.reason:
         code = f"{result.code}: " if result.code else ""
@@ -49,27 +51,27 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
 
 
 def tell_trouble(trouble: InfrastructureRecord) -> str:
-    """What did not work, with the command that mends it on a line of its own."""
+    """An infrastructure failure, with the command that fixes it on a separate line."""
     about = f" ({trouble.case})" if trouble.case else ""
-    mend = f"\n  mend it with: {clean(trouble.fix)}" if trouble.fix else ""
-    return f"Infrastructure, {trouble.target}{about}: {clean(trouble.message)}{mend}"
+    fix = f"\n  fix: {clean(trouble.fix)}" if trouble.fix else ""
+    return f"Infrastructure, {trouble.target}{about}: {clean(trouble.message)}{fix}"
 
 
 def worst_element(error: OutputErrorRecord, steps: int) -> str:
-    """The worst element of an output: where, what is there, what should be, how bad that is.
+    """The worst element of an output: index, actual and expected value, and share of the budget.
 
-    Nine digits tell any two float32 apart.
+    Nine digits distinguish any two float32 values.
     """
-    call = f" of call {error.step}" if steps > 1 else ""
+    step = f" of step {error.step}" if steps > 1 else ""
     where = ", ".join(map(str, error.index or ()))
     got, want = error.got or 0.0, error.want or 0.0
-    text = f"{error.output}[{where}]{call}: got {got:.9g}, want {want:.9g}"
+    text = f"{error.output}[{where}]{step}: got {got:.9g}, expected {want:.9g}"
     if not math.isfinite(got):
-        return f"{text}, which no budget allows"
+        return f"{text}, which is never allowed"
     if not error.budget:
-        return f"{text}; off by {abs(got - want):.3g}, and it must be exact"
+        return f"{text}; error {abs(got - want):.3g}, but it must be exact"
     allowed = f"allowed {error.budget:.3g} ({error.share:.3g} of the budget)"
-    return f"{text}; off by {abs(got - want):.3g}, {allowed}"
+    return f"{text}; error {abs(got - want):.3g}, {allowed}"
 
 
 def _block(title: str, text: str) -> Iterator[str]:
@@ -77,4 +79,4 @@ def _block(title: str, text: str) -> Iterator[str]:
     for number, line in enumerate(lines[:_MOST_LINES]):
         yield f"  {title if number == 0 else '':<9} {line[:500]}"
     if len(lines) > _MOST_LINES:
-        yield f"            … {len(lines) - _MOST_LINES} more lines; the results file has them all"
+        yield f"            … {len(lines) - _MOST_LINES} more lines; see the results file"

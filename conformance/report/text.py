@@ -1,53 +1,52 @@
-"""Text from anywhere, made fit to be looked at.
+"""Cleaning of untrusted text.
 
-Runtimes write what they like: terminal colours, NUL, characters that turn the reading direction
-around, a megabyte in one message. Escaping for HTML is the template's work; this is the rest.
+The messages of runtimes can contain terminal colours, NUL, characters that reverse the reading
+direction, and a megabyte of text. The HTML template escapes markup; this module does the rest.
 """
 
 from __future__ import annotations
 
 import re
 
-# The control sequences of ECMA-48 (colours, cursor, titles), each ending at the latest where the
-# next begins, so that a megabyte of unfinished ones still takes linear time.
+# The control sequences of ECMA-48 (colours, cursor, titles). Each ends at the latest where the next
+# one begins, so that a megabyte of unterminated ones takes linear time.
 _ANSI = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\-~]"
 )
-# Controls other than tab and line feed, and all that is invisible or turns the direction around.
-_UNSEEN = re.compile(
+# Controls other than tab and line feed, and characters that are invisible or change the direction.
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-# What clean leaves and XML 1.0 has no way to write.
+# Characters that `clean` keeps and XML 1.0 cannot hold.
 _NOT_XML = re.compile("[\ufffe\uffff]")
 
 
 def clean(text: str, limit: int = 16_000) -> str:
-    """``text`` as it can be shown: no terminal sequences, nothing unseen, at most about ``limit``
-    characters.
+    """``text`` without terminal sequences and invisible characters, of about ``limit`` characters.
 
-    What is unseen becomes its code point (``⟨U+202E⟩``). Of longer texts the beginning and the end
-    are kept, with a note between them.
+    Invisible characters become code points (``⟨U+202E⟩``). Of longer texts the beginning and the
+    end are kept, with a note between them.
     """
     if len(text) <= limit and text.isascii() and text.isprintable():
-        return text  # as most are
+        return text  # the usual case
     text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > limit:
         tail = limit // 4
         left_out = len(text) - limit
         text = (
             f"{text[: limit - tail]}\n"
-            f"[… {left_out:,} characters left out here; the results file has them all …]\n"
+            f"[… {left_out:,} characters omitted; see the results file …]\n"
             f"{text[-tail:]}"
         )
-    return _UNSEEN.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
 def clean_for_xml(text: str, limit: int = 16_000) -> str:
-    """``clean``, and without the two characters more that no XML may hold; escaping is to come."""
+    """``clean``, and without characters that XML cannot hold. The result is not escaped yet."""
     return _NOT_XML.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", clean(text, limit))
 
 

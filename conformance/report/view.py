@@ -1,6 +1,6 @@
-"""Results → what the page shows: its head, and behind it everything about each cell.
+"""The content of the HTML page: the summary, and all details of each cell.
 
-Nothing here knows HTML. All text that comes out of here went through `text.clean`.
+This module does not depend on HTML. All text it returns has passed `text.clean`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,12 @@ from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
 from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord, TargetRecord
-from conformance.results.verdicts import VERDICTS, Verdict
-
-MEANING: Mapping[Verdict, str] = {
-    "crash": "the process died of a signal, an abort or a panic",
-    "timeout": "no answer within the time limit; the process was killed",
-    "wrong": "it ran without an error, and its values, shape or dtype are not what the contract "
-    "demands",
-    "accepted": "it ran a call that it must refuse",
-    "fallback": "it ran, but on another execution provider than the one asked for",
-    "unsupported": "it refused cleanly, with a message, a call that it should compute",
-    "pass": "as the contract demands",
-    "skip": "could not be tried here",
-}
-
-#: What verdicts have in common for a caller, in the order of `VERDICTS`.
-NOTICED: Sequence[tuple[str, tuple[Verdict, ...]]] = (
-    ("no answer", ("crash", "timeout")),
-    ("an answer, and no error", ("wrong", "accepted", "fallback")),
-    ("refused", ("unsupported",)),
-    ("right", ("pass",)),
-    ("not tried", ("skip",)),
+from conformance.results.verdicts import (
+    VERDICTS,
+    Verdict,
+    acceptance_of,
+    is_silent_failure,
+    ranks_as,
 )
 
 Mark = Literal["unexpected", "known", ""]
@@ -51,37 +36,41 @@ class Head:
 
     label: str
     version: str
-    """Empty if the label has it already."""
+    """Empty if the label contains it."""
     adapter: str
     device: str
     unavailable: str
     counts: Mapping[Verdict, int]
     total: int
+    silent: int
+    """Number of silent failures."""
     unexpected: int
     known: int
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Results of one verdict and mark on one target that have one reason."""
+    """Results on one target with the same verdict, mark and reason."""
 
     label: str
     verdict: Verdict
+    ranks_as: Verdict
+    """The verdict that gives the order and the colour."""
     mark: Mark
     number: int
     first: str
     """Id of the first case."""
     title: str
-    """What that case asks."""
+    """Title of that case."""
     reason: str
-    """Of an unexpected result, its own; of a known one, what its expectation says."""
+    """Of an unexpected result, its own; of a known defect, the expectation's."""
     link: str
-    """Of the expectation, or nothing."""
+    """Link of the expectation, or empty."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Why so many cases were not tried on a target."""
+    """A reason why cases were not tried on a target, and their number."""
 
     label: str
     number: int
@@ -90,7 +79,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why the report is to be read with care. ``fix``: the command that mends it, or nothing."""
+    """A problem of the runs. ``fix``: the command that fixes it, or empty."""
 
     where: str
     sentence: str
@@ -99,7 +88,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Page:
-    """All that the template needs."""
+    """The data of the template."""
 
     heads: tuple[Head, ...]
     unexpected: tuple[Cause, ...]
@@ -110,22 +99,21 @@ class Page:
     cases: int
     results: int
     findings: tuple[str, ...]
-    """Pages of the project that expectations link to: ``docs/findings/….md``."""
+    """Findings that expectations link to: ``docs/findings/….md``."""
 
 
 def page(
     joined: Joined, changes: Changes | None = None
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
-    """What the page shows at once, the cells of its table, and their bug reports, as JSON.
+    """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
     The cells are ``{"verdicts": […], "targets": […], "themes": […], "groups": […], "cases": […],
     "pool": […], "error_fields": […]}``. A case has its results in the order of the targets, null
-    where there is none; whatever many have in common stands once, in the pool, by whose numbers it
-    is named. A result of which ``changes`` tells has its change, and one of which there is
-    something to report has its number among the reports.
+    where there is none. Values that many cases or results share are in the pool, and are referred
+    to by their index. A result has its change, if any, and the index of its bug report.
 
-    The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each by the numbers of its
-    paragraphs. They are most of all text, and nobody reads more than a few.
+    The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
+    paragraphs. They are separate because they are most of the text, and few of them are read.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
@@ -146,21 +134,21 @@ def page(
         results=sum(head.total for head in heads),
         findings=tuple(sorted({cause.link for cause in causes if cause.link.startswith(PREFIX)})),
     )
-    return shown, *_cells(joined, cases, grid, heads, _told_changes(changes))
+    return shown, *_cells(joined, cases, grid, heads, _by_result(changes))
 
 
-def _told_changes(changes: Changes | None) -> dict[tuple[str, str], Change]:
-    """The changes of results that are still there, by case and target."""
+def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
+    """The changes of results in the new run, by case and target."""
     every = changes.all() if changes else ()
-    told: dict[tuple[str, str], Change] = {}
+    found: dict[tuple[str, str], Change] = {}
     for change in every:
         if change.after:
-            told.setdefault((change.case, change.target), change)  # slower comes last
-    return told
+            found.setdefault((change.case, change.target), change)  # slower comes last
+    return found
 
 
 def _all_cases(joined: Joined) -> dict[str, CaseRecord | None]:
-    """Every case with a description or a result; None for one that has only results."""
+    """Every case with a description or a result; None where there is no description."""
     cases: dict[str, CaseRecord | None] = dict(joined.cases)
     for id, _ in joined.results:
         cases.setdefault(id, None)
@@ -178,8 +166,8 @@ def _causes(
     grid: Mapping[str, Sequence[ResultRecord | None]],
     heads: Sequence[Head],
 ) -> list[Cause]:
-    """Marked results with what they have in common; unexpected ones row by row, worst first."""
-    alike: dict[tuple[int, Verdict, Mark, str, str], list[str]] = {}
+    """Marked results, grouped by cause or, if unexpected, by entry: the worst first."""
+    alike: dict[tuple[int, Verdict, Verdict, Mark, str, str], list[str]] = {}
     for id, results in grid.items():
         case = cases[id]
         row = case.entry if case else id
@@ -188,15 +176,17 @@ def _causes(
                 continue
             known = result.known
             why, link = (known.why, known.link) if known else (row, "")
-            alike.setdefault((column, result.verdict, mark, why, link), []).append(id)
+            key = column, result.verdict, ranks_as(result), mark, why, link
+            alike.setdefault(key, []).append(id)
     causes = []
-    for (column, verdict, mark, why, link), ids in alike.items():
+    for (column, verdict, rank, mark, why, link), ids in alike.items():
         case, result = cases[ids[0]], grid[ids[0]][column]
         assert result is not None  # it has a mark
         causes.append(
             Cause(
                 label=heads[column].label,
                 verdict=verdict,
+                ranks_as=rank,
                 mark=mark,
                 number=len(ids),
                 first=clean(ids[0]),
@@ -205,7 +195,7 @@ def _causes(
                 link=clean(link),
             )
         )
-    return sorted(causes, key=lambda cause: (VERDICTS.index(cause.verdict), -cause.number))
+    return sorted(causes, key=lambda cause: (VERDICTS.index(cause.ranks_as), -cause.number))
 
 
 def _skipped(
@@ -235,6 +225,7 @@ def _head(label: str, target: TargetRecord, results: Sequence[ResultRecord | Non
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
         total=len(there),
+        silent=sum(map(is_silent_failure, there)),
         unexpected=marks["unexpected"],
         known=marks["known"],
     )
@@ -253,14 +244,14 @@ def _troubles(joined: Joined) -> Iterator[Trouble]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    """Where the numbers come from, for the foot of the page."""
+    """A run's header and footer, for the end of the page."""
     header = deep_clean(run.header.model_dump(mode="json"))
     footer = run.footer and deep_clean(run.footer.model_dump(mode="json"))
     return {"file": clean(str(run.path)), "header": header, "footer": footer}
 
 
 class _Pool:
-    """Values by number, each kept once."""
+    """A list of distinct values."""
 
     def __init__(self) -> None:
         self.values: list[object] = []
@@ -274,11 +265,11 @@ class _Pool:
         return number
 
     def blocks(self, text: str) -> list[int]:
-        """A text that has paragraphs in common with many others."""
+        """The indexes of a text's paragraphs, many of which other texts share."""
         return [self.add(block) for block in text.split("\n\n")]
 
 
-# What cases and results have in common with many others.
+# Fields of cases and results whose values many share.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
     "message", "reason", "stderr", "expectation", "placement", "errors", "relation",
@@ -301,7 +292,7 @@ def _cells(
     rows = []
     for id, case in cases.items():
         theme = case.theme if case else ""
-        question = case.question if case else "Results for cases not described here"
+        question = case.question if case else "Cases without a description in the file"
         themes.setdefault(
             theme,
             {
@@ -314,24 +305,23 @@ def _cells(
         about = _group(key, case, themes[theme]["number"])
         group = groups.setdefault(key, {"number": len(groups), **about})
         if group["why"] != about["why"]:
-            group["why"] = ""  # it is of a case, and not of all
+            group["why"] = ""  # the cases differ
         results: list[dict[str, Any] | None] = []
         for result, column in zip(grid[id], joined.columns, strict=True):
             if result is None:
                 results.append(None)
                 continue
-            told = _result_details(result, changes.get((id, column.label)), pool)
+            details = _result_details(result, changes.get((id, column.label)), pool)
             if case is not None and _reportable(result):
                 elsewhere = [
                     (head.label, other.verdict)
                     for head, other in zip(heads, grid[id], strict=True)
                     if other is not None and other is not result
                 ]
-                told["report"] = len(reports)
+                details["report"] = len(reports)
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
-            results.append(told)
-        details = _case_details(id, case, pool)
-        rows.append(details | {"group": group["number"], "results": results})
+            results.append(details)
+        rows.append(_case_details(id, case, pool) | {"group": group["number"], "results": results})
     for group in (*themes.values(), *groups.values()):
         del group["number"]
     cells = {
@@ -355,7 +345,7 @@ def _cells(
 
 
 def _group(key: tuple[str, str], case: CaseRecord | None, theme: int) -> dict[str, Any]:
-    """An entry of a case file: one case, or those that its axes multiply out to."""
+    """An entry of a case file: one case, or those that its axes expand to."""
     name = clean(key[1])
     return {
         "theme": theme,
@@ -370,13 +360,13 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     if case is None:
         return {"id": clean(id)}
     wanted = {"id", "axes", "call", *_POOLED_CASE}
-    unseen: Any = {"call": {"inputs": {"__all__": {"recipe", "dims"}}, "later": True}}
-    details: Any = deep_clean(case.model_dump(mode="json", include=wanted, exclude=unseen))
+    hidden: Any = {"call": {"inputs": {"__all__": {"recipe", "dims"}}, "later": True}}
+    details: Any = deep_clean(case.model_dump(mode="json", include=wanted, exclude=hidden))
     for field in _POOLED_CASE:
         details[field] = pool.add(details[field])
     call = details["call"]
     query = next((port["dtype"] for port in call["inputs"] if port["dtype"]), "")
-    dtype = details["axes"].get("dtype", query)  # as the case says it of itself
+    dtype = details["axes"].get("dtype", query)  # an axis takes precedence
     for side in ("inputs", "outputs"):
         call[side] = [pool.add(_port(port)) for port in call[side]]
     shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
@@ -384,13 +374,15 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
 
 
 def _port(port: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of an input or output."""
+    """The fields of an input or output that the page shows."""
     shown = ("name", "state", "shape", "dtype", "values")
     return {field: port[field] for field in shown if port.get(field) is not None}
 
 
 def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
-    wanted = _told(result.model_dump(mode="json", exclude={"kind", "case", "target", "errors"}))
+    wanted = _significant(
+        result.model_dump(mode="json", exclude={"kind", "case", "target", "errors"})
+    )
     details: Any = deep_clean(wanted)
     if result.errors:
         details["errors"] = [_error_details(error) for error in result.errors]
@@ -400,13 +392,15 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
     for field in _POOLED_RESULT:
         if field in details:
             details[field] = pool.add(details[field])
+    if acceptance := acceptance_of(result):
+        details |= {"ranks_as": acceptance.ranks_as, "note": acceptance.note}
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]
 
 
 def _reportable(result: ResultRecord) -> bool:
-    """Of what is as it should be there is nothing to report, and that is most of all."""
+    """Whether a bug report makes sense: not for an expected pass, nor for what did not run."""
     bad = result.verdict != "pass" or result.vague or result.unexpected
     return bad and result.outcome != "unavailable"
 
@@ -418,22 +412,22 @@ def _report(
     elsewhere: Sequence[tuple[str, Verdict]],
     pool: _Pool,
 ) -> list[list[int]]:
-    """The script and the bug report, by the numbers of their paragraphs in the pool."""
+    """The script and the bug report, as indexes of paragraphs in the pool."""
     program = script(case, result, target)
     text = issue(case, result, target, program, elsewhere=elsewhere)
     return [pool.blocks(program), pool.blocks(text)]
 
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:
-    """The values of `ERROR_FIELDS`: many passes have many of them, so their names stand once."""
+    """The values of `ERROR_FIELDS`, without the names, because there are very many."""
     fields = error.model_dump(mode="json")
-    fields["output"] = clean(error.output)  # the map's rows are drawn, and not shown
+    fields["output"] = clean(error.output)  # the map is drawn, not shown as text
     digits = {"got": 17, "want": 17}
     return [_short(fields[name], digits.get(name, 4)) for name in ERROR_FIELDS]
 
 
 def _short(value: Any, digits: int = 4) -> Any:
-    """A JSON value whose numbers have no more than so many digits."""
+    """A JSON value with its numbers rounded to so many significant digits."""
     if isinstance(value, float):
         short = float(f"{value:.{digits}g}")
         return short if math.isfinite(short) else value
@@ -442,7 +436,7 @@ def _short(value: Any, digits: int = 4) -> Any:
     return value
 
 
-def _told(value: Mapping[str, Any]) -> dict[str, Any]:
-    """``value`` without the fields that say nothing."""
-    silent = {"unexpected", "vague"}
-    return {k: v for k, v in value.items() if v or (v is not None and v == 0 and k not in silent)}
+def _significant(value: Mapping[str, Any]) -> dict[str, Any]:
+    """``value`` without empty fields and false marks."""
+    marks = {"unexpected", "vague"}
+    return {k: v for k, v in value.items() if v or (v is not None and v == 0 and k not in marks)}

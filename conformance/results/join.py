@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.results.verdicts import worst
+from conformance.results.verdicts import severity
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def join(runs: Sequence[Run]) -> Joined:
         for result in run.results:
             key = result.case, labels[result.target]
             other = results.get(key)
-            if other is None or worst((result.verdict, other.verdict)) != other.verdict:
+            if other is None or severity(result) < severity(other):
                 results[key] = result
         infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
     return Joined(

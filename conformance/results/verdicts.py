@@ -1,18 +1,191 @@
-"""The verdicts, worst first."""
+"""The verdicts: one table, which every view, filter, schema and document follows.
+
+To add a verdict, add it to `Verdict` and `TABLE`, and draw it: a symbol in
+``reports/report.html.j2``, which takes its colours from ``reports/report.css``.
+``tests/test_verdict_table.py`` checks everything that shows verdicts against the table, and names
+the file to edit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, get_args
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeVar, get_args
 
-Verdict = Literal[
-    "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass", "skip"
+#: The verdicts that an expectation can name: what could not be run is never expected.
+ExpectedVerdict = Literal[
+    "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"
 ]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+Verdict = Literal[ExpectedVerdict, "skip"]
+
+_ANY_CONTRACT: Final = ("computes", "rejects", "either")
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """What there is to know of one verdict."""
+
+    name: Verdict
+    sentence: str
+    """When a result has this verdict: half a sentence, in plain text."""
+    group: str
+    """What the caller sees, which neighbouring verdicts have in common."""
+    sign: str
+    """One character for the terminal."""
+    style: str
+    """Its style in the terminal, as rich writes it."""
+    red: Literal["always", "specified", "never"] = "always"
+    """Whether an unexpected result is red: ``specified`` is only where the contract's basis is."""
+    demands: tuple[str, ...] = _ANY_CONTRACT
+    """The demands of a contract under which it can occur."""
+
+    def red_under(self, basis: str) -> bool:
+        """Whether an unexpected result is red where the contract has this basis."""
+        return self.red in ("always", basis)
+
+
+#: Every verdict, worst first.
+TABLE: Final[Mapping[Verdict, VerdictRow]] = {
+    row.name: row
+    for row in (
+        VerdictRow(
+            "crash",
+            "the process died of a signal, an abort or a panic",
+            group="no result",
+            sign="☠",
+            style="bold magenta",
+        ),
+        VerdictRow(
+            "timeout",
+            "no answer within the case's time limit; the process was killed",
+            group="no result",
+            sign="⧗",
+            style="bold magenta",
+        ),
+        VerdictRow(
+            "wrong",
+            "it ran, but a defined element is beyond its error budget, or a shape, a dtype, a "
+            "second run or a variant of the call differs",
+            group="result, no error",
+            sign="✗",
+            style="bold red",
+            demands=("computes", "either"),
+        ),
+        VerdictRow(
+            "accepted",
+            "it ran a call that must be rejected; harmless if the values are nevertheless correct, "
+            "a silent failure if they are wrong",
+            group="result, no error",
+            sign="!",
+            style="red",
+            demands=("rejects",),
+        ),
+        VerdictRow(
+            "fallback",
+            "it ran on another execution provider than the requested one",
+            group="result, no error",
+            sign="↷",
+            style="yellow",
+        ),
+        VerdictRow(
+            "unsupported",
+            "it rejected, with an error, a call that must compute; not red where the call is "
+            "requested, not specified",
+            group="rejected",
+            sign="○",
+            style="yellow",
+            red="specified",
+            demands=("computes",),
+        ),
+        VerdictRow(
+            "pass",
+            "as the contract demands; a rejection whose message names none of the contract's words "
+            "is marked vague",
+            group="correct",
+            sign="✓",
+            style="green",
+            red="never",
+        ),
+        VerdictRow(
+            "skip",
+            "it could not be run here; the reason is given",
+            group="not tried",
+            sign="–",
+            style="dim",
+            red="never",
+        ),
+    )
+}
+
+VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
 """Worst first."""
-_BADNESS = {verdict: rank for rank, verdict in enumerate(VERDICTS)}
+EXPECTED_VERDICTS: Final[tuple[ExpectedVerdict, ...]] = get_args(ExpectedVerdict)
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of ``verdicts``; ``ValueError`` if there are none."""
-    return min(verdicts, key=_BADNESS.__getitem__)
+class Judged(Protocol):
+    """Anything with a verdict: a judgement, a record."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def values_right(self) -> bool | None:
+        """Of `accepted`: whether the values are correct; None if they could not be compared."""
+
+
+_J = TypeVar("_J", bound=Judged)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """One of the two kinds of `accepted` that are judged by their values."""
+
+    name: Literal["harmless", "silent"]
+    ranks_as: Verdict
+    """The verdict whose place in the order, and whose colour, such a result has."""
+    red: bool
+    note: str
+    """What a view writes beside the verdict."""
+
+
+#: `accepted` by `values_right`. Where the values could not be compared, the row of `TABLE` stands.
+ACCEPTANCES: Final[Mapping[bool, Acceptance]] = {
+    True: Acceptance("harmless", "unsupported", red=False, note="correct values"),
+    False: Acceptance("silent", "wrong", red=True, note="wrong values"),
+}
+
+
+def acceptance_of(result: Judged) -> Acceptance | None:
+    """Which kind of `accepted` a result is; None for any other, and where nobody can say."""
+    if result.verdict != "accepted" or result.values_right is None:
+        return None
+    return ACCEPTANCES[result.values_right]
+
+
+def ranks_as(result: Judged) -> Verdict:
+    """The verdict that a result is ordered and coloured by."""
+    acceptance = acceptance_of(result)
+    return acceptance.ranks_as if acceptance else result.verdict
+
+
+def severity(result: Judged) -> int:
+    """A result's place in the order of severity: 0 is worst."""
+    return VERDICTS.index(ranks_as(result))
+
+
+def worst(results: Iterable[_J]) -> _J:
+    """The first of the worst results; ``ValueError`` if there are none."""
+    return min(results, key=severity)
+
+
+def is_red(result: Judged, basis: str) -> bool:
+    """Whether a result that nobody expects makes a run fail; ``basis`` is its contract's."""
+    acceptance = acceptance_of(result)
+    if acceptance is not None:
+        return acceptance.red
+    return TABLE[result.verdict].red_under(basis)
+
+
+def is_silent_failure(result: Judged) -> bool:
+    """Whether the results are wrong and there was no error."""
+    return ranks_as(result) == "wrong"

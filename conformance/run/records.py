@@ -30,11 +30,9 @@ from conformance.results.records import (
     ResultRecord,
     Selection,
 )
+from conformance.results.verdicts import is_red
 from conformance.run.recipes import later_inputs, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
-
-#: Verdicts that are never red, whatever was expected.
-FINE: Final = ("pass", "skip")
 
 
 def skipped_record(case: Case, ready: DescribedTarget, reason: str) -> ResultRecord:
@@ -72,9 +70,7 @@ def result_record(
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
     known = expectation_for(case, version, adapter, expectations)
-    unexpected = judgement.verdict not in FINE
-    if judgement.verdict == "unsupported" and case.contract.basis == "requested":
-        unexpected = False
+    unexpected = is_red(judgement, case.contract.basis)
     reason, record = judgement.reason, None
     if judgement.verdict == "skip":
         known = None

@@ -1,48 +1,48 @@
-// What is asked of the table, and how it stands in the address, so that a link shows what I see:
-// #ANCHOR?q=WORDS&verdict=wrong,crash&… where ANCHOR is a theme, a row, a case or case@target.
+// The query: what the table shows. The address holds it, so that a link shows the same view:
+// #ANCHOR?q=WORDS&verdict=wrong&verdict=crash&… ANCHOR is a theme, a row, a case or case@target.
 "use strict";
 
 const LISTS = ["verdict", "target", "theme", "tag", "dtype", "open", "shut"];
-const FLAGS = ["differs", "unexpected", "changed"];
+const FLAGS = ["differs", "unexpected", "silent", "changed"];
 
-/** Nothing asked: every case, in the order of the corpus, all folded. */
-function nothingAsked() {
-  const asked = { anchor: "", q: "", sort: "" };
-  for (const name of LISTS) asked[name] = new Set();
-  for (const name of FLAGS) asked[name] = false;
-  return asked;
+/** The query that shows every case, in the order of the corpus, all collapsed. */
+function emptyQuery() {
+  const query = { anchor: "", q: "", sort: "" };
+  for (const name of LISTS) query[name] = new Set();
+  for (const name of FLAGS) query[name] = false;
+  return query;
 }
 
-/** Whether anything is asked that leaves cases out. */
-function narrows(asked) {
+/** Whether a query leaves cases out. */
+function isFiltered(query) {
   const lists = ["verdict", "theme", "tag", "dtype"];
-  return Boolean(asked.q.trim()) || lists.some((name) => asked[name].size) || FLAGS.some((name) => asked[name]);
+  return Boolean(query.q.trim()) || lists.some((name) => query[name].size) || FLAGS.some((name) => query[name]);
 }
 
-/** What an address asks; what it does not know it passes over. */
-function fromAddress(hash) {
+/** The query of an address; unknown parameters are ignored. */
+function parseAddress(hash) {
   const [anchor, ...rest] = hash.replace(/^#/, "").split("?");
-  const asked = nothingAsked();
+  const query = emptyQuery();
   try {
-    asked.anchor = decodeURIComponent(anchor);
+    query.anchor = decodeURIComponent(anchor);
   } catch {
-    asked.anchor = ""; // a % that is none of an address
+    query.anchor = ""; // a malformed percent escape
   }
   const given = new URLSearchParams(rest.join("?"));
-  asked.q = given.get("q") ?? "";
-  asked.sort = given.get("sort") === "worst" ? "worst" : "";
-  for (const name of LISTS) asked[name] = new Set(given.getAll(name));
-  for (const name of FLAGS) asked[name] = given.has(name);
-  return asked;
+  query.q = given.get("q") ?? "";
+  query.sort = given.get("sort") === "worst" ? "worst" : "";
+  for (const name of LISTS) query[name] = new Set(given.getAll(name));
+  for (const name of FLAGS) query[name] = given.has(name);
+  return query;
 }
 
-function toAddress(asked) {
+function formatAddress(query) {
   const given = new URLSearchParams();
-  if (asked.q) given.set("q", asked.q);
-  for (const name of LISTS) for (const value of asked[name]) given.append(name, value);
-  for (const name of FLAGS) if (asked[name]) given.set(name, "");
-  if (asked.sort) given.set("sort", asked.sort);
-  const anchor = encodeURIComponent(asked.anchor).replace(/%(2F|3D|2C|3A|40)/g, decodeURIComponent);
-  const query = given.toString().replace(/=(?=&|$)/g, "");
-  return `#${anchor}${query && `?${query}`}`;
+  if (query.q) given.set("q", query.q);
+  for (const name of LISTS) for (const value of query[name]) given.append(name, value);
+  for (const name of FLAGS) if (query[name]) given.set(name, "");
+  if (query.sort) given.set("sort", query.sort);
+  const anchor = encodeURIComponent(query.anchor).replace(/%(2F|3D|2C|3A|40)/g, decodeURIComponent);
+  const parameters = given.toString().replace(/=(?=&|$)/g, "");
+  return `#${anchor}${parameters && `?${parameters}`}`;
 }

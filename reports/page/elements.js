@@ -1,18 +1,18 @@
-// Making elements. Every text is set as text, never as markup.
+// Creating elements. Every text is set as text, never as markup.
 "use strict";
 
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-/** Those parts, however nested, that are there: conditions leave null and false. */
-const present = (...parts) => parts.flat(Infinity).filter((part) => part != null && part !== false);
+/** The parts of nested lists, without the null and false that conditions leave. */
+const flattened = (...parts) => parts.flat(Infinity).filter((part) => part != null && part !== false);
 
 /** An element; `kind` is `tag.class.class`, children are elements, texts or nothing. */
 function make(kind, ...children) {
   const [tag, ...classes] = kind.split(".");
   const element = document.createElement(tag);
   if (classes.length) element.className = classes.filter(Boolean).join(" ");
-  element.append(...present(children));
+  element.append(...flattened(children));
   return element;
 }
 
@@ -35,7 +35,7 @@ function button(label, act, kind = "button.plain") {
   return element;
 }
 
-/** A link if it is one to the web, else the text as it is. */
+/** A link for a web address; any other text unchanged. */
 function link(text) {
   if (!/^https?:\/\/[^\s]+$/i.test(text)) return make("bdi", text);
   const issue = text.match(/^https:\/\/github\.com\/([\w.-]+\/[\w.-]+)\/(?:issues|pull)\/(\d+)$/);
@@ -45,7 +45,7 @@ function link(text) {
   return element;
 }
 
-/** Pairs as a list of terms; those without content are left out. */
+/** Pairs as a description list; pairs without content are left out. */
 function list(pairs) {
   return make(
     "dl",
@@ -55,8 +55,8 @@ function list(pairs) {
   );
 }
 
-/** A text as it is, line by line; keys can scroll it. */
-function said(text, label) {
+/** Preformatted text that the keyboard can scroll. */
+function preformatted(text, label) {
   const element = make("pre", text);
   element.tabIndex = 0;
   element.setAttribute("role", "region");
@@ -64,7 +64,7 @@ function said(text, label) {
   return element;
 }
 
-/** A number in so many digits; the words nan, inf and -inf stand for themselves. */
+/** A number with so many significant digits; the words nan, inf and -inf are kept. */
 function number(value, digits = 4) {
   if (value == null) return "";
   if (typeof value === "string") return value;
@@ -73,28 +73,28 @@ function number(value, digits = 4) {
   return size && (size < 1e-4 || size >= 1e7) ? short.toExponential() : String(short);
 }
 
-/** As many digits as tell two numbers apart, seven at least. */
-function apart(value, other) {
+/** A number with as many digits as distinguish it from another, at least seven. */
+function distinguished(value, other) {
   let digits = 7;
   while (digits < 17 && value !== other && number(value, digits) === number(other, digits)) digits++;
   return number(value, digits);
 }
 
-/** JSON that an element of the page has packed, as base64 of gzip; it is needed once. */
+/** The JSON in an element, base64 of gzip. Removes the element: it is read once. */
 async function unpack(element) {
-  const letters = atob(element.textContent);
+  const binary = atob(element.textContent);
   element.remove();
-  const packed = new Uint8Array(letters.length); // filled by hand, which is ten times as fast
-  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
+  const packed = new Uint8Array(binary.length); // a loop is ten times as fast as from()
+  for (let i = 0; i < binary.length; i++) packed[i] = binary.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
-const many = (count, noun, plural = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : plural}`;
+const plural = (count, noun, nouns = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
 
 /** A text with a button that copies it. */
 function copyable(text, label) {
-  const shown = said(text, label);
+  const shown = preformatted(text, label);
   const control = button("Copy", copy, "button.copy");
   async function copy() {
     let done = false;
@@ -102,7 +102,7 @@ function copyable(text, label) {
       await navigator.clipboard.writeText(text);
       done = true;
     } catch {
-      getSelection().selectAllChildren(shown); // at least it is one key press away
+      getSelection().selectAllChildren(shown); // without permission, Ctrl+C copies the selection
       done = document.execCommand("copy");
     }
     control.textContent = done ? "Copied" : "Press Ctrl+C";

@@ -1,20 +1,20 @@
-// The table: themes unfold into rows, rows into their axes and single cases. Only what is unfolded
-// is there, and of much only what fits into a moment; the rest follows.
+// The table: themes expand into rows, rows into a grid of their axes and single cases. Only expanded
+// rows are built, and of many rows one portion in each frame.
 "use strict";
 
-const MOMENT = 5; // ms, of which layout takes as many again
-const UNFOLDED_THEMES = 40; // rows: what is asked for unfolds by itself while it is no more than that
-const UNFOLDED_ROWS = 16; // cases: likewise
+const PORTION = 5; // ms of building rows in a frame; layout takes as long again
+const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
+const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
 
 class Matrix {
-  #rows = null; // those still to be made
+  #rows = null; // generator of the rows still to be built
   #pending = 0;
 
-  /** `open(number, column, from, among)` opens a cell, `fold(id, open)` a theme or row. */
+  /** `open(number, column, from, siblings)` opens a cell, `fold(id, open)` a theme or row. */
   constructor(table, cells, { open, fold }) {
     this.table = table;
     this.cells = cells;
-    this.current = ""; // "ROW COLUMN" of the one cell that the tab key leads to
+    this.current = ""; // "COLUMN ROW-ID" of the one cell that the tab key reaches
     table.addEventListener("click", (event) => {
       const folding = event.target.closest(".fold");
       const cell = event.target.closest("button.v");
@@ -22,49 +22,49 @@ class Matrix {
       if (folding) fold(folding.closest("tr").id, folding.getAttribute("aria-expanded") !== "true");
       if (shown) this.#showAll(shown);
       if (!cell) return;
-      this.#aimAt(cell);
-      open(Number(cell.dataset.case), Number(cell.dataset.column), cell, this.among(cell));
+      this.#setTabStop(cell);
+      open(Number(cell.dataset.case), Number(cell.dataset.column), cell, this.siblings(cell));
     });
     table.addEventListener("keydown", (event) => this.#move(event));
     table.addEventListener("focusin", (event) => {
-      if (event.target.matches(".v, .fold, th a, [data-all]")) this.#aimAt(event.target);
+      if (event.target.matches(".v, .fold, th a, [data-all]")) this.#setTabStop(event.target);
     });
   }
 
-  /** Shows what is asked for, of which `chosen` is what `Cells.select` found. */
-  show(asked, chosen) {
+  /** Shows a query; `selection` is what `Cells.select` returned for it. */
+  show(query, selection) {
     const focused = this.table.contains(document.activeElement) ? this.#place(document.activeElement) : null;
-    this.asked = asked;
-    this.chosen = chosen;
+    this.query = query;
+    this.selection = selection;
     cancelAnimationFrame(this.#pending);
-    this.table.classList.toggle("few", chosen.columns.length < 4);
-    document.body.classList.toggle("wide", chosen.columns.length > 3);
-    this.table.style.minWidth = chosen.columns.length > 3 ? `${16 + 8.75 * chosen.columns.length}rem` : "";
+    this.table.classList.toggle("few", selection.columns.length < 4);
+    document.body.classList.toggle("wide", selection.columns.length > 3);
+    this.table.style.minWidth = selection.columns.length > 3 ? `${16 + 8.75 * selection.columns.length}rem` : "";
     for (const part of [...this.table.tBodies, this.table.tHead]) part?.remove();
     this.table.append(this.#head());
-    this.#rows = this.#make();
-    this.#fill(MOMENT);
+    this.#rows = this.#rowGenerator();
+    this.#buildRows(PORTION);
     this.#current()?.setAttribute("tabindex", "0");
     if (focused) this.#current(focused)?.focus({ preventScroll: true });
   }
 
-  /** The row of a theme, an entry or a case, made if it is still to come; null if it is not shown. */
+  /** The row of a theme, an entry or a case, built if it is pending; null if it is not shown. */
   row(id) {
-    if (!this.#byId(id)) this.#fill(Infinity);
+    if (!this.#byId(id)) this.#buildRows(Infinity);
     return this.#byId(id);
   }
 
-  /** Among the rows alone: an id may be that of any other part of the page. */
+  /** Looks in the rows only: any other part of the page may have the same id. */
   #byId(id) {
     return [...this.table.rows].find((row) => row.id === id) ?? null;
   }
 
-  /** The cell of a case on a target, if its row is there. */
+  /** The cell of a case on a target, if its row is shown. */
   cell(number, column) {
     return $(`button[data-column="${column}"]`, this.row(this.cells.cases[number].id) ?? make("tr"));
   }
 
-  /** Marks the cells of a case on a target, in its row and its row's axes, and no others. */
+  /** Marks the cells of a case on a target, in its row and in the grid of axes. */
   mark(number = null, column = null) {
     for (const cell of $$("[aria-current]", this.table)) cell.removeAttribute("aria-current");
     if (number == null) return;
@@ -72,85 +72,85 @@ class Matrix {
     for (const cell of cells.filter((one) => !one.matches(".tally"))) cell.setAttribute("aria-current", "true");
   }
 
-  /** The cases to step through from a cell: those of its row that are asked for, on its target. */
-  among(cell) {
-    const { chosen, cells } = this;
+  /** The cases to step through from a cell: the selected ones of its row that ran on its target. */
+  siblings(cell) {
+    const { selection, cells } = this;
     const column = Number(cell.dataset.column);
     const row = cell.closest("#matrix > tbody > tr");
-    const meant = (i) => {
+    const steppable = (i) => {
       const result = cells.cases[i].results[column];
-      return result && (!row.matches(".theme, .group") || chosen.meant(result));
+      return result && (!row.matches(".theme, .group") || selection.matches(result));
     };
-    return (row.among ?? [Number(cell.dataset.case)]).filter((i) => (chosen.shown[i] || row.matches(".member, .grid")) && meant(i));
+    return (row.siblings ?? [Number(cell.dataset.case)]).filter((i) => (selection.shown[i] || row.matches(".member, .grid")) && steppable(i));
   }
 
-  /** Puts the focus into the table, where the tab key would. */
+  /** Moves the focus into the table, as the tab key does. */
   enter() {
     this.#current()?.focus();
   }
 
-  /** Everything, for paper. */
+  /** Builds every pending row, for printing. */
   finish() {
-    this.#fill(Infinity);
+    this.#buildRows(Infinity);
   }
 
   // ── Rows ────────────────────────────────────────────────────────────────────────────────────────
 
-  #fill(moment) {
-    const end = performance.now() + moment;
+  #buildRows(portion) {
+    const end = performance.now() + portion;
     while (this.#rows) {
       if (this.#rows.next().done) this.#rows = null;
       if (performance.now() > end) break;
     }
     this.table.setAttribute("aria-busy", String(this.#rows != null));
-    if (this.#rows) this.#pending = requestAnimationFrame(() => this.#fill(MOMENT));
+    if (this.#rows) this.#pending = requestAnimationFrame(() => this.#buildRows(PORTION));
   }
 
-  /** Appends a row each time it is asked for the next. */
-  *#make() {
-    const { cells, asked } = this;
-    const { among, shown } = this.chosen;
-    const narrow = narrows(asked);
+  /** Appends one row for each step of the generator. */
+  *#rowGenerator() {
+    const { cells, query } = this;
+    const { candidates, shown } = this.selection;
+    const filtered = isFiltered(query);
     const entries = cells.byTheme.map((groups) =>
       groups.filter((group) => cells.members[group].some((i) => shown[i])),
     );
     let themes = entries.map((groups, theme) => ({ theme, groups })).filter(({ groups }) => groups.length);
-    if (asked.sort) {
+    if (query.sort) {
       const worst = (items, casesOf) => {
-        const order = new Map(items.map((item) => [item, cells.badness(casesOf(item), this.chosen.columns)]));
-        return [...items].sort((one, other) => inTurn(order.get(one), order.get(other)));
+        const order = new Map(items.map((item) => [item, cells.sortKey(casesOf(item), this.selection.columns)]));
+        return [...items].sort((one, other) => compareKeys(order.get(one), order.get(other)));
       };
       const casesOf = (group) => cells.members[group].filter((i) => shown[i]);
       themes = worst(themes, ({ groups }) => groups.flatMap(casesOf));
       for (const one of themes) one.groups = worst(one.groups, casesOf);
     }
     const rows = themes.reduce((sum, { groups }) => sum + groups.length, 0);
-    const unfold = rows <= UNFOLDED_THEMES && (narrow || cells.groups.length <= UNFOLDED_THEMES);
+    const expand = rows <= EXPANDED_ROWS && (filtered || cells.groups.length <= EXPANDED_ROWS);
     for (const { theme, groups } of themes) {
       const { name } = cells.themes[theme];
       const body = make("tbody");
       this.table.append(body);
-      const open = this.#isOpen(name, unfold || themes.length === 1);
-      const members = groups.flatMap((group) => cells.members[group].filter((i) => among[i]));
+      const open = this.#isOpen(name, expand || themes.length === 1);
+      const members = groups.flatMap((group) => cells.members[group].filter((i) => candidates[i]));
       body.append(this.#themeRow(theme, open, groups, members));
       yield;
       if (!open) continue;
       const siblings = members.filter((i) => shown[i]);
-      for (const group of groups) yield* this.#entry(body, group, narrow && this.chosen.cases <= UNFOLDED_ROWS, siblings);
+      for (const group of groups) yield* this.#entry(body, group, filtered && this.selection.cases <= EXPANDED_CASES, siblings);
     }
   }
 
-  *#entry(body, group, unfold, siblings) {
+  *#entry(body, group, expand, siblings) {
     const { cells } = this;
-    const { among, shown } = this.chosen;
+    const { candidates, shown } = this.selection;
     const all = cells.members[group];
-    const members = all.filter((i) => among[i]);
+    const members = all.filter((i) => candidates[i]);
     if (all.length === 1) {
       body.append(this.#caseRow(all[0], "single", null, siblings));
       yield;
       return;
     }
-    const open = this.#isOpen(cells.groups[group].id, unfold);
+    const open = this.#isOpen(cells.groups[group].id, expand);
     body.append(this.#groupRow(group, open, members));
     yield;
     if (!open) return;
@@ -159,31 +159,31 @@ class Matrix {
       body.append(grid);
       yield;
     }
-    const meant = members.filter((i) => shown[i]);
-    const widths = axisWidths(meant.map((i) => cells.cases[i]));
-    for (const i of meant) {
-      body.append(this.#caseRow(i, "member", widths, meant));
+    const matching = members.filter((i) => shown[i]);
+    const widths = axisWidths(matching.map((i) => cells.cases[i]));
+    for (const i of matching) {
+      body.append(this.#caseRow(i, "member", widths, matching));
       yield;
     }
-    if (meant.length < all.length) {
-      const rest = all.filter((i) => !meant.includes(i));
-      const control = button(`Show the other ${many(rest.length, "case")} of this row too`, () => {});
+    if (matching.length < all.length) {
+      const rest = all.filter((i) => !matching.includes(i));
+      const control = button(`Show the other ${plural(rest.length, "case")} of this row`, () => {});
       control.dataset.all = group;
       control.tabIndex = -1;
       const note = make("tr.rest", make("td", control));
-      note.cells[0].colSpan = this.chosen.columns.length + 1;
+      note.cells[0].colSpan = this.selection.columns.length + 1;
       body.append(note);
       yield;
     }
   }
 
-  /** Cases of a row that the filter leaves out: what fails is understood beside what does not. */
+  /** Shows the cases of a row that the filter leaves out, for comparison with those that match. */
   #showAll(control) {
     const row = control.closest("tr");
     const group = Number(control.dataset.all);
     const all = this.cells.members[group];
     const widths = axisWidths(all.map((i) => this.cells.cases[i]));
-    const rest = all.filter((i) => !this.chosen.shown[i]);
+    const rest = all.filter((i) => !this.selection.shown[i]);
     const rows = rest.map((i) => this.#caseRow(i, "member", widths, all));
     for (const one of rows) one.classList.add("beside-filter");
     row.replaceWith(...rows);
@@ -191,27 +191,27 @@ class Matrix {
   }
 
   #isOpen(id, otherwise) {
-    return this.asked.open.has(id) || (otherwise && !this.asked.shut.has(id));
+    return this.query.open.has(id) || (otherwise && !this.query.shut.has(id));
   }
 
   #head() {
     const { targets } = this.cells;
-    const heads = this.chosen.columns.map((column) => {
+    const heads = this.selection.columns.map((column) => {
       const { label, device, unavailable } = targets[column];
       const head = make("th", make("bdi.target", breakable(label)), unavailable && make("small", "not available"));
       head.title = device;
       return head;
     });
-    const line = make("tr", make("th", "May I call it like this?"), heads);
+    const line = make("tr", make("th", "Call"), heads);
     for (const head of line.cells) head.scope = "col";
     return make("thead", line);
   }
 
-  #row(kind, id, head, scope, tds, among) {
+  #row(kind, id, head, scope, tds, siblings) {
     head.scope = scope;
     const row = make(`tr.${kind}`, head, tds);
     row.id = id;
-    row.among = among;
+    row.siblings = siblings;
     return row;
   }
 
@@ -220,14 +220,14 @@ class Matrix {
     const { name, question } = cells.themes[theme];
     const all = cells.byTheme[theme].flatMap((group) => cells.members[group]);
     const heading = make("h2", this.#fold(question, open));
-    const note = make("small", make("span.id", name), ` ${many(groups.length, "row")}, ${this.#count(all)}`);
+    const note = make("small", make("span.id", name), ` ${plural(groups.length, "row")}, ${this.#count(all)}`);
     return this.#row("theme", name, make("th", heading, note), "rowgroup", this.#tallies(members), members);
   }
 
-  /** How many cases of a row are asked for, if not all. */
+  /** How many cases of a row the query selects. */
   #count(all) {
-    const asked = all.filter((i) => this.chosen.shown[i]).length;
-    return asked < all.length ? `${asked} of ${many(all.length, "case")}` : many(all.length, "case");
+    const selected = all.filter((i) => this.selection.shown[i]).length;
+    return selected < all.length ? `${selected} of ${plural(all.length, "case")}` : plural(all.length, "case");
   }
 
   #groupRow(group, open, members) {
@@ -249,26 +249,26 @@ class Matrix {
   }
 
   #tallies(members) {
-    return this.chosen.columns.map((column) => {
+    return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, number, total, counts, unexpected, known, vague, open, first } = tally;
+      const { verdict, colour, number, total, counts, ranks, unexpected, known, vague, requested, first } = tally;
       const notes = [
         number === total ? `all ${total}` : `${number} of ${total}`,
         vague > 0 && `${vague} vague`,
-        open > 0 && `${open} not promised`,
+        requested > 0 && `${requested} not specified`,
         verdict !== "skip" && counts.skip && `${counts.skip} not tried`,
         unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
       ].filter(Boolean);
       const control = make(
-        `button.v.tally.${verdict}.${unexpected ? "unexpected" : known ? "known" : ""}`,
+        `button.v.tally.${colour}.${unexpected ? "unexpected" : known ? "known" : ""}`,
         icon(verdict),
         make("span", verdict),
         make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && " ·")])),
       );
       const parts = this.cells.verdicts.filter((name) => counts[name]);
       control.title = parts.map((name) => `${counts[name]} ${name}`).join(", ");
-      return make("td", this.#cell(control, first, column), number < total && this.#bar(counts, total));
+      return make("td", this.#cell(control, first, column), number < total && this.#bar(ranks, total));
     });
   }
 
@@ -291,12 +291,12 @@ class Matrix {
     return draw("svg", box, ...parts);
   }
 
-  #caseRow(i, kind, widths = null, among = null) {
+  #caseRow(i, kind, widths = null, siblings = null) {
     const { cells } = this;
     const one = cells.cases[i];
     const group = cells.groups[one.group];
     const anchor = make("a", kind === "single" ? make("bdi", group.title) : this.#axes(one, widths) ?? make("bdi", one.id));
-    anchor.href = toAddress({ ...nothingAsked(), anchor: one.id });
+    anchor.href = formatAddress({ ...emptyQuery(), anchor: one.id });
     anchor.tabIndex = -1;
     const head =
       kind === "single"
@@ -306,21 +306,22 @@ class Matrix {
             group.why && make("p", make("bdi", group.why)),
           )
         : make("th", anchor);
-    const tds = this.chosen.columns.map((column) => {
+    const tds = this.selection.columns.map((column) => {
       const result = one.results[column];
       if (!result) return make("td.none", "no result");
       const mark = markOf(result);
       const control = make(
-        `button.v.${result.verdict}.${mark}`,
+        `button.v.${ranksAs(result)}.${mark}`,
         icon(result.verdict),
         make("span", result.verdict),
+        result.note && make("i", result.note),
         result.vague && make("i", "vague"),
-        notPromised(result) && make("i", "not promised"),
+        isRequestedOnly(result) && make("i", "not specified"),
         mark && make("b", mark),
       );
       return make("td", this.#cell(control, i, column));
     });
-    return this.#row(kind, one.id, head, "row", tds, among);
+    return this.#row(kind, one.id, head, "row", tds, siblings);
   }
 
   #axes(one, widths) {
@@ -336,7 +337,7 @@ class Matrix {
     );
   }
 
-  /** The axes as a small table a target: one axis across, the others down; null if it would be a list. */
+  /** A grid of the axes for each target: one axis across, the others down; null where it would be a list. */
   #gridRow(group, members) {
     const { cells } = this;
     const ones = members.map((i) => ({ i, axes: cells.cases[i].axes ?? {} }));
@@ -353,8 +354,8 @@ class Matrix {
     const lines = [...new Set(ones.map(({ axes }) => key(axes)))];
     const places = labels(across);
     const at = new Map(ones.map(({ i, axes }) => [`${key(axes)}\n${axes[across] ?? ""}`, i]));
-    if (at.size < ones.length) return null; // two of them would share a place
-    const tables = this.chosen.columns.map((column) => {
+    if (at.size < ones.length) return null; // two cases would share a cell
+    const tables = this.selection.columns.map((column) => {
       const heads = [make("th", down.join(", ")), ...places.map((label) => make("th", make("bdi", label)))];
       const table = make(
         "table",
@@ -371,8 +372,9 @@ class Matrix {
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
                 const mark = markOf(result);
-                const control = make(`button.v.${result.verdict}.${mark}`, icon(result.verdict));
-                const words = `${result.verdict}${mark && `, ${mark}`}: ${line}, ${label}`;
+                const control = make(`button.v.${ranksAs(result)}.${mark}`, icon(result.verdict));
+                const note = result.note ? ` (${result.note})` : "";
+                const words = `${result.verdict}${note}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);
                 control.title = words;
                 return make("td", this.#cell(control, i, column));
@@ -386,16 +388,16 @@ class Matrix {
       return table;
     });
     const box = make("td", make("div.grids", tables));
-    box.colSpan = this.chosen.columns.length + 1;
+    box.colSpan = this.selection.columns.length + 1;
     const row = make("tr.grid", box);
-    row.among = members;
+    row.siblings = members;
     return row;
   }
 
-  // ── Keys ────────────────────────────────────────────────────────────────────────────────────────
+  // ── Keyboard ────────────────────────────────────────────────────────────────────────────────────
 
-  /** What the tab key leads to: one place in the whole table; the arrows lead on from there. */
-  #aimAt(element) {
+  /** Makes an element the one that the tab key reaches; the arrow keys move on from there. */
+  #setTabStop(element) {
     for (const other of $$("[tabindex='0']", this.table)) other.tabIndex = -1;
     element.tabIndex = 0;
     if (element.closest("#matrix tr[id]")) this.current = this.#place(element);
@@ -414,38 +416,38 @@ class Matrix {
 
   #move(event) {
     const at = event.target.closest("td, th");
-    const lead = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
     const edge = { Home: 0, End: -1 }[event.key];
-    if (!at || event.ctrlKey || event.altKey || event.metaKey || (!lead && edge == null)) return;
+    if (!at || event.ctrlKey || event.altKey || event.metaKey || (!step && edge == null)) return;
     event.preventDefault();
     const row = at.parentElement;
     let next;
-    if (edge != null || lead[1]) {
+    if (edge != null || step[1]) {
       const line = stops(row).filter(Boolean);
       const here = line.findIndex((one) => at.contains(one));
-      next = line.at(edge ?? Math.max(0, Math.min(line.length - 1, here + lead[1])));
+      next = line.at(edge ?? Math.max(0, Math.min(line.length - 1, here + step[1])));
     } else {
       const rows = $$("tr", this.table).filter((one) => stops(one).some(Boolean));
-      next = near(stops(rows[rows.indexOf(row) + lead[0]]), at.cellIndex);
+      next = nearestStop(stops(rows[rows.indexOf(row) + step[0]]), at.cellIndex);
     }
     next?.focus();
     next?.scrollIntoView({ block: "nearest" });
   }
 }
 
-/** What can be reached in each cell of a row. */
+/** The element of each cell of a row that can have the focus. */
 function stops(row) {
   if (!row || row.matches("thead tr")) return [];
   return [...row.cells].map((cell) => (cell.querySelector("table") ? null : $(".v, .fold, a, button", cell)));
 }
 
-/** The stop of a column, or the one nearest to it. */
-function near(line, column) {
+/** The stop of a column, or the nearest one. */
+function nearestStop(line, column) {
   const found = line.map((stop, i) => [stop, Math.abs(i - column)]).filter(([stop]) => stop);
   return found.sort((one, other) => one[1] - other[1])[0]?.[0];
 }
 
-/** A target's name, which may break where its parts begin. */
+/** A target's name, with a possible line break before each of its parts. */
 function breakable(label) {
   return label.split(/(?=[@+])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 }
@@ -454,7 +456,7 @@ function markOf(result) {
   return result.unexpected ? "unexpected" : result.expectation != null ? "known" : "";
 }
 
-/** In characters, so that the axes of a row's cases stand below each other. */
+/** The width of each axis in characters, so that the axes of a row's cases line up. */
 function axisWidths(cases) {
   const widths = Object.create(null);
   for (const { axes } of cases) {

@@ -1,28 +1,28 @@
-// All about one cell: what was asked, what is demanded, what came of it, how to see it again.
+// The details of one cell: the call, its contract, the result, and how to reproduce it.
 "use strict";
 
 const OUTCOMES = {
   ran: "It ran.",
-  rejected: "It was refused",
+  rejected: "It was rejected",
   crashed: "The process died.",
   timed_out: "It did not answer in time.",
   unavailable: "It could not be tried.",
 };
 const DEMANDS = {
-  computes: "must compute the right values",
-  rejects: "must be refused, with a message that helps",
-  either: "may compute the right values or be refused, and nothing else",
+  computes: "must compute the correct values",
+  rejects: "must be rejected, with an error that names the cause",
+  either: "must compute the correct values or be rejected",
 };
 const BASIS = {
-  specified: "specified: documentation or a released decision says so",
-  requested: "requested: somebody asks for it, nobody promised it",
+  specified: "specified, by documentation or a released decision",
+  requested: "requested in an issue, not specified",
 };
 
-let reportsToCome;
-/** Scripts and bug reports: most of the text of the page, unpacked when the first is looked at. */
-const allReports = () => (reportsToCome ??= unpack($("#reports")));
+let pendingReports;
+/** Scripts and bug reports: most of the text of the page, unpacked when the first is shown. */
+const allReports = () => (pendingReports ??= unpack($("#reports")));
 
-/** The parts of the panel, top to bottom, for the case `row` on the target `column`. */
+/** The parts of the panel, from top to bottom, for the case `row` on the target `column`. */
 class Details {
   constructor(cells, row, column) {
     Object.assign(this, { cells, row, column, pool: cells.pool });
@@ -30,29 +30,29 @@ class Details {
     this.result = this.about.results[column];
     this.group = cells.groups[this.about.group];
     this.target = cells.targets[column];
-    this.known = this.about.contract != null; // a case may have results and no description
-    this.contract = this.known ? this.pool[this.about.contract] : { mentions: [] };
+    this.described = this.about.contract != null; // a file may have results of a case and no description
+    this.contract = this.described ? this.pool[this.about.contract] : { mentions: [] };
   }
 
   parts() {
     return [
       make("p.reason", make("bdi", this.pool[this.result.reason])),
       this.expectation(),
-      this.before(),
+      this.change(),
       this.message(),
-      this.numbers(),
-      this.pictures(),
+      this.errorTable(),
+      this.errorMaps(),
       this.relation(),
-      this.demanded(),
+      this.demands(),
       this.call(),
       this.reproduction(),
-      this.circumstances(),
-      this.result.stderr != null && [make("h3", "End of its stderr"), said(this.pool[this.result.stderr], "stderr")],
-      this.origin(),
+      this.execution(),
+      this.result.stderr != null && [make("h3", "End of stderr"), preformatted(this.pool[this.result.stderr], "stderr")],
+      this.caseInfo(),
     ];
   }
 
-  /** What to say beside the verdict, by its mark. */
+  /** What the expectations say of the result. */
   expectation() {
     const { result } = this;
     const expected = this.pool[result.expectation];
@@ -60,10 +60,10 @@ class Details {
     const from = expected && make("span.gone", ` (${expected.file}, line ${expected.line})`);
     const note = result.unexpected
       ? expected
-        ? ["Unexpected: ", make("b", expected.verdict), " was on file", from, ". "]
-        : ["Unexpected: nothing on file speaks of this."]
-      : ["Known to go wrong: "];
-    const page = expected && findingOf(expected.link);
+        ? ["Unexpected: the expectation is ", make("b", expected.verdict), from, ". "]
+        : ["Unexpected: no expectation covers this."]
+      : ["Known defect: "];
+    const page = expected && findingBox(expected.link);
     return [
       make(
         `p.note${result.unexpected ? ".unexpected" : ""}`,
@@ -74,8 +74,8 @@ class Details {
     ];
   }
 
-  /** What it was in the run that this one is held against. */
-  before() {
+  /** The difference from the baseline. */
+  change() {
     const { change } = this.result;
     return change && make("p.note", make("b", change.kind), ": ", make("bdi", change.sentence));
   }
@@ -85,10 +85,10 @@ class Details {
     const text = this.pool[result.message];
     if (!text || result.message === result.reason) return null;
     const where = [result.stage && `at ${result.stage}`, result.code].filter(Boolean).join(", ");
-    const mentions = this.contract.mentions.join(", ") || "the words that would help";
+    const mentions = this.contract.mentions.join(", ") || "the words that the contract asks for";
     return [
-      make("h3", "What the runtime said ", make("span.said", where)),
-      said(text, "What the runtime said"),
+      make("h3", "Message ", make("span.said", where)),
+      preformatted(text, "Message"),
       result.vague && make("p.why", "Vague: it names none of ", make("bdi", mentions), "."),
     ];
   }
@@ -102,107 +102,108 @@ class Details {
     return errors.sort((one, other) => size(other) - size(one) || 0);
   }
 
-  numbers() {
+  /** The worst elements, the worst output first. */
+  errorTable() {
     const errors = this.errors();
     if (!errors.length) return null;
-    const over = errors.filter((error) => error.share == null || !within(error.share)).length;
+    const over = errors.filter((error) => error.share == null || !isWithinBudget(error.share)).length;
     const first = errors.slice(0, Math.max(over, 3));
     const rest = errors.slice(first.length);
     const loop = errors.some((error) => error.step);
     const line = (...texts) => make("div", texts);
     const quiet = (text) => make("div.gone", text);
     const heads = () => [
-      explained("worst element", "the one that uses most of its error budget"),
-      explained("got, wanted", "the runtime's value and the oracle's"),
-      explained("off by, allowed", "the error of this element, and the largest allowed there"),
-      explained("of budget", "error divided by the error allowed there; above 1 is wrong"),
-      explained("needed", "the smallest tolerance constant that would have passed"),
+      headerWithTitle("worst element", "the element with the largest share of its error budget"),
+      headerWithTitle("actual, expected", "the runtime's value and the oracle's"),
+      headerWithTitle("error, budget", "the error of this element, and the largest allowed"),
+      headerWithTitle("share", "the error divided by the budget; above 1 is wrong"),
+      headerWithTitle("needed", "the smallest tolerance constant that would have passed"),
     ];
     const row = (error) => {
-      const own = error.got == null ? null : Math.abs(error.got - error.want); // NaN where one is no number
-      const off = num([line(number(own != null && Number.isFinite(own) ? own : error.absolute)), quiet(number(error.budget))]);
+      const own = error.got == null ? null : Math.abs(error.got - error.want); // NaN if one is NaN
+      const off = numberCell([line(number(own != null && Number.isFinite(own) ? own : error.absolute)), quiet(number(error.budget))]);
       if (error.relative != null) {
-        off.title = `largest of all elements: ${number(error.absolute)}, relative ${number(error.relative)}`;
+        off.title = `largest error of all elements: ${number(error.absolute)}, relative ${number(error.relative)}`;
       }
       return [
-        num([line(error.output, loop && ` of call ${error.step}`), error.index && quiet(`[${error.index.join(", ")}]`)]),
-        num([line(apart(error.got, error.want)), line(apart(error.want, error.got))]),
+        numberCell([line(error.output, loop && ` of call ${error.step}`), error.index && quiet(`[${error.index.join(", ")}]`)]),
+        numberCell([line(distinguished(error.got, error.want)), line(distinguished(error.want, error.got))]),
         off,
-        num(share(error.share)),
-        num(number(error.needed)),
+        numberCell(shareOf(error.share)),
+        numberCell(number(error.needed)),
       ];
     };
     const sum = (field) => errors.reduce((all, error) => all + (error[field] ?? 0), 0);
     const undefinedOnes = sum("undefined");
     return [
-      make("h3", "Numbers"),
+      make("h3", "Errors"),
       table("Worst elements", heads(), first.map(row)),
       rest.length > 0 &&
         make(
           "details",
-          make("summary", `${rest.length} more, all within their budget`),
-          table("Worst elements of outputs within their budget", heads(), rest.map(row)),
+          make("summary", `${rest.length} more, all within budget`),
+          table("Worst elements of outputs within budget", heads(), rest.map(row)),
         ),
       make(
         "p.why",
         `${sum("compared").toLocaleString("en")} elements compared`,
-        undefinedOnes > 0 && `, ${undefinedOnes.toLocaleString("en")} left alone because the operator defines no value`,
+        undefinedOnes > 0 && `, ${undefinedOnes.toLocaleString("en")} not compared because the operator defines no value`,
         ".",
       ),
     ];
   }
 
-  /** Where the error sits, for each output beyond its budget. */
-  pictures() {
+  /** A map of the errors of each output beyond its budget. */
+  errorMaps() {
     const maps = this.errors().filter(({ where }) => where);
-    return maps.length > 0 && [make("h3", "Where it is wrong"), maps.map((error) => heatMap(error))];
+    return maps.length > 0 && [make("h3", "Where the errors are"), maps.map((error) => heatMap(error))];
   }
 
   relation() {
     const relation = this.pool[this.result.relation];
     if (!relation) return null;
-    const how = relation.identical ? "to the bit" : within(relation.share) ? "within what is allowed" : "no";
+    const how = relation.identical ? "identical" : isWithinBudget(relation.share) ? "within the tolerance" : "";
     return [
-      make("h3", "The same call in another form"),
-      make("p", "The same call ", make("bdi", relation.what), " must agree: ", make(how === "no" ? "b.over" : "b", how === "no" ? "it does not" : `it does, ${how}`), "."),
+      make("h3", "Variant of the call"),
+      make("p", "The same call ", make("bdi", relation.what), " must agree: ", make(how ? "b" : "b.over", how || "it differs"), "."),
       make("p.why", make("bdi", relation.sentence)),
     ];
   }
 
-  demanded() {
-    if (!this.known) return null;
+  demands() {
+    if (!this.described) return null;
     const { demands, basis, source, why, mentions } = this.contract;
     return [
-      make("h3", "What is demanded"),
+      make("h3", "Contract"),
       make("p", `The call ${DEMANDS[demands] ?? demands}. `, make("bdi", why ?? "")),
       list([
         ["basis", BASIS[basis] ?? basis],
         ["source", link(source)],
-        ["a refusal names", demands !== "computes" && mentions.length > 0 && make("bdi", `one of: ${mentions.join(", ")}`)],
+        ["rejection names", demands !== "computes" && mentions.length > 0 && make("bdi", `one of: ${mentions.join(", ")}`)],
       ]),
     ];
   }
 
-  /** Inputs and outputs in one table, so that their columns agree; what is omitted is struck out. */
+  /** Inputs and outputs in one table, so that their columns line up; omitted ones are struck out. */
   call() {
-    if (!this.known) return null;
+    if (!this.described) return null;
     const about = this.pool[this.about.call];
     const shape = (port) => (port.shape ? (port.shape.length ? port.shape.join(" × ") : "scalar") : "");
     const row = (port) =>
       port.state === "connected"
-        ? [num(port.name), num(shape(port)), num(port.dtype), make("bdi", port.values ?? "")]
-        : [num(make("s", port.name)), num(make("s", shape(port))), num(make("s", port.dtype ?? "")), make("td.gone", "omitted: an empty name")];
+        ? [numberCell(port.name), numberCell(shape(port)), numberCell(port.dtype), make("bdi", port.values ?? "")]
+        : [numberCell(make("s", port.name)), numberCell(make("s", shape(port))), numberCell(make("s", port.dtype ?? "")), make("td.gone", "omitted by an empty name")];
     const rows = (numbers) => {
       const ports = numbers.map((index) => this.pool[index]);
-      const left = ports.filter((port) => port.state === "trailing");
-      const end = make("td.gone", "left off at the end: ", left.map((port, i) => [i ? ", " : "", make("s.id", port.name)]));
+      const trailing = ports.filter((port) => port.state === "trailing");
+      const end = make("td.gone", "omitted at the end: ", trailing.map((port, i) => [i ? ", " : "", make("s.id", port.name)]));
       end.colSpan = 4;
-      return [...ports.filter((port) => port.state !== "trailing").map(row), ...(left.length ? [[end]] : [])];
+      return [...ports.filter((port) => port.state !== "trailing").map(row), ...(trailing.length ? [[end]] : [])];
     };
     const attributes = Object.entries(about.attributes);
     const [inputs, outputs] = [rows(about.inputs), rows(about.outputs)];
     return [
-      make("h3", about.steps > 1 ? `The first of ${about.steps} calls in a loop` : "The call"),
+      make("h3", about.steps > 1 ? `Call: step 1 of ${about.steps}` : "Call"),
       table("Inputs and outputs", ["input", "shape", "dtype", "values"], inputs, ["output", "shape", "dtype", ""], outputs),
       attributes.length > 0 &&
         make("div.attributes", attributes.map(([name, value]) => make("code", make("bdi", `${name} = ${value}`)))),
@@ -214,20 +215,20 @@ class Details {
     const reported = result.report != null && make("div");
     if (reported) this.report(reported);
     return [
-      make("h3", "To repeat it"),
+      make("h3", "Reproduction"),
       copyable(result.reproduce, "command"),
       !reported &&
-        this.known &&
+        this.described &&
         result.outcome !== "unavailable" &&
         result.reproduce && [
-          make("p.why", "The same without this suite: the model, its inputs, and a script that needs the runtime alone."),
+          make("p.why", "Without this suite: the model, its inputs, and a script that needs only the runtime."),
           copyable(result.reproduce.replace(/^gqa run ((?:'[^']*'|"[^"]*"|[^\s'"])+)/, "gqa export $1 repro"), "export"),
         ],
       reported,
     ];
   }
 
-  /** Puts the script and the bug report into `box`, as soon as they are unpacked. */
+  /** Adds the script and the bug report to `box` when they are unpacked. */
   async report(box) {
     const { pool, reports } = await allReports();
     const [script, issue] = reports[this.result.report].map((blocks) =>
@@ -239,24 +240,24 @@ class Details {
         make("summary", "Without this suite: ", make("code", make("bdi", this.target.script))),
         copyable(script, "script"),
       ),
-      make("details", make("summary", "A bug report, ready to send"), copyable(issue, "bug report")),
+      make("details", make("summary", "Bug report"), copyable(issue, "bug report")),
     );
   }
 
-  /** Which other columns returned the very same, to the bit, and which did not. */
-  bits() {
+  /** Which other columns returned identical outputs, and which did not. */
+  identicalOutputs() {
     const { bits } = this.result;
     if (!bits) return null;
     const others = this.about.results.flatMap((other, i) =>
       other?.bits && i !== this.column ? [[other.bits === bits, this.cells.targets[i].label]] : [],
     );
     const names = (same) => others.filter(([equal]) => equal === same).map(([, label]) => label).join(", ");
-    return [names(true) && `the same as on ${names(true)}`, names(false) && `not the same as on ${names(false)}`]
+    return [names(true) && `identical on ${names(true)}`, names(false) && `different on ${names(false)}`]
       .filter(Boolean)
       .join("; ");
   }
 
-  circumstances() {
+  execution() {
     const { result, target } = this;
     const times = ["load", "run", "total"]
       .filter((part) => result.ms?.[part] != null)
@@ -264,26 +265,26 @@ class Details {
     const stage = result.outcome === "rejected" && result.stage ? ` at ${result.stage}` : "";
     const outcome = OUTCOMES[result.outcome] ?? result.outcome;
     return [
-      make("h3", "How it went"),
+      make("h3", "Execution"),
       list([
         ["outcome", result.outcome === "rejected" ? `${outcome}${stage}.` : outcome],
         ["device", target.device && make("bdi", target.device)],
         ["placed on", result.placement != null && make("bdi", this.pool[result.placement])],
-        ["values", { true: "right all the same", false: "wrong" }[result.values_right]],
-        ["bits", this.bits()],
+        ["values", { true: "nevertheless correct", false: "wrong" }[result.values_right]],
+        ["outputs", this.identicalOutputs()],
         ["times", times.join(", ")],
       ]),
     ];
   }
 
-  origin() {
+  caseInfo() {
     const { about, pool } = this;
-    if (!this.known) return null;
+    if (!this.described) return null;
     return [
-      make("h3", "The case"),
+      make("h3", "Case"),
       list([
         ["why", make("bdi", pool[about.why])],
-        ["must agree with", pool[about.relation] && make("bdi", pool[about.relation])],
+        ["variant", pool[about.relation] && make("bdi", pool[about.relation])],
         ["file", make("code", make("bdi", pool[about.file]))],
         ["tags", make("bdi", pool[about.tags].join(", "))],
         ["links", pool[about.links].length > 0 && make("ul", pool[about.links].map((text) => make("li", link(text))))],
@@ -292,31 +293,31 @@ class Details {
   }
 }
 
-/** The project's page about a fault, folded; null if it is not in here. */
-function findingOf(name, open = false) {
+/** The finding about a defect, collapsed; null if the page has none by this name. */
+function findingBox(name, open = false) {
   const page = $$("template").find(({ id }) => id === `page:${name}`);
   if (!page) return null;
-  const box = make("details.finding", make("summary", "What was found out, and the way round: ", make("bdi", name)), page.content.cloneNode(true));
+  const box = make("details.finding", make("summary", "Finding and workaround: ", make("bdi", name)), page.content.cloneNode(true));
   box.open = open;
   return box;
 }
 
-const within = (value) => value == null || (typeof value === "number" && value <= 1);
+const isWithinBudget = (value) => value == null || (typeof value === "number" && value <= 1);
 
-function share(value) {
+function shareOf(value) {
   if (value == null) return "";
-  return make(within(value) ? "span" : "span.over", `${number(value, value < 10 ? 2 : 3)} ×`);
+  return make(isWithinBudget(value) ? "span" : "span.over", `${number(value, value < 10 ? 2 : 3)} ×`);
 }
 
-const num = (text) => make("td.num", text);
+const numberCell = (text) => make("td.num", text);
 
-function explained(text, title) {
+function headerWithTitle(text, title) {
   const cell = make("th", text);
   cell.title = title;
   return cell;
 }
 
-/** A table of one or more parts: heads and rows in turn. */
+/** A table of one or more parts, each given as its heads and its rows. */
 function table(caption, ...parts) {
   const line = (cells, tag) =>
     make("tr", cells.map((cell) => (cell instanceof HTMLTableCellElement ? cell : make(tag, cell))));
@@ -327,13 +328,13 @@ function table(caption, ...parts) {
     bodies.push(make("tbody", head, parts[i + 1].map((row) => line(row, "td"))));
   }
   const box = make("div.tablebox", make("table", make("caption.unseen", caption), bodies));
-  box.tabIndex = 0; // so that keys can scroll it
+  box.tabIndex = 0; // so that the keyboard can scroll it
   box.setAttribute("role", "region");
   box.setAttribute("aria-label", caption);
   return box;
 }
 
-/** Heads down, positions across; the more an element is beyond its budget, the stronger. */
+/** A map of an output's errors: heads down, positions across, a stronger colour for a larger error. */
 function heatMap({ output, step, where }) {
   const { rows, heads, positions } = where;
   const wide = rows[0]?.length ?? 0;
@@ -351,12 +352,12 @@ function heatMap({ output, step, where }) {
   const down = rows.flatMap((row, y) => ([...row].some(wrong) ? [y] : []));
   const across = [...Array(wide).keys()].filter((x) => rows.some((row) => wrong(row[x])));
   const counted = (hit, shown, all, noun) =>
-    `${hit.length} of ${shown < all ? `${many(shown, "block")} of ${many(all, noun)}` : many(shown, noun)}`;
+    `${hit.length} of ${shown < all ? `${plural(shown, "block")} of ${plural(all, noun)}` : plural(shown, noun)}`;
   const words =
     `${step ? `Call ${step}, ` : ""}${output}: ` +
-    `beyond its budget in ${counted(down, rows.length, heads, "head")}, ` +
+    `beyond the budget in ${counted(down, rows.length, heads, "head")}, ` +
     `at ${counted(across, wide, positions, "position")}`;
   picture.setAttribute("aria-label", words);
-  const legend = "Heads down (batch by batch), positions across; the stronger, the more times its budget: up to 10, 100, 1000 …";
+  const legend = "Rows are heads (batch by batch), columns are positions. The colour shows the error: up to 10, 100, 1000 … times the budget.";
   return make("figure", make("figcaption", words, "."), picture, make("p.why", legend));
 }

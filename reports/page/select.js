@@ -1,113 +1,122 @@
-// Which cases and results are asked for, and how they add up.
+// Which cases and results a query selects, and their totals.
 "use strict";
 
-/** The cells of the page, with what is looked at for every key press made once. */
+/** The cells of the page, with indexes that every key press needs. */
 class Cells {
   constructor(data) {
     Object.assign(this, data);
-    for (const { axes } of this.cases) if (axes) Object.setPrototypeOf(axes, null); // any names
+    for (const { axes } of this.cases) if (axes) Object.setPrototypeOf(axes, null); // an axis can have any name
     this.rank = Object.fromEntries(data.verdicts.map((verdict, i) => [verdict, i]));
     this.members = this.groups.map(() => []); // case numbers, by group
     this.cases.forEach((one, i) => this.members[one.group].push(i));
     this.byTheme = this.themes.map(() => []); // group numbers, by theme
     this.groups.forEach((group, i) => this.byTheme[group.theme].push(i));
     this.numbers = new Map(this.cases.map((one, i) => [one.id, i]));
-    this.words = []; // of cases, in small letters; made when first looked for
-    this.small = []; // of the pool's texts likewise
+    this.caseTexts = []; // lower-case texts of the cases, made when first searched
+    this.pooledTexts = []; // the same for the pool
   }
 
-  /** What a result says that may be looked for, as a number in the pool and its text. */
+  /** A pooled value as lower-case text. */
   #text(index) {
     const value = this.pool[index];
-    return (this.small[index] ??= (typeof value === "string" ? value : Object.values(value).join("\n")).toLowerCase());
+    return (this.pooledTexts[index] ??= (typeof value === "string" ? value : Object.values(value).join("\n")).toLowerCase());
   }
 
   #caseText(i) {
     const { id, group, why, tags, links } = this.cases[i];
     const { title, theme } = this.groups[group];
     const { question } = this.themes[theme];
-    const said = [why, tags, links].map((index) => (index == null ? "" : this.#text(index)));
-    return (this.words[i] ??= [id, title, question, ...said].join("\n").toLowerCase());
+    const texts = [why, tags, links].map((index) => (index == null ? "" : this.#text(index)));
+    return (this.caseTexts[i] ??= [id, title, question, ...texts].join("\n").toLowerCase());
   }
 
-  /** Whether a result says a word; `found` remembers it of texts that many have in common. */
-  #says(result, word, found) {
+  /** Whether a result contains a word; `found` caches the answer for each pooled text. */
+  #contains(result, word, found) {
     return [result.message, result.reason, result.expectation, result.stderr].some(
       (index) => index != null && (found[index] ??= this.#text(index).includes(word)),
     );
   }
 
   /**
-   * What `asked` asks for: `columns` to show; `among[i]`, whether the case's words, tag and dtype
-   * are asked for; `shown[i]`, whether one of its results is, too; how many there are; and
-   * `meant(result)`, whether a result is of the verdicts and marks asked for.
+   * What a query selects: `columns` to show; `candidates[i]`, whether a case has the words, tag and
+   * dtype; `shown[i]`, whether one of its results also matches; the numbers of both; and
+   * `matches(result)`, whether a result has one of the verdicts and the marks.
    */
-  select(asked) {
+  select(query) {
     const all = this.targets.map((_, i) => i);
-    const columns = asked.target.size ? all.filter((i) => asked.target.has(this.targets[i].label)) : all;
-    const words = wordsOf(asked.q).map((word) => ({ word, found: [] }));
-    const among = new Uint8Array(this.cases.length);
+    const columns = query.target.size ? all.filter((i) => query.target.has(this.targets[i].label)) : all;
+    const words = searchTerms(query.q).map((word) => ({ word, found: [] }));
+    const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
-    const byResult = asked.verdict.size > 0 || asked.unexpected || asked.changed;
-    const wanted = (result) =>
-      (!asked.verdict.size || asked.verdict.has(result.verdict)) &&
-      (!asked.unexpected || result.unexpected) &&
-      (!asked.changed || result.change);
+    const byResult = query.verdict.size > 0 || query.unexpected || query.silent || query.changed;
+    const matches = (result) =>
+      (!query.verdict.size || query.verdict.has(result.verdict)) &&
+      (!query.unexpected || result.unexpected) &&
+      (!query.silent || ranksAs(result) === "wrong") &&
+      (!query.changed || result.change);
     let cases = 0;
     let results = 0;
     this.cases.forEach((one, i) => {
-      const there = columns.map((column) => one.results[column]).filter(Boolean);
-      if (asked.dtype.size && !asked.dtype.has(one.dtype)) return;
-      if (asked.theme.size && !asked.theme.has(this.themes[this.groups[one.group].theme].name)) return;
-      if (asked.tag.size && !(this.pool[one.tags] ?? []).some((tag) => asked.tag.has(tag))) return;
+      const present = columns.map((column) => one.results[column]).filter(Boolean);
+      if (query.dtype.size && !query.dtype.has(one.dtype)) return;
+      if (query.theme.size && !query.theme.has(this.themes[this.groups[one.group].theme].name)) return;
+      if (query.tag.size && !(this.pool[one.tags] ?? []).some((tag) => query.tag.has(tag))) return;
       const lacking = words.filter(({ word }) => !this.#caseText(i).includes(word));
-      if (!lacking.every(({ word, found }) => there.some((one) => this.#says(one, word, found)))) return;
-      among[i] = 1;
-      if (asked.differs && !differ(there)) return;
-      const meant = there.filter(wanted);
-      if (byResult && !meant.length) return;
+      if (!lacking.every(({ word, found }) => present.some((one) => this.#contains(one, word, found)))) return;
+      candidates[i] = 1;
+      if (query.differs && !verdictsDiffer(present)) return;
+      const matching = present.filter(matches);
+      if (byResult && !matching.length) return;
       shown[i] = 1;
       cases += 1;
-      results += meant.length;
+      results += matching.length;
     });
-    return { columns, among, shown, cases, results, meant: wanted };
+    return { columns, candidates, shown, cases, results, matches };
   }
 
-  /** The results of these cases on a target: the worst, how many of how many, the case to open. */
+  /** Totals of these cases on a target, the worst verdict, and the case to open first. */
   tally(cases, column) {
-    const counts = {};
-    let [total, unexpected, known, vague, open, first] = [0, 0, 0, 0, 0, null];
+    const [counts, ranks] = [{}, {}];
+    let [total, unexpected, known, vague, requested, first, worst] = [0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
       if (!result) continue;
       total += 1;
       counts[result.verdict] = (counts[result.verdict] ?? 0) + 1;
+      ranks[ranksAs(result)] = (ranks[ranksAs(result)] ?? 0) + 1;
+      if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
       if (result.unexpected) unexpected += 1;
       else if (result.expectation != null) known += 1;
       if (result.vague) vague += 1;
-      if (notPromised(result)) open += 1;
+      if (isRequestedOnly(result)) requested += 1;
       if (first == null || this.worse(result, this.cases[first].results[column])) first = i;
     }
     if (!total) return null;
-    const verdict = this.verdicts.find((name) => counts[name]);
-    return { verdict, number: counts[verdict], total, counts, unexpected, known, vague, open, first };
+    const { verdict } = worst;
+    const number = counts[verdict];
+    return { verdict, colour: ranksAs(worst), number, total, counts, ranks, unexpected, known, vague, requested, first };
   }
 
-  /** Whether one result is to be looked at before the other: what is unexpected, then the worst. */
+  /** Whether one result comes before the other: unexpected ones first, then the worst. */
   worse(one, other) {
     if (Boolean(one.unexpected) !== Boolean(other.unexpected)) return Boolean(one.unexpected);
-    return this.rank[one.verdict] < this.rank[other.verdict];
+    return this.#severity(one) < this.#severity(other);
   }
 
-  /** By how bad they are on any of the columns: less is worse. Skipped is not bad. */
-  badness(cases, columns) {
+  /** A result's place in the order of severity: 0 is worst. */
+  #severity(result) {
+    return this.rank[ranksAs(result)];
+  }
+
+  /** A sort key by severity on any of the columns: smaller is worse. Skipped results do not count. */
+  sortKey(cases, columns) {
     let [unexpected, worst, number] = [0, this.verdicts.length, 0];
     for (const i of cases) {
       for (const column of columns) {
         const result = this.cases[i].results[column];
         if (!result || result.verdict === "skip") continue;
         if (result.unexpected) unexpected += 1;
-        const rank = this.rank[result.verdict];
+        const rank = this.#severity(result);
         if (rank < worst) [worst, number] = [rank, 1];
         else if (rank === worst) number += 1;
       }
@@ -116,23 +125,26 @@ class Cells {
   }
 }
 
-/** What is looked for: words in any order, and what stands in quotes as it is. */
-function wordsOf(text) {
+/** The verdict that a result is ordered and coloured by. */
+const ranksAs = (result) => result.ranks_as ?? result.verdict;
+
+/** The search terms of a text: words in any order, and quoted phrases. */
+function searchTerms(text) {
   return [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
 }
 
-/** A refusal of a call that nobody promised is neither a known defect nor unexpected. */
-function notPromised(result) {
+/** Whether a call was rejected that is requested, not specified: no defect, and not unexpected. */
+function isRequestedOnly(result) {
   return result.verdict === "unsupported" && !result.unexpected && result.expectation == null;
 }
 
-/** Whether those targets that were tried do not all end alike. */
-function differ(results) {
+/** Whether the verdicts differ between the targets that were tried. */
+function verdictsDiffer(results) {
   return new Set(results.map(({ verdict }) => verdict).filter((verdict) => verdict !== "skip")).size > 1;
 }
 
-/** For sorting by several numbers in turn. */
-function inTurn(one, other) {
+/** Compares two sort keys, lists of numbers, for `Array.sort`. */
+function compareKeys(one, other) {
   const at = one.findIndex((value, i) => value !== other[i]);
   return at < 0 ? 0 : one[at] - other[at];
 }

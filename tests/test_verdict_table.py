@@ -1,0 +1,407 @@
+"""The table of verdicts, and everything that shows verdicts: adding one is a row and a drawing.
+
+Each test walks one consumer for every verdict, and says which file to edit where it falls short.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, get_args
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from case_files import cases_of
+from reported import Parsed
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+from synthetic_runs import case, expected, result, write
+
+from conformance.base.paths import ROOT, data_path
+from conformance.case.case import Contract
+from conformance.cli.terminal import RunSummary, Terminal
+from conformance.harness.outcomes import Rejected
+from conformance.judge.expectations import Known, expectations_schema
+from conformance.judge.verdict import Judgement
+from conformance.maintain.power import Mutant, kills
+from conformance.report.badges import badges, verdict_colours
+from conformance.report.cells import json_text
+from conformance.report.changes import changes
+from conformance.report.html import render
+from conformance.report.junit import junit
+from conformance.report.markdown import summary_markdown
+from conformance.report.support import support
+from conformance.report.terminal import tell
+from conformance.results.join import Joined, join
+from conformance.results.reader import read
+from conformance.results.records import ResultRecord, results_schema
+from conformance.results.verdicts import (
+    ACCEPTANCES,
+    EXPECTED_VERDICTS,
+    TABLE,
+    VERDICTS,
+    Verdict,
+    VerdictRow,
+    is_red,
+    is_silent_failure,
+    ranks_as,
+    severity,
+    worst,
+)
+from conformance.run.records import result_record
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import target_for
+
+TEMPLATE = data_path("reports") / "report.html.j2"
+STYLE = data_path("reports") / "report.css"
+BASES: tuple[str, ...] = get_args(Contract.model_fields["basis"].annotation)
+DEMANDS: tuple[str, ...] = get_args(Contract.model_fields["demands"].annotation)
+ROWS = pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: row.name)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Joined:
+    """A result of every verdict, and of both kinds of `accepted`."""
+    results = [_result(verdict) for verdict in VERDICTS]
+    results += [_result("accepted", right) for right in ACCEPTANCES]
+    path = tmp_path_factory.mktemp("table") / "r.jsonl"
+    return join([read(write(path, [case(one.case) for one in results], results))])
+
+
+def _result(verdict: Verdict, right: bool | None = None) -> ResultRecord:
+    """A result that says nothing that a test would take for the verdict's name."""
+    return result(
+        f"t/{verdict}_{right}",
+        verdict="pass",
+    ).model_copy(update={"verdict": verdict, "values_right": right, "unexpected": False})
+
+
+def must(condition: object, file: str, what: str) -> None:
+    """Fails with the file to edit."""
+    assert condition, f"Edit {file}: {what}"
+
+
+# ── The table itself ────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_type_lists_what_the_table_lists() -> None:
+    must(
+        get_args(Verdict) == VERDICTS == tuple(TABLE),
+        "conformance/results/verdicts.py",
+        f"the type Verdict has {get_args(Verdict)}, the table {VERDICTS}; same names, same order",
+    )
+    assert set(EXPECTED_VERDICTS) == set(VERDICTS) - {"skip"}
+
+
+@ROWS
+def test_a_row_is_complete(row: VerdictRow) -> None:
+    file = "conformance/results/verdicts.py"
+    must(row.sentence and not row.sentence.endswith("."), file, f"half a sentence for {row.name}")
+    must(len(row.sign) == 1, file, f"one character as the sign of {row.name}")
+    must(Style.parse(row.style), file, f"a style for {row.name}")
+    must(set(row.demands) <= set(DEMANDS) and row.demands, file, f"demands of {row.name}")
+    must(row.red in ("always", "never", *BASES), file, f"where {row.name} is red")
+
+
+def test_signs_differ_and_groups_are_neighbours() -> None:
+    file = "conformance/results/verdicts.py"
+    signs = [row.sign for row in TABLE.values()]
+    must(len(set(signs)) == len(signs), file, f"two verdicts have one sign: {signs}")
+    groups = [name for name, _ in groupby(TABLE.values(), key=lambda row: row.group)]
+    must(len(set(groups)) == len(groups), file, f"a group's verdicts are not in a row: {groups}")
+
+
+# ── `accepted` is of two kinds ──────────────────────────────────────────────────────────────────
+
+
+HARMLESS, SILENT, OPEN = (_result("accepted", right) for right in (True, False, None))
+
+
+def test_accepted_with_wrong_values_is_a_silent_failure() -> None:
+    assert is_silent_failure(SILENT)
+    assert severity(SILENT) == severity(_result("wrong"))
+    assert all(is_red(SILENT, basis) for basis in BASES)
+
+
+def test_accepted_with_correct_values_is_never_red() -> None:
+    assert not is_silent_failure(HARMLESS)
+    assert not any(is_red(HARMLESS, basis) for basis in BASES)
+    assert severity(HARMLESS) > max(
+        severity(_result(v)) for v in VERDICTS if TABLE[v].red == "always"
+    )
+
+
+@pytest.mark.parametrize("right", [True, False, None])
+def test_a_run_is_red_for_accepted_unless_it_is_harmless(
+    tmp_path: Path, right: bool | None
+) -> None:
+    (one,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
+    ready = DescribedTarget(target_for("cpu"), None, None, None)
+    judged = Judgement("accepted", "It ran.", values_right=right)
+    outcome = Rejected(stage="run", step=0, code="", message="")
+    assert result_record(one, ready, judged, outcome, ()).unexpected is (right is not True)
+
+
+def test_accepted_that_nobody_can_compare_is_red_and_ranks_by_its_row() -> None:
+    assert not is_silent_failure(OPEN)
+    assert all(is_red(OPEN, basis) for basis in BASES)
+    assert ranks_as(OPEN) == "accepted"
+
+
+def test_values_matter_for_accepted_alone() -> None:
+    for verdict in set(VERDICTS) - {"accepted"}:
+        for right in (True, False):
+            assert ranks_as(_result(verdict, right)) == verdict
+
+
+def test_the_worst_is_the_first_of_the_most_severe() -> None:
+    fallback, wrong = _result("fallback"), _result("wrong")
+    assert worst([HARMLESS, fallback]) is fallback
+    assert worst([OPEN, SILENT, wrong]) is SILENT
+    with pytest.raises(ValueError, match="empty"):
+        worst([])
+
+
+# ── Who shows verdicts ──────────────────────────────────────────────────────────────────────────
+
+
+@ROWS
+def test_the_page_has_a_drawing_of_it(row: VerdictRow) -> None:
+    drawings = re.findall(r'<symbol id="([\w-]+)"', TEMPLATE.read_text(encoding="utf-8"))
+    file = "reports/report.html.j2"
+    must(drawings.count(row.name) == 1, file, f'draw <symbol id="{row.name}" …> in the sprite')
+
+
+def test_the_page_draws_nothing_else() -> None:
+    drawings = re.findall(r'<symbol id="([\w-]+)"', TEMPLATE.read_text(encoding="utf-8"))
+    extra = set(drawings) - set(VERDICTS)
+    must(not extra, "reports/report.html.j2", f"{extra} is drawn and is no verdict")
+
+
+@ROWS
+def test_the_page_has_its_colours_in_light_and_dark(row: VerdictRow) -> None:
+    style = STYLE.read_text(encoding="utf-8")
+    for name in (f"--{row.name}-{strength}" for strength in ("ink", "tint", "loud")):
+        number = len(re.findall(rf"{name}: #[0-9a-f]{{6}};", style))
+        must(number == 2, "reports/report.css", f"set {name} in both :root, light and dark")
+
+
+def test_the_page_has_colours_of_nothing_else() -> None:
+    coloured = set(re.findall(r"--(\w+)-ink:", STYLE.read_text(encoding="utf-8")))
+    extra = coloured - set(VERDICTS)
+    must(not extra, "reports/report.css", f"{extra} has colours and is no verdict")
+
+
+def test_the_page_shows_each_with_its_group_and_sentence(joined: Joined) -> None:
+    parsed = Parsed(render(joined.runs))
+    file = "reports/report.html.j2"
+    for row in TABLE.values():
+        must(row.sentence in parsed.words, file, f"the page does not explain {row.name}")
+        must(row.group in parsed.words, file, f"the counts lack the group '{row.group}'")
+        rule = f".{row.name} {{ --ink: var(--{row.name}-ink);"
+        must(rule in parsed.style, "conformance/report/html.py", f"no style rule for {row.name}")
+    chips = [one["data-value"] for one in parsed.attributes("button") if "data-value" in one]
+    must(tuple(chips) == VERDICTS, file, f"the filter has the verdicts {chips}")
+    must(tuple(parsed.cells["verdicts"]) == VERDICTS, "conformance/report/view.py", "its cells")
+
+
+def test_the_page_tells_the_two_kinds_of_accepted_apart(joined: Joined) -> None:
+    cells = {one["id"]: one["results"][0] for one in Parsed(render(joined.runs)).cells["cases"]}
+    for right, acceptance in ACCEPTANCES.items():
+        cell = cells[f"t/accepted_{right}"]
+        assert (cell["ranks_as"], cell["note"]) == (acceptance.ranks_as, acceptance.note)
+    for verdict in VERDICTS:
+        assert "ranks_as" not in cells[f"t/{verdict}_None"]
+
+
+@pytest.mark.parametrize("script", sorted((data_path("reports") / "page").glob("*.js")))
+def test_a_script_of_the_page_lists_no_verdicts(script: Path) -> None:
+    """`skip` and the like are named where they mean something; more of them would be a list."""
+    for line in script.read_text(encoding="utf-8").splitlines():
+        named = [v for v in VERDICTS if re.search(rf"""["']{v}["']|\b{v}:""", line)]
+        must(len(named) < 2, f"reports/page/{script.name}", f"it lists verdicts: {line.strip()}")
+
+
+def _shown(tmp_path: Path, *results: ResultRecord) -> str:
+    """What ``gqa run`` ends with on a terminal of many colours."""
+    (one,) = cases_of(tmp_path, "- name: a")
+    summary = RunSummary()
+    summary.results = [(one, each) for each in results]
+    written = io.StringIO()
+    out = Console(width=200, force_terminal=True, color_system="truecolor", file=written)
+    Terminal(out, out).summary(summary)
+    return written.getvalue()
+
+
+def _styled(verdict: Verdict, text: str) -> str:
+    return Style.parse(TABLE[verdict].style).render(text, color_system=ColorSystem.TRUECOLOR)
+
+
+def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
+    text = _shown(tmp_path, *map(_result, VERDICTS))
+    for row in TABLE.values():
+        head = f"{row.sign} {row.name}"
+        must(head in text, "conformance/cli/terminal.py", f"the table has no column '{head}'")
+
+
+def test_the_terminal_colours_a_silent_failure_as_wrong(tmp_path: Path) -> None:
+    red = _styled("wrong", "1")
+    assert red in _shown(tmp_path, SILENT)
+    assert red not in _shown(tmp_path, OPEN)
+    assert red not in _shown(tmp_path, HARMLESS)
+    assert _styled("accepted", "1") in _shown(tmp_path, OPEN)
+
+
+def test_a_result_s_lines_tell_the_two_kinds_of_accepted_apart() -> None:
+    for one in (HARMLESS, SILENT):
+        assert one.values_right is not None
+        (first, *_) = tell(case(), one)
+        assert first.endswith(f": accepted ({ACCEPTANCES[one.values_right].note})")
+
+
+def test_junit_counts_each(joined: Joined) -> None:
+    names = {one.get("name") for one in fromstring(junit(joined)).iter("property")}
+    for verdict in VERDICTS:
+        must(f"verdict.{verdict}" in names, "conformance/report/junit.py", f"no count of {verdict}")
+
+
+def test_the_markdown_counts_each(joined: Joined) -> None:
+    head = next(line for line in summary_markdown(joined).splitlines() if "| target" in line)
+    for verdict in VERDICTS:
+        must(f" {verdict} |" in head, "conformance/report/markdown.py", f"no column of {verdict}")
+
+
+def test_the_markdown_counts_both_kinds_of_silent_failure(joined: Joined) -> None:
+    silent = sum(map(is_silent_failure, joined.results.values()))
+    assert silent == 2
+    assert f"## Silently wrong results: {silent}" in summary_markdown(joined)
+
+
+def test_a_badge_has_a_colour_for_each(joined: Joined) -> None:
+    file = "conformance/report/badges.py"
+    must(tuple(verdict_colours()) == VERDICTS, file, "verdict_colours() follows the table")
+    (badge,) = badges(joined)
+    for verdict, colour in verdict_colours().items():
+        must(f'fill="{colour}"' in badge.svg, file, f"the strip lacks {verdict}")
+
+
+def test_a_badge_colours_a_silent_failure_as_wrong(tmp_path: Path) -> None:
+    one = SILENT.model_copy(update={"unexpected": True})
+    run = join([read(write(tmp_path / "r.jsonl", [case(one.case)], [one]))])
+    (badge,) = badges(run)
+    assert f'fill="{verdict_colours()["wrong"]}"' in badge.svg
+    assert verdict_colours()["accepted"] not in badge.svg
+
+
+def test_the_other_forms_have_each(joined: Joined) -> None:
+    cells = {cell["verdict"] for cell in json.loads(json_text(joined))["cells"]}
+    must(cells == set(VERDICTS), "conformance/report/cells.py", f"only {cells}")
+    noted = json.dumps(support(joined), ensure_ascii=False)
+    for verdict in set(VERDICTS) - {"pass", "skip"}:
+        must(f"1 {verdict} of 1" in noted, "conformance/report/support.py", f"no {verdict}")
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_change_between_any_two_is_told(tmp_path: Path, verdict: Verdict) -> None:
+    for other in set(VERDICTS) - {verdict}:
+        runs = []
+        for number, each in enumerate((other, verdict)):
+            one = _result(each).model_copy(update={"case": "t/c"})
+            path = write(tmp_path / f"{other}{number}", [case("t/c")], [one])
+            runs.append(join([read(path)]))
+        (change,) = changes(runs[1], runs[0]).all()
+        must(change.sentence, "conformance/report/changes.py", f"{other} → {verdict}")
+
+
+def test_every_schema_has_each() -> None:
+    must(
+        results_schema()["$defs"]["ResultRecord"]["properties"]["verdict"]["enum"] == [*VERDICTS],
+        "conformance/results/records.py",
+        "its verdict is a Verdict",
+    )
+    must(
+        expectations_schema()["$defs"]["Known"]["properties"]["verdict"]["enum"]
+        == [*EXPECTED_VERDICTS],
+        "conformance/judge/expectations.py",
+        "its verdict is an ExpectedVerdict",
+    )
+
+
+def _generated(name: str, made: Any) -> None:
+    file = ROOT / name
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("not a checkout")
+    fresh = json.loads(file.read_text(encoding="utf-8")) == made
+    must(fresh, name, "by python -m conformance.maintain.generate")
+
+
+def test_the_schemas_on_disk_have_each() -> None:
+    _generated("reports/results.schema.json", results_schema())
+    _generated("expectations/schema.json", expectations_schema())
+
+
+@ROWS
+def test_an_expectation_covers_the_contracts_that_it_can_occur_under(row: VerdictRow) -> None:
+    if row.name not in EXPECTED_VERDICTS:
+        pytest.skip("no expectation names it")
+    known = Known(cases=("a/b",), versions=">=1", verdict=row.name, link="x", why="Because.")
+    assert known.verdict == row.name
+
+
+@ROWS
+def test_a_mutant_is_killed_by_what_is_red(row: VerdictRow, tmp_path: Path) -> None:
+    mutant = Mutant("m", "a", "w")
+    for basis in BASES:
+        body = f"- name: a\n  contract: {{basis: {basis}, source: a text}}"
+        (one,) = cases_of(tmp_path, body)
+        told = kills(mutant, one, _result(row.name))
+        must(told is row.red_under(basis), "conformance/maintain/power.py", row.name)
+
+
+def test_a_mutant_is_killed_though_the_values_that_it_accepts_are_correct(tmp_path: Path) -> None:
+    (one,) = cases_of(tmp_path, "- name: a\n  contract: {demands: rejects, source: a text}")
+    assert kills(Mutant("m", "a", "w"), one, HARMLESS)
+
+
+@ROWS
+def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Joined) -> None:
+    """`issue` is made for what is no pass; a verdict without words would be a KeyError."""
+    from conformance.report.repro.standalone import issue
+
+    one = _result(row.name).model_copy(update={"expectation": expected()})
+    target = joined.columns[0].target
+    try:
+        text = issue(case(), one, target, "pass")
+    except KeyError:
+        text = ""
+    must(text, "conformance/report/repro/standalone.py", f"say what the runtime does: {row.name}")
+
+
+# ── README ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _plain(markdown: str) -> str:
+    """Markdown of one line without its links and emphasis."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown).replace("*", "").replace("`", "")
+
+
+def _readme_rows() -> Sequence[tuple[str, str]]:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.split("\n## Verdicts\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.M)
+
+
+@pytest.mark.skipif(not (ROOT / "README.md").is_file(), reason="not a checkout")
+def test_the_readme_has_the_same_table() -> None:
+    shown = {name: _plain(text) for name, text in _readme_rows()}
+    for row in TABLE.values():
+        line = f"| `{row.name}` | {row.sentence} |"
+        must(shown.get(row.name) == row.sentence, "README.md", f"under Verdicts, write: {line}")
+    must(
+        tuple(shown) == VERDICTS, "README.md", f"the order under Verdicts is {', '.join(VERDICTS)}"
+    )
