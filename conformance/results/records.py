@@ -348,6 +348,74 @@ class OutputErrorRecord(_Part):
     """Of an output beyond its budget that has heads and positions."""
 
 
+class _Fault(_Part):
+    """What all faults have."""
+
+    output: Text
+    step: int | None = None
+    """The call of a loop, from 0; null: the case is a single call."""
+
+
+class RunsDiffer(_Fault):
+    """Two runs on the same input differ in a defined element of an output."""
+
+    kind: Literal["runs_differ"] = "runs_differ"
+
+
+class WrongDtype(_Fault):
+    """An output has another dtype than the operator specifies."""
+
+    kind: Literal["dtype"] = "dtype"
+    got: Text
+    want: Text
+
+
+class WrongShape(_Fault):
+    """An output has another shape than the operator specifies."""
+
+    kind: Literal["shape"] = "shape"
+    got: tuple[int, ...]
+    want: tuple[int, ...]
+
+
+class BeyondBudget(_Fault):
+    """The element with the largest error, as a share of its error budget, is beyond that budget."""
+
+    kind: Literal["beyond_budget"] = "beyond_budget"
+    index: tuple[int, ...]
+    got: Number
+    want: Number
+    budget: Number
+    """Largest absolute error allowed there; 0: the element must be exact."""
+    share: Number
+    """Error as a share of that budget."""
+
+
+class RelationBroken(_Fault):
+    """A case and its variant are correct by themselves and differ by more than is allowed."""
+
+    kind: Literal["relation"] = "relation"
+    name: Text
+    """Of the relation: `packed_qkv`."""
+    index: tuple[int, ...]
+    got: Number
+    """The element of the case …"""
+    other: Number
+    """… and of its variant."""
+    budget: Number
+    """Largest difference allowed there; 0: they must be equal."""
+    share: Number
+    """Difference as a share of that."""
+
+
+Fault = Annotated[
+    RunsDiffer | WrongDtype | WrongShape | BeyondBudget | RelationBroken,
+    Field(discriminator="kind"),
+]
+"""One thing that is wrong with a result."""
+FaultKind = Literal["runs_differ", "dtype", "shape", "beyond_budget", "relation"]
+
+
 class Milliseconds(_Part):
     """Times, in ms."""
 
@@ -399,7 +467,12 @@ class ResultRecord(_Part):
     message: Text | None = None
     """The runtime's own, in full."""
     reason: Text
-    """Why this verdict: one sentence."""
+    """Why this verdict: one sentence, for people."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong with what it returned: in the order of calls and outputs, and then the worst
+    error. Empty in files from before there was this field."""
+    of_variant: bool = False
+    """Whether outcome, verdict and figures are those of the variant; the case itself is correct."""
     errors: tuple[OutputErrorRecord, ...] = ()
     share: Number | None = None
     """The worst of `errors`."""
@@ -407,6 +480,8 @@ class ResultRecord(_Part):
     """Present where the case names a relation and both forms ran and were right."""
     placement: Text | None = None
     """Where the node really ran."""
+    time_limit: Number | None = None
+    """Of `timed_out`: after so many seconds the process was killed."""
     ms: Milliseconds | None = None
     stderr: Text = ""
     """Its end, as written during this case."""

@@ -17,7 +17,14 @@ from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.tensors import Tensor, attributes_of
 from conformance.case.variants import RELATIONS
-from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran, Rejected, Unavailable
+from conformance.harness.outcomes import (
+    Crashed,
+    Outcome,
+    Ran,
+    Rejected,
+    TimedOut,
+    Unavailable,
+)
 from conformance.judge.expectations import Expectation, expectation_for
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
@@ -66,8 +73,8 @@ def result_record(
         milliseconds = Milliseconds(
             load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
         )
-    elif not isinstance(outcome, InfrastructureFailure | Unavailable):
-        message = judgement.reason
+    elif isinstance(outcome, Crashed):
+        message = outcome.message
     version, adapter = "", None
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
@@ -79,12 +86,12 @@ def result_record(
     if judgement.verdict == "skip":
         known = None
     if known is not None:
-        differs = known.differs(judgement.verdict, stage, message or reason)
+        differs = known.differs(judgement, stage, message, placement)
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.where}:"
-                f" {differs}; close that range of versions, or change the line."
+                f" {shown(known.file)}:{known.line} has another expectation for"
+                f" {known.known.where}: {differs}; end that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):
         record = ExpectationRecord(
@@ -105,10 +112,13 @@ def result_record(
         code=code,
         message=message,
         reason=reason,
+        faults=judgement.faults,
+        of_variant=judgement.of_variant,
         errors=tuple(OutputErrorRecord(**vars(errors)) for errors in judgement.errors),
         share=judgement.share,
         relation=relation,
         placement=placement,
+        time_limit=outcome.seconds if isinstance(outcome, TimedOut) else None,
         ms=milliseconds,
         stderr=outcome.stderr,
         bits=judgement.bits,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Final
 
 from conformance.report.repro.making import RANKS, index_text, js_number, python_number, quoted
@@ -13,17 +12,13 @@ from conformance.results.records import (
     CallOutput,
     CallRecord,
     CaseRecord,
+    FaultKind,
     OutputErrorRecord,
     ResultRecord,
+    WrongShape,
 )
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
-#: How judge.py says that a shape, a dtype or a second run differs.
-_SHAPE = re.compile(r"\b(\w+)(?: in call (\d+))? has shape \([^)]*\), not (\([\d, ]*\))")
-DTYPE = re.compile(" has dtype ")
-TWO_RUNS: Final = "two runs on the same input differ"
-_OTHER_FORM: Final = "The same call, "
-_SECONDS = re.compile(r"No answer within ([\d.]+) s")
 #: A long loop has more elements, and more wrong shapes, than anybody reads.
 MOST: Final = 8
 ELSEWHERE: Final = "the fault that the suite tells of is in another form of this call, not here"
@@ -31,10 +26,8 @@ ELSEWHERE: Final = "the fault that the suite tells of is in another form of this
 
 def _checked(result: ResultRecord) -> list[tuple[str, int, tuple[int, ...], float, float]]:
     """Output, call, index, right number and allowed error of the elements that are looked at."""
-    if of_the_other_form(result) and result.verdict != "wrong":
-        return []
-    if result.reason.startswith(_OTHER_FORM) and result.relation is None:
-        return []  # the figures are of the other form
+    if result.of_variant:
+        return []  # the figures are those of the variant
     shares = sorted((_share(error) for error in result.errors), reverse=True)
     least = shares[MOST - 1] if len(shares) > MOST else -math.inf
     told = [
@@ -54,9 +47,10 @@ def _share(error: OutputErrorRecord) -> float:
 def wrong_shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
     """Output, call and the right shape, of what had another one."""
     told = [
-        (output, int(step or 0), shape)
-        for output, step, shape in _SHAPE.findall(result.reason)
-        if result.verdict == "wrong" and output in RANKS and not of_the_other_form(result)
+        (fault.output, fault.step or 0, str(fault.want))
+        for fault in result.faults
+        if isinstance(fault, WrongShape) and fault.output in RANKS
+        if result.verdict == "wrong" and not of_the_other_form(result)
     ]
     return told[:MOST]
 
@@ -73,13 +67,17 @@ def word_if_right(case: CaseRecord) -> str:
 
 def runs_of(result: ResultRecord) -> int:
     """How often the program makes the call."""
-    return 2 if TWO_RUNS in result.reason else 1
+    return 2 if has_fault(result, "runs_differ") else 1
+
+
+def has_fault(result: ResultRecord, kind: FaultKind) -> bool:
+    """Whether the result has a fault of this kind."""
+    return any(fault.kind == kind for fault in result.faults)
 
 
 def seconds_of(result: ResultRecord) -> float:
     """After so long a call has timed out."""
-    match = _SECONDS.search(result.reason)
-    return float(match[1]) if match else 60.0
+    return 60.0 if result.time_limit is None else result.time_limit
 
 
 def wanted_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
@@ -100,7 +98,7 @@ def wanted_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
 def of_the_other_form(result: ResultRecord) -> bool:
     """Whether the verdict is of the call in another form, or of what the two have not in common."""
     disagree = result.relation is not None and not result.relation.share <= 1
-    return disagree or result.reason.startswith(_OTHER_FORM)
+    return disagree or result.of_variant
 
 
 def carried_of(call: CallRecord) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 from conformance.report.findings import alone
-from conformance.report.repro.facts import DTYPE, TWO_RUNS, of_the_other_form
+from conformance.report.repro.facts import has_fault, of_the_other_form
 from conformance.report.repro.making import KINDS
 from conformance.report.repro.python import python_blocks
 from conformance.report.repro.text import LINK, comment, fenced, inline, inline_code, one_line
@@ -126,9 +126,9 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if of_the_other_form(result):
         what = f" ({one_line(case.relation)})" if case.relation else ""
         yield f"note:     the fault is in the other form of this call{what}, which is not in here"
-    if TWO_RUNS in result.reason:
+    if has_fault(result, "runs_differ"):
         yield "note:     two runs gave other numbers; so this makes the call twice"
-    if result.verdict == "wrong" and DTYPE.search(result.reason):
+    if result.verdict == "wrong" and has_fault(result, "dtype"):
         yield "note:     the type of an output is wrong, which this does not look at"
     if result.verdict == "timeout":
         yield "note:     it is stopped after the time that the suite gave it"
