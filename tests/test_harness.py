@@ -253,24 +253,24 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "env", "words"),
     [
-        ("exits", {}, "ended with status 0 in the midst of the case; the last it wrote: bye"),
-        ("exits", {"FAULT_STATUS": "1"}, "ended with status 1 in the midst of the case"),
-        ("exits", {"FAULT_STATUS": "143"}, "died of SIGTERM in the midst of the case"),
-        ("is_ended", {}, "died of SIGTERM in the midst of the case"),
+        ("exits", {}, "ended with status 0 during the case; the last it wrote: bye"),
+        ("exits", {"FAULT_STATUS": "1"}, "ended with status 1 during the case"),
+        ("exits", {"FAULT_STATUS": "143"}, "died of SIGTERM during the case"),
+        ("is_ended", {}, "died of SIGTERM during the case"),
         ("floods_stdout", {}, "more than 1048576 bytes in one line, which starts: xxxx"),
         ("floods_lines", {}, "step 0: everything is going very well indeed"),
-        ("half_line", {"FAULT_STATUS": "0"}, 'status 0 in the midst of the case, after the start'),
+        ("half_line", {"FAULT_STATUS": "0"}, 'status 0 during the case, after the start'),
         ("not_json", {}, r"the line is not JSON: {'id': 3, 'outcome': 'ran'} \x1b[31m"),
         ("prints_from_c", {}, "kernel: using 4 threads"),
-        ("other_id", {}, "the answer has id 4 where 3 was asked"),
+        ("other_id", {}, "the answer has id 4 where 3 was sent"),
         ("answers_twice", {}, "wrote more than one line"),
         ("wrong_type", {}, 'ms.load is "0.25"'),
-        ("wrong_count", {}, "1 runs where 2 were asked for"),
-        ("no_placement", {}, "asked for NoExecutionProvider and does not say where the node ran"),
+        ("wrong_count", {}, "1 runs where 2 were requested"),
+        ("no_placement", {}, "NoExecutionProvider was requested, and the answer has no placement"),
         ("no_file", {}, "the file 0_0_output.pb of output is not there"),
         ("one_file", {}, "names the file 0_0_output.pb twice"),
         ("outside", {}, 'an output file "../../../../../../../../etc/passwd", not a plain name'),
-        ("links", {}, "the file 0_0_output.pb of output is no plain file"),
+        ("links", {}, "the file 0_0_output.pb of output is not a regular file"),
         ("closes_stdout", {}, "closed its standard output and did not end"),
         (
             "compiles",
@@ -287,7 +287,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
             {"FAULT_ORDER": "unavailable compiling"},
             'then {"id": 3, "outcome": "compiling"}',
         ),
-        ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was asked"),
+        ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was sent"),
     ],
 )  # fmt: skip
 def test_a_runner_at_fault_is_no_news_of_the_runtime(
@@ -594,7 +594,7 @@ def test_what_the_system_cannot_start(tmp_path: Path) -> None:
     assert str(failure("/no/such")) == "exec: the runner /no/such does not exist."
     assert "no-such-program is not found in PATH" in str(failure("no-such-program"))
     assert "is a folder, not a program" in str(failure(str(tmp_path)))
-    assert "which is no folder" in str(failure("true", cwd=tmp_path / "none"))
+    assert "which is not a folder" in str(failure("true", cwd=tmp_path / "none"))
     assert "names an interpreter that does not exist: #!/no/such" in str(
         failure(written("script", "#!/no/such\n"))
     )
@@ -643,7 +643,7 @@ def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
         with pytest.raises(RunnerFailed):
             runner.run_one(job(bundles, "good"))
     assert "given up after 3 infrastructure failures in a row" in str(failure)
-    assert "ended with status 0 in the midst of the case" in str(failure)
+    assert "ended with status 0 during the case" in str(failure)
     assert failure.stderr == "bye\n"
     assert list(done) == order[:6]
     assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]

@@ -657,8 +657,8 @@ def test_a_rejection(
 
 
 def test_a_refusal_of_what_is_only_requested_says_so() -> None:
-    assert "not promised" in verdict_on(rejected("no"), contract=REQUESTED).reason
-    assert "not promised" not in verdict_on(rejected("no")).reason
+    assert "requested, not specified" in verdict_on(rejected("no"), contract=REQUESTED).reason
+    assert "requested" not in verdict_on(rejected("no")).reason
 
 
 def test_an_outcome_may_be_had_either_way(tmp_path: Path) -> None:
@@ -679,10 +679,11 @@ def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
     bad[0]["output"][0, 0, 0] += 1
     harmless = verdict_on(ran(tmp_path, good, good), NO_PLACE, REJECTS)
     assert (harmless.verdict, harmless.values_right) == ("accepted", True)
-    assert "right all the same" in harmless.reason
+    assert "nevertheless correct" in harmless.reason
     silent = verdict_on(ran(tmp_path, bad, bad), NO_PLACE, REJECTS)
     assert (silent.verdict, silent.values_right) == ("accepted", False)
-    assert "output is " in silent.reason
+    assert "silently wrong: output is " in silent.reason
+    assert [fault.kind for fault in silent.faults] == ["beyond_budget"]
     assert silent.errors
     unstable = verdict_on(ran(tmp_path, good, bad), NO_PLACE, REJECTS)
     assert (unstable.verdict, unstable.values_right) == ("accepted", False)
@@ -751,7 +752,7 @@ def test_a_file_that_is_no_tensor_is_the_runners_fault(tmp_path: Path, what: str
     Path(outcome.runs[run][0]["output"]).write_bytes(BROKEN[what])
     with pytest.raises(Unjudgeable) as caught:
         verdict_on(outcome)
-    assert str(caught.value).startswith("The file of output is not a whole tensor: ")
+    assert str(caught.value).startswith("The file of output is not a complete tensor: ")
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
 
@@ -767,7 +768,7 @@ def test_values_in_another_file_are_not_read(
     tensor = TensorProto(dims=values.shape, data_type=1, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="weights")
     Path(outcome.runs[0][0]["output"]).write_bytes(tensor.SerializeToString())
-    with pytest.raises(Unjudgeable, match="its values lie in another file"):
+    with pytest.raises(Unjudgeable, match="its values are in another file"):
         verdict_on(outcome)
 
 

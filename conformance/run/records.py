@@ -1,4 +1,4 @@
-"""What a run writes into its results file: the header, cases and results."""
+"""Makes the records of a results file: the header, cases and results."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ from conformance.results.records import (
 from conformance.run.recipes import later_inputs, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
-#: Verdicts that are never red, whatever was expected.
+#: Verdicts that are never red by themselves.
 FINE: Final = ("pass", "skip")
 
 
 def skipped_record(case: Case, ready: DescribedTarget, reason: str) -> ResultRecord:
+    """The record of a case that cannot be run on the target."""
     return result_record(case, ready, Judgement("skip", reason), Unavailable(reason=reason), ())
 
 
@@ -65,6 +66,7 @@ def result_record(
     expectations: Sequence[Expectation],
     relation: RelationRecord | None = None,
 ) -> ResultRecord:
+    """The record of a judged case, compared with the expectations of its target."""
     stage, message, code, milliseconds, placement = None, None, None, None, None
     if isinstance(outcome, Rejected):
         stage, message, code = outcome.stage, outcome.message, outcome.code
@@ -129,12 +131,12 @@ def result_record(
 
 
 def argument_for(case: Case) -> str:
-    """What names the case on the command line: its id, or its place in a file of the user's own."""
+    """The case on the command line: its id, or its place in a user's file."""
     return case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
 
 
 def reproduce(case: Case, arguments: Sequence[str]) -> str:
-    """The command that runs this case alone, on the target that ``arguments`` mean."""
+    """The command that runs this case alone, on the target that ``arguments`` select."""
     return shlex.join(["gqa", "run", argument_for(case), *arguments])
 
 
@@ -177,13 +179,13 @@ def case_record(case: Case) -> CaseRecord:
 
 
 def _place(tensor: Tensor) -> dict[str, object]:
-    """A tensor's place in the call, for the record."""
+    """A tensor's name, state, shape and dtype, for the record."""
     dtype = tensor.dtype if tensor.connected else None
     return {"name": tensor.name, "state": tensor.state, "shape": tensor.shape, "dtype": dtype}
 
 
 def _values_text(tensor: Tensor) -> str:
-    """How an input's numbers are made, in words."""
+    """How an input's values are made, in words."""
     if tensor.shape is not None and 0 in tensor.shape:
         return "no elements"
     if tensor.but:
@@ -225,7 +227,7 @@ def header(
 
 
 def corpus_digest(plans: Sequence[TargetPlan]) -> str:
-    """Digest of the files that a run depends on: its cases' and its targets' expectations."""
+    """Digest of the case files and the expectations files that a run depends on."""
     files = {case.file for plan in plans for case in plan.cases}
     files |= {line.file for plan in plans for line in plan.expectations}
     digest = hashlib.sha256()
@@ -235,7 +237,7 @@ def corpus_digest(plans: Sequence[TargetPlan]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What the results were made on."""
+    """Facts about the machine of the run."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
