@@ -630,7 +630,7 @@ def until_failure(runner: Pool, jobs: list[Job]) -> tuple[dict[str, Outcome], Ru
 def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
     with pool("unavailable_later", env={"FAULT_MARK": str(tmp_path / "mark")}) as runner:
         done, failure = until_failure(runner, trio(bundles))
-    assert "was there and is not any more: the device is lost" in str(failure)
+    assert "is no longer available: the device is lost" in str(failure)
     assert list(done) == ["good", "faulty"]
     assert isinstance(done["faulty"], Crashed)
     assert "could not be started again" in done["faulty"].message
@@ -657,7 +657,7 @@ def test_what_is_under_way_elsewhere_is_finished_before_giving_up(bundles: Path)
 
 def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
-    with pool("correct") as runner, pytest.raises(RunnerFailed, match="no place for output files"):
+    with pool("correct") as runner, pytest.raises(RunnerFailed, match="no folder for output files"):
         runner.run_one(job(bundles, "good"))
 
 
