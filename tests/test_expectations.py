@@ -1,4 +1,4 @@
-"""Known verdicts: which line speaks of a case, what it forgives, and what is wrong with a file."""
+"""Tests expectations: which line is for a case, how a result may differ, and errors in files."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def expectation(**fields: Any) -> Expectation:
 
 
 def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
-    """What is said of a file, each as ``name:line:column: sentence``."""
+    """The errors of a file, each as ``name:line:column: sentence``."""
     file = write(folder, text, name)
     with pytest.raises(InputError) as caught:
         load_expectations([file])
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
 
 
-# Which line speaks of a case
+# Which line is for a case
 
 
 def subject(case_id: str) -> Subject:
@@ -222,7 +222,7 @@ def test_a_line_speaks_of_cases_of_which_its_verdict_can_come(
     assert [name for name, of_it in every.items() if line.covers(of_it)] == demands
 
 
-# What a line forgives
+# Results and their lines
 
 
 def described(version: str = "1.31.1", adapter: str | None = None) -> DescribedAnswer:
@@ -262,7 +262,7 @@ def rejected(message: str = "present_key is missing", stage: Any = "run") -> Rej
     return Rejected(stage=stage, step=0, code="FAIL", message=message)
 
 
-def test_without_a_line_a_refusal_is_unexpected(case: Case) -> None:
+def test_without_a_line_a_rejection_is_unexpected(case: Case) -> None:
     record = result(case, rejected())
     assert (record.verdict, record.unexpected, record.expectation) == ("unsupported", True, None)
 
@@ -318,7 +318,7 @@ def test_a_crash_is_expected_by_its_signal(case: Case) -> None:
     assert not result(case, late, expectation(verdict="timeout")).unexpected
 
 
-def test_a_line_for_other_versions_or_cases_forgives_nothing(case: Case) -> None:
+def test_a_line_for_other_versions_or_cases_does_not_count(case: Case) -> None:
     for line in (expectation(versions="<1.31"), expectation(cases="theme/b")):
         record = result(case, rejected(), line)
         assert record.unexpected
@@ -326,7 +326,7 @@ def test_a_line_for_other_versions_or_cases_forgives_nothing(case: Case) -> None
     assert not result(case, rejected(), expectation(versions="<1.31"), version="1.30.2").unexpected
 
 
-def test_a_line_for_other_adapters_forgives_nothing(case: Case) -> None:
+def test_a_line_for_other_adapters_does_not_count(case: Case) -> None:
     line = expectation(adapters=["swiftshader", "lavapipe"], stage="load")
     for adapter in (None, "nvidia-blackwell"):
         record = result(case, rejected(), line, adapter=adapter)
@@ -340,12 +340,12 @@ def test_a_line_for_other_adapters_forgives_nothing(case: Case) -> None:
     )
 
 
-def test_a_skip_is_held_against_nothing(case: Case) -> None:
+def test_a_skip_is_compared_with_no_line(case: Case) -> None:
     record = result(case, Unavailable(reason="There is no device."), expectation())
     assert (record.verdict, record.unexpected, record.expectation) == ("skip", False, None)
 
 
-def test_a_clean_refusal_of_what_is_only_requested_is_never_red(tmp_path: Path) -> None:
+def test_a_rejection_of_a_requested_call_is_never_red(tmp_path: Path) -> None:
     body = "- name: a\n  contract: {basis: requested, source: an issue}"
     (case,) = cases_of(tmp_path, body)
     assert not result(case, rejected()).unexpected
@@ -674,7 +674,7 @@ def test_no_shipped_line_hides_another() -> None:
 def test_each_shipped_line_has_the_first_word_on_some_case(file: Path) -> None:
     lines = load_expectations([file])
     subjects = [Subject(case) for case in load([data_path("cases")])]
-    # Lines on several adapters or ranges of versions may speak of the same cases.
+    # Lines for several adapters or ranges of versions may be for the same cases.
     adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
     first = {
         next((n for n, line in enumerate(lines) if line.covers(subject) and line.on(adapter)), None)

@@ -1,4 +1,4 @@
-"""The harness against runners that go wrong in every way we could think of (tests/faulty)."""
+"""Tests the harness with faulty runners (tests/faulty)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """After each test no process that it started lives, and no file is left."""
+    """After each test all processes that it started have ended, and no file is left."""
     files = tmp_path_factory.mktemp("outputs")
     monkeypatch.setenv(MARK, str(files))
     monkeypatch.setenv("TMPDIR", str(files))
@@ -75,7 +75,7 @@ def living(mark: str) -> list[str]:
 
 
 def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: Any) -> Pool:
-    """A pool of the miniature ``name``, started without `site`, which takes longer than it does."""
+    """A pool of the miniature ``name``, started without `site`, whose import takes longer."""
     argv = (sys.executable, "-S", str(FAULTY / f"{name}.py"))
     limits = {"case_seconds": 20, "start_seconds": 20, **limits}
     return Pool(Command(name, argv, env or {}, fix="mend it"), jobs, Limits(**limits))
@@ -98,10 +98,10 @@ def outcomes(runner: Pool, jobs: list[Job]) -> dict[str, Outcome]:
     return dict(found)
 
 
-# What goes right
+# Correct runners
 
 
-def test_a_runner_says_what_it_is() -> None:
+def test_a_runner_describes_itself() -> None:
     with pool("correct") as runner:
         answer = runner.start()
         assert isinstance(answer, DescribedAnswer)
@@ -247,7 +247,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         assert isinstance(runner.run_one(large), Ran)
 
 
-# What goes wrong in a case
+# Failures in a case
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was sent"),
     ],
 )  # fmt: skip
-def test_a_runner_at_fault_is_no_news_of_the_runtime(
+def test_a_failure_of_the_runner_is_an_infrastructure_failure(
     bundles: Path, name: str, env: dict[str, str], words: str
 ) -> None:
     begun = time.monotonic()
@@ -552,7 +552,7 @@ def test_memory_is_limited(bundles: Path) -> None:
     assert 0 < default_memory_bytes() <= 8 << 30
 
 
-# What goes wrong with a runner altogether
+# Runners that do not start
 
 
 @pytest.mark.parametrize(
@@ -661,7 +661,7 @@ def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch
         runner.run_one(job(bundles, "good"))
 
 
-# How it ends
+# Shutdown
 
 DRIVER = """
 import sys

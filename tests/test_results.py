@@ -1,4 +1,4 @@
-"""The results file: written line by line, read back whole or broken, and joined."""
+"""Tests the results file: written line by line, read back complete or broken, and joined."""
 
 from __future__ import annotations
 
