@@ -34,11 +34,14 @@ from conformance.report.markdown import (
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (
+    BeyondBudget,
     CaseRecord,
     InfrastructureRecord,
     Milliseconds,
     ResultRecord,
+    RunsDiffer,
     TargetRecord,
+    WrongShape,
 )
 from conformance.results.writer import Writer
 
@@ -218,6 +221,15 @@ def test_a_megabyte_is_compared_in_no_time() -> None:
         assert len(normal(text)) < 100_000
 
 
+SHAPE = WrongShape(output="output", got=(1, 2), want=(1, 3))
+WIDER = WrongShape(output="output", got=(1, 4), want=(1, 3))
+DIFFER = RunsDiffer(output="output")
+
+
+def beyond(got: float) -> BeyondBudget:
+    return BeyondBudget(output="output", index=(0, 0), got=got, want=1.0, budget=0.01, share=37.0)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
@@ -230,7 +242,15 @@ def test_a_megabyte_is_compared_in_no_time() -> None:
         ({"reason": "0.7567 at [0, 1]"}, {"reason": "0.1312 at [2, 3]"}, None),
         ({}, {"errors": (error(output="present_key"),)}, "worst in present_key now, not in output"),
         ({}, {"errors": (error(index=None, share=None),)}, "worst in output now"),
-        ({"errors": ()}, {"errors": (), "reason": "Two runs differ."}, "Two runs differ."),
+        ({"errors": ()}, {"errors": (), "reason": "Two runs differ."}, None),  # sentences alone
+        ({"errors": (), "faults": (SHAPE,)}, {"errors": (), "faults": (DIFFER,)}, "another reason"),
+        ({"faults": (SHAPE,)}, {"faults": (WIDER,)}, "another reason"),
+        ({"faults": (SHAPE,)}, {"faults": (SHAPE, DIFFER)}, None),  # beyond the budget anyway
+        ({"faults": (SHAPE,)}, {}, None),  # one of the files has no faults
+        ({}, {"faults": (SHAPE,)}, None),
+        ({"faults": (SHAPE,)}, {"faults": (SHAPE,), "of_variant": True}, "another reason"),
+        ({"errors": ()}, {}, "another reason"),
+        ({"faults": (beyond(0.25),)}, {"faults": (beyond(0.5),)}, None),
     ],
 )
 def test_wrong_numbers_are_compared_by_place_and_magnitude(
@@ -249,7 +269,7 @@ def test_the_values_of_what_should_be_refused(tmp_path: Path) -> None:
 
 
 def test_a_pass_is_a_pass_however_near(tmp_path: Path) -> None:
-    near = now("pass", share=0.9, reason="Computed right; at most 0.9 of the error budget.")
+    near = now("pass", share=0.9, reason="Computed correctly; at most 0.9 of the budget.")
     assert kinds(one(tmp_path, was("pass"), near)) == []
 
 

@@ -167,21 +167,21 @@ VERDICTS = {
     "hangs": ("timeout", "No answer within 1.5 s; the process was killed."),
     "other_dtype": ("wrong", "present_key has dtype int64, not float32"),
     "wrong_values": ("wrong", "output is 1000 at [0, 0, 63], not "),
-    "rejects": ("unsupported", "Refused at load with a message; the call is specified."),
+    "rejects": ("unsupported", "Rejected at load with a message; the call is specified."),
     "elsewhere": ("fallback", "It ran, but on SomeOtherExecutionProvider; NoExecutionProvider was"),
     "skips": ("skip", ""),
-    "floods_stderr": ("pass", "Computed right"),
+    "floods_stderr": ("pass", "Computed correctly"),
 }
 TROUBLES = {
-    "exits": "The runner ended with status 0 in the midst of the case",
+    "exits": "The runner ended with status 0 during the case",
     "floods_stdout": "The runner wrote more than 1048576 bytes in one line",
     "half_line": "The runner began an answer and did not end it in time",
     "not_json": "the line is not JSON",
     "other_id": "the answer has id ",
     "no_file": "the file 0_0_output.pb of output is not there",
-    "short_file": "The file of output is not a whole tensor: ",
+    "short_file": "The file of output is not a complete tensor: ",
     "prints_from_c": ": kernel: using 4 threads",
-    "is_ended": "The runner died of SIGTERM in the midst of the case",
+    "is_ended": "The runner died of SIGTERM during the case",
 }
 FAULTS = [*VERDICTS, *TROUBLES]
 

@@ -1,8 +1,9 @@
-"""Known verdicts: which line speaks of a case, what it forgives, and what is wrong with a file."""
+"""Tests expectations: which line is for a case, how a result may differ, and errors in files."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,9 +29,18 @@ from conformance.judge.expectations import (
     expectations_schema,
     load_expectations,
 )
-from conformance.judge.verdict import DIFFERENT_RUNS
-from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.run.assessment import assess, job_for, judge_job
+from conformance.judge.verdict import Judgement
+from conformance.results.records import (
+    BeyondBudget,
+    Fault,
+    InfrastructureRecord,
+    RelationBroken,
+    ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
+from conformance.run.assessment import Assessment, job_for
 from conformance.run.engine import TargetRun
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
@@ -58,14 +68,14 @@ def expectation(**fields: Any) -> Expectation:
 
 
 def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
-    """What is said of a file, each as ``name:line:column: sentence``."""
+    """The errors of a file, each as ``name:line:column: sentence``."""
     file = write(folder, text, name)
     with pytest.raises(InputError) as caught:
         load_expectations([file])
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
 
 
-# Which line speaks of a case
+# Which line is for a case
 
 
 def subject(case_id: str) -> Subject:
@@ -212,7 +222,7 @@ def test_a_line_speaks_of_cases_of_which_its_verdict_can_come(
     assert [name for name, of_it in every.items() if line.covers(of_it)] == demands
 
 
-# What a line forgives
+# Results and their lines
 
 
 def described(version: str = "1.31.1", adapter: str | None = None) -> DescribedAnswer:
@@ -241,9 +251,9 @@ def result(
     version: str = "1.31.1",
     adapter: str | None = None,
 ) -> ResultRecord:
-    """The record of ``outcome`` on cpu, held against ``lines``."""
+    """The record of ``outcome`` on cpu, compared with ``lines``."""
     ready = DescribedTarget(target_for("cpu"), described(version, adapter), None, None)
-    record = assess(judge_job(job_for(case), outcome, ready), None, ready, lines)
+    record = Assessment(ready, lines).record(job_for(case), outcome)
     assert isinstance(record, ResultRecord)
     return record
 
@@ -252,7 +262,7 @@ def rejected(message: str = "present_key is missing", stage: Any = "run") -> Rej
     return Rejected(stage=stage, step=0, code="FAIL", message=message)
 
 
-def test_without_a_line_a_refusal_is_unexpected(case: Case) -> None:
+def test_without_a_line_a_rejection_is_unexpected(case: Case) -> None:
     record = result(case, rejected())
     assert (record.verdict, record.unexpected, record.expectation) == ("unsupported", True, None)
 
@@ -284,8 +294,8 @@ def test_a_different_verdict_is_unexpected_and_names_the_line(
 ) -> None:
     record = result(case, outcome, expectation(**line))
     assert record.unexpected
-    assert f"cpu.yaml:7 expects otherwise of >=1.27: {says}" in record.reason
-    assert record.reason.endswith("close that range of versions, or change the line.")
+    assert f"cpu.yaml:7 has another expectation for >=1.27: {says}" in record.reason
+    assert record.reason.endswith("end that range of versions, or change the line.")
 
 
 def test_a_better_verdict_is_unexpected_and_names_the_line(tmp_path: Path) -> None:
@@ -294,7 +304,8 @@ def test_a_better_verdict_is_unexpected_and_names_the_line(tmp_path: Path) -> No
     record = result(case, rejected(), expectation(verdict="accepted"))
     assert (record.verdict, record.unexpected) == ("pass", True)
     assert (
-        "cpu.yaml:7 expects otherwise of >=1.27: the verdict is pass, not accepted" in record.reason
+        "cpu.yaml:7 has another expectation for >=1.27: the verdict is pass, not accepted"
+        in record.reason
     )
 
 
@@ -307,7 +318,7 @@ def test_a_crash_is_expected_by_its_signal(case: Case) -> None:
     assert not result(case, late, expectation(verdict="timeout")).unexpected
 
 
-def test_a_line_for_other_versions_or_cases_forgives_nothing(case: Case) -> None:
+def test_a_line_for_other_versions_or_cases_does_not_count(case: Case) -> None:
     for line in (expectation(versions="<1.31"), expectation(cases="theme/b")):
         record = result(case, rejected(), line)
         assert record.unexpected
@@ -315,7 +326,7 @@ def test_a_line_for_other_versions_or_cases_forgives_nothing(case: Case) -> None
     assert not result(case, rejected(), expectation(versions="<1.31"), version="1.30.2").unexpected
 
 
-def test_a_line_for_other_adapters_forgives_nothing(case: Case) -> None:
+def test_a_line_for_other_adapters_does_not_count(case: Case) -> None:
     line = expectation(adapters=["swiftshader", "lavapipe"], stage="load")
     for adapter in (None, "nvidia-blackwell"):
         record = result(case, rejected(), line, adapter=adapter)
@@ -323,15 +334,18 @@ def test_a_line_for_other_adapters_forgives_nothing(case: Case) -> None:
     record = result(case, rejected(stage="load"), line, adapter="lavapipe")
     assert (record.unexpected, record.target) == (False, "cpu@1.31.1+lavapipe")
     differs = result(case, rejected(), line, adapter="lavapipe").reason
-    assert "cpu.yaml:7 expects otherwise of >=1.27 on swiftshader, lavapipe: the stage" in differs
+    assert (
+        "cpu.yaml:7 has another expectation for >=1.27 on swiftshader, lavapipe: the stage"
+        in differs
+    )
 
 
-def test_a_skip_is_held_against_nothing(case: Case) -> None:
+def test_a_skip_is_compared_with_no_line(case: Case) -> None:
     record = result(case, Unavailable(reason="There is no device."), expectation())
     assert (record.verdict, record.unexpected, record.expectation) == ("skip", False, None)
 
 
-def test_a_clean_refusal_of_what_is_only_requested_is_never_red(tmp_path: Path) -> None:
+def test_a_rejection_of_a_requested_call_is_never_red(tmp_path: Path) -> None:
     body = "- name: a\n  contract: {basis: requested, source: an issue}"
     (case,) = cases_of(tmp_path, body)
     assert not result(case, rejected()).unexpected
@@ -342,7 +356,9 @@ def test_a_variant_may_pass_where_the_usual_code_path_does_not(case: Case) -> No
     lines = [expectation(cases="*", verdict="pass"), expectation(cases="*")]
     record = result(case, rejected(), *lines)
     assert record.unexpected
-    assert "expects otherwise of >=1.27: the verdict is unsupported, not pass" in record.reason
+    assert (
+        "has another expectation for >=1.27: the verdict is unsupported, not pass" in record.reason
+    )
 
 
 def test_a_pass_that_no_later_line_speaks_against_is_stale(tmp_path: Path) -> None:
@@ -353,12 +369,78 @@ def test_a_pass_that_no_later_line_speaks_against_is_stale(tmp_path: Path) -> No
         check_stale([left, taken_out], cases, whole=True)
 
 
+SHAPE = WrongShape(output="present_key", got=(1, 2), want=(1, 3))
+NAN = BeyondBudget(
+    output="output", index=(0, 0), got=math.nan, want=1.0, budget=1e-6, share=math.inf
+)
+LARGE = BeyondBudget(output="output", index=(0, 0), got=math.inf, want=1.0, budget=1e-6, share=9.0)
+BROKEN = RelationBroken(
+    output="output", name="packed_qkv", index=(0,), got=1.0, other=2.0, budget=0.0, share=math.inf
+)
+
+
+def wrong(*faults: Fault) -> Judgement:
+    return Judgement("wrong", "It ran.", faults)
+
+
 def test_a_known_wrong_result_is_not_one_that_varies() -> None:
     line, varying = expectation(verdict="wrong"), expectation(verdict="wrong", varies=True)
-    differs = f"It ran, but {DIFFERENT_RUNS} in output."
-    assert line.differs("wrong", None, differs) == "two runs differ, of which it says nothing"
-    assert varying.differs("wrong", None, differs) is None
-    assert line.differs("wrong", None, "It ran, but output is nan.") is None
+    differs = wrong(RunsDiffer(output="output"), NAN)
+    assert line.differs(differs) == "two runs differ, which the line does not mention"
+    assert varying.differs(differs) is None
+    assert expectation(verdict="wrong", fault="runs_differ").differs(differs) is None
+    assert line.differs(wrong(NAN)) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "faults", "known"),
+    [
+        ("shape", [SHAPE, NAN], True),
+        ("shape", [NAN, SHAPE], False),  # the first one counts
+        ("shape", [], False),
+        ("beyond_budget", [NAN], True),
+        ("dtype", [WrongDtype(output="output", got="float32", want="float16")], True),
+        ({"kind": "shape", "output": "present_key"}, [SHAPE], True),
+        ({"kind": "shape", "output": "present_value"}, [SHAPE], False),
+        ({"kind": "beyond_budget", "output": "present_key"}, [SHAPE], False),
+        ({"output": "present_*"}, [SHAPE], True),
+        ({"output": "present_*"}, [NAN], False),
+        ({"got": "nan"}, [NAN], True),
+        ({"got": "nan"}, [LARGE], False),
+        ({"got": "inf"}, [LARGE], True),
+        ({"got": "nan"}, [SHAPE], False),
+        ({"relation": "packed_qkv"}, [BROKEN], True),
+        ({"relation": "long_window"}, [BROKEN], False),
+        ({"relation": "packed_qkv"}, [NAN], False),
+        ("relation", [BROKEN], True),
+    ],
+)
+def test_a_wrong_result_is_known_by_its_first_fault(
+    fault: Any, faults: list[Fault], known: bool
+) -> None:
+    line = expectation(verdict="wrong", fault=fault)
+    assert (line.differs(wrong(*faults)) is None) is known
+
+
+def test_a_line_says_which_fault_it_expects() -> None:
+    line = expectation(verdict="wrong", fault={"kind": "shape", "output": "present_*"})
+    said = "the first fault is not one with kind: shape, output: present_*"
+    assert line.differs(wrong(NAN)) == said
+
+
+def test_a_fallback_is_known_by_its_placement() -> None:
+    line = expectation(verdict="fallback", placement="CPUExecutionProvider")
+    elsewhere = Judgement("fallback", "It ran, but elsewhere.")
+    assert line.differs(elsewhere, placement="CPUExecutionProvider") is None
+    said = "it ran on JsExecutionProvider, not on CPUExecutionProvider"
+    assert line.differs(elsewhere, placement="JsExecutionProvider") == said
+
+
+def test_no_line_matches_the_sentence_of_the_judge(case: Case) -> None:
+    """The reason is for people: a message is that of the runtime."""
+    record = result(case, TimedOut(seconds=3.0), expectation(verdict="timeout", message="No ans"))
+    assert record.reason.startswith("No answer within 3 s")
+    assert record.unexpected
 
 
 @pytest.mark.parametrize(
@@ -402,7 +484,7 @@ def test_a_stale_line_is_an_error_where_its_theme_is_loaded(tmp_path: Path) -> N
     with pytest.raises(InputError) as caught:
         check_stale(lines, cases, whole=False)
     assert str(caught.value) == (
-        "cpu.yaml:7:1: no case matches 'theme/c*'; remove or mend this line"
+        "cpu.yaml:7:1: no case matches 'theme/c*'; remove or correct this line"
     )
 
 
@@ -413,7 +495,7 @@ def test_each_pattern_of_a_line_must_match_a_case(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         check_stale([mixed], cases, whole=False)
     assert str(caught.value) == (
-        "cpu.yaml:7:1: no case matches 'theme/c'; remove or mend this line"
+        "cpu.yaml:7:1: no case matches 'theme/c'; remove or correct this line"
     )
     with pytest.raises(InputError) as caught:
         check_stale([mixed], cases, whole=True)
@@ -429,7 +511,7 @@ def test_each_pattern_of_a_pass_must_take_a_case_out(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         check_stale(lines, cases, whole=True)
     assert str(caught.value) == (
-        "cpu.yaml:7:1: no later line matches 'theme/b'; remove or mend this line"
+        "cpu.yaml:7:1: no later line matches 'theme/b'; remove or correct this line"
     )
 
 
@@ -477,20 +559,22 @@ def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
         (
             "link:",
             "features: {softcup: [given]}\n    link:",
-            "cpu.yaml:6:15: features: 'softcup' is no",
+            "cpu.yaml:6:15: features: 'softcup' is not a feature; allowed: ",
         ),
         (
             "link:",
             "features: {softcap: [some]}\n    link:",
-            "cpu.yaml:6:15: features: 'some' is no",
+            "cpu.yaml:6:15: features: 'some' is not a value of softcap; allowed: ",
         ),
         ('">=1.27"', "1.27", "cpu.yaml:4:15: versions: "),
-        ('">=1.27"', '"since 1.27"', "cpu.yaml:4:15: versions: is no range of versions"),
+        ('">=1.27"', '"since 1.27"', "cpu.yaml:4:15: versions: is not a range of versions"),
         ("theme/a[*", '""', "cpu.yaml:3:12: cases: "),
         ("theme/a[*", '[theme/a, ""]', "cpu.yaml:3:22: cases: "),
         ("theme/a[*", "[]", "cpu.yaml:3:12: cases: "),
         ("theme/a[*", "7", "cpu.yaml:3:12: cases: "),
         ("link:", "adapters: []\n    link:", "cpu.yaml:6:15: adapters: "),
+        ("link:", "fault: shap\n    link:", "cpu.yaml:6:12: kind: found 'shap', allowed: runs"),
+        ("link:", "fault: {got: 1}\n    link:", "cpu.yaml:6:18: got: found 1, allowed: nan"),
         ("link:", "adapters: lavapipe\n    link:", "cpu.yaml:6:15: adapters: "),
         ("https://example.org/1", '""', "cpu.yaml:6:11: link: "),
         ("    why: It is not done yet.\n", "", "cpu.yaml:3:5: the field 'why' is missing"),
@@ -501,7 +585,7 @@ def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
         ),
         ("verdict: unsupported", "verdict: [", "cpu.yaml:7:8: bad YAML: "),
         ("target: cpu\n", "", "cpu.yaml:1:1: the field 'target' is missing"),
-        ("target: cpu", "target: cuda", "cpu.yaml:1:9: the target is 'cuda', but the file is"),
+        ("target: cpu", "target: cuda", "cpu.yaml:1:9: the target is 'cuda', but the file is for"),
         ("expectations:", "expectation:", "cpu.yaml:2:1: unknown field 'expectation'"),
     ],
 )
@@ -590,7 +674,7 @@ def test_no_shipped_line_hides_another() -> None:
 def test_each_shipped_line_has_the_first_word_on_some_case(file: Path) -> None:
     lines = load_expectations([file])
     subjects = [Subject(case) for case in load([data_path("cases")])]
-    # Lines on several adapters or ranges of versions may speak of the same cases.
+    # Lines for several adapters or ranges of versions may be for the same cases.
     adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
     first = {
         next((n for n, line in enumerate(lines) if line.covers(subject) and line.on(adapter)), None)

@@ -1,4 +1,4 @@
-"""The harness against runners that go wrong in every way we could think of (tests/faulty)."""
+"""Tests the harness with faulty runners (tests/faulty)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """After each test no process that it started lives, and no file is left."""
+    """After each test all processes that it started have ended, and no file is left."""
     files = tmp_path_factory.mktemp("outputs")
     monkeypatch.setenv(MARK, str(files))
     monkeypatch.setenv("TMPDIR", str(files))
@@ -76,7 +76,7 @@ def living(mark: str) -> list[str]:
 
 
 def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: Any) -> Pool:
-    """A pool of the miniature ``name``, started without `site`, which takes longer than it does."""
+    """A pool of the miniature ``name``, started without `site`, whose import takes longer."""
     argv = (sys.executable, "-S", str(FAULTY / f"{name}.py"))
     limits = {"case_seconds": 20, "start_seconds": 20, **limits}
     return Pool(Command(name, argv, env or {}, fix="mend it"), jobs, Limits(**limits))
@@ -99,10 +99,10 @@ def outcomes(runner: Pool, jobs: list[Job]) -> dict[str, Outcome]:
     return dict(found)
 
 
-# What goes right
+# Correct runners
 
 
-def test_a_runner_says_what_it_is() -> None:
+def test_a_runner_describes_itself() -> None:
     with pool("correct") as runner:
         answer = runner.start()
         assert isinstance(answer, DescribedAnswer)
@@ -248,30 +248,30 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         assert isinstance(runner.run_one(large), Ran)
 
 
-# What goes wrong in a case
+# Failures in a case
 
 
 @pytest.mark.parametrize(
     ("name", "env", "words"),
     [
-        ("exits", {}, "ended with status 0 in the midst of the case; the last it wrote: bye"),
-        ("exits", {"FAULT_STATUS": "1"}, "ended with status 1 in the midst of the case"),
-        ("exits", {"FAULT_STATUS": "143"}, "died of SIGTERM in the midst of the case"),
-        ("is_ended", {}, "died of SIGTERM in the midst of the case"),
+        ("exits", {}, "ended with status 0 during the case; the last it wrote: bye"),
+        ("exits", {"FAULT_STATUS": "1"}, "ended with status 1 during the case"),
+        ("exits", {"FAULT_STATUS": "143"}, "died of SIGTERM during the case"),
+        ("is_ended", {}, "died of SIGTERM during the case"),
         ("floods_stdout", {}, "more than 1048576 bytes in one line, which starts: xxxx"),
         ("floods_lines", {}, "step 0: everything is going very well indeed"),
-        ("half_line", {"FAULT_STATUS": "0"}, 'status 0 in the midst of the case, after the start'),
+        ("half_line", {"FAULT_STATUS": "0"}, 'status 0 during the case, after the start'),
         ("not_json", {}, r"the line is not JSON: {'id': 3, 'outcome': 'ran'} \x1b[31m"),
         ("prints_from_c", {}, "kernel: using 4 threads"),
-        ("other_id", {}, "the answer has id 4 where 3 was asked"),
+        ("other_id", {}, "the answer has id 4 where 3 was sent"),
         ("answers_twice", {}, "wrote more than one line"),
         ("wrong_type", {}, 'ms.load is "0.25"'),
-        ("wrong_count", {}, "1 runs where 2 were asked for"),
-        ("no_placement", {}, "asked for NoExecutionProvider and does not say where the node ran"),
+        ("wrong_count", {}, "1 runs where 2 were requested"),
+        ("no_placement", {}, "NoExecutionProvider was requested, and the answer has no placement"),
         ("no_file", {}, "the file 0_0_output.pb of output is not there"),
         ("one_file", {}, "names the file 0_0_output.pb twice"),
         ("outside", {}, 'an output file "../../../../../../../../etc/passwd", not a plain name'),
-        ("links", {}, "the file 0_0_output.pb of output is no plain file"),
+        ("links", {}, "the file 0_0_output.pb of output is not a regular file"),
         ("closes_stdout", {}, "closed its standard output and did not end"),
         (
             "compiles",
@@ -288,10 +288,10 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
             {"FAULT_ORDER": "unavailable compiling"},
             'then {"id": 3, "outcome": "compiling"}',
         ),
-        ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was asked"),
+        ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was sent"),
     ],
 )  # fmt: skip
-def test_a_runner_at_fault_is_no_news_of_the_runtime(
+def test_a_failure_of_the_runner_is_an_infrastructure_failure(
     bundles: Path, name: str, env: dict[str, str], words: str
 ) -> None:
     begun = time.monotonic()
@@ -553,7 +553,7 @@ def test_memory_is_limited(bundles: Path) -> None:
     assert 0 < default_memory_bytes() <= 8 << 30
 
 
-# What goes wrong with a runner altogether
+# Runners that do not start
 
 
 @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def test_what_the_system_cannot_start(tmp_path: Path) -> None:
     assert str(failure("/no/such")) == "exec: the runner /no/such does not exist."
     assert "no-such-program is not found in PATH" in str(failure("no-such-program"))
     assert "is a folder, not a program" in str(failure(str(tmp_path)))
-    assert "which is no folder" in str(failure("true", cwd=tmp_path / "none"))
+    assert "which is not a folder" in str(failure("true", cwd=tmp_path / "none"))
     assert "names an interpreter that does not exist: #!/no/such" in str(
         failure(written("script", "#!/no/such\n"))
     )
@@ -631,7 +631,7 @@ def until_failure(runner: Pool, jobs: list[Job]) -> tuple[dict[str, Outcome], Ru
 def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
     with pool("unavailable_later", env={"FAULT_MARK": str(tmp_path / "mark")}) as runner:
         done, failure = until_failure(runner, trio(bundles))
-    assert "was there and is not any more: the device is lost" in str(failure)
+    assert "is no longer available: the device is lost" in str(failure)
     assert list(done) == ["good", "faulty"]
     assert isinstance(done["faulty"], Crashed)
     assert "could not be started again" in done["faulty"].message
@@ -644,7 +644,7 @@ def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
         with pytest.raises(RunnerFailed):
             runner.run_one(job(bundles, "good"))
     assert "given up after 3 infrastructure failures in a row" in str(failure)
-    assert "ended with status 0 in the midst of the case" in str(failure)
+    assert "ended with status 0 during the case" in str(failure)
     assert failure.stderr == "bye\n"
     assert list(done) == order[:6]
     assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]
@@ -658,11 +658,11 @@ def test_what_is_under_way_elsewhere_is_finished_before_giving_up(bundles: Path)
 
 def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
-    with pool("correct") as runner, pytest.raises(RunnerFailed, match="no place for output files"):
+    with pool("correct") as runner, pytest.raises(RunnerFailed, match="no folder for output files"):
         runner.run_one(job(bundles, "good"))
 
 
-# How it ends
+# Shutdown
 
 DRIVER = """
 import sys

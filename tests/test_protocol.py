@@ -1,4 +1,4 @@
-"""The messages: what is sent, what is taken for an answer, and the schemas a stranger reads."""
+"""Tests the messages: requests, valid and invalid answers, and their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({**RAN, "id": 7}, "has id 7 where 8 was asked"),
+        ({**RAN, "id": 7}, "has id 7 where 8 was sent"),
         ({**RAN, "id": "8"}, 'has id "8" where 8'),
         ({**RAN, "id": 8.0}, "id is 8.0"),
         (without(RAN, "id"), "has id null where 8"),
@@ -195,7 +195,7 @@ def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
         ({**RAN, "ms": {"load": -1, "run": 1}}, "ms.load is -1"),
         ({**RAN, "ms": {"load": float("nan"), "run": 1}}, "ms.load is NaN"),
         ({**RAN, "extra\x1b": 1}, r"unknown field extra\x1b"),
-        ({**RAN, "runs": RAN["runs"][:1]}, "holds 1 runs where 2 were asked for"),
+        ({**RAN, "runs": RAN["runs"][:1]}, "holds 1 runs where 2 were requested"),
         ({**RAN, "runs": [RAN["runs"][0], [{"output": "x"}]]}, "run 1 of the answer holds 1 steps"),
         ({**RAN, "runs": [RAN["runs"][0]] * 2}, "names the file a twice"),
         ({**RAN, "runs": [[{}, {"output": "b"}]] * 2}, "runs.0.0 is {}"),
@@ -203,7 +203,7 @@ def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
         ({**REJECTED, "stage": "compile"}, 'stage is "compile"'),
         ({**UNAVAILABLE, "reason": ""}, "reason"),
         (COMPILING, "it says more than once that it is compiling"),
-        ({**COMPILING, "id": 7}, "it says that it is compiling for id 7 where 8 was asked"),
+        ({**COMPILING, "id": 7}, "it says that it is compiling for id 7 where 8 was sent"),
         ({**COMPILING, "seconds": 60}, "unknown field seconds"),
     ],
 )

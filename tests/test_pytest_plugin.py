@@ -113,7 +113,7 @@ def test_junit_has_the_cases_and_their_verdicts(checkout: Done, desk: Desk) -> N
     assert said["gqa_verdict"] == "pass"
     assert said["gqa_outcome"] == "ran"
     assert said["gqa_target"].startswith("cpu@")
-    assert said["gqa_reason"].startswith("Computed right; ")
+    assert said["gqa_reason"].startswith("Computed correctly; ")
 
 
 @in_checkout
@@ -198,7 +198,7 @@ def test_a_rejection_is_told_with_message_contract_and_links(desk: Desk) -> None
     lines = done.out.splitlines()
     start = lines.index(f"refused/refused on {desk.runner('rejects')}@1.0: unsupported at load")
     assert lines[start + 1 : start + 7] == [
-        "  why       Refused at load with a message; the call is specified.",
+        "  why       Rejected at load with a message; the call is specified.",
         "  message   INVALID: query has rank 2",
         "  contract  computes (specified)",
         "            It was released.",

@@ -1,4 +1,4 @@
-"""The results file: written line by line, read back whole or broken, and joined."""
+"""Tests the results file: written line by line, read back complete or broken, and joined."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ from synthetic_runs import case, error, expected, header, realistic, result, sma
 
 from conformance.base.paths import data_path
 from conformance.results.errors import ResultsError
+from conformance.results.faults import fault_text
 from conformance.results.join import join
 from conformance.results.reader import read
 from conformance.results.records import (
+    BeyondBudget,
     CallInput,
     CallRecord,
     Header,
     InfrastructureRecord,
+    RelationBroken,
     ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
     results_schema,
 )
 from conformance.results.verdicts import VERDICTS, worst
@@ -539,6 +545,51 @@ def test_a_target_on_two_adapters_is_two_columns(tmp_path: Path) -> None:
     joined = join(runs)
     assert [column.label for column in joined.columns] == names
     assert joined.problems == ()
+
+
+def test_every_kind_of_fault_is_read_back(path: Path) -> None:
+    place: dict[str, Any] = {
+        "output": "output", "index": (0, 1), "got": math.nan, "share": math.inf
+    }  # fmt: skip
+    faults = (
+        RunsDiffer(output="output"),
+        WrongDtype(output="output", step=0, got="float32", want="float16"),
+        WrongShape(output="present_key", step=2, got=(), want=(1, 2)),
+        BeyondBudget(**place, want=1.0, budget=0.0),
+        RelationBroken(**place, name="packed_qkv", other=-math.inf, budget=0.5),
+    )
+    judged = result(verdict="wrong", faults=faults, of_variant=True, time_limit=2.5)
+    assert read(write(path, [case()], [judged])).results == (judged,)
+    written = lines(path)[2]["faults"]
+    kinds = ["runs_differ", "dtype", "shape", "beyond_budget", "relation"]
+    assert [fault["kind"] for fault in written] == kinds
+    assert list(map(fault_text, faults)) == [
+        "two runs on the same input differ in output",
+        "output in call 0 has dtype float32, not float16",
+        "present_key in call 2 has shape (), not (1, 2)",
+        "output is nan at [0, 1], not 1 (it must be exact)",
+        "the variant (the same call with key and value packed into query) gives other results: "
+        "output is nan and -inf at [0, 1] (inf of the bound); packing is a matter of layout",
+    ]
+
+
+def test_a_relation_of_another_version_has_a_sentence_too() -> None:
+    broken = RelationBroken(
+        output="output", name="later_one", index=(0,), got=1.0, other=2.0, budget=0.0, share=1.0
+    )
+    assert fault_text(broken) == (
+        "the variant (later_one) gives other results: output is 1 and 2 at [0] (they must be equal)"
+    )
+
+
+def test_a_file_of_before_there_were_faults_is_read(path: Path) -> None:
+    write(path, [case()], [result(verdict="wrong")])
+    records = lines(path)
+    for name in ("faults", "of_variant", "time_limit"):
+        del records[2][name]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    (old,) = read(path).results
+    assert (old.faults, old.of_variant, old.time_limit) == ((), False, None)
 
 
 def test_a_file_of_before_there_were_adapters_is_read(path: Path) -> None:

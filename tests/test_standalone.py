@@ -26,8 +26,11 @@ from conformance.results.records import (
     OutputErrorRecord,
     Recipe,
     ResultRecord,
+    RunsDiffer,
     TargetDescription,
     TargetRecord,
+    WrongDtype,
+    WrongShape,
 )
 from conformance.results.verdicts import Verdict
 from conformance.run.engine import TargetRun
@@ -428,18 +431,43 @@ def test_a_file_without_recipes_gives_no_program() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "says"),
+    ("fields", "says"),
     [
-        ("It ran, but two runs on the same input differ in output.", "makes the call twice"),
-        ("The same call, with key and value packed: refused.", "not in this call"),
+        ({"faults": (RunsDiffer(output="output"),)}, "makes the call twice"),
+        ({"of_variant": True}, "not in this call"),
+        (
+            {"faults": (WrongDtype(output="output", got="float32", want="float16"),)},
+            "the type of an output is wrong",
+        ),
     ],
 )
-def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:
+def test_what_a_program_cannot_show_it_says(fields: dict[str, Any], says: str) -> None:
     case, result = hostile()
-    shown = result.model_copy(update={"reason": reason})
+    shown = result.model_copy(update=fields)
     text = standalone.script(case, shown, TargetRecord(name="cpu", ep="cpu"))
     assert says in text
     assert ("calls * 2" in text) == ("twice" in says)
+    sentence = "two runs on the same input differ; output has dtype float32; the variant differs"
+    silent = result.model_copy(update={"reason": sentence})
+    assert says not in standalone.script(case, silent, TargetRecord(name="cpu", ep="cpu"))
+
+
+def test_the_figures_of_a_variant_are_not_looked_at() -> None:
+    case, result = hostile()
+    elements = {"errors": (OutputErrorRecord(output="output", index=(0,), want=2.0, budget=0.5),)}
+    target = TargetRecord(name="cpu", ep="cpu")
+    own = result.model_copy(update=elements)
+    assert '("output", 0, (0,), 2.0, 0.5),' in standalone.script(case, own, target)
+    other = own.model_copy(update={"of_variant": True})
+    assert '("output", 0, (0,), 2.0, 0.5),' not in standalone.script(case, other, target)
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(2.5, "2.5"), (None, "60")])
+def test_a_program_waits_as_long_as_the_suite_did(limit: float | None, seconds: str) -> None:
+    case, result = hostile("timeout")
+    late = result.model_copy(update={"time_limit": limit, "reason": "No answer within 9 s."})
+    text = standalone.script(case, late, TargetRecord(name="cpu", ep="cpu"))
+    assert f"timeout={seconds})" in text
 
 
 def test_of_a_long_loop_the_worst_is_looked_at() -> None:
@@ -450,8 +478,8 @@ def test_of_a_long_loop_the_worst_is_looked_at() -> None:
         )
         for step in range(100)
     )
-    shapes = "; ".join(f"output in call {n} has shape (1, 2), not (1, 3)" for n in range(100))
-    many = result.model_copy(update={"errors": errors, "reason": f"It ran, but {shapes}."})
+    shapes = tuple(WrongShape(output="output", step=n, got=(1, 2), want=(1, 3)) for n in range(100))
+    many = result.model_copy(update={"errors": errors, "faults": shapes})
     text = standalone.script(case, many, TargetRecord(name="cpu", ep="cpu"))
     assert '("output", 99, (0, 0, 0), 0.0, 1.0),' in text
     assert text.count('("output", ') < 30

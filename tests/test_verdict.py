@@ -1,4 +1,4 @@
-"""The judge, judged: outcomes made by hand, on real bundles, each with one thing wrong."""
+"""Tests the judge with hand-made outcomes on real bundles, each with one fault."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RAGGED = Call(batch_size=2, sequence_length=4, total_sequence_lengths=(2, 4))
 #: 7 of 12 rows of the buffer are undefined.
 STATIC = Call(past_sequence_length=4, max_sequence_length=12)
 LOOP = Call(loop=(3, 1, 2), rotary="half_split")
-#: Must be refused; the oracle has values for it all the same.
+#: Must be rejected; the oracle has values for it nevertheless.
 NO_PLACE = Call(past_sequence_length=4, presents="none")
 COMPUTES = Contract(source="a document")
 REJECTS = Contract(demands="rejects", source="a document", mentions=("Present", "past_key"))
@@ -72,7 +72,7 @@ def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
 
 
 def right(call: Call) -> Values:
-    """What a faultless runtime returns; zeros where nothing is defined."""
+    """What a correct runtime returns; zeros where nothing is defined."""
     return [
         {name: np.nan_to_num(want.value).astype(NUMPY[want.dtype]) for name, want in step.items()}
         for step in bundle_for(call).expected
@@ -166,7 +166,9 @@ def test_a_skip_gives_the_reason() -> None:
     assert verdict_on(Unavailable(reason="There is no device.")).reason == "There is no device."
 
 
-def test_a_node_that_ran_elsewhere_is_a_fallback_whatever_its_values(tmp_path: Path) -> None:
+def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values(
+    tmp_path: Path,
+) -> None:
     elsewhere = ran(tmp_path, right(PROMPT), right(PROMPT), placement="CPUExecutionProvider")
     made = verdict_on(elsewhere, provider="CUDAExecutionProvider")
     assert made.verdict == "fallback"
@@ -175,11 +177,11 @@ def test_a_node_that_ran_elsewhere_is_a_fallback_whatever_its_values(tmp_path: P
     assert verdict_on(elsewhere, provider="CPUExecutionProvider").verdict == "pass"
 
 
-def test_a_runtime_without_providers_falls_back_nowhere(tmp_path: Path) -> None:
+def test_a_runtime_without_execution_providers_has_no_fallback(tmp_path: Path) -> None:
     assert verdict_on(ran(tmp_path, right(PROMPT), right(PROMPT))).verdict == "pass"
 
 
-def test_what_the_runner_did_wrong_is_no_verdict() -> None:
+def test_a_failure_of_the_runner_has_no_verdict() -> None:
     with pytest.raises(Unjudgeable):
         verdict_on(InfrastructureFailure(message="The runner spoke French."))
 
@@ -300,7 +302,7 @@ def retype(dtype: Any, output: str = "output") -> Callable[[Values], None]:
 
 
 def one_step_off(values: Values) -> None:
-    """One float32 further: a copy may not even be that."""
+    """The next float32: a copy must be exact."""
     values[0]["present_value"].flat[5] = np.nextafter(
         values[0]["present_value"].flat[5], np.float32(2)
     )
@@ -406,7 +408,7 @@ def test_two_runs_are_compared_bit_by_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("breaks", [retype(np.float16), drop_row], ids=["dtype", "shape"])
-def test_two_runs_of_another_form_are_wrong(
+def test_two_runs_of_another_dtype_or_shape_are_wrong(
     tmp_path: Path, breaks: Callable[[Values], None]
 ) -> None:
     other = right(PROMPT)
@@ -415,7 +417,7 @@ def test_two_runs_of_another_form_are_wrong(
 
 
 def test_the_same_values_in_another_encoding_are_the_same(tmp_path: Path) -> None:
-    """raw_data and float_data are two ways to write one tensor."""
+    """raw_data and float_data are two encodings of the same tensor."""
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     values = right(PROMPT)[0]["output"]
     spelled = onnx.helper.make_tensor("output", TensorProto.FLOAT, values.shape, values.ravel())
@@ -427,7 +429,7 @@ def test_the_same_values_in_another_encoding_are_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("call", [RAGGED, STATIC], ids=["ragged", "static"])
-def test_undefined_elements_are_never_looked_at(tmp_path: Path, call: Call) -> None:
+def test_undefined_elements_are_never_compared(tmp_path: Path, call: Call) -> None:
     first, second = right(call), right(call)
     undefined = 0
     for name, want in bundle_for(call).expected[0].items():
@@ -464,7 +466,7 @@ def figures(got: list[float], want: Expected) -> OutputError:
     return made
 
 
-def test_the_element_that_is_told_of_is_a_defined_one() -> None:
+def test_the_worst_element_is_a_defined_one() -> None:
     exact = figures([math.nan, 2.0], expected([0.0, 2.0], [math.nan, 0.5]))
     assert (exact.index, exact.got, exact.want) == ((1,), 2.0, 2.0)
     assert (exact.share, exact.absolute, exact.relative) == (0.0, 0.0, 0.0)
@@ -574,7 +576,7 @@ def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
     assert made.rows == (f"0{digit}",)
 
 
-def test_long_sides_are_told_in_blocks_by_their_worst() -> None:
+def test_long_sides_are_divided_into_blocks() -> None:
     share = np.zeros((2, 20, 130, 4))  # 40 heads by 130 positions
     share[1, 19, 129, 3] = 5.0
     share[0, 1, 3, 0] = 50.0
@@ -588,7 +590,7 @@ def test_long_sides_are_told_in_blocks_by_their_worst() -> None:
     assert set(made.rows[1:19]) == {44 * "0"}
 
 
-def test_an_output_of_another_form_has_no_map() -> None:
+def test_an_output_of_another_rank_has_no_map() -> None:
     for output, shape in (("output", (2, 2)), ("output", (1, 2, 5)), ("present_key", (1, 2, 4))):
         share = np.full(math.prod(shape), 9.0)
         assert error_map(output, share, np.ones(shape, bool), 2) is None
@@ -656,12 +658,12 @@ def test_a_rejection(
         assert ", ".join(contract.mentions) in made.reason
 
 
-def test_a_refusal_of_what_is_only_requested_says_so() -> None:
-    assert "not promised" in verdict_on(rejected("no"), contract=REQUESTED).reason
-    assert "not promised" not in verdict_on(rejected("no")).reason
+def test_a_rejection_of_a_requested_call_says_so() -> None:
+    assert "requested, not specified" in verdict_on(rejected("no"), contract=REQUESTED).reason
+    assert "requested" not in verdict_on(rejected("no")).reason
 
 
-def test_an_outcome_may_be_had_either_way(tmp_path: Path) -> None:
+def test_a_case_may_compute_or_reject(tmp_path: Path) -> None:
     good, bad = right(NO_PLACE), right(NO_PLACE)
     bad[0]["output"][0, 0, 0] += 1
     assert verdict_on(ran(tmp_path, good, good), NO_PLACE, EITHER).verdict == "pass"
@@ -679,10 +681,11 @@ def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
     bad[0]["output"][0, 0, 0] += 1
     harmless = verdict_on(ran(tmp_path, good, good), NO_PLACE, REJECTS)
     assert (harmless.verdict, harmless.values_right) == ("accepted", True)
-    assert "right all the same" in harmless.reason
+    assert "nevertheless correct" in harmless.reason
     silent = verdict_on(ran(tmp_path, bad, bad), NO_PLACE, REJECTS)
     assert (silent.verdict, silent.values_right) == ("accepted", False)
-    assert "output is " in silent.reason
+    assert "silently wrong: output is " in silent.reason
+    assert [fault.kind for fault in silent.faults] == ["beyond_budget"]
     assert silent.errors
     unstable = verdict_on(ran(tmp_path, good, bad), NO_PLACE, REJECTS)
     assert (unstable.verdict, unstable.values_right) == ("accepted", False)
@@ -720,7 +723,7 @@ def without(values: Values, name: str) -> Values:
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_missing_and_extra_outputs_are_the_runners_fault(tmp_path: Path, run: int) -> None:
+def test_missing_and_extra_outputs_are_failures_of_the_runner(tmp_path: Path, run: int) -> None:
     good = right(PROMPT)
     for odd in (without(good, "present_key"), [{**good[0], "extra": good[0]["output"]}]):
         runs = [good, good]
@@ -746,12 +749,14 @@ BROKEN = {
 
 @pytest.mark.parametrize("run", [0, 1])
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_file_that_is_no_tensor_is_the_runners_fault(tmp_path: Path, what: str, run: int) -> None:
+def test_a_file_that_is_not_a_tensor_is_a_failure_of_the_runner(
+    tmp_path: Path, what: str, run: int
+) -> None:
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     Path(outcome.runs[run][0]["output"]).write_bytes(BROKEN[what])
     with pytest.raises(Unjudgeable) as caught:
         verdict_on(outcome)
-    assert str(caught.value).startswith("The file of output is not a whole tensor: ")
+    assert str(caught.value).startswith("The file of output is not a complete tensor: ")
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
 
@@ -759,7 +764,7 @@ def test_a_file_that_is_no_tensor_is_the_runners_fault(tmp_path: Path, what: str
 def test_values_in_another_file_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even right ones: what a stranger's tensor points to may be any file of this machine."""
+    """Even correct ones: an untrusted tensor may point to any file of this machine."""
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     values = right(PROMPT)[0]["output"]
     (tmp_path / "weights").write_bytes(values.tobytes())
@@ -767,12 +772,12 @@ def test_values_in_another_file_are_not_read(
     tensor = TensorProto(dims=values.shape, data_type=1, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="weights")
     Path(outcome.runs[0][0]["output"]).write_bytes(tensor.SerializeToString())
-    with pytest.raises(Unjudgeable, match="its values lie in another file"):
+    with pytest.raises(Unjudgeable, match="its values are in another file"):
         verdict_on(outcome)
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_a_file_that_is_gone_is_the_runners_fault(tmp_path: Path, run: int) -> None:
+def test_a_missing_file_is_a_failure_of_the_runner(tmp_path: Path, run: int) -> None:
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     Path(outcome.runs[run][0]["output"]).unlink()
     with pytest.raises(Unjudgeable, match=f"{run}_0_output.pb cannot be read: No such file"):

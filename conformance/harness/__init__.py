@@ -1,1 +1,1 @@
-"""Runner processes: how they are started, fed, timed, killed and restarted."""
+"""Runner processes: started, fed, timed, killed and restarted."""

@@ -8,11 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What every outcome has.
+    """What all outcomes have.
 
-    ``stderr`` is the last of what was written to standard error during this case. ``total_ms`` is
-    the time from the writing of the request to the reading of the answer, which may have waited
-    for the caller.
+    ``stderr`` is the end of what was written to standard error during this case. ``total_ms`` is
+    the time from writing the request to reading the answer, which may have waited for the caller.
     """
 
     stderr: str = ""
@@ -23,8 +22,8 @@ class _Seen:
 class Ran(_Seen):
     """It ran. ``runs``: for each repeat, for each step, output name to the path of its file.
 
-    The files exist, are plain files and lie directly in ``out``, the caller's until it asks for
-    the next outcome. What is in them, and which outputs there are, is unchecked.
+    The files exist, are regular files and are directly in ``out``, which the caller may use until
+    it asks for the next outcome. Their content, and which outputs there are, is unchecked.
     """
 
     runs: tuple[tuple[dict[str, str], ...], ...]
@@ -36,7 +35,7 @@ class Ran(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected(_Seen):
-    """The runtime refused, with an error."""
+    """The runtime returned an error instead of a result."""
 
     stage: Literal["load", "run"]
     step: int
@@ -46,13 +45,13 @@ class Rejected(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class Crashed(_Seen):
-    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence, with what the
-    process last said of it.
+    """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence that quotes the
+    process's last words.
 
-    ``repeated``: it did so again when the case was tried alone in a fresh process. If not, the
-    case before it in the same process may be to blame, and ``message`` names it. Where the runner
-    itself told of the death (`CrashedAnswer`), the process was the call's own, ``signal`` may be
-    another word (panic), and there is nothing to try again.
+    ``repeated``: it died again when the case was run alone in a fresh process. If not, the case
+    before it in the same process may be the cause, and ``message`` names it. Where the runner
+    itself reported the crash (`CrashedAnswer`), the process belonged to that call alone,
+    ``signal`` may be another word (panic), and nothing is tried again.
     """
 
     signal: str
@@ -62,21 +61,21 @@ class Crashed(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedOut(_Seen):
-    """There was no answer within ``seconds``, time to compile included; the process was killed."""
+    """No answer within ``seconds``, which include time to compile; the process was killed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unavailable(_Seen):
-    """The case cannot be tried here, and why."""
+    """The case cannot be tried here; ``reason`` says why."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class InfrastructureFailure(_Seen):
-    """The runner failed, so nothing is known of the runtime: one sentence, and what mends it."""
+    """The runner failed, which says nothing about the runtime: one sentence, and the fix."""
 
     message: str
     fix: str | None = None

@@ -16,18 +16,18 @@ ENOUGH_MEMORY_FOR_OUTPUTS: Final = 2 << 30
 
 
 def files_of(answer: RanAnswer, out: str) -> tuple[tuple[dict[str, str], ...], ...]:
-    """The paths of the files that ``answer`` names; `ProtocolError` if one is not a plain file."""
+    """The paths of the files in ``answer``; `ProtocolError` if one is not a regular file."""
     try:
         with _listed(out) as (_, entries):
             plain = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
     except OSError as error:
-        raise ProtocolError(f"the folder for its files cannot be read any more: {error}") from None
+        raise ProtocolError(f"the folder for its files can no longer be read: {error}") from None
     for run in answer.runs:
         for step in run:
             for output, name in step.items():
                 if name not in plain:
                     there = os.path.lexists(f"{out}/{name}")
-                    what = "is no plain file" if there else "is not there"
+                    what = "is not a regular file" if there else "is not there"
                     raise ProtocolError(f"the file {name} of {excerpt(output)} {what}")
     return tuple(
         tuple({output: f"{out}/{name}" for output, name in step.items()} for step in run)
@@ -38,8 +38,8 @@ def files_of(answer: RanAnswer, out: str) -> tuple[tuple[dict[str, str], ...], .
 def place_for_outputs() -> str:
     """The folder in which output files are written.
 
-    In memory if there is room and nobody wants them elsewhere (TMPDIR): a case writes and removes
-    a few small files, which on a disk takes as long as the rest of its way through the harness.
+    In memory if there is room and TMPDIR is not set: a case writes and removes a few small files,
+    which on a disk takes as long as everything else that the harness does for it.
     """
     in_memory = "/dev/shm"
     if not os.environ.get("TMPDIR") and os.access(in_memory, os.W_OK | os.X_OK):
@@ -50,7 +50,7 @@ def place_for_outputs() -> str:
 
 
 def empty(folder: str) -> None:
-    """Remove the files in ``folder``. `OSError` if there is something else in it."""
+    """Remove the files in ``folder``. `OSError` if it contains anything else."""
     with _listed(folder) as (descriptor, entries):
         for entry in entries:
             os.unlink(entry.name, dir_fd=descriptor)
@@ -58,7 +58,7 @@ def empty(folder: str) -> None:
 
 @contextmanager
 def _listed(folder: str) -> Iterator[tuple[int, Iterator[os.DirEntry[str]]]]:
-    """``folder``, open, and what is in it. `OSError` if a runner has put a link in its place."""
+    """``folder``, opened, and its entries. `OSError` if a runner has replaced it by a link."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with os.scandir(descriptor) as entries:
@@ -68,7 +68,7 @@ def _listed(folder: str) -> Iterator[tuple[int, Iterator[os.DirEntry[str]]]]:
 
 
 def remove(folder: str) -> None:
-    """Remove ``folder`` and all in it, whatever a runner has left there."""
+    """Remove ``folder`` and everything in it, whatever a runner has left there."""
     if os.path.islink(folder):
         os.unlink(folder)
         return

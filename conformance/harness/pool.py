@@ -1,31 +1,32 @@
-"""Cases through runner processes: fed, judged by how they end, restarted, one costing no other.
+"""A pool of isolated runner processes: a crash in one case never affects another.
 
 A `Pool` keeps some processes of one target and turns jobs into outcomes::
 
     with Pool(Command("cpu", ("python", "runner.py", "--ep", "cpu")), jobs=2) as pool:
-        answer = pool.start()                # what the runner is, or why there is nothing
+        answer = pool.start()                # the runner's description, or that it is unavailable
         for job, outcome in pool.run(jobs):  # in the order in which they end
-            ...                              # its output files are there until the next turn
+            ...                              # its output files exist until the next iteration
 
 There are no threads. A process is sent its next case before the caller gets the outcome of the
-last one, and one job a process is taken in advance; so the caller prepares and judges cases while
-the runners work.
+last one, and one job for each process is drawn in advance; so the caller prepares and judges cases
+while the runners work.
 
-Who is to blame
-    What the process does in the midst of a case decides. A signal that a fault raises is the
-    runtime's: `Crashed`. Silence is the runtime's: `TimedOut`. Everything else that is no valid
-    answer is the runner's own and says nothing of the runtime, `InfrastructureFailure`: an exit
-    status, an answer begun and not ended in time, a line that nobody asked for, a file that is not
-    there, a signal that someone sends to end a process. The process is replaced each time.
+Runtime or runner
+    What the process does during a case decides whose failure it is. A signal that a fault raises
+    is the runtime's: `Crashed`. No answer is the runtime's: `TimedOut`. Everything else that is
+    not a valid answer is the runner's own failure and says nothing about the runtime,
+    `InfrastructureFailure`: an exit status, an answer that is not complete in time, an unrequested
+    line, a missing file, a signal that somebody sends to end a process. The process is replaced
+    each time.
 
-    A runner can also go wrong after an answer: write another line, or die. That shows with the
-    next case, so the message names the one before. A crash is therefore tried once more, alone in
+    A runner can also fail after an answer: write another line, or die. That is noticed with the
+    next case, so the message names the case before. A crash is therefore tried once more, alone in
     a fresh process (`Crashed.repeated`), which costs a start and a case.
 
-Ends
-    `Pool.close`, the end of the ``with``, ends the runners' input, kills those that do not go and
-    removes all files. When this process itself is killed, the runners read the end of their input
-    and go, but one that hangs just then stays, and the files stay.
+Shutdown
+    `Pool.close`, the end of the ``with``, closes the runners' input, kills those that do not exit
+    and removes all files. When this process itself is killed, the runners read the end of their
+    input and exit, but one that hangs at that moment remains, and so do the files.
 """
 
 from __future__ import annotations
@@ -82,25 +83,25 @@ from conformance.harness.protocol import (
     to_line,
 )
 
-#: How often a process is looked at where the system does not tell its end.
+#: How often a process is polled where the system does not report its end.
 POLL_SECONDS: Final = 0.1
 
-#: Sent by someone to end a process: they say nothing of the runtime.
+#: Sent by somebody to end a process: they say nothing about the runtime.
 FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
 
-#: What a shell between harness and runner reports as exit status 128 + number.
+#: Signals that a shell between harness and runner reports as exit status 128 + number.
 REPORTED_BY_SHELLS: Final = frozenset(
     {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"}
     | FROM_OUTSIDE
 )
 
-#: What a Rust program says of its panic: the place, and the text on the lines that follow.
+#: The message of a Rust panic: the place, and the text on the lines that follow.
 PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One case to run. Subclass it to carry more along.
+    """One case to run. Subclass it to attach more data.
 
     ``key`` names the case in messages; ``bundle`` is the absolute path of its directory;
     ``seconds`` is its own time limit, None for `Limits.case_seconds`.
@@ -118,9 +119,9 @@ J = TypeVar("J", bound=Job)
 
 @dataclass(frozen=True)
 class _Task:
-    """A job made ready: its output folder is there and its request is written out.
+    """A job that is ready to be sent: its output folder exists and its request is serialised.
 
-    On a second try ``crash`` is what came of the first, and ``before`` the case that the process
+    On a second try ``crash`` is the outcome of the first, and ``before`` the case that the process
     had run before that.
     """
 
@@ -133,10 +134,10 @@ class _Task:
 
 @dataclass
 class _Slot:
-    """Room for one process. ``request`` is what it has not answered yet.
+    """A place for one process. ``request`` is the one that it has not answered yet.
 
-    ``task`` is the case it has, which waits here while the process starts; ``before`` is the case
-    that this process ran last.
+    ``task`` is its case, which waits here while the process starts; ``before`` is the case that
+    this process ran last.
     """
 
     process: RunnerProcess | None = None
@@ -157,10 +158,10 @@ class _Slot:
 
 
 class Pool:
-    """``jobs`` runner processes of one target; they start when there is something for them to do.
+    """``jobs`` runner processes of one target, started when there is something for them to do.
 
-    ``started`` counts the processes and ``start_seconds`` adds up their starts, from the launch
-    to the answer to describe.
+    ``started`` counts the processes. ``start_seconds`` is the total time of their starts, from the
+    launch to the answer to describe.
     """
 
     def __init__(self, command: Command, jobs: int = 1, limits: Limits | None = None) -> None:
@@ -182,7 +183,7 @@ class Pool:
         self._single: Generator[tuple[Job, Outcome], None, None] | None = None
         self._running = False
 
-    # What a caller does
+    # The interface
 
     def __enter__(self) -> Self:
         return self
@@ -196,10 +197,10 @@ class Pool:
         self.close(at_once=error is not None)
 
     def start(self) -> DescribeAnswer:
-        """What the runner says of itself; the first call starts it.
+        """The runner's description; the first call starts it.
 
-        An `UnavailableAnswer` leaves no process. `RunnerFailed`: it would not start, or the pool
-        has given it up since.
+        After an `UnavailableAnswer` no process is left. `RunnerFailed`: it does not start, or the
+        pool has given it up since.
         """
         first = self._slots[0]
         while self._answer is None and self._failed is None:
@@ -214,15 +215,15 @@ class Pool:
     def run(self, jobs: Iterable[J]) -> Generator[tuple[J, Outcome], None, None]:
         """Run all ``jobs`` and give each with its outcome, in the order in which they end.
 
-        ``jobs`` is drawn from as processes need it. Where the target is unavailable, every job
-        is. Raises `RunnerFailed` after the outcomes of what was under way when the runner turned
-        out not to start any more, or failed too often; the other jobs get no outcome then.
+        ``jobs`` is drawn from as processes need it. If the target is unavailable, every job is.
+        When the runner no longer starts, or has failed too often, the jobs that are running get
+        their outcomes, and then `RunnerFailed` is raised; the other jobs get no outcome.
         """
         self._release()
         return self._outcomes(jobs)
 
     def run_one(self, job: Job) -> Outcome:
-        """Run ``job`` and wait for its outcome. Its files are there until the next call.
+        """Run ``job`` and wait for its outcome. Its files exist until the next call.
 
         Raises `RunnerFailed` as `run` does, with the call after the last failure.
         """
@@ -231,7 +232,7 @@ class Pool:
         return next(self._single)[1]
 
     def close(self, at_once: bool = False) -> None:
-        """End all processes, ``at_once`` or with a moment to go by themselves; remove all files."""
+        """End all processes, ``at_once`` or with time to exit by themselves; remove all files."""
         processes = [slot.process for slot in self._slots if slot.process is not None]
         try:
             self._release()
@@ -270,7 +271,7 @@ class Pool:
                 at_once = bool(self._done) or self._wants_job()
                 self._turn(0.0 if at_once else self._patience())
                 if self._done:
-                    self._draw()  # so that no process waits while the caller takes its time
+                    self._draw()  # so that no process waits for the caller
                     ended, outcome = self._done.popleft()
                     try:
                         yield cast("J", ended.job), outcome
@@ -282,7 +283,7 @@ class Pool:
             self._running = False
 
     def _draw(self) -> None:
-        """Draw a job if there is room for one, only one as processes may be waiting, and feed."""
+        """Draw at most one job, since processes may be waiting, and feed the processes."""
         if self._source is not None and self._wants_job():
             job = next(self._source, None)
             task = self._task(job) if job is not None else None
@@ -297,7 +298,7 @@ class Pool:
         return self._source is not None and self._failed is None and room
 
     def _turn(self, seconds: float) -> None:
-        """Wait for a pipe, at most ``seconds``, and deal with all that happened."""
+        """Wait for a pipe, at most ``seconds``, and handle everything that happened."""
         for key, _ in self._selector.select(seconds):
             key.data()
         for slot in self._slots:
@@ -311,7 +312,7 @@ class Pool:
                     self._ended(slot, slot.process, slot.task, news)
 
     def _patience(self) -> float:
-        """Seconds until the first process that was asked something must have answered."""
+        """Seconds until the first deadline of a process that has a request."""
         waiting = [slot.process for slot in self._slots if slot.process and slot.request]
         seconds = min(process.deadline for process in waiting) - time.monotonic()
         if any(process.must_be_polled for process in waiting):
@@ -319,7 +320,7 @@ class Pool:
         return max(0.0, seconds)
 
     def _feed(self) -> None:
-        """Give the ready jobs to idle processes; start more processes for what is left over."""
+        """Give the ready jobs to idle processes, and start processes for the remaining jobs."""
         if not self._ready or self._failed is not None:
             return
         for slot in self._slots:
@@ -345,7 +346,7 @@ class Pool:
     # Starting
 
     def _launch(self, slot: _Slot) -> None:
-        """Start a process in ``slot`` and ask it what it is."""
+        """Start a process in ``slot`` and send it the describe request."""
         try:
             slot.process = RunnerProcess(self.command, self.limits, self._selector)
         except RunnerFailed as failure:
@@ -357,7 +358,7 @@ class Pool:
     def _started(
         self, slot: _Slot, process: RunnerProcess, request: DescribeRequest, news: News
     ) -> None:
-        """What came of a start."""
+        """Handle the answer to describe, or its absence."""
         stderr = process.stderr()
         answer = self._description(news, request, stderr)
         if isinstance(answer, UnavailableAnswer) and self._answer is None:
@@ -368,7 +369,7 @@ class Pool:
             fix = self.command.fix
             if isinstance(answer, UnavailableAnswer):
                 fix = answer.fix
-                answer = f"was there and is not any more: {answer.reason}"
+                answer = f"is no longer available: {answer.reason}"
             slot.drop()
             self._fail(
                 slot, RunnerFailed(f"{self.command.name}: the runner {answer}.", fix, stderr)
@@ -397,7 +398,7 @@ class Pool:
         return f"did not describe itself within {news.seconds:g} s"
 
     def _fail(self, slot: _Slot, failure: RunnerFailed) -> None:
-        """Give the target up. A case that was to be tried again in ``slot`` has crashed once."""
+        """Give the target up. A case that waits in ``slot`` for its second try has crashed once."""
         self._failed = self._failed or failure
         task, slot.task = slot.task, None
         if task is not None:
@@ -405,13 +406,13 @@ class Pool:
 
     def _raise_failure(self) -> None:
         if self._failed is not None:
-            # A new one each time, as an exception collects the traces of all that raise it.
+            # A new one each time, as an exception collects the tracebacks of each raise.
             raise RunnerFailed(*self._failed.args)
 
     # Ending
 
     def _ended(self, slot: _Slot, process: RunnerProcess, task: _Task, news: News) -> None:
-        """A case has come to its end. Its process goes on with the next case, or is replaced."""
+        """A case has ended. Its process goes on with the next case, or is replaced."""
         outcome = self._outcome(slot, process, task, news)
         before, slot.before = slot.before, task.job.key
         slot.task = slot.request = None
@@ -432,7 +433,7 @@ class Pool:
         self._feed()
 
     def _outcome(self, slot: _Slot, process: RunnerProcess, task: _Task, news: News) -> Outcome:
-        """The outcome that ``news`` of ``task`` means."""
+        """The outcome of ``task`` that follows from ``news``."""
         total_ms = process.elapsed_ms()
         stderr = process.stderr()
         if isinstance(news, bytes):
@@ -448,7 +449,7 @@ class Pool:
             name = _signal_of(news.status)
             if name is not None and name not in FROM_OUTSIDE and not news.early:
                 return Crashed(signal=name, message="", stderr=stderr, total_ms=total_ms)
-            when = "before it was given the case" if news.early else "in the midst of the case"
+            when = "before it was given the case" if news.early else "during the case"
             half = f", after the start of an answer: {news.half}" if news.half else ""
             what = f"{_end_of(news)} {when}{half}{_last_words(stderr)}"
         after = f" (the case before in this process: {slot.before})" if slot.before else ""
@@ -457,14 +458,14 @@ class Pool:
         )
 
     def _answered(self, line: bytes, task: _Task, stderr: str, total_ms: float) -> Outcome:
-        """The outcome of an answer; `ProtocolError` unless it is one, with all that it names."""
+        """The outcome of an answer; `ProtocolError` if it is not valid or a file is missing."""
         answer = parse_answer(line, task.request)
         if isinstance(answer, UnavailableAnswer):
             return Unavailable(reason=answer.reason, stderr=stderr, total_ms=total_ms)
         if isinstance(answer, CrashedAnswer):
             return Crashed(
                 signal=answer.ended,
-                message=_told_of(answer, len(task.request.steps)),
+                message=_crash_sentence(answer, len(task.request.steps)),
                 repeated=True,
                 stderr=stderr,
                 total_ms=total_ms,
@@ -493,7 +494,7 @@ class Pool:
         described = self._answer
         asked = described.execution_provider if isinstance(described, DescribedAnswer) else None
         if asked is not None and answer.placement is None:
-            raise ProtocolError(f"it was asked for {asked} and does not say where the node ran")
+            raise ProtocolError(f"{asked} was requested, and the answer has no placement")
 
     def _count(self, outcome: Outcome) -> None:
         """Give the target up once it has failed too often in a row."""
@@ -514,11 +515,11 @@ class Pool:
     def _task(
         self, job: Job, crash: Crashed | None = None, before: str | None = None
     ) -> _Task | None:
-        """``job`` made ready; None, and the target is given up, if its files have no place."""
+        """``job`` as a task; None, and the target is given up, if there is no output folder."""
         number = self._next_id()
         try:
             if self._folder is None:
-                # Known before it is made, so that it is removed whenever a Ctrl-C comes.
+                # Set before it exists, so that it is removed whenever Ctrl-C is pressed.
                 self._folder = f"{place_for_outputs()}/gqa-outputs-{uuid.uuid4().hex}"
                 os.mkdir(self._folder, 0o700)
             if self._empty_folders:
@@ -528,8 +529,8 @@ class Pool:
                 os.mkdir(out, 0o700)
         except OSError as error:
             self._failed = self._failed or RunnerFailed(
-                f"{self.command.name}: there is no place for output files (another one can be "
-                f"named by TMPDIR): {error}."
+                f"{self.command.name}: no folder for output files can be made (set TMPDIR to use "
+                f"another place): {error}."
             )
             return None
         request = RunRequest(
@@ -542,7 +543,7 @@ class Pool:
         return _Task(job, request, to_line(request), crash, before)
 
     def _recycle(self, task: _Task, outcome: Outcome) -> None:
-        """Empty the folder of a case, for another; remove it if who knows what may come in it."""
+        """Empty the folder of a case for another; remove it if files may still appear in it."""
         out = task.request.out
         if isinstance(outcome, Ran | Rejected | Unavailable):
             with suppress(OSError):
@@ -562,7 +563,7 @@ class Pool:
             single.close()
 
     def _abandon(self) -> None:
-        """Forget all that is under way, after an error or when the caller wants no more."""
+        """Discard all jobs, after an error or when the caller stops."""
         self._source = None
         tasks = [*self._ready, *(task for task, _ in self._done)]
         self._ready.clear()
@@ -577,7 +578,7 @@ class Pool:
 
 
 def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
-    """The crash of ``task``, with what its second try tells; None: there was none."""
+    """The crash of ``task``, with the outcome of its second try; None: there was none."""
     assert task.crash is not None
     crash = task.crash
     what = f"The runner died of {crash.signal}"
@@ -599,8 +600,8 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
     return replace(crash, message=message, repeated=isinstance(outcome, Crashed))
 
 
-def _told_of(answer: CrashedAnswer, steps: int) -> str:
-    """The sentence for the death of a program that the runner had started."""
+def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
+    """The sentence for the crash of a program that the runner had started."""
     where = f" in step {answer.step}" if steps > 1 else ""
     what = (
         f"died of {answer.ended}"
@@ -627,9 +628,9 @@ def _end_of(news: Died) -> str:
 
 
 def _last_words(stderr: str) -> str:
-    """What in ``stderr`` says why, as the end of a sentence: a panic, or mostly the last line.
+    """The cause as ``stderr`` gives it, as the end of a sentence: the panic, or else the last line.
 
-    Of several panics it is the first; the others only say that there was one.
+    Of several panics it is the first; the others only report that there was one.
     """
     if panic := PANIC.search(stderr):
         return f"; it {excerpt(' '.join(panic[0].split()), 300)}"

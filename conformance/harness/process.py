@@ -1,12 +1,12 @@
-"""One runner process: how it is started, limited, heard, timed and ended. It knows no cases.
+"""One runner process: started, limited, read, timed and ended. This module knows no cases.
 
-`RunnerProcess` takes a request's line and tells what came of it (`News`): the answer's line, its
-death, the end of its time, or that it did what no runner may do. It never waits: its pipes do not
-block, and whoever owns it waits for many of them at once with one selector. POSIX only.
+`RunnerProcess` sends a request and reports what happened (`News`): an answer's line, the end of
+the process, the end of its time, or a violation of the protocol. It never waits: its pipes do not
+block, and its owner waits for many of them at once with one selector. POSIX only.
 
-Each process leads a session and a process group of its own. So a Ctrl-C in the terminal does not
-reach it, and it is killed together with what it has started. What leaves that group on its own
-(a daemon) is not found again.
+Each process leads its own session and process group. So Ctrl-C in the terminal does not reach it,
+and it is killed together with everything that it has started. A process that leaves the group (a
+daemon) is not killed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from typing import IO, Final
 
 from conformance.harness.protocol import excerpt
 
-#: How long a process that has closed a pipe, or was told to go, may take to end.
+#: Time for a process to end once it has closed a pipe, or once its input is closed.
 GRACE_SECONDS: Final = 1.0
 #: One read; on Linux a pipe holds no more.
 CHUNK_BYTES: Final = 64 << 10
-#: So much in one read: the pipe may have been full, and this side late with reading it. So the
-#: runner is given a moment for the rest of its answer, even if its time is over.
+#: After a read of so many bytes the pipe may have been full because this side read it late. So the
+#: runner gets a moment for the rest of its answer, even if its time is over.
 FULL_BYTES: Final = 4096
-#: At most so many reads to empty a pipe, lest one that is always full holds up the rest.
+#: At most so many reads to empty a pipe, so that one that is always full does not block the rest.
 MOST_READS: Final = 64
 
 
@@ -44,7 +44,7 @@ MOST_READS: Final = 64
 class Command:
     """How a target's runner is started. ``env`` is added to this process's environment.
 
-    ``fix`` is the command that mends a runner which does not start, where the target knows one.
+    ``fix`` is the command that repairs a runner that does not start, if the target has one.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Limits:
     """What one runner process may use.
 
     A case has ``case_seconds``, and ``compile_seconds`` more once its runner says that it compiles.
-    ``memory_bytes`` is what it may have of memory that it can write (RLIMIT_DATA), None for no
-    limit. It holds on Linux only. An address space limit would not do: CUDA reserves far more
-    than it uses. After ``failures_in_a_row`` infrastructure failures a target is given up.
+    ``memory_bytes`` limits its writable memory (RLIMIT_DATA, on Linux only); None for no limit. A
+    limit of the address space is not possible, since CUDA reserves far more than it uses. After
+    ``failures_in_a_row`` infrastructure failures a target is given up.
     """
 
     case_seconds: float = 30.0
@@ -80,9 +80,9 @@ class Limits:
 
 
 class RunnerFailed(Exception):
-    """A runner that does not start, or does not keep working: no more outcomes from its target.
+    """A runner does not start, or fails repeatedly: there are no more outcomes from its target.
 
-    ``sentence`` says what happened, ``fix`` is the command that mends it or None.
+    ``sentence`` says what happened, ``fix`` is the command that repairs it or None.
     """
 
     def __init__(self, sentence: str, fix: str | None = None, stderr: str = "") -> None:
@@ -99,8 +99,8 @@ class RunnerFailed(Exception):
 class Died:
     """The process ended without an answer; ``status`` as `subprocess.Popen.returncode`.
 
-    ``half`` is the start of a line that it did not end. ``early``: it had ended before the
-    request was written, so this request is not to blame.
+    ``half`` is the start of a line that it did not finish. ``early``: it had ended before the
+    request was written, so this request is not the cause.
     """
 
     status: int
@@ -110,14 +110,14 @@ class Died:
 
 @dataclass(frozen=True)
 class Late:
-    """The time of the request, ``seconds``, is over, and no answer was heard."""
+    """There was no answer within ``seconds``, the time of the request."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Broken:
-    """It did what no runner may do: ``what`` goes on from "the runner"."""
+    """It violated the protocol: ``what`` continues a sentence that starts with "the runner"."""
 
     what: str
 
@@ -132,7 +132,7 @@ class RunnerProcess:
     """
 
     def __init__(self, command: Command, limits: Limits, selector: selectors.BaseSelector) -> None:
-        # Should an exception (Ctrl-C) come right here, the process sees the end of its input.
+        # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
         self._popen = _spawn(command)
         if limits.memory_bytes is not None:
             _limit_memory(self._popen.pid, limits.memory_bytes)
@@ -159,16 +159,16 @@ class RunnerProcess:
 
     @property
     def must_be_polled(self) -> bool:
-        """Whether the selector does not tell the process's end: call `poll` now and then."""
+        """Whether the selector does not report the process's end: call `poll` regularly."""
         return self._pidfd is None and not self._ended
 
     def ask(
         self, line: bytes, seconds: float, more_for: Callable[[bytes], float] | None = None
     ) -> None:
-        """Send the request ``line``. From now on it has ``seconds`` to be answered.
+        """Send the request ``line``, which must be answered within ``seconds`` from now on.
 
-        ``more_for`` says how many seconds more it has for writing a certain line first; 0 for one
-        that is the answer. There is at most one such line.
+        ``more_for`` gives the additional seconds that a line before the answer grants, 0 for the
+        answer itself. There is at most one such line.
         """
         self.poll()
         self._stderr.clear()
@@ -182,7 +182,7 @@ class RunnerProcess:
             self._send()
 
     def news(self) -> News | None:
-        """What came of the request, or None: nothing yet. A whole answer comes before all else."""
+        """What happened with the request; None: nothing yet. A complete answer takes precedence."""
         end = self._written.find(b"\n")
         if end >= 0 and self._more_for and (more := self._more_for(bytes(self._written[:end]))):
             self._more_for = None
@@ -204,7 +204,7 @@ class RunnerProcess:
         return line
 
     def _no_line(self) -> News | None:
-        """What it means that there is no whole line: death, lateness, or nothing yet."""
+        """What happened if there is no complete line: it ended, is late, or nothing yet."""
         if self._ended:
             half = excerpt(bytes(self._written))
             return Died(self._popen.returncode, half, self._ended_early)
@@ -224,16 +224,16 @@ class RunnerProcess:
         return (time.monotonic() - self._asked) * 1e3
 
     def stderr(self) -> str:
-        """The last of what it wrote to standard error since the request."""
+        """The end of what it wrote to standard error since the request."""
         return self._stderr.text()
 
     def poll(self) -> None:
-        """Notice the end of the process without the selector."""
+        """Check for the end of the process without the selector."""
         if not self._ended and self._popen.poll() is not None:
             self._on_end()
 
     def end_input(self) -> None:
-        """Tell the process to go."""
+        """Close the process's input, which tells it to exit."""
         self._forget(self._in)
         _close(self._popen.stdin)
 
@@ -243,9 +243,9 @@ class RunnerProcess:
             self._popen.wait(max(0.0, until - time.monotonic()))
 
     def kill(self) -> None:
-        """Kill the process and its group, in whatever state they are, and let go of its pipes."""
+        """Kill the process and its group, in any state, and close its pipes."""
         _kill_group(self._popen.pid)
-        # One that even SIGKILL does not end (stuck in a driver) is left behind.
+        # A process that SIGKILL does not end (stuck in a driver) is left.
         self.wait(time.monotonic() + GRACE_SECONDS)
         for descriptor in tuple(self._watched):
             self._forget(descriptor)
@@ -269,7 +269,7 @@ class RunnerProcess:
         if len(data) >= FULL_BYTES:
             self.deadline = max(self.deadline, time.monotonic() + GRACE_SECONDS)
         if len(self._written) > self._limits.answer_bytes:
-            self._forget(self._out)  # enough to judge it; the rest stays in the pipe
+            self._forget(self._out)  # that is enough; the rest stays in the pipe
 
     def _on_stderr(self) -> None:
         data = _read(self._err)
@@ -279,10 +279,10 @@ class RunnerProcess:
             self._forget(self._err)
 
     def _on_end(self) -> None:
-        """The process has ended. What it started may hold its pipes open: do not wait for them."""
+        """The process has ended. Its children may keep its pipes open: do not wait for them."""
         if self._pidfd is not None:
             self._forget(self._pidfd)
-        _kill_group(self._popen.pid)  # best before it is reaped: then the number is surely its own
+        _kill_group(self._popen.pid)  # before it is reaped, while the number is still its own
         self._popen.wait()
         for _ in range(MOST_READS):
             before = len(self._written)
@@ -294,7 +294,7 @@ class RunnerProcess:
         self._ended = True
 
     def _send(self) -> None:
-        """Write what the pipe takes of the request, and the rest when it takes more."""
+        """Write as much of the request as the pipe takes, and the rest once it takes more."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._in, self._unsent) :]
@@ -309,12 +309,12 @@ class RunnerProcess:
     # Details
 
     def _hang_up(self, what: str) -> None:
-        """A pipe was closed. Mostly the process is about to end: wait for that, but not long."""
+        """A pipe was closed. Usually the process is about to end: wait for that, but not long."""
         self._hung_up = self._hung_up or what
         self.deadline = min(self.deadline, time.monotonic() + GRACE_SECONDS)
 
     def _empty_stderr(self) -> None:
-        """Read what is in the pipe: it was written before the answer, so it belongs to it."""
+        """Read the rest of the pipe, which was written before the answer and so belongs to it."""
         for _ in range(MOST_READS):
             data = _read(self._err) if self._err in self._watched else None
             if not data:
@@ -342,7 +342,7 @@ class _Tail:
 
     def add(self, data: bytes) -> None:
         self._kept += data
-        if len(self._kept) > self._most + CHUNK_BYTES:  # rarely, as cutting moves all that is kept
+        if len(self._kept) > self._most + CHUNK_BYTES:  # rarely, since cutting copies everything
             self._cut()
 
     def clear(self) -> None:
@@ -380,12 +380,12 @@ def _spawn(command: Command) -> subprocess.Popen[bytes]:
 
 
 def _cannot_start(command: Command, error: OSError | ValueError) -> RunnerFailed:
-    """Which of the things that a program needs to start is missing."""
+    """The error that says why a program cannot be started."""
     program = command.argv[0]
     what = f"{command.name}: the runner {excerpt(program, 300)}"
     if command.cwd is not None and not os.path.isdir(command.cwd):
         return RunnerFailed(
-            f"{what} is to start in {command.cwd}, which is no folder.", command.fix
+            f"{what} is to start in {command.cwd}, which is not a folder.", command.fix
         )
     if os.sep not in program:
         path = shutil.which(program, path={**os.environ, **command.env}.get("PATH"))
@@ -405,15 +405,15 @@ def _cannot_start(command: Command, error: OSError | ValueError) -> RunnerFailed
     if number == errno.ENOENT and first.startswith(b"#!"):
         return RunnerFailed(f"{what} names an interpreter that does not exist: {excerpt(first)}.")
     if number == errno.ENOEXEC and not first.startswith(b"#!"):
-        return RunnerFailed(f"{what} is no program: its first line names no interpreter (#!).")
+        return RunnerFailed(f"{what} is not a program: its first line names no interpreter (#!).")
     return RunnerFailed(f"{what} cannot be started: {error}.", command.fix)
 
 
 def _limit_memory(pid: int, most: int) -> None:
-    """Limit the memory that ``pid`` can write, and whatever it starts from now on."""
+    """Limit the writable memory of ``pid``, and of what it starts from now on."""
     if sys.platform != "linux":
         return
-    # Not there any more, or not ours to limit (set-user-ID): then it runs without.
+    # It has ended, or may not be limited (set-user-ID): then it runs without a limit.
     with suppress(OSError):
         lowest = most
         for limit in resource.prlimit(pid, resource.RLIMIT_DATA):
@@ -423,7 +423,7 @@ def _limit_memory(pid: int, most: int) -> None:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that is readable once ``pid`` has ended; None where there is no such thing."""
+    """A descriptor that is readable once ``pid`` has ended; None where the system has none."""
     if sys.platform == "linux":
         with suppress(OSError):  # an old kernel, or a sandbox that forbids it
             return os.pidfd_open(pid)
@@ -431,7 +431,7 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+    with suppress(ProcessLookupError, PermissionError):  # the group is empty
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -442,7 +442,7 @@ def _not_blocking(pipe: IO[bytes] | None) -> int:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """What is in the pipe, at most `CHUNK_BYTES`; empty at its end; None: nothing now."""
+    """Bytes from the pipe, at most `CHUNK_BYTES`; empty at its end; None: there are none now."""
     try:
         return os.read(descriptor, CHUNK_BYTES)
     except BlockingIOError:

@@ -2,10 +2,10 @@
 
 A runner may say once before it answers a run request that it is compiling (`CompilingNotice`).
 
-The models here are the protocol's definition (runners/README.md tells it in words); the JSON
-Schemas under ``runners/schema/`` are made from them. Nothing of what a runner writes is trusted:
-`parse_answer` either gives a checked answer to exactly the request that was asked, or raises
-`ProtocolError` with one sentence.
+The models here define the protocol (runners/README.md describes it); the JSON Schemas under
+``runners/schema/`` are made from them. Nothing that a runner writes is trusted: `parse_answer`
+either returns a checked answer to exactly this request, or raises `ProtocolError` with one
+sentence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from conformance.base.dtypes import DType
 
-#: Output files lie directly in the folder of the request, so a name has no slash and no leading
+#: Output files are directly in the folder of the request, so a name has no slash and no leading
 #: dot: a runner cannot name a file anywhere else.
 FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
@@ -27,7 +27,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 class ProtocolError(Exception):
-    """A runner's line is not the answer that was asked for: one sentence saying why."""
+    """A runner's line is not an answer to the request: one sentence that says why."""
 
 
 class _Message(BaseModel):
@@ -53,7 +53,7 @@ Milliseconds = Annotated[float, Field(ge=0)]
 class StepFiles(_Message):
     """One call of the model: where each of its inputs comes from.
 
-    An input stands in files or in carry, never in both; the first step carries nothing.
+    An input is in files or in carry, never in both; the first step carries nothing.
     """
 
     files: dict[Name, Name] = Field(
@@ -66,14 +66,14 @@ class StepFiles(_Message):
     )
     share: dict[Name, Name] = Field(
         default={},
-        description="Graph output to the graph input whose memory it must occupy (feature "
+        description="Graph output to the graph input whose memory it must use (feature "
         "shared_buffer).",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if both := self.files.keys() & self.carry.keys():
-            raise ValueError(f"{min(both)} is read from a file and carried as well")
+            raise ValueError(f"{min(both)} is read from a file and carried, too")
         targets = list(self.share.values())
         if len(set(targets)) < len(targets):
             raise ValueError("two outputs share the memory of one input")
@@ -83,14 +83,14 @@ class StepFiles(_Message):
 
 
 class DescribeRequest(_Message):
-    """What are you, and what can you take? The first request to every runner process."""
+    """Asks for the runtime and its abilities. The first request to every runner process."""
 
     id: Id
     cmd: Literal["describe"] = "describe"
 
 
 class RunRequest(_Message):
-    """Load the model once, then run all steps in order, as often as repeat says."""
+    """Load the model once, then run all steps in order, and repeat that `repeat` times."""
 
     id: Id
     cmd: Literal["run"] = "run"
@@ -115,55 +115,55 @@ Request = DescribeRequest | RunRequest
 
 
 class DescribedAnswer(_Message):
-    """The runtime is there. Said once a process, before anything else."""
+    """The runtime is available. Sent once per process, before anything else."""
 
     id: Id
     outcome: Literal["described"]
     runtime: Name = Field(description="The runtime's name, such as onnxruntime or tract.")
     version: Name
     execution_provider: Name | None = Field(
-        description="Where nodes were asked to run; null if the runtime has no such notion. If "
-        "not null, every answer that ran says its placement."
+        description="Where nodes are requested to run; null if the runtime has no execution "
+        "providers. If not null, every `ran` answer gives its placement."
     )
     device: Name = Field(description="In words: the processor and its cores, or the GPU.")
     adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = Field(
         default=None,
-        description="The word for the adapter that it computes on, where results may differ by "
-        "it. Results carry it in the target's name.",
+        description="One word for the adapter that it computes on, if results may differ by "
+        "adapter. It is part of the target's name in results.",
     )
     dtypes: tuple[DType, ...] = Field(
-        description="What tensors may be here; cases of another dtype are skipped."
+        description="The dtypes that tensors may have; cases of another dtype are skipped."
     )
     features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = Field(
         default=(), description="What it can do beyond plain runs, such as shared_buffer."
     )
     versions: dict[Name, str] = Field(
-        default={}, description="Versions of everything that bears on a result, for the record."
+        default={}, description="Versions of everything that may affect a result, for the record."
     )
 
 
 class UnavailableAnswer(_Message):
-    """To describe: nothing can be tried here. To run: this one case cannot be tried here."""
+    """To describe: nothing can be run here. To run: this one case cannot be run here."""
 
     id: Id
     outcome: Literal["unavailable"]
     reason: Name = Field(description="One sentence: what is missing.")
     fix: Name | None = Field(
-        default=None, description="The exact command that mends it, if there is one."
+        default=None, description="The exact command that repairs it, if there is one."
     )
 
 
 class Times(_Message):
     """Milliseconds of a case, without reading and writing files."""
 
-    load: Milliseconds = Field(description="Making the session from the model.")
+    load: Milliseconds = Field(description="Creating the session from the model.")
     run: Milliseconds = Field(description="All steps once: the fastest of the repeats.")
 
 
 class RanAnswer(_Message):
-    """All steps ran, as often as asked. Whether the values are right is not the runner's business.
+    """All steps ran, as often as requested. The runner does not check the values.
 
-    No file name stands twice: each repeat writes its own files, since they are compared.
+    No file name occurs twice: each repeat writes its own files, since they are compared.
     """
 
     id: Id
@@ -181,22 +181,20 @@ class RanAnswer(_Message):
 
 
 class RejectedAnswer(_Message):
-    """The runtime refused, with an error: when it loaded the model, or when it ran a step."""
+    """The runtime returned an error when it loaded the model, or when it ran a step."""
 
     id: Id
     outcome: Literal["rejected"]
     stage: Literal["load", "run"]
-    step: int = Field(default=0, ge=0, description="The step that was refused; 0 at stage load.")
-    code: str | None = Field(
-        default=None, description="The runtime's error code, if it has such a thing."
-    )
+    step: int = Field(default=0, ge=0, description="The step that was rejected; 0 at stage load.")
+    code: str | None = Field(default=None, description="The runtime's error code, if it has one.")
     message: str = Field(description="The full text of the error.")
 
 
 class CrashedAnswer(_Message):
     """The runtime, a program that the runner starts for each call, died or panicked in a step.
 
-    Only for such a runtime: one that lives in the runner's process dies with it.
+    Only for such a runtime: one in the runner's own process ends the runner.
     """
 
     id: Id
@@ -207,14 +205,15 @@ class CrashedAnswer(_Message):
         "(panic)."
     )
     message: str = Field(
-        default="", description="What it said of it: the panic's text and place, if there is one."
+        default="",
+        description="What it wrote about it: the panic's text and place, if there is one.",
     )
 
 
 class CompilingNotice(_Message):
-    """Before the answer to run, once at most: what is run here is compiled first.
+    """Before the answer to run, at most once: something is compiled first.
 
-    The case's time limit grows, by as much as runners/README.md says.
+    It extends the case's time limit, as runners/README.md says.
     """
 
     id: Id
@@ -236,7 +235,7 @@ _TO_RUN: Final[TypeAdapter[RunAnswer | CompilingNotice]] = TypeAdapter(
 def to_line(request: Request) -> bytes:
     """``request`` as one line of ASCII JSON with its newline.
 
-    ASCII, because a runner may read in any locale, and some readers take U+2028 as a line's end.
+    ASCII, because a runner may read in any locale, and some readers split lines at U+2028.
     """
     text = request.model_dump_json()
     if not text.isascii():
@@ -245,7 +244,7 @@ def to_line(request: Request) -> bytes:
 
 
 def announces(line: bytes | str, request: RunRequest) -> bool:
-    """Whether ``line`` is no answer yet, but says that one to ``request`` is on its way."""
+    """Whether ``line`` is not the answer to ``request`` but the notice that it compiles first."""
     try:
         message = _TO_RUN.validate_json(line)
     except ValidationError:
@@ -260,12 +259,12 @@ def parse_answer(line: bytes | str, request: RunRequest) -> RunAnswer: ...
 @overload
 def parse_answer(line: bytes | str, request: Request) -> Answer: ...
 def parse_answer(line: bytes | str, request: Request) -> Answer:
-    """The answer to ``request`` that ``line`` holds; `ProtocolError` if it holds anything else.
+    """The answer to ``request`` in ``line``; `ProtocolError` if it contains anything else.
 
-    Checked are the JSON, the id, that the outcome answers this command, every field, and for
-    ``ran`` that the repeats and steps are those asked for and that no file is named twice.
-    That files exist, and that a placement is given where it must be, is the harness's to check.
-    A `CompilingNotice` is no answer: the first one is taken by `announces`.
+    It checks the JSON, the id, that the outcome is one of this command, every field, and for
+    ``ran`` that the repeats and steps are the requested ones and that no file is named twice. The
+    pool checks that the files exist, and that there is a placement where there must be one. A
+    `CompilingNotice` is not an answer: `announces` recognises the first one.
     """
     to = _TO_DESCRIBE if isinstance(request, DescribeRequest) else _TO_RUN
     try:
@@ -282,16 +281,16 @@ def parse_answer(line: bytes | str, request: Request) -> Answer:
 
 
 def _check_against(answer: Answer, request: RunRequest) -> None:
-    """Raise `ProtocolError` unless ``answer`` has the shape that ``request`` asked for."""
+    """Raise `ProtocolError` unless ``answer`` has the requested steps and repeats."""
     steps = len(request.steps)
     if isinstance(answer, RejectedAnswer | CrashedAnswer) and answer.step >= steps:
-        what = "rejects" if isinstance(answer, RejectedAnswer) else "tells of a crash in"
+        what = "rejects" if isinstance(answer, RejectedAnswer) else "reports a crash in"
         raise ProtocolError(f"the answer {what} step {answer.step} of a case with {steps}")
     if not isinstance(answer, RanAnswer):
         return
     if len(answer.runs) != request.repeat:
         raise ProtocolError(
-            f"the answer holds {len(answer.runs)} runs where {request.repeat} were asked for"
+            f"the answer holds {len(answer.runs)} runs where {request.repeat} were requested"
         )
     seen: set[str] = set()
     for at, run in enumerate(answer.runs):
@@ -305,7 +304,7 @@ def _check_against(answer: Answer, request: RunRequest) -> None:
 
 
 def _what_is_wrong(line: bytes | str, request: Request, error: ValidationError) -> str:
-    """The sentence for a line that is not a valid answer: its first fault, coarsest first."""
+    """The sentence for a line that is not a valid answer: its most basic error."""
     try:
         found = from_json(line)
     except (ValueError, TypeError):  # TypeError: a str that is not Unicode
@@ -328,11 +327,11 @@ def _what_is_wrong(line: bytes | str, request: Request, error: ValidationError) 
 
 def _other_id(found: object, outcome: object, request: Request) -> str:
     what = "it says that it is compiling for" if outcome == "compiling" else "the answer has"
-    return f"{what} id {excerpt(json.dumps(found))} where {request.id} was asked"
+    return f"{what} id {excerpt(json.dumps(found))} where {request.id} was sent"
 
 
 def _field_fault(fault: ErrorDetails) -> str:
-    """A sentence for one field that pydantic refuses."""
+    """A sentence for one field that pydantic rejects."""
     where = ".".join(str(part) for part in fault["loc"][1:])  # the first is the outcome
     if fault["type"] == "missing":
         return f"the answer lacks {where}"
@@ -346,7 +345,7 @@ def _field_fault(fault: ErrorDetails) -> str:
 
 
 def excerpt(raw: bytes | str, most: int = 120) -> str:
-    """The start of ``raw``, safe to print: what is not printable is escaped, bad UTF-8 too."""
+    """The start of ``raw``, safe to print: unprintable characters and bad UTF-8 are escaped."""
     text = raw[: 4 * most].decode(errors="backslashreplace") if isinstance(raw, bytes) else raw
     shown = "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
@@ -361,21 +360,21 @@ def excerpt(raw: bytes | str, most: int = 120) -> str:
 def schemas() -> dict[str, dict[str, Any]]:
     """The JSON Schemas of the messages, by file name under ``runners/schema/``.
 
-    What the harness sends is complete, so every field of a request is required there; an answer
-    may leave out what has a default.
+    The harness sends complete requests, so every field of a request is required; an answer may
+    leave out fields that have a default.
     """
     request: TypeAdapter[Request] = TypeAdapter(Request)
     answer: TypeAdapter[Answer | CompilingNotice] = TypeAdapter(Answer | CompilingNotice)
     return {
         "request.json": {
             "$schema": _DIALECT,
-            "description": "What a runner is asked: one line on its standard input.",
+            "description": "A request to a runner: one line on its standard input.",
             **request.json_schema(mode="serialization"),
         },
         "answer.json": {
             "$schema": _DIALECT,
-            "description": "What a runner answers: one line on its standard output; and what it "
-            "may say before.",
+            "description": "An answer of a runner: one line on its standard output; and the "
+            "notice that may come before it.",
             **answer.json_schema(),
         },
     }

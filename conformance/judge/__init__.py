@@ -1,1 +1,1 @@
-"""From an outcome to a verdict, compared with the contract and with known defects."""
+"""Compares outcomes with contracts and with expectations."""

@@ -1,4 +1,4 @@
-"""Where in an output the error sits, as a small picture: heads down, positions across."""
+"""Where in an output the error is: a small map with heads as rows and positions as columns."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Array = np.ndarray[Any, Any]
 MOST_ROWS: Final = 32
 MOST_POSITIONS: Final = 64
 
-#: Shares of the budget above which the next digit begins.
+#: Shares of the budget above which the next digit starts.
 _BOUNDS: Final = tuple(10.0**power for power in range(9))
 _UNDEFINED: Final = -1
 
 
 def error_map(output: str, share: Array, defined: Array, num_heads: int) -> ErrorMap | None:
-    """The map of one output; None if it does not have the shape of one with heads and positions.
+    """The map of one output; None if its shape has no heads and positions.
 
-    Positions are what tells most of each: the queries of ``output``, the rows of a present, and of
-    ``output_qk``, whose queries are those of ``output``, the keys, each by its worst query.
+    Positions are the queries of ``output``, the rows of a present, and the keys of ``output_qk``,
+    each shown by its worst query.
 
     Args:
         output: the output's name.
         share: the error of each defined element as a share of its budget, in the order of
             ``defined``.
         defined: which elements of the output the operator defines, of the output's shape.
-        num_heads: query heads, of which ``output`` holds one after the other.
+        num_heads: query heads, which follow one another in the last dim of ``output``.
     """
     levels: Array = np.full(defined.shape, _UNDEFINED, np.int8)
     levels[defined] = np.searchsorted(_BOUNDS, share)  # NaN and infinity come after all bounds
@@ -54,7 +54,7 @@ def error_map(output: str, share: Array, defined: Array, num_heads: int) -> Erro
 
 
 def _blocks(grid: Array, axis: int, most: int) -> Array:
-    """At most ``most`` blocks along ``axis``, each its largest; the last one may be shorter."""
+    """At most ``most`` blocks along ``axis``, each by its maximum; the last may be shorter."""
     length = grid.shape[axis]
     starts = range(0, length, math.ceil(length / most))
     blocks: Array = np.maximum.reduceat(grid, starts, axis=axis)

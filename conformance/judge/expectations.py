@@ -1,4 +1,4 @@
-"""Known verdicts: for cases, a target and a range of its versions, with the link to the bug."""
+"""Expectations: known verdicts of cases on a target in a range of versions, each with a link."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from conformance.base.yaml_source import InputError, Problem, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
-from conformance.judge.verdict import DIFFERENT_RUNS
-from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
+from conformance.case.variants import RelationName
+from conformance.judge.verdict import Judgement
+from conformance.results.records import BeyondBudget, Fault, FaultKind, RelationBroken, Stage
+from conformance.results.verdicts import TABLE, ExpectedVerdict
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -29,8 +31,40 @@ def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+class KnownFault(Model):
+    """What the first fault of a result must be; of what is left out, anything."""
+
+    kind: FaultKind | None = None
+    """`dtype`, `shape`, `runs_differ`, `relation`, or `beyond_budget` of a value that is wrong."""
+    output: Pattern = "*"
+    """The output that is wrong; `*` stands for anything (`present_*`)."""
+    got: Literal["nan", "inf", "-inf"] | None = None
+    """The value of the element with the largest error, of `beyond_budget`."""
+    relation: RelationName | None = None
+    """The relation that does not hold, of `relation`."""
+
+    def matches(self, fault: Fault) -> bool:
+        """Whether ``fault`` is such a fault."""
+        got = str(fault.got) if isinstance(fault, BeyondBudget) else None
+        relation = fault.name if isinstance(fault, RelationBroken) else None
+        return (
+            self.kind in (None, fault.kind)
+            and self.got in (None, got)
+            and self.relation in (None, relation)
+            and id_pattern(self.output).fullmatch(fault.output) is not None
+        )
+
+    def __str__(self) -> str:
+        fields = self.model_dump(exclude_defaults=True).items()
+        return ", ".join(f"{name}: {value}" for name, value in fields)
+
+
+def _of_kind(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
 class Known(Model):
-    """One line: these cases end like this, in these versions, and that is known."""
+    """One line: the known verdict of these cases in these versions."""
 
     cases: Annotated[
         Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
@@ -39,17 +73,25 @@ class Known(Model):
     versions: str
     """Range of runtime versions (`>=1.27,<1.32`)."""
     adapters: Patterns = ()
-    """Only on these adapters, `*` for anything: what the runner calls them (`lavapipe`)."""
+    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Only calls that have one of these values of each feature (docs/coverage.md)."""
     verdict: ExpectedVerdict
-    """`pass` takes cases out of what a later line says of many, or a usual target's file."""
-    stage: Literal["load", "run"] | None = None
+    """`pass` exempts cases from a later line, or from the file of the usual target."""
+    stage: Stage | None = None
+    """Where it is rejected."""
     message: str = ""
-    """A piece of the runtime's message; of a crash, of the sentence that tells of it, which has the
-    panic or the last line of standard error."""
+    """A part of the runtime's message. For a crash: a part of the sentence about it, which quotes
+    the panic or the last line of standard error."""
+    fault: Annotated[
+        KnownFault | None,
+        BeforeValidator(_of_kind, json_schema_input_type=FaultKind | KnownFault | None),
+    ] = None
+    """The first fault of the result: its kind, or several of its fields."""
+    placement: str | None = None
+    """Of `fallback`: the execution provider on which it ran."""
     varies: bool = False
-    """What comes out may differ from run to run."""
+    """The results may differ from run to run."""
     link: Annotated[str, Field(min_length=1)]
     """The bug: a link, or a page of this project."""
     why: Annotated[str, Field(min_length=1)]
@@ -57,7 +99,7 @@ class Known(Model):
 
     @property
     def where(self) -> str:
-        """The versions that it speaks of, and the adapters if not of all."""
+        """The versions that it is for, and the adapters if not for all."""
         return " on ".join(filter(None, (self.versions, ", ".join(self.adapters))))
 
     @field_validator("versions")
@@ -66,7 +108,7 @@ class Known(Model):
         try:
             SpecifierSet(value)
         except InvalidSpecifier:
-            raise ValueError("is no range of versions such as '>=1.27,<1.32'") from None
+            raise ValueError("is not a range of versions such as '>=1.27,<1.32'") from None
         return value
 
     @field_validator("features")
@@ -74,11 +116,11 @@ class Known(Model):
     def _are_features(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for name, values in value.items():
             if name not in BY_NAME:
-                raise ValueError(f"'{name}' is no feature; there are {', '.join(BY_NAME)}")
+                raise ValueError(f"'{name}' is not a feature; allowed: {', '.join(BY_NAME)}")
             for each in values:
                 if each not in BY_NAME[name].values:
                     known = ", ".join(BY_NAME[name].values)
-                    raise ValueError(f"'{each}' is no value of {name}; there are {known}")
+                    raise ValueError(f"'{each}' is not a value of {name}; allowed: {known}")
         return value
 
 
@@ -90,12 +132,12 @@ class ExpectationFile(Model):
 
 
 def id_pattern(*texts: str) -> re.Pattern[str]:
-    """The ids that any of ``texts`` means: `*` is anything, every other sign stands for itself."""
+    """Matches any of ``texts``: `*` stands for anything, every other character for itself."""
     return re.compile("|".join(".*".join(map(re.escape, text.split("*"))) for text in texts))
 
 
 class Subject:
-    """A case as the lines look at it; its features are worked out once, and only if asked for."""
+    """A case with its features, which are computed once and only if they are needed."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -108,7 +150,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A line of an expectations file and where it stands."""
+    """A line of an expectations file, with its file and line number."""
 
     known: Known
     file: Path
@@ -123,10 +165,10 @@ class Expectation:
         return id_pattern(*self.known.adapters)
 
     def covers(self, subject: Subject) -> bool:
-        """Whether the line speaks of this case.
+        """Whether the line is for this case.
 
-        A line of several features or themes meets calls of which its verdict cannot come, as a
-        refusal of what must be refused is no `unsupported`: it does not speak of those.
+        A line for several features or themes can match cases that cannot have its verdict: a case
+        that must be rejected is never `unsupported`. The line is not for those.
         """
         if not self._pattern.fullmatch(subject.case.id):
             return False
@@ -136,20 +178,20 @@ class Expectation:
         return all(subject.features[name] in values for name, values in wanted)
 
     def each(self) -> Iterator[Expectation]:
-        """The line for each of its patterns of cases alone."""
+        """A line for each of its patterns of cases."""
         for cases in self.known.cases:
             yield replace(self, known=self.known.model_copy(update={"cases": (cases,)}))
 
     def on(self, adapter: str | None) -> bool:
-        """Whether the line speaks of this adapter; None: results do not differ by it."""
+        """Whether the line is for this adapter; None: results do not differ by adapter."""
         if not self.known.adapters:
             return True
         return adapter is not None and self._adapters.fullmatch(adapter) is not None
 
     def holds_for(self, version: str, adapter: str | None = None) -> bool:
-        """Whether the line speaks of this version of the runtime; a version of no order is none.
+        """Whether the line is for this version of the runtime and this adapter.
 
-        It must speak of the adapter, too.
+        No line is for a version that cannot be ordered.
         """
         if not self.on(adapter):
             return False
@@ -160,22 +202,37 @@ class Expectation:
             return False
         return SpecifierSet(self.known.versions).contains(ordered, prereleases=True)
 
-    def differs(self, verdict: Verdict, stage: str | None, message: str) -> str | None:
-        """What came out otherwise than this line says, as half a sentence; None if as said."""
-        if verdict != self.known.verdict:
-            return f"the verdict is {verdict}, not {self.known.verdict}"
-        if self.known.stage is not None and stage != self.known.stage:
-            return f"the stage is {stage}, not {self.known.stage}"
-        # What a run returns by chance is no known result, unless the line is about just that.
-        if DIFFERENT_RUNS in message and not self.known.varies:
-            return "two runs differ, of which it says nothing"
-        if self.known.message not in message:
-            return f"the message does not contain '{self.known.message}'"
+    def differs(
+        self,
+        judged: Judgement,
+        stage: Stage | None = None,
+        message: str | None = None,
+        placement: str | None = None,
+    ) -> str | None:
+        """How a result differs from this line, as half a sentence; None if it does not.
+
+        ``stage``, ``message`` and ``placement`` are those of its outcome.
+        """
+        known = self.known
+        if judged.verdict != known.verdict:
+            return f"the verdict is {judged.verdict}, not {known.verdict}"
+        if known.stage is not None and stage != known.stage:
+            return f"the stage is {stage}, not {known.stage}"
+        if known.placement is not None and placement != known.placement:
+            return f"it ran on {placement}, not on {known.placement}"
+        # A result that varies is not known, unless the line says that it varies.
+        may_vary = known.varies or (known.fault is not None and known.fault.kind == "runs_differ")
+        if not may_vary and any(fault.kind == "runs_differ" for fault in judged.faults):
+            return "two runs differ, which the line does not mention"
+        if known.fault is not None and not any(map(known.fault.matches, judged.faults[:1])):
+            return f"the first fault is not one with {known.fault}"
+        if known.message not in (message or ""):
+            return f"the message does not contain '{known.message}'"
         return None
 
 
 def load_expectations(files: Iterable[Path]) -> list[Expectation]:
-    """The lines of ``files``, of those that there are. Raises :class:`InputError`."""
+    """The lines of those ``files`` that exist. Raises :class:`InputError`."""
     return [line for file in files for line in _lines(file)]
 
 
@@ -185,7 +242,7 @@ def _lines(file: Path) -> list[Expectation]:
     source = read_yaml(file)
     parsed = validated(source, ExpectationFile, list_item_fields(ExpectationFile, Known))
     if parsed.target != file.stem:
-        sentence = f"the target is '{parsed.target}', but the file is that of '{file.stem}'"
+        sentence = f"the target is '{parsed.target}', but the file is for '{file.stem}'"
         raise InputError([source.problem(("target",), sentence)])
     return [
         Expectation(known, file, source.values[("expectations", i)][0])
@@ -196,17 +253,18 @@ def _lines(file: Path) -> list[Expectation]:
 def expectation_for(
     case: Case, version: str, adapter: str | None, expectations: Iterable[Expectation]
 ) -> Expectation | None:
-    """The first line that speaks of this case, version and adapter."""
+    """The first line that is for this case, version and adapter."""
     subject = Subject(case)
-    spoken = (e for e in expectations if e.covers(subject) and e.holds_for(version, adapter))
-    return next(spoken, None)
+    lines = (e for e in expectations if e.covers(subject) and e.holds_for(version, adapter))
+    return next(lines, None)
 
 
 def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, whole: bool) -> None:
     """Raises :class:`InputError` for lines with a pattern that matches none of ``cases``.
 
-    A pattern is checked when its theme is among the cases; with ``whole`` (all themes are there)
-    each is. In a line that says ``pass`` it must take a case out of what a later line says.
+    A pattern is checked if its theme is among the cases; with ``whole`` (all themes are there)
+    every pattern is. A pattern of a line with the verdict ``pass`` must match a case that a later
+    line matches.
     """
     themes = {case.theme for case in cases}
     subjects = [Subject(case) for case in cases]
@@ -228,7 +286,7 @@ def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, w
                 what = "no later line matches"
             else:
                 continue
-            sentence = f"{what} '{pattern}'; remove or mend this line"
+            sentence = f"{what} '{pattern}'; remove or correct this line"
             problems.append(Problem(line.file, line.line, 1, sentence))
     if problems:
         raise InputError(problems)

@@ -1,4 +1,4 @@
-"""What a runner saw, held against the contract: the verdict, and the numbers behind it."""
+"""Compares an outcome with the contract: the verdict, the faults and the figures behind it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -23,24 +22,29 @@ from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.judge.error_map import error_map
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
-from conformance.results.records import ErrorMap
+from conformance.results.faults import difference_text, faults_text
+from conformance.results.records import (
+    BeyondBudget,
+    ErrorMap,
+    Fault,
+    RelationBroken,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
 from conformance.results.verdicts import Verdict
 
 Array = np.ndarray
 
 
-#: How the reason begins that tells of two runs that differ.
-DIFFERENT_RUNS: Final = "two runs on the same input differ"
-
-
 @dataclass(frozen=True)
 class OutputError:
-    """One output of one step against the oracle, told by its worst element.
+    """How far one output of one step is from the oracle.
 
     ``share`` is the largest error as a share of the element's budget (above 1 is wrong); ``needed``
     the smallest target-class constant that would have passed; ``index``, ``got``, ``want`` and
-    ``budget`` are those of the worst element, ``absolute`` and ``relative`` the largest of all.
-    ``where`` is there for an output beyond its budget that has heads and positions.
+    ``budget`` are those of the worst element, ``absolute`` and ``relative`` the largest of all
+    elements. ``where`` is set for an output beyond its budget that has heads and positions.
     """
 
     output: str
@@ -60,15 +64,19 @@ class OutputError:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, the sentence that says why, and the figures.
+    """A verdict, the sentence that says why, the faults and the figures.
 
-    ``values_right`` says of a call that ran although it must be rejected whether its values were
-    right all the same; None where there is nothing to compare with. ``bits`` is a digest of all
-    that is defined in the outputs, so that two targets can be seen to return the very same.
+    ``faults`` come in the order of steps and outputs, and then the worst error beyond its budget.
+    ``values_right`` says of a call that ran although it must be rejected whether its values are
+    nevertheless correct; None where there is nothing to compare with. ``bits`` is a digest of all
+    defined elements of the outputs: two targets with the same digest return the same bits.
+    ``of_variant``: the judgement is that of the case's variant; the case itself passes.
     """
 
     verdict: Verdict
     reason: str
+    faults: tuple[Fault, ...] = ()
+    of_variant: bool = False
     errors: tuple[OutputError, ...] = ()
     vague: bool = False
     values_right: bool | None = None
@@ -81,7 +89,7 @@ class Judgement:
 
 
 class Unjudgeable(Exception):
-    """The suite cannot judge this answer and must not blame the runtime; the message says why."""
+    """The suite cannot judge this answer and must not blame the runtime. The message says why."""
 
 
 def judge(
@@ -94,9 +102,9 @@ def judge(
 ) -> Judgement:
     """The verdict on ``outcome``.
 
-    ``execution_provider`` is the one that was asked for, None for a runtime without such a notion.
-    Raises :class:`Unjudgeable` for output files that are no tensors, for outputs that are not
-    those of the model, and for a call that must compute though the oracle finds no meaning in it.
+    ``execution_provider`` is the requested one, None for a runtime that has no execution providers.
+    Raises :class:`Unjudgeable` for output files that are not tensors, for outputs that the model
+    does not have, and for a call that must compute but has no values in the oracle.
     """
     demands = case.contract.demands
     if isinstance(outcome, Crashed):
@@ -114,32 +122,30 @@ def judge(
     if execution_provider is not None and outcome.placement != execution_provider:
         return Judgement(
             "fallback",
-            f"It ran, but on {outcome.placement}; {execution_provider} was asked for.",
+            f"It ran, but on {outcome.placement}; {execution_provider} was requested.",
         )
     if bundle.unjudged is not None:
         if demands == "rejects":
             return Judgement(
                 "accepted",
-                f"It must be rejected, and it ran; there are no values to compare with"
+                f"It must be rejected, but it ran; there are no values to compare with"
                 f" ({bundle.unjudged}).",
             )
-        raise Unjudgeable(f"The case demands values, but the oracle finds none: {bundle.unjudged}.")
-    errors, fault, bits = _compare(bundle, outcome, target_class, case.call.num_heads)
+        raise Unjudgeable(f"The case demands values, but the oracle has none: {bundle.unjudged}.")
+    errors, faults, bits = _compare(bundle, outcome, target_class, case.call.num_heads)
+    found = Judgement("pass", "", faults, errors=errors, bits=bits)
     if demands == "rejects":
-        right = fault is None
-        how = "; its values are right all the same" if right else f" without a word: {fault}"
-        return Judgement(
-            "accepted",
-            f"It must be rejected, and it ran{how}.",
-            errors,
-            values_right=right,
-            bits=bits,
-        )
-    if fault is not None:
-        return Judgement("wrong", f"It ran, but {fault}.", errors, bits=bits)
+        right = not faults
+        how = "; its values are nevertheless correct"
+        if faults:
+            how = f", and its results are silently wrong: {faults_text(faults)}"
+        reason = f"It must be rejected, but it ran{how}."
+        return replace(found, verdict="accepted", reason=reason, values_right=right)
+    if faults:
+        return replace(found, verdict="wrong", reason=f"It ran, but {faults_text(faults)}.")
     share = max((e.share for e in errors), default=0.0)
-    reason = f"Computed right; at most {share:.2g} of the error budget."
-    return Judgement("pass", reason, errors, bits=bits)
+    reason = f"Computed correctly; the largest error is {share:.2g} of the error budget."
+    return replace(found, reason=reason)
 
 
 def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
@@ -147,10 +153,9 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
     message = outcome.message.lower().strip()
     if contract.demands == "computes":
         how = "with a message" if message else "without a message"
-        asked = "is specified" if contract.basis == "specified" else "is asked for, not promised"
-        return Judgement(
-            "unsupported", f"Refused at {outcome.stage} {how}; the call {asked}.", vague=not message
-        )
+        basis = "specified" if contract.basis == "specified" else "requested, not specified"
+        reason = f"Rejected at {outcome.stage} {how}; the call is {basis}."
+        return Judgement("unsupported", reason, vague=not message)
     may = "must" if contract.demands == "rejects" else "may"
     reason = f"Rejected at {outcome.stage}, as it {may} be"
     names_one = any(word.lower() in message for word in contract.mentions)
@@ -164,16 +169,17 @@ def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
 
 def _compare(
     bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int
-) -> tuple[tuple[OutputError, ...], str | None, str]:
-    """Figures of every output of every step, what is wrong with the worst, if anything, and bits.
+) -> tuple[tuple[OutputError, ...], tuple[Fault, ...], str]:
+    """The figures of every output of every step, the faults, and the bits.
 
-    The bits are a digest of the first run, of what is defined where the shapes are right.
+    The bits are a digest of the first run: of the defined elements where the shape is right.
     """
     found: list[OutputError] = []
     bits = hashlib.blake2b(digest_size=8)
-    faults: list[str] = []
+    faults: list[Fault] = []
+    loop = len(bundle.expected) > 1
     for step, expected in enumerate(bundle.expected):
-        at = f" in call {step}" if len(bundle.expected) > 1 else ""
+        at = step if loop else None
         first, *others = (run[step] for run in outcome.runs)
         for files in (first, *others):
             if set(files) != set(expected):
@@ -187,13 +193,14 @@ def _compare(
             for other in others:
                 again = _read(other[name])
                 if again != raw and _differ(got, _tensor(again, name)[1], want):
-                    faults.append(f"{DIFFERENT_RUNS} in {name}{at}")
+                    faults.append(RunsDiffer(output=name, step=at))
             if dtype != want.dtype:
-                faults.append(f"{name}{at} has dtype {dtype}, not {want.dtype}")
+                faults.append(WrongDtype(output=name, step=at, got=dtype, want=want.dtype))
                 bits.update(raw)
                 continue
             if got.shape != want.value.shape:
-                faults.append(f"{name}{at} has shape {got.shape}, not {want.value.shape}")
+                shape = want.value.shape
+                faults.append(WrongShape(output=name, step=at, got=got.shape, want=shape))
                 bits.update(raw)
                 continue
             bits.update(got[~np.isnan(want.unit)].tobytes())
@@ -202,17 +209,25 @@ def _compare(
                 found.append(figures)
     worst = max(found, key=lambda e: e.share, default=None)
     if worst is not None and not worst.share <= 1:
-        at = f" in call {worst.step}" if len(bundle.expected) > 1 else ""
-        how = "it must be exact" if worst.budget == 0 else f"{worst.share:.3g} of the error budget"
         faults.append(
-            f"{worst.output}{at} is {worst.got:.9g} at {list(worst.index)}, not {worst.want:.9g}"
-            f" ({how})"
+            BeyondBudget(
+                output=worst.output,
+                step=worst.step if loop else None,
+                index=worst.index,
+                got=worst.got,
+                want=worst.want,
+                budget=worst.budget,
+                share=worst.share,
+            )
         )
-    return tuple(found), "; ".join(faults) or None, bits.hexdigest()
+    return tuple(found), tuple(faults), bits.hexdigest()
 
 
 def _differ(one: Array, other: Array, want: Expected) -> bool:
-    """Whether two runs differ in any bit of what is defined; all of it where the shapes are odd."""
+    """Whether two runs differ in any bit of a defined element; of any element if a shape is wrong.
+
+    A difference in shape or dtype counts, too.
+    """
     if one.shape != other.shape or one.dtype != other.dtype or one.shape != want.value.shape:
         return True
     defined = ~np.isnan(want.unit)
@@ -229,7 +244,7 @@ def compare(
 ) -> OutputError | None:
     """The figures of one output of the right shape and dtype; None if it has no defined element.
 
-    ``num_heads`` are those of the query. NaN is equal to nothing. An infinity is right only where
+    ``num_heads``: of the query. NaN equals nothing, not even NaN. An infinity is right only where
     the oracle has the same one.
     """
     defined = ~np.isnan(want.unit)
@@ -239,7 +254,7 @@ def compare(
     values, wanted, unit = got[defined].astype(np.float64), want.value[defined], want.unit[defined]
     worst, share, absolute, relative = 0, 0.0, 0.0, 0.0
     where: ErrorMap | None = None
-    if not np.array_equal(values, wanted):  # copies are exact as a rule, and need no figures
+    if not np.array_equal(values, wanted):  # copies are usually exact, and need no figures
         each = shares(values, wanted, unit, target_class)
         worst = int(np.argmax(each))
         share = float(each[worst])
@@ -281,14 +296,17 @@ def read_outputs(outcome: Ran) -> Outputs:
 
 @dataclass(frozen=True)
 class RelationResult:
-    """Two forms of a call: the largest difference as a share of what is allowed, and where it is.
+    """How far a call and its variant are from each other.
 
-    ``identical``: not one bit differs in what was compared.
+    ``share``: the largest difference as a share of what is allowed; above 1 the relation does not
+    hold, and ``fault`` says where. ``identical``: no bit differs in what was compared.
+    ``sentence``: where they differ most.
     """
 
     share: float
     identical: bool
     sentence: str
+    fault: RelationBroken | None = None
 
 
 def relate(
@@ -298,23 +316,23 @@ def relate(
     other: tuple[Outputs, Sequence[Mapping[str, Expected]]],
     target_class: TargetClass,
 ) -> RelationResult:
-    """Holds a call against its other form; both are right by themselves.
+    """Compares a call with its variant; each is correct by itself.
 
-    ``own`` and ``other`` are outputs and what the oracle says of them, for each step. What is
-    defined in both is compared. Where the relation is exact, every bit must agree; else each form
-    may be off by the budget of its own arithmetic, and on a GPU, where forms run on kernels that
-    round differently, by its whole budget (docs/tolerance.md).
+    ``own`` and ``other`` (the variant) are the outputs and the oracle's values, for each step.
+    Elements that are defined in both are compared. Where the relation is exact, every bit must
+    agree. Otherwise each may be off by the budget of its own arithmetic, and on a GPU, where the
+    two run on kernels that round differently, by its whole budget (docs/tolerance.md).
     """
     closeness = RELATIONS[relation].closeness
     whole = closeness == "storage" or target_class != "cpu"
-    found = RelationResult(0.0, True, "not one bit differs")
+    found = RelationResult(0.0, True, "no bit differs")
     for pair in comparisons(call, relation):
         mine = pair.own(own[0])
         mine = mine * mine.dtype.type(pair.factor)
         theirs = pair.other(other[0])
         units = pair.other(_each(other[1], _unit)) + pair.own(_each(own[1], _unit))
         defined = ~np.isnan(units)
-        if pair.factor != 1.0:  # subnormal numbers are rounded to steps of one size: not linear
+        if pair.factor != 1.0:  # rounding of subnormal numbers is not linear
             info = ml_dtypes.finfo(theirs.dtype)  # type: ignore[no-untyped-call]
             smallest_normal = float(info.smallest_normal)
             defined &= np.abs(theirs.astype(np.float64)) >= 2 * smallest_normal
@@ -333,17 +351,24 @@ def relate(
         index = np.unravel_index(int(np.argmax(share)), share.shape)
         worst = float(share[index])
         if worst >= found.share:
-            how = "they must be equal" if exact else f"{worst:.3g} of the bound"
-            place = [int(i) for i in index]
-            sentence = f"{pair.output} is {x[index]:.9g} and {y[index]:.9g} at {place} ({how})"
-            found = RelationResult(worst, False, sentence)
+            difference = RelationBroken(
+                output=pair.output,
+                name=relation,
+                index=tuple(int(i) for i in index),
+                got=float(x[index]),
+                other=float(y[index]),
+                budget=0.0 if exact else float(constant * units[index]),
+                share=worst,
+            )
+            fault = None if worst <= 1 else difference
+            found = RelationResult(worst, False, difference_text(difference), fault)
     return found
 
 
 def _each(
     expected: Sequence[Mapping[str, Expected]], of: Callable[[Expected], Array]
 ) -> list[dict[str, Array]]:
-    """One array of each output, in the form of the outputs themselves."""
+    """One array for each output, arranged as the outputs are."""
     return [{name: of(one) for name, one in step.items()} for step in expected]
 
 
@@ -352,7 +377,7 @@ def _unit(expected: Expected) -> Array:
 
 
 def _arithmetic(expected: Expected) -> Array:
-    assert expected.arithmetic is not None  # the other form's bundle has it
+    assert expected.arithmetic is not None  # the variant's bundle has it
     return expected.arithmetic
 
 
@@ -367,14 +392,14 @@ def _read(path: str) -> bytes:
 
 
 def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
-    """dtype word and values of a tensor file."""
+    """The dtype word and the values of a tensor file."""
     tensor = onnx.TensorProto()
     try:
         tensor.ParseFromString(raw)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ValueError("its values lie in another file")
+            raise ValueError("its values are in another file")
         values = numpy_helper.to_array(tensor)
-    except Exception as error:  # a stranger's bytes fail in any way they like
+    except Exception as error:  # any exception may come of arbitrary bytes
         what = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise Unjudgeable(f"The file of {name} is not a whole tensor: {what}.") from None
+        raise Unjudgeable(f"The file of {name} is not a complete tensor: {what}.") from None
     return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

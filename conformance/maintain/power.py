@@ -27,7 +27,7 @@ from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE
-from conformance.run.assessment import CaseJob, JudgedJob, assess, jobs_for, judge_job
+from conformance.run.assessment import Assessment, CaseJob
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
 
@@ -199,7 +199,7 @@ class Power:
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
     _unfit: set[str] = field(default_factory=set, init=False)
-    _waiting: dict[tuple[str, str], JudgedJob] = field(default_factory=dict, init=False)
+    _assessments: dict[str, Assessment] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         what = "Nothing is wrong with this one."
@@ -226,32 +226,38 @@ class Power:
             if not isinstance(answer, DescribedAnswer):
                 raise PowerError(f"The mutants are not available: {answer.reason}")
             ready = DescribedTarget(target, answer, None, None)
+            names = (CORRECT, *(score.mutant.name for score in self.scores))
+            self._assessments = {name: Assessment(ready) for name in names}
             role = CORRECT if self.only is not None else PROBE
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
             for done, (job, outcome) in enumerate(pool.run(self._work(first, Path(folder)))):
                 watch("the right kernel", done + 1, len(self.cases))
-                self._count(job, outcome, ready)
+                self._count(job, outcome)
                 if role == PROBE:
                     touched[job.case.id] |= _touched(outcome)
+            for case, problem in self._assessments[CORRECT].problems():
+                self._unfit.add(case.id)
+                self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
             for done, (job, outcome) in enumerate(pool.run(self._work(tasks, Path(folder)))):
                 watch("mutants", done + 1, len(pairs))
-                self._count(job, outcome, ready)
+                self._count(job, outcome)
         order = {case.id: number for number, case in enumerate(self.cases)}
         for score in (self.correct, *self.scores):
             score.kills.sort(key=lambda kill: order[kill.case.id])
 
     def _work(self, tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
         """Jobs for each case and mutant, by way of a link that has the name of the ``role``."""
-        last: list[CaseJob] = []
+        last: Case | None = None
+        jobs: list[CaseJob] = []
         for case, score, role in tasks:
             if not self._wanted(case, score):
                 continue
-            if not last or last[0].case is not case:
-                last = list(jobs_for(case))
-            for prepared in last:
+            if last is not case:
+                last, jobs = case, list(self._assessments[CORRECT].jobs([case]))
+            for prepared in jobs:
                 bundle = Path(prepared.bundle)
                 link = folder / role
                 if not os.path.lexists(link):
@@ -263,7 +269,7 @@ class Power:
                     seconds=min(case.time_limit_seconds, SECONDS),
                     case=case,
                     prepared=prepared.prepared,
-                    other_form=prepared.other_form,
+                    variant=prepared.variant,
                     score=score,
                 )
 
@@ -277,25 +283,17 @@ class Power:
                 if name in names or (self.only is not None and case.id in self.only.get(name, ())):
                     yield case, score
 
-    def _count(self, job: _Job, outcome: Outcome, ready: DescribedTarget) -> None:
-        """Note what a run, or the last of a case's two forms, says of its mutant."""
-        score, case, side = job.score, job.case, judge_job(job, outcome, ready)
-        if isinstance(side.judged, InfrastructureRecord):
-            self.troubles.append(f"{job.key}: {side.judged.message}")
+    def _count(self, job: _Job, outcome: Outcome) -> None:
+        """Note what the record of a case says of its mutant, once it is complete."""
+        score = job.score
+        record = self._assessments[score.mutant.name].record(job, outcome)
+        if isinstance(record, InfrastructureRecord):
+            self.troubles.append(f"{job.key}: {record.message}")
             if score is self.correct:
-                self._unfit.add(case.id)
-        if not case.relation:
-            record = assess(side, None, ready, ())
-        else:
-            first = self._waiting.pop((case.id, score.mutant.name), None)
-            if first is None:
-                self._waiting[case.id, score.mutant.name] = side
-                return
-            own, other = (side, first) if first.job.other_form else (first, side)
-            record = assess(own, other, ready, ())
-        if isinstance(record, ResultRecord):
+                self._unfit.add(job.case.id)
+        elif record is not None:
             score.tried += 1
-            self._note(score, case, record)
+            self._note(score, job.case, record)
 
     def _note(self, score: Score, case: Case, record: ResultRecord) -> None:
         if record.share is not None:

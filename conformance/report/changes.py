@@ -18,7 +18,15 @@ from typing import Final, Literal
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined, outline
 from conformance.results.reader import Run
-from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord
+from conformance.results.records import (
+    CaseRecord,
+    OutputErrorRecord,
+    RelationBroken,
+    ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
 from conformance.results.verdicts import VERDICTS, Verdict, severity
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
@@ -303,7 +311,7 @@ def _same_verdict(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) 
             return f"still {verdict}, now unexpected{_why(now)}{_expectation(now)}"
         return f"still {verdict}, now expected.{_expectation(now)}"
     if was.outcome == now.outcome == "ran":
-        return None if verdict == "pass" else _other_numbers(was, now, names)
+        return None if verdict == "pass" else _other_numbers(was, now)
     if was.vague != now.vague:
         words = "none" if now.vague else "one"
         return (
@@ -311,8 +319,10 @@ def _same_verdict(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) 
         )
     if (was.outcome, was.stage) != (now.outcome, now.stage):
         return f"still {verdict}, but {_how(was)} before, now {_how(now)}{_why(now)}"
-    before = f"{was.code}: {was.message or was.reason}"
-    after = f"{now.code}: {now.message or now.reason}"
+    before, after = (
+        f"{one.code}: {one.reason if one.outcome == 'unavailable' else one.message}"
+        for one in (was, now)
+    )
     if before == after or normal(before, names[:1]) == normal(after, names[1:]):
         return None
     return f"still {verdict}, with another message: {_stop(_short(now.message or now.reason))}"
@@ -324,7 +334,7 @@ def _how(result: ResultRecord) -> str:
     return words.get(result.outcome, result.outcome) + stage
 
 
-def _other_numbers(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) -> str | None:
+def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
     """Of two results that ran and are no pass: wrong elsewhere, or by another magnitude."""
     verdict = now.verdict
     if was.values_right != now.values_right:
@@ -334,20 +344,16 @@ def _other_numbers(was: ResultRecord, now: ResultRecord, names: tuple[str, str])
         where = f"{_short(now.placement or 'nowhere')}, not {_short(was.placement or 'nowhere')}"
         return f"still {verdict}, but on {where}."
     before, after = _worst(was.errors), _worst(now.errors)
-    if before is None or after is None:
-        if (before is None) != (after is None) or normal(was.reason, names[:1]) != normal(
-            now.reason, names[1:]
-        ):
-            return f"still {verdict}, for another reason{_why(now)}"
-        return None
-    if (before.output, before.index is None) != (after.output, after.index is None):
+    if (
+        before is not None
+        and after is not None
+        and (before.output, before.index is None) != (after.output, after.index is None)
+    ):
         return (
             f"still {verdict}, but worst in {_short(after.output)} now, "
             f"not in {_short(before.output)}{_why(now)}"
         )
-    if _beyond(was) != _beyond(now) or (
-        not _beyond(now) and normal(was.reason, names[:1]) != normal(now.reason, names[1:])
-    ):
+    if _beyond(was) != _beyond(now) or _other_faults(was, now):
         return f"still {verdict}, for another reason{_why(now)}"
     for share, other in ((was.share, now.share), (_apart(was), _apart(now))):
         if _other_magnitude(share, other):
@@ -361,6 +367,36 @@ def _other_numbers(was: ResultRecord, now: ResultRecord, names: tuple[str, str])
 def _beyond(result: ResultRecord) -> set[str]:
     """The outputs with an error beyond its budget."""
     return {e.output for e in result.errors if e.share is None or not e.share <= 1}
+
+
+def _other_faults(was: ResultRecord, now: ResultRecord) -> bool:
+    """Whether two wrong results have other faults, whatever the magnitude of an error.
+
+    Files from before there were faults say only which outputs were compared.
+    """
+    if (was.relation is None) != (now.relation is None):
+        return True
+    if not (was.faults and now.faults):
+        return {error.output for error in was.errors} != {error.output for error in now.errors}
+    return _outline(was) != _outline(now)
+
+
+def _outline(result: ResultRecord) -> set[tuple[object, ...]]:
+    """The faults of a result without the values of elements, which differ between two runs.
+
+    Where an error is beyond its budget, two runs may or may not differ.
+    """
+    beyond = bool(_beyond(result))
+    outline: set[tuple[object, ...]] = {("of_variant", result.of_variant)}
+    for fault in result.faults:
+        match fault:
+            case WrongDtype() | WrongShape():
+                outline.add((fault.kind, fault.output, fault.step, fault.got, fault.want))
+            case RelationBroken():
+                outline.add((fault.kind, fault.output, fault.name))
+            case RunsDiffer() if not beyond:
+                outline.add((fault.kind, fault.output, fault.step))
+    return outline
 
 
 def _apart(result: ResultRecord) -> float | None:

@@ -380,10 +380,8 @@ def _port(port: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
-    wanted = _significant(
-        result.model_dump(mode="json", exclude={"kind", "case", "target", "errors"})
-    )
-    details: Any = deep_clean(wanted)
+    unseen = {"kind", "case", "target", "errors", "faults", "of_variant", "time_limit"}
+    details: Any = deep_clean(_significant(result.model_dump(mode="json", exclude=unseen)))
     if result.errors:
         details["errors"] = [_error_details(error) for error in result.errors]
     for field in ("share", "ms"):

@@ -25,8 +25,8 @@ class Column:
 class Joined:
     """Several runs side by side.
 
-    ``results`` is keyed by (case id, column label) and holds the worst where a file has several;
-    ``problems`` and ``infrastructure`` come with the file or column they belong to.
+    ``results`` is keyed by (case id, column label) and has the worst where a file has several;
+    ``problems`` name their file, and ``infrastructure`` the column.
     """
 
     runs: tuple[Run, ...]
@@ -40,7 +40,7 @@ class Joined:
 def join(runs: Sequence[Run]) -> Joined:
     """Put several runs side by side: all their cases, and a column for each target of each run.
 
-    A target that several files have in common is told apart by its file.
+    The label of a target that several files have contains the name of its file.
     """
     if not runs:
         raise ResultsError("No results files were given.")
@@ -89,7 +89,7 @@ def join(runs: Sequence[Run]) -> Joined:
 
 
 def _unlike(label: str, taken: Collection[str]) -> str:
-    """``label``, with a number where it is taken."""
+    """``label``, with a number if it is taken."""
     number = 1
     while (other := f"{label} #{number}" if number > 1 else label) in taken:
         number += 1
@@ -97,7 +97,7 @@ def _unlike(label: str, taken: Collection[str]) -> str:
 
 
 def outline(case: CaseRecord) -> object:
-    """What every results file tells of a case's call and contract, however old it is."""
+    """What results files of every age say about a case's call and contract."""
     call = case.call
     inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
     outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
@@ -105,7 +105,7 @@ def outline(case: CaseRecord) -> object:
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:
-    """What to call each run's file: its name, with as many folders as tell it apart."""
+    """The name of each run's file, with as many folders as make it unique."""
     paths = [run.path.absolute() for run in runs]
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]

@@ -1,4 +1,4 @@
-"""Reads a results file, whole or cut short."""
+"""Reads a results file, complete or cut short."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from conformance.results.verdicts import VERDICTS, Verdict
 
 @dataclass(frozen=True)
 class Run:
-    """A results file, read. ``problems``: why it is not all there or not to be relied on."""
+    """The content of a results file. ``problems``: why it is incomplete or unreliable."""
 
     path: Path
     header: Header
@@ -37,7 +37,7 @@ class Run:
     problems: tuple[str, ...]
 
     def counts(self) -> dict[str, Counter[Verdict]]:
-        """Results by target and verdict, counted anew; each target of the header is there."""
+        """Number of results by target and verdict; each target of the header has an entry."""
         counts = {target.name: Counter[Verdict]() for target in self.header.targets}
         for result in self.results:
             counts.setdefault(result.target, Counter())[result.verdict] += 1
@@ -45,10 +45,10 @@ class Run:
 
 
 def read(path: Path | str) -> Run:
-    """Read a results file, whole or cut short; one whose name ends in ``.xz`` is unpacked.
+    """Read a results file, complete or cut short; one whose name ends in ``.xz`` is unpacked.
 
-    A file that ends too early is read as far as it goes, and its ``problems`` say so. Anything
-    else that is no results file raises `ResultsError` with ``file:line``.
+    A file that ends too early is read as far as possible, and its ``problems`` say so. Any other
+    error raises `ResultsError` with ``file:line``.
     """
     path = Path(path)
     problems: list[str] = []
@@ -84,7 +84,7 @@ def read(path: Path | str) -> Run:
 
 
 def _records(path: Path, file: Iterable[bytes], problems: list[str]) -> Iterator[Record]:
-    """Each line's record; a last line that is no JSON is one more problem, not an error."""
+    """Each line's record; a last line that is not JSON is one more problem, not an error."""
     broken: ResultsError | None = None
     for number, line in enumerate(file, 1):
         if broken is not None:
@@ -106,7 +106,7 @@ def _records(path: Path, file: Iterable[bytes], problems: list[str]) -> Iterator
 
 
 def _what(error: ValidationError, line: bytes) -> str:
-    """What is wrong with a line, in half a sentence."""
+    """What is wrong with a line, as half a sentence."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"][1:])
     if where == "format":
@@ -120,7 +120,7 @@ def _what(error: ValidationError, line: bytes) -> str:
 
 
 def _doubts(run: Run) -> Iterator[str]:
-    """Why a run cannot be relied on."""
+    """Why a run is unreliable."""
     footer, selection = run.footer, run.header.selection
     if footer is None:
         yield "It has no footer: the run was cut short."

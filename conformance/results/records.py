@@ -1,8 +1,8 @@
-"""The results file: one JSON object a line, written as a run goes, read back, joined.
+"""The records of a results file: one JSON object per line.
 
-A file is a header, then a case and its results, infrastructure problems among them, and a footer.
-Each line is strict JSON and is written whole, so that a run that is killed loses nothing it has
-judged; a file without its footer says by that alone that it is not all there. Its JSON Schema is
+A file has a header, then each case followed by its results, with infrastructure failures in
+between, and a footer. Each line is strict JSON and is written at once, so a run that is killed
+loses nothing that it has judged; a file without a footer is incomplete. Its JSON Schema is
 ``reports/results.schema.json``.
 """
 
@@ -39,8 +39,8 @@ Outcome = Literal["ran", "rejected", "crashed", "timed_out", "unavailable"]
 Stage = Literal["load", "run"]
 
 
-# JSON has no NaN and no infinities, so these three words stand for them. NaN is always the one
-# object math.nan, which lets records that hold it compare equal.
+# JSON has no NaN and no infinities, so these three words stand for them. NaN is always the same
+# object, math.nan, so that records that contain it compare equal.
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -51,7 +51,7 @@ def _from_json(value: object, info: ValidationInfo) -> object:
         return _WORDS[value]
     if isinstance(value, float) and not math.isfinite(value):
         if info.mode == "json":
-            raise ValueError("NaN and Infinity are no JSON: write 'nan', 'inf' or '-inf'")
+            raise ValueError("NaN and Infinity are not JSON: write 'nan', 'inf' or '-inf'")
         return math.nan if math.isnan(value) else value
     return value
 
@@ -71,14 +71,14 @@ Number = Annotated[
 
 
 def _writable(value: object) -> object:
-    """Spell out lone surrogates (bytes that were no UTF-8), which no file can hold."""
+    """Escape lone surrogates (bytes that were not UTF-8), which no file can contain."""
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "backslashreplace").decode()
     return value
 
 
 Text = Annotated[str, BeforeValidator(_writable)]
-"""Text from anywhere: data, of any length, with any characters in it."""
+"""Untrusted text of any length, with any characters."""
 
 
 class _Part(BaseModel):
@@ -91,10 +91,10 @@ class _Part(BaseModel):
 
 
 class Selection(_Part):
-    """What the run set out to do."""
+    """What was to be run."""
 
     text: Text
-    """What was selected, in the words of the command (`cases/shared_kv.yaml -k float16`)."""
+    """The selection as it is typed in the command (`cases/shared_kv.yaml -k float16`)."""
     cases: int
     """Number of cases selected."""
     results: int
@@ -102,37 +102,37 @@ class Selection(_Part):
 
 
 class TargetDescription(_Part):
-    """What a target's runner said about itself."""
+    """A target as its runner describes it."""
 
     runtime: Text
     version: Text
     execution_provider: Text | None = None
-    """Null: the runtime has no such notion."""
+    """Null: the runtime has no execution providers."""
     device: Text | None = None
     adapter: Text | None = None
-    """The word for it, where results may differ by it: `lavapipe`."""
+    """One word for the adapter, if results may differ by it: `lavapipe`."""
     dtypes: tuple[Text, ...] = ()
     features: tuple[Text, ...] = ()
     versions: dict[Text, Text] = {}
-    """Version of everything else that matters, by name."""
+    """Version of everything else that may affect a result, by name."""
 
 
 class TargetRecord(_Part):
     """A column of the matrix."""
 
     name: Text
-    """As typed and pinned: `cpu@1.31.1`, or with the adapter: `webgpu@1.30.0+lavapipe`."""
+    """With version and, if there is one, adapter: `cpu@1.31.1`, `webgpu@1.30.0+lavapipe`."""
     ep: Text
-    """As asked for: `cpu`."""
+    """As typed: `cpu`."""
     describe: TargetDescription | None = None
     unavailable: Text | None = None
-    """One sentence, if the target could not be tried here."""
+    """One sentence, if the target could not be used here."""
     fix: Text | None = None
-    """The command that mends that."""
+    """The command that makes it available."""
 
 
 class Header(_Part):
-    """First line: what is run, where and when."""
+    """The first line: what is run, where and when."""
 
     kind: Literal["header"] = "header"
     format: Literal["gqa-results/1"] = FORMAT
@@ -143,12 +143,12 @@ class Header(_Part):
     selection: Selection
     targets: tuple[TargetRecord, ...]
     machine: dict[Text, Text]
-    """Of the machine, by name: system, processor, memory …"""
+    """Facts about the machine, by name: system, processor, memory …"""
     start: AwareDatetime
 
 
 class _Sparse(_Part):
-    """A part of which a file has only what is not as usual: there are thousands of them."""
+    """A part that is written without the fields that have their defaults, to keep files small."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)
     #: Fields that are always written.
@@ -182,36 +182,36 @@ class _Sparse(_Part):
 
 
 class Recipe(_Sparse):
-    """How an input's numbers are made, exactly, with NumPy alone.
+    """How to make an input's values exactly, with NumPy alone.
 
     They are computed in float64 (those of an integer type in int64), in the input's shape, and then
     rounded to its type. A number of RandomState is
-    ``numpy.random.RandomState(zlib.crc32(stream.encode())).random_sample(shape)``; a
-    Python program that makes them all is what ``gqa export`` writes.
+    ``numpy.random.RandomState(zlib.crc32(stream.encode())).random_sample(shape)``; ``gqa export``
+    writes a Python program that makes all inputs.
     """
 
     kind: Literal[
         "uniform", "marked", "constant", "numbers", "positions", "cosines", "sines", "packed"
     ] = "uniform"
     """`uniform`: low + r * (high - low) for each number r of RandomState; of an integer type
-    floor(low + r * (high - low + 1)). `marked`: those, and then in the head of each token the
-    element (stride * place) % head_size becomes 0.5 + abs(it) / 2, and the others are divided by
-    `divisor`. There place is its position (`starts` tells the first of each sequence, 0 if it is
-    empty) plus 5 times its sequence plus 3 times its head, and stride the first number from
-    1 + 3 * head_size // 8 on that has no divisor in common with head_size. `constant`: `value`.
-    `numbers`: they are written out. `positions`: `count` from each of `starts`, repeated until the
+    floor(low + r * (high - low + 1)). `marked`: the same, and then in each head of each token the
+    element (stride * place) % head_size becomes 0.5 + abs(element) / 2, and the others are divided
+    by `divisor`. Here place is the token's position (`starts` has the first of each sequence, 0 if
+    it is empty) plus 5 times its sequence plus 3 times its head, and stride is the first number
+    from 1 + 3 * head_size // 8 on that is coprime to head_size. `constant`: `value`.
+    `numbers`: they are listed. `positions`: `count` from each of `starts`, repeated until the
     shape is full. `cosines` and `sines`: of row * 10000 ** (-column / columns). `packed`: `parts`
     side by side in the last dim."""
     stream: Text = ""
-    """Names the stream of `uniform` and `marked`: seed, call of the loop and input."""
+    """Name of the random stream of `uniform` and `marked`: seed, call of the loop and input."""
     low: Number = -1.0
     high: Number = 1.0
     step: Number = 0.0
     """The numbers are rounded to multiples of this, unless it is 0."""
     odd_heads: Number = 1.0
-    """Factor of every other head, beginning with the second."""
+    """Factor of every other head, starting with the second."""
     head_size: int = 0
-    """Where heads matter: elements of one."""
+    """Elements of one head, where they matter."""
     starts: tuple[int, ...] = ()
     count: int = 0
     divisor: Number = 1.0
@@ -219,14 +219,14 @@ class Recipe(_Sparse):
     numbers: tuple[int | Number, ...] = ()
     """In C order."""
     width: int = 0
-    """Of a part of `packed`: its last dim."""
+    """Last dim of a part of `packed`."""
     parts: tuple[Recipe, ...] = ()
     but: tuple[tuple[tuple[int, ...], int | Number], ...] = ()
-    """At last, leading indices and the number that all elements below have instead."""
+    """Applied last: leading indices, and the number that all elements below them have instead."""
 
 
 class CallInput(_Sparse):
-    """One of the operator's inputs, as the (first) call gives it."""
+    """One of the operator's inputs in the (first) call."""
 
     whole = ("shape", "dtype", "values")
 
@@ -235,19 +235,19 @@ class CallInput(_Sparse):
     shape: tuple[int | Text, ...] | None = None
     dtype: Text | None = None
     values: Text | None = None
-    """How its numbers are made, in words."""
+    """How its values are made, in words."""
     dims: tuple[Text | None, ...] = ()
-    """The names that the graph gives to its dims; null is one that is fixed, none: all are."""
+    """The names of its dims in the graph; null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
-    """How its numbers are made; null in files of before there were recipes."""
+    """How its values are made; null in files from before there were recipes."""
 
 
 class LaterInput(_Sparse):
-    """An input as a later call of a loop gives it, where that is not as the first call does."""
+    """An input of a later call of a loop that differs from the first call."""
 
     name: Text
     shape: tuple[int | Text, ...] | None = None
-    """Null: as in the first."""
+    """Null: as in the first call."""
     recipe: Recipe
 
 
@@ -257,12 +257,12 @@ class CallOutput(_Part):
     name: Text
     state: State
     shape: tuple[int | Text, ...] | None = None
-    """Null: the contract fixes none."""
+    """Null: the contract does not fix it."""
     dtype: Text | None = None
 
 
 class CallRecord(_Sparse):
-    """The call, drawn out."""
+    """The call: inputs, outputs and attributes."""
 
     whole = ("attributes", "steps")
 
@@ -271,11 +271,11 @@ class CallRecord(_Sparse):
     attributes: dict[Text, int | Number | Text] = {}
     """Those that are set."""
     steps: int = 1
-    """Number of calls; more than one is a loop, each call's past the present before it."""
+    """Number of calls; more than one is a loop, in which each past is the present before it."""
     later: tuple[tuple[LaterInput, ...], ...] = ()
-    """For each call after the first, the inputs that are not as in the first."""
+    """For each call after the first, the inputs that differ from the first."""
     shared_buffer: bool = False
-    """Whether present_key and present_value lie in the memory of past_key and past_value."""
+    """Whether present_key and present_value use the memory of past_key and past_value."""
 
 
 class CaseRecord(_Part):
@@ -290,7 +290,7 @@ class CaseRecord(_Part):
     """The one that the theme answers."""
     name: Text
     title: Text = ""
-    """What a caller wants to do, in words: `Borrow a cache: key and value of length 0`."""
+    """What the call does, in words: `Borrow a cache: key and value of length 0`."""
     axes: dict[Text, Text] = {}
     """Label of each axis."""
     why: Text = ""
@@ -298,29 +298,29 @@ class CaseRecord(_Part):
     links: tuple[Text, ...] = ()
     contract: Contract
     relation: Text | None = None
-    """The call's other form, which must agree with it, and why."""
+    """The variant, which must agree with the call, and why."""
     call: CallRecord
 
     @property
     def entry(self) -> str:
-        """The entry of a case file that the case comes of, as it is typed: ``theme/name``."""
+        """The entry of the case file that the case is from, as it is typed: ``theme/name``."""
         return f"{self.theme}/{self.name}"
 
 
 class ErrorMap(_Part):
-    """Where in an output the error sits: heads down, positions across.
+    """Where in an output the error is: a row for each head, a character for each position.
 
-    A character tells the largest share of the budget in a head at a position: `0` within the
+    A character gives the largest share of the budget in a head at a position: `0` within the
     budget, `1` up to 10 times it, `2` up to 100 times … `9` beyond that or not finite, `.` where
-    the operator defines nothing. Long sides are told in blocks, each by its worst.
+    the operator defines nothing. Long sides are divided into blocks, each shown by its largest.
     """
 
     rows: tuple[Text, ...]
-    """Equally long; batch by batch, in each head by head."""
+    """Of equal length; sequence by sequence, and within a sequence head by head."""
     heads: int
     """Batch size times heads; that many rows, or fewer where rows are blocks."""
     positions: int
-    """Likewise, for the characters of a row."""
+    """Likewise for the characters of a row."""
 
 
 class OutputErrorRecord(_Part):
@@ -329,7 +329,7 @@ class OutputErrorRecord(_Part):
     output: Text
     step: int = 0
     index: tuple[int, ...] | None = None
-    """Where it is; null if nothing could be compared (another shape or dtype)."""
+    """Null if nothing could be compared (another shape or dtype)."""
     got: Number | None = None
     want: Number | None = None
     absolute: Number | None = None
@@ -343,9 +343,77 @@ class OutputErrorRecord(_Part):
     compared: int | None = None
     """Number of elements compared."""
     undefined: int | None = None
-    """Number of elements never looked at, because the operator does not define them."""
+    """Number of elements that are not compared, because the operator does not define them."""
     where: ErrorMap | None = None
-    """Of an output beyond its budget that has heads and positions."""
+    """For an output beyond its budget that has heads and positions."""
+
+
+class _Fault(_Part):
+    """What all faults have."""
+
+    output: Text
+    step: int | None = None
+    """The call of a loop, from 0; null: the case is a single call."""
+
+
+class RunsDiffer(_Fault):
+    """Two runs on the same input differ in a defined element of an output."""
+
+    kind: Literal["runs_differ"] = "runs_differ"
+
+
+class WrongDtype(_Fault):
+    """An output has another dtype than the operator specifies."""
+
+    kind: Literal["dtype"] = "dtype"
+    got: Text
+    want: Text
+
+
+class WrongShape(_Fault):
+    """An output has another shape than the operator specifies."""
+
+    kind: Literal["shape"] = "shape"
+    got: tuple[int, ...]
+    want: tuple[int, ...]
+
+
+class BeyondBudget(_Fault):
+    """The element with the largest error, as a share of its error budget, is beyond that budget."""
+
+    kind: Literal["beyond_budget"] = "beyond_budget"
+    index: tuple[int, ...]
+    got: Number
+    want: Number
+    budget: Number
+    """Largest absolute error allowed there; 0: the element must be exact."""
+    share: Number
+    """Error as a share of that budget."""
+
+
+class RelationBroken(_Fault):
+    """A case and its variant are correct by themselves and differ by more than is allowed."""
+
+    kind: Literal["relation"] = "relation"
+    name: Text
+    """Of the relation: `packed_qkv`."""
+    index: tuple[int, ...]
+    got: Number
+    """The element of the case …"""
+    other: Number
+    """… and of its variant."""
+    budget: Number
+    """Largest difference allowed there; 0: they must be equal."""
+    share: Number
+    """Difference as a share of that."""
+
+
+Fault = Annotated[
+    RunsDiffer | WrongDtype | WrongShape | BeyondBudget | RelationBroken,
+    Field(discriminator="kind"),
+]
+"""One thing that is wrong with a result."""
+FaultKind = Literal["runs_differ", "dtype", "shape", "beyond_budget", "relation"]
 
 
 class Milliseconds(_Part):
@@ -360,7 +428,7 @@ class Milliseconds(_Part):
 
 
 class ExpectationRecord(_Part):
-    """The line of an expectation file that matched."""
+    """The line of an expectations file that is for the result."""
 
     file: Text
     line: int
@@ -370,17 +438,17 @@ class ExpectationRecord(_Part):
 
 
 class RelationRecord(_Part):
-    """How far a call and its other form are from each other."""
+    """How far a call and its variant are from each other."""
 
     name: Text
     what: Text
-    """The other form, in words that follow "the same call"."""
+    """The variant, in words that follow "the same call"."""
     share: Number
-    """The largest difference as a share of what is allowed; above 1 they disagree."""
+    """The largest difference as a share of what is allowed; above 1 the relation is broken."""
     identical: bool
-    """Whether all that was compared is the same to the bit."""
+    """Whether everything that was compared is equal bit for bit."""
     sentence: Text
-    """Where they differ most."""
+    """Where they differ most, for people."""
 
 
 class ResultRecord(_Part):
@@ -392,40 +460,47 @@ class ResultRecord(_Part):
     verdict: Verdict
     unexpected: bool
     vague: bool = False
-    """A rejection that names none of the contract's words."""
+    """Whether it is a rejection whose message names none of the contract's words."""
     outcome: Outcome
     stage: Stage | None = None
     code: Text | None = None
     message: Text | None = None
-    """The runtime's own, in full."""
+    """The runtime's message, in full; of a crash, the sentence about it."""
     reason: Text
-    """Why this verdict: one sentence."""
+    """Why this verdict: one sentence, for people."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong with what it returned: in the order of calls and outputs, and then the worst
+    error. Empty in files from before there was this field."""
+    of_variant: bool = False
+    """Whether outcome, verdict and figures are those of the variant; the case itself is correct."""
     errors: tuple[OutputErrorRecord, ...] = ()
     share: Number | None = None
     """The worst of `errors`."""
     relation: RelationRecord | None = None
-    """Present where the case names a relation and both forms ran and were right."""
+    """Set if the case names a relation, and both the case and its variant are correct."""
     placement: Text | None = None
-    """Where the node really ran."""
+    """The execution provider on which the node really ran."""
+    time_limit: Number | None = None
+    """Of `timed_out`: after so many seconds the process was killed."""
     ms: Milliseconds | None = None
     stderr: Text = ""
-    """Its end, as written during this case."""
+    """The end of what the runner wrote to standard error during this case."""
     bits: Text | None = None
-    """Digest of all that is defined in the outputs: two targets with the same return the same."""
+    """Digest of all defined elements: two targets with the same digest return the same bits."""
     values_right: bool | None = None
-    """Of `accepted`: whether the values were right all the same."""
+    """Of `accepted`: whether the values are nevertheless correct."""
     expectation: ExpectationRecord | None = None
     reproduce: Text
-    """The command that repeats this case alone."""
+    """The command that runs this case alone."""
 
     @property
     def known(self) -> ExpectationRecord | None:
-        """The expectation that tells of it; None for what is unexpected all the same."""
+        """The expectation that covers the result; None if the result is unexpected."""
         return None if self.unexpected else self.expectation
 
 
 class InfrastructureRecord(_Part):
-    """A problem that is none of the runtime's doing; it never counts as a pass or a fail."""
+    """A failure of the runner or the suite; it never counts as a pass or a fail."""
 
     kind: Literal["infrastructure"] = "infrastructure"
     target: Text
@@ -438,13 +513,13 @@ Counts = dict[Text, dict[Verdict, int]]
 
 
 class Footer(_Part):
-    """Last line: what there should be above it."""
+    """The last line: totals of the file."""
 
     kind: Literal["footer"] = "footer"
     complete: bool
     """False: the run was stopped before its end."""
     counts: Counts
-    """Results by target and verdict; zeros are left out."""
+    """Number of results by target and verdict, without zeros."""
     infrastructure: int
     unexpected: int
     end: AwareDatetime

@@ -25,11 +25,11 @@ from conformance.results.verdicts import VERDICTS, Verdict
 
 
 class Writer:
-    """Writes a results file line by line, and is a context manager that never leaves it unmarked.
+    """Writes a results file line by line; a context manager that always writes the footer.
 
-    The first failure raises `ResultsError`, whether it is the folder, the rights or the disk; what
-    is written afterwards goes nowhere and raises nothing, so that the run can go on telling the
-    terminal. `failure` keeps that first error.
+    The first failure raises `ResultsError`, whether it is the folder, the permissions or the disk.
+    Later records are dropped without an error, so that the run can continue in the terminal.
+    `failure` is that first error.
     """
 
     def __init__(self, path: Path | str, header: Header) -> None:
@@ -63,7 +63,7 @@ class Writer:
         self._infrastructure += 1
 
     def finish(self, complete: bool) -> None:
-        """Write the footer. ``complete``: the run came to its end."""
+        """Write the footer. ``complete``: the run was not stopped before its end."""
         if self._finished:
             return
         self._finished = True
@@ -91,7 +91,7 @@ class Writer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Whoever leaves without `finish` was interrupted, and the file must say so.
+        # Without a call of `finish` the run was interrupted, and the file must say so.
         try:
             self.finish(complete=False)
         except ResultsError:
@@ -116,12 +116,12 @@ class Writer:
         self._size += len(line)
 
     def _cut(self) -> None:
-        """Take back the piece of a line that still went in."""
+        """Remove the part of a line that was written."""
         try:
             if stat.S_ISREG(os.fstat(self._file).st_mode):
                 os.ftruncate(self._file, self._size)
         except OSError:
-            pass  # reading copes with a broken last line
+            pass  # the reader accepts an incomplete last line
 
     def _close(self) -> None:
         file, self._file = self._file, -1

@@ -1,1 +1,1 @@
-"""The engine: cases × targets → results."""
+"""Runs cases on targets and makes records of the results."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from conformance.bundle.cache import Bundle, bundle_for
@@ -14,33 +14,39 @@ from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
 from conformance.harness.pool import Job
 from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
+from conformance.results.faults import faults_text
 from conformance.results.records import InfrastructureRecord, RelationRecord, ResultRecord
 from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
+Record = ResultRecord | InfrastructureRecord
+
 
 @dataclass(frozen=True)
 class CaseJob(Job):
-    """A job that knows its case and its bundle."""
+    """A job that runs a case, or its variant."""
 
     case: Case = field(kw_only=True)
     prepared: Bundle = field(kw_only=True)
-    other_form: bool = field(kw_only=True, default=False)
+    variant: bool = field(kw_only=True, default=False)
 
 
 def jobs_for(case: Case) -> Iterator[CaseJob]:
-    """The case, and its other form where it names a relation."""
+    """The case, and its variant if it names a relation."""
     yield job_for(case)
     if case.relation:
-        yield job_for(case, other_form=True)
+        yield job_for(case, variant=True)
 
 
-def job_for(case: Case, *, other_form: bool = False) -> CaseJob:
-    """The case with its bundle made. Raises :class:`conformance.bundle.cache.BundleError`."""
-    prepared = bundle_for(case.call, relation=case.relation if other_form else None)
+def job_for(case: Case, *, variant: bool = False) -> CaseJob:
+    """The case, or its variant, with its bundle.
+
+    Raises :class:`conformance.bundle.cache.BundleError`.
+    """
+    prepared = bundle_for(case.call, relation=case.relation if variant else None)
     return CaseJob(
-        other_form=other_form,
-        key=f"{case.id} in its other form" if other_form else case.id,
+        variant=variant,
+        key=f"the variant of {case.id}" if variant else case.id,
         bundle=str(prepared.path),
         steps=prepared.steps,
         seconds=case.time_limit_seconds,
@@ -49,14 +55,11 @@ def job_for(case: Case, *, other_form: bool = False) -> CaseJob:
     )
 
 
-Record = ResultRecord | InfrastructureRecord
-
-
 @dataclass(frozen=True)
-class JudgedJob:
-    """A case, or its other form, as it came back: judged, or a problem that is not the runtime's.
+class _JudgedJob:
+    """A job with its outcome, and the judgement or the infrastructure failure.
 
-    ``outputs`` are kept only where two forms have to be compared.
+    ``outputs`` are kept where they have to be compared with those of the variant.
     """
 
     job: CaseJob
@@ -65,78 +68,125 @@ class JudgedJob:
     outputs: Outputs | None = None
 
 
-def judge_job(job: CaseJob, outcome: Outcome, ready: DescribedTarget) -> JudgedJob:
-    """Judges what came of a job. Its output files are not needed afterwards."""
-    case = job.case
+class Assessment:
+    """Makes the records of the cases that run on one target, each from one or two outcomes.
 
-    def problem(message: str, fix: str | None = None) -> JudgedJob:
-        record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
-        return JudgedJob(job, outcome, record)
-
-    if not job.other_form and (refusal := insensitive(case, job.prepared.matters)) is not None:
-        return problem(refusal)
-    if isinstance(outcome, InfrastructureFailure):
-        return problem(outcome.message, outcome.fix)
-    try:
-        judgement = judge(
-            case,
-            job.prepared,
-            outcome,
-            execution_provider=ready.execution_provider,
-            target_class=ready.target.target_class,
-        )
-        outputs = None
-        if case.relation and isinstance(outcome, Ran) and judgement.verdict == "pass":
-            outputs = read_outputs(outcome)
-        return JudgedJob(job, outcome, judgement, outputs)
-    except Unjudgeable as error:
-        return problem(str(error))
-
-
-def assess(
-    own: JudgedJob,
-    other: JudgedJob | None,
-    ready: DescribedTarget,
-    expectations: Sequence[Expectation],
-) -> Record:
-    """What came of a case, its two forms held against each other, and against what is known."""
-    case = own.job.case
-    side, judged = own, own.judged
-    relation: RelationRecord | None = None
-    if other is not None and isinstance(judged, Judgement) and own.outputs is not None:
-        side, judged, relation = _related(own, judged, other, ready)
-    if isinstance(judged, InfrastructureRecord):
-        return judged
-    return result_record(case, ready, judged, side.outcome, expectations, relation)
-
-
-def _related(
-    own: JudgedJob, judged: Judgement, other: JudgedJob, ready: DescribedTarget
-) -> tuple[JudgedJob, Judgement | InfrastructureRecord, RelationRecord | None]:
-    """The judgement of a call that is right by itself, in the light of its other form.
-
-    With it the side whose outcome tells the story.
+    ``jobs`` gives the jobs to run, and ``record`` takes the outcome of each, in any order.
+    ``problems`` has the cases without a record, once there are no more outcomes.
     """
-    case = own.job.case
-    assert case.relation is not None
-    what = RELATIONS[case.relation].what
-    if isinstance(other.judged, InfrastructureRecord):
-        return other, other.judged, None
-    if other.outputs is None or own.outputs is None:
-        reason = f"The same call, {what}: {other.judged.reason}"
-        return other, replace(other.judged, reason=reason), None
-    found = relate(
-        case.call,
-        case.relation,
-        (own.outputs, own.job.prepared.expected),
-        (other.outputs, other.job.prepared.expected),
-        ready.target.target_class,
-    )
-    record = RelationRecord(name=case.relation, what=what, **vars(found))
-    if found.share <= 1:
-        how = "to the bit" if found.identical else f"within {found.share:.2g} of its bound"
-        reason = f"{judged.reason} The same call, {what}, agrees {how}."
-        return own, replace(judged, reason=reason), record
-    law = RELATIONS[case.relation].law
-    reason = f"The same call, {what}, gives other numbers: {found.sentence}; {law}."
-    return own, replace(judged, verdict="wrong", reason=reason), record
+
+    def __init__(self, ready: DescribedTarget, expectations: Sequence[Expectation] = ()) -> None:
+        self._ready = ready
+        self._expectations = expectations
+        self._insensitive: list[tuple[Case, InfrastructureRecord]] = []
+        self._waiting: dict[str, _JudgedJob] = {}
+        self._finished: set[str] = set()
+
+    def jobs(self, cases: Iterable[Case]) -> Iterator[CaseJob]:
+        """The jobs of those ``cases`` that are not insensitive, each made when it is asked for.
+
+        Raises :class:`conformance.bundle.cache.BundleError`.
+        """
+        for case in cases:
+            for job in jobs_for(case):
+                why = None if job.variant else insensitive(case, job.prepared.matters)
+                if why is not None:
+                    self._insensitive.append((case, self._problem(case, why)))
+                    break
+                yield job
+
+    def record(self, job: CaseJob, outcome: Outcome) -> Record | None:
+        """The record of the job's case, if it is complete with this outcome; else None.
+
+        It is complete when the case itself does not pass, or when the outcomes of both the case
+        and its variant are there. There is one record for each case: what comes after it gives
+        None. The output files of the job are not needed afterwards.
+        """
+        case = job.case
+        if case.id in self._finished:
+            return None
+        this = self._judged(job, outcome)
+        if not case.relation or (not job.variant and this.outputs is None):
+            own, variant = this, None
+        elif case.id not in self._waiting:
+            self._waiting[case.id] = this
+            return None
+        else:
+            first = self._waiting[case.id]
+            own, variant = (first, this) if job.variant else (this, first)
+        self._waiting.pop(case.id, None)
+        self._finished.add(case.id)
+        return self._record(own, variant)
+
+    def problems(self) -> Iterator[tuple[Case, InfrastructureRecord]]:
+        """The cases that were not run, and those of which only one of two outcomes came."""
+        yield from self._insensitive
+        for waiting in self._waiting.values():
+            case = waiting.job.case
+            ran, missing = ("variant", "case") if waiting.job.variant else ("case", "variant")
+            yield case, self._problem(case, f"The {ran} ran, but the {missing} was not run.")
+
+    def _problem(self, case: Case, message: str, fix: str | None = None) -> InfrastructureRecord:
+        return InfrastructureRecord(target=self._ready.name, case=case.id, message=message, fix=fix)
+
+    def _judged(self, job: CaseJob, outcome: Outcome) -> _JudgedJob:
+        if isinstance(outcome, InfrastructureFailure):
+            problem = self._problem(job.case, outcome.message, outcome.fix)
+            return _JudgedJob(job, outcome, problem)
+        try:
+            judgement = judge(
+                job.case,
+                job.prepared,
+                outcome,
+                execution_provider=self._ready.execution_provider,
+                target_class=self._ready.target.target_class,
+            )
+            outputs = None
+            if job.case.relation and isinstance(outcome, Ran) and judgement.verdict == "pass":
+                outputs = read_outputs(outcome)
+            return _JudgedJob(job, outcome, judgement, outputs)
+        except Unjudgeable as error:
+            return _JudgedJob(job, outcome, self._problem(job.case, str(error)))
+
+    def _record(self, own: _JudgedJob, variant: _JudgedJob | None) -> Record:
+        case, shown, judged = own.job.case, own, own.judged
+        relation: RelationRecord | None = None
+        if variant is not None and isinstance(judged, Judgement) and own.outputs is not None:
+            shown, judged, relation = self._related(own, judged, variant)
+        if isinstance(judged, InfrastructureRecord):
+            return judged
+        return result_record(case, self._ready, judged, shown.outcome, self._expectations, relation)
+
+    def _related(
+        self, own: _JudgedJob, judged: Judgement, variant: _JudgedJob
+    ) -> tuple[_JudgedJob, Judgement | InfrastructureRecord, RelationRecord | None]:
+        """The judgement on a passing case, given its variant; and the job whose outcome counts."""
+        case = own.job.case
+        assert case.relation is not None
+        what = RELATIONS[case.relation].what
+        if isinstance(variant.judged, InfrastructureRecord):
+            return variant, variant.judged, None
+        if variant.outputs is None or own.outputs is None:
+            reason = f"The variant (the same call {what}): {variant.judged.reason}"
+            return variant, replace(variant.judged, reason=reason, of_variant=True), None
+        found = relate(
+            case.call,
+            case.relation,
+            (own.outputs, own.job.prepared.expected),
+            (variant.outputs, variant.job.prepared.expected),
+            self._ready.target.target_class,
+        )
+        record = RelationRecord(
+            name=case.relation,
+            what=what,
+            share=found.share,
+            identical=found.identical,
+            sentence=found.sentence,
+        )
+        if found.fault is None:
+            how = "bit for bit" if found.identical else f"within {found.share:.2g} of its bound"
+            reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
+            return own, replace(judged, reason=reason), record
+        faults = (found.fault,)
+        reason = f"It ran, but {faults_text(faults)}."
+        return own, replace(judged, verdict="wrong", reason=reason, faults=faults), record

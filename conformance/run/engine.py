@@ -1,41 +1,32 @@
-"""The engine: cases × targets → judged results. The command line and pytest are faces of it."""
+"""Runs the cases of a plan on a target. The command line and pytest both use this."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Self
 
 from conformance.bundle.cache import BundleError, intact
 from conformance.case.case import Case
-from conformance.harness.outcomes import InfrastructureFailure, Outcome
+from conformance.harness.outcomes import InfrastructureFailure
 from conformance.harness.pool import Pool
 from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
 from conformance.results.records import InfrastructureRecord
-from conformance.run.assessment import (
-    CaseJob,
-    JudgedJob,
-    Record,
-    assess,
-    job_for,
-    jobs_for,
-    judge_job,
-)
+from conformance.run.assessment import Assessment, CaseJob, Record, job_for
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target
 
 
 class TargetRun:
-    """A plan being carried out: its runner processes, and what they say of the target.
+    """Runs a plan: holds its runner processes, and the target as they describe it.
 
-    A context manager; leaving it leaves no process behind.
+    A context manager, which ends all processes on exit.
     """
 
     def __init__(self, plan: TargetPlan, jobs: int = 1) -> None:
         self.plan = plan
-        # One more than can be under way or drawn in advance when somebody deletes the cache.
+        # One more than the jobs that can be running or drawn in advance when the cache is deleted.
         limits = Limits(failures_in_a_row=2 * jobs + 1)
         self._pool = Pool(plan.target.command, jobs, limits)
         self._ready: DescribedTarget | None = None
@@ -69,10 +60,10 @@ class TargetRun:
         return DescribedTarget(target, answer, None, None)
 
     def run(self) -> Iterator[tuple[Case, Record]]:
-        """Every case of the plan with what came of it, in the order in which they end.
+        """Every case of the plan with its record, in the order in which they are complete.
 
-        A case whose bundle was damaged or deleted under the runner is made anew and run once
-        more. Raises :class:`RunnerFailed` when the runner has to be given up, and
+        A case whose bundle was damaged or deleted during the run is made anew and run once more.
+        Raises :class:`RunnerFailed` when the runner has to be given up, and
         :class:`conformance.bundle.cache.BundleError` when the cache cannot be used.
         """
         self._raise_if_broken()
@@ -83,62 +74,42 @@ class TargetRun:
                 possible.append(case)
             else:
                 yield case, skipped_record(case, self.ready, why)
+        assessment = self._assessment()
         again: list[CaseJob] = []
-        waiting: dict[str, JudgedJob] = {}
-        settled: set[str] = set()
-
-        def assessed(job: CaseJob, outcome: Outcome) -> Iterator[tuple[Case, Record]]:
-            """The case's record, once its call has failed or all its forms are there."""
-            side, case = self._look(job, outcome), job.case
-            if case.id in settled:
-                return
-            if not case.relation or (not job.other_form and side.outputs is None):
-                settled.add(case.id)
-                waiting.pop(case.id, None)
-                yield case, self._assess(side)
-            elif case.id not in waiting:
-                waiting[case.id] = side
-            else:
-                first = waiting.pop(case.id)
-                own, other = (side, first) if first.job.other_form else (first, side)
-                yield case, self._assess(own, other)
-
         try:
-            for job, outcome in self._pool.run(chain.from_iterable(map(jobs_for, possible))):
+            for job, outcome in self._pool.run(assessment.jobs(possible)):
                 if isinstance(outcome, InfrastructureFailure) and not intact(job.prepared):
                     again.append(job)
-                else:
-                    yield from assessed(job, outcome)
-            repeated = (job_for(job.case, other_form=job.other_form) for job in again)
+                elif (record := assessment.record(job, outcome)) is not None:
+                    yield job.case, record
+            repeated = (job_for(job.case, variant=job.variant) for job in again)
             for job, outcome in self._pool.run(repeated):
-                yield from assessed(job, outcome)
+                if (record := assessment.record(job, outcome)) is not None:
+                    yield job.case, record
         except (RunnerFailed, BundleError):
-            for side in waiting.values():
-                message = "One form of the case ran, and the other was not tried any more."
-                case = side.job.case
-                yield (
-                    case,
-                    InfrastructureRecord(target=self.ready.name, case=case.id, message=message),
-                )
+            yield from assessment.problems()
             raise
+        yield from assessment.problems()
 
     def run_one(self, case: Case) -> Record:
-        """What came of one case; raises as :meth:`run` does."""
+        """The record of one case; raises as :meth:`run` does."""
         self._raise_if_broken()
         why = self.ready.cannot_take(case)
         if why is not None:
             return skipped_record(case, self.ready, why)
-        sides = []
-        for job in jobs_for(case):
+        assessment = self._assessment()
+        for job in assessment.jobs([case]):
             outcome = self._pool.run_one(job)
             if isinstance(outcome, InfrastructureFailure) and not intact(job.prepared):
-                job = job_for(case, other_form=job.other_form)
+                job = job_for(case, variant=job.variant)
                 outcome = self._pool.run_one(job)
-            sides.append(self._look(job, outcome))
-        return self._assess(*sides)
+            if (record := assessment.record(job, outcome)) is not None:
+                return record
+        ((_, problem),) = assessment.problems()
+        return problem
 
     def trouble(self, error: RunnerFailed | BundleError) -> InfrastructureRecord:
-        """The record of an error that :meth:`run` has raised."""
+        """The record for an error that :meth:`run` has raised."""
         if isinstance(error, BundleError):
             return InfrastructureRecord(target=self.ready.name, message=str(error))
         message = _sentence(error, self.plan.target)
@@ -146,16 +117,13 @@ class TargetRun:
 
     def _raise_if_broken(self) -> None:
         if self.ready.broken:
-            self._pool.start()  # which says again why it did not start
+            self._pool.start()  # raises once more what kept it from starting
 
-    def _look(self, job: CaseJob, outcome: Outcome) -> JudgedJob:
-        return judge_job(job, outcome, self.ready)
-
-    def _assess(self, own: JudgedJob, other: JudgedJob | None = None) -> Record:
-        return assess(own, other, self.ready, self.plan.expectations)
+    def _assessment(self) -> Assessment:
+        return Assessment(self.ready, self.plan.expectations)
 
 
 def _sentence(error: RunnerFailed, target: Target) -> str:
-    """What is wrong with a target's runner, without the target's name before it."""
+    """What is wrong with a target's runner, without the target's name in front."""
     text = error.sentence.removeprefix(f"{target.ep}: ")
     return text[:1].upper() + text[1:]

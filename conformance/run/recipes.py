@@ -1,7 +1,7 @@
-"""How a call's input values are made, told so that nobody needs this suite to make them.
+"""Recipes: how a call's input values are made, for programs that do not use this suite.
 
-:mod:`conformance.bundle.inputs` draws them; here its rules become the plain numbers that a
-results file holds. A test holds the two together, to the byte.
+:mod:`conformance.bundle.inputs` makes the values; here its rules become the plain numbers of a
+results file. A test checks that both give the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
 
 
 def later_inputs(call: Call, step: Step, first: Step) -> list[LaterInput]:
-    """What a later call of a loop is given otherwise than the first; its past is carried."""
+    """The inputs of a later call of a loop that differ from the first; its past is carried."""
     later = []
     for tensor in step.inputs:
         if not tensor.connected or tensor.name in CARRY:
@@ -95,7 +95,7 @@ def _filled(
 
 
 def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
-    """Of the inputs whose numbers have a meaning."""
+    """The recipe of an input whose values have a meaning, such as lengths and positions."""
     assert tensor.shape is not None
     if tensor.name == "seqlens_k":
         lengths = np.array(step.total_lengths) - 1

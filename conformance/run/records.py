@@ -1,4 +1,4 @@
-"""What a run writes into its results file: the header, cases and results."""
+"""Makes the records of a results file: the header, cases and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.tensors import Tensor, attributes_of
 from conformance.case.variants import RELATIONS
-from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran, Rejected, Unavailable
+from conformance.harness.outcomes import (
+    Crashed,
+    Outcome,
+    Ran,
+    Rejected,
+    TimedOut,
+    Unavailable,
+)
 from conformance.judge.expectations import Expectation, expectation_for
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
@@ -36,6 +43,7 @@ from conformance.run.target import DescribedTarget, TargetPlan
 
 
 def skipped_record(case: Case, ready: DescribedTarget, reason: str) -> ResultRecord:
+    """The record of a case that cannot be run on the target."""
     return result_record(case, ready, Judgement("skip", reason), Unavailable(reason=reason), ())
 
 
@@ -56,6 +64,7 @@ def result_record(
     expectations: Sequence[Expectation],
     relation: RelationRecord | None = None,
 ) -> ResultRecord:
+    """The record of a judged case, compared with the expectations of its target."""
     stage, message, code, milliseconds, placement = None, None, None, None, None
     if isinstance(outcome, Rejected):
         stage, message, code = outcome.stage, outcome.message, outcome.code
@@ -64,8 +73,8 @@ def result_record(
         milliseconds = Milliseconds(
             load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
         )
-    elif not isinstance(outcome, InfrastructureFailure | Unavailable):
-        message = judgement.reason
+    elif isinstance(outcome, Crashed):
+        message = outcome.message
     version, adapter = "", None
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
@@ -75,12 +84,12 @@ def result_record(
     if judgement.verdict == "skip":
         known = None
     if known is not None:
-        differs = known.differs(judgement.verdict, stage, message or reason)
+        differs = known.differs(judgement, stage, message, placement)
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {shown(known.file)}:{known.line} expects otherwise of {known.known.where}:"
-                f" {differs}; close that range of versions, or change the line."
+                f" {shown(known.file)}:{known.line} has another expectation for"
+                f" {known.known.where}: {differs}; end that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):
         record = ExpectationRecord(
@@ -101,10 +110,13 @@ def result_record(
         code=code,
         message=message,
         reason=reason,
+        faults=judgement.faults,
+        of_variant=judgement.of_variant,
         errors=tuple(OutputErrorRecord(**vars(errors)) for errors in judgement.errors),
         share=judgement.share,
         relation=relation,
         placement=placement,
+        time_limit=outcome.seconds if isinstance(outcome, TimedOut) else None,
         ms=milliseconds,
         stderr=outcome.stderr,
         bits=judgement.bits,
@@ -115,12 +127,12 @@ def result_record(
 
 
 def argument_for(case: Case) -> str:
-    """What names the case on the command line: its id, or its place in a file of the user's own."""
+    """The case on the command line: its id, or its place in a user's file."""
     return case.id if is_shipped(case) else f"{shown(case.file)}::{case.label}"
 
 
 def reproduce(case: Case, arguments: Sequence[str]) -> str:
-    """The command that runs this case alone, on the target that ``arguments`` mean."""
+    """The command that runs this case alone, on the target that ``arguments`` select."""
     return shlex.join(["gqa", "run", argument_for(case), *arguments])
 
 
@@ -163,13 +175,13 @@ def case_record(case: Case) -> CaseRecord:
 
 
 def _place(tensor: Tensor) -> dict[str, object]:
-    """A tensor's place in the call, for the record."""
+    """A tensor's name, state, shape and dtype, for the record."""
     dtype = tensor.dtype if tensor.connected else None
     return {"name": tensor.name, "state": tensor.state, "shape": tensor.shape, "dtype": dtype}
 
 
 def _values_text(tensor: Tensor) -> str:
-    """How an input's numbers are made, in words."""
+    """How an input's values are made, in words."""
     if tensor.shape is not None and 0 in tensor.shape:
         return "no elements"
     if tensor.but:
@@ -211,7 +223,7 @@ def header(
 
 
 def corpus_digest(plans: Sequence[TargetPlan]) -> str:
-    """Digest of the files that a run depends on: its cases' and its targets' expectations."""
+    """Digest of the case files and the expectations files that a run depends on."""
     files = {case.file for plan in plans for case in plan.cases}
     files |= {line.file for plan in plans for line in plan.expectations}
     digest = hashlib.sha256()
@@ -221,7 +233,7 @@ def corpus_digest(plans: Sequence[TargetPlan]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What the results were made on."""
+    """Facts about the machine of the run."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),

@@ -1,4 +1,4 @@
-"""A target of a run: its cases and expectations, and what its runner says of itself."""
+"""A target of a run: its cases and expectations, and the runner's description of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conformance.targets.registry import Target
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What is run on one target: these cases, with what is known of them."""
+    """The cases to run on one target, and its expectations."""
 
     target: Target
     cases: tuple[Case, ...]
@@ -31,14 +31,14 @@ def target_plans(
     selected: Callable[[Case, Target], bool] = lambda case, target: True,
     whole_corpus: bool,
 ) -> list[TargetPlan]:
-    """A plan for each target: of all loaded ``cases`` those that are ``selected`` for it.
+    """A plan for each target: those of the loaded ``cases`` that are ``selected`` for it.
 
     Raises :class:`conformance.base.yaml_source.InputError` for wrong or stale expectations.
     """
     made = []
     for target in targets:
         lines = load_expectations(target.expectations)
-        # A user's own file may be called as one of ours: it makes no line of ours stale.
+        # A user's file with the name of a shipped one does not make a shipped line stale.
         check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
         chosen = tuple(case for case in cases if selected(case, target))
         made.append(TargetPlan(target, chosen, tuple(lines)))
@@ -49,8 +49,8 @@ def target_plans(
 class DescribedTarget:
     """A target as its runner describes it.
 
-    ``name`` is what results call it: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` where results
-    may differ by the adapter.
+    ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
+    differ by adapter.
     """
 
     target: Target
@@ -61,7 +61,7 @@ class DescribedTarget:
 
     @property
     def name(self) -> str:
-        """The target's name with its version and its adapter, where those are known."""
+        """The target's name with its version and its adapter, as far as they are known."""
         if self.described is None:
             return self.target.ep
         adapter = f"+{self.described.adapter}" if self.described.adapter else ""
@@ -69,7 +69,7 @@ class DescribedTarget:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What the command line needs to mean it again, its adapter too if it can be named."""
+        """The command line options that select it, its adapter included if it can be named."""
         adapter = self.described.adapter if self.described else None
         known = self.target.arguments
         if self.target.ep.startswith(EXEC) or adapter not in ADAPTERS or "--adapter" in known:
@@ -78,13 +78,13 @@ class DescribedTarget:
 
     @property
     def execution_provider(self) -> str | None:
-        """Where nodes must run."""
+        """The one on which nodes must run; None if the runtime has none."""
         if self.target.execution_provider is not None:
             return self.target.execution_provider
         return self.described.execution_provider if self.described else None
 
     def record(self) -> TargetRecord:
-        """For the results file's header."""
+        """The record for the header of the results file."""
         describe = None
         if self.described is not None:
             values = self.described.model_dump(exclude={"id", "outcome"})
@@ -98,7 +98,7 @@ class DescribedTarget:
         )
 
     def cannot_take(self, case: Case) -> str | None:
-        """Why the case cannot be tried here, as its runner described itself; None if it can."""
+        """Why the case cannot be run here, by the runner's description; None if it can."""
         if self.described is None:
             return self.unavailable or "the target is not available"
         tensors = (*case.steps[0].inputs, *case.steps[0].outputs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Final
 
 from conformance.report.repro.model_source import (
@@ -23,17 +22,13 @@ from conformance.results.records import (
     CallOutput,
     CallRecord,
     CaseRecord,
+    FaultKind,
     OutputErrorRecord,
     ResultRecord,
+    WrongShape,
 )
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
-#: How the judge says that a shape, a dtype or a second run differs.
-_SHAPE = re.compile(r"\b(\w+)(?: in call (\d+))? has shape \([^)]*\), not (\([\d, ]*\))")
-DTYPE = re.compile(" has dtype ")
-TWO_RUNS: Final = "two runs on the same input differ"
-_VARIANT: Final = "The same call, "
-_SECONDS = re.compile(r"No answer within ([\d.]+) s")
 #: The number of elements, and of wrong shapes, that a program prints; a long loop has many more.
 MOST: Final = 8
 ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in this one"
@@ -41,9 +36,7 @@ ELSEWHERE: Final = "the suite found the fault in a variant of this call, not in 
 
 def _checked(result: ResultRecord) -> list[tuple[str, int, tuple[int, ...], float, float]]:
     """Output, call, index, expected value and error budget of each element to check."""
-    if is_of_the_variant(result) and result.verdict != "wrong":
-        return []
-    if result.reason.startswith(_VARIANT) and result.relation is None:
+    if result.of_variant:
         return []  # the recorded errors are those of the variant
     shares = sorted((_share(error) for error in result.errors), reverse=True)
     least = shares[MOST - 1] if len(shares) > MOST else -math.inf
@@ -64,9 +57,10 @@ def _share(error: OutputErrorRecord) -> float:
 def wrong_shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
     """Output, call and expected shape of each output that had a wrong shape."""
     told = [
-        (output, int(step or 0), shape)
-        for output, step, shape in _SHAPE.findall(result.reason)
-        if result.verdict == "wrong" and output in RANKS and not is_of_the_variant(result)
+        (fault.output, fault.step or 0, str(fault.want))
+        for fault in result.faults
+        if isinstance(fault, WrongShape) and fault.output in RANKS
+        if result.verdict == "wrong" and not is_of_the_variant(result)
     ]
     return told[:MOST]
 
@@ -83,13 +77,17 @@ def verdict_if_right(case: CaseRecord) -> str:
 
 def runs_of(result: ResultRecord) -> int:
     """How many times the program makes the call."""
-    return 2 if TWO_RUNS in result.reason else 1
+    return 2 if has_fault(result, "runs_differ") else 1
+
+
+def has_fault(result: ResultRecord, kind: FaultKind) -> bool:
+    """Whether the result has a fault of this kind."""
+    return any(fault.kind == kind for fault in result.faults)
 
 
 def seconds_of(result: ResultRecord) -> float:
     """The time limit of the call, in seconds."""
-    match = _SECONDS.search(result.reason)
-    return float(match[1]) if match else 60.0
+    return 60.0 if result.time_limit is None else result.time_limit
 
 
 def expected_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
@@ -113,7 +111,7 @@ def expected_list(case: CaseRecord, result: ResultRecord, word: str) -> str:
 def is_of_the_variant(result: ResultRecord) -> bool:
     """Whether the fault is in the variant of the call, or in a difference between the two."""
     disagree = result.relation is not None and not result.relation.share <= 1
-    return disagree or result.reason.startswith(_VARIANT)
+    return disagree or result.of_variant
 
 
 def carried_of(call: CallRecord) -> dict[str, str]:

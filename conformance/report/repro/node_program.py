@@ -134,7 +134,7 @@ def _dawn_block(case: CaseRecord, result: ResultRecord) -> str:
         "};",
     ]
     empty = any(tensor.shape and 0 in tensor.shape for tensor in case.call.inputs)
-    if empty or "createBindGroup" in f"{result.message} {result.reason}":
+    if empty or "createBindGroup" in (result.message or ""):
         lines += [
             "const { createBindGroup } = GPUDevice.prototype; // throws, as in browsers",
             "GPUDevice.prototype.createBindGroup = function (descriptor) {",

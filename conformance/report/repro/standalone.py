@@ -17,7 +17,7 @@ from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 from conformance.report.findings import alone
-from conformance.report.repro.checks import DTYPE, TWO_RUNS, is_of_the_variant
+from conformance.report.repro.checks import has_fault, is_of_the_variant
 from conformance.report.repro.escaping import LINK, comment, fenced, inline, inline_code, one_line
 from conformance.report.repro.model_source import KINDS
 from conformance.report.repro.node_program import node_blocks
@@ -146,9 +146,9 @@ def _caveats(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if is_of_the_variant(result):
         what = f" ({one_line(case.relation)})" if case.relation else ""
         yield f"note:     the fault is in a variant of this call{what}, not in this call"
-    if TWO_RUNS in result.reason:
+    if has_fault(result, "runs_differ"):
         yield "note:     two runs gave different numbers, so this program makes the call twice"
-    if result.verdict == "wrong" and DTYPE.search(result.reason):
+    if result.verdict == "wrong" and has_fault(result, "dtype"):
         yield "note:     the type of an output is wrong, which this program does not check"
     if result.verdict == "timeout":
         yield "note:     the call is stopped after the time limit of the case"

@@ -1,0 +1,184 @@
+"""How outcomes become records: a case with its variant, and cases that are not run at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from case_files import cases_of
+from onnx import numpy_helper
+
+from conformance.base.dtypes import NUMPY
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.harness.outcomes import Outcome, Ran, Rejected
+from conformance.harness.pool import Pool
+from conformance.harness.protocol import DescribedAnswer
+from conformance.maintain.power import Power, known_mutants
+from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
+from conformance.run.assessment import Assessment, CaseJob, jobs_for
+from conformance.run.engine import TargetRun
+from conformance.run.target import DescribedTarget, TargetPlan
+from conformance.targets.registry import target_for
+
+#: The window is longer than the sequence, so the case cannot show whether it is read.
+INSENSITIVE = "- {name: wide, sequence_length: 4, local_window_size: 9}"
+RELATED = """\
+- name: related
+  relation: scale_in_query
+  batch_size: 2
+  scale: 0.25
+"""
+NO = Rejected(stage="run", step=0, code=None, message="no")
+
+
+@pytest.fixture
+def related(tmp_path: Path) -> Case:
+    return cases_of(tmp_path, RELATED)[0]
+
+
+def described() -> DescribedTarget:
+    answer = DescribedAnswer(
+        id=1,
+        outcome="described",
+        runtime="onnxruntime",
+        version="1.31.1",
+        execution_provider="CPUExecutionProvider",
+        device="a CPU",
+        dtypes=("float32", "int32"),
+    )
+    return DescribedTarget(target_for("cpu"), answer, None, None)
+
+
+def correct(folder: Path, job: CaseJob, factor: float = 1.0) -> Ran:
+    """The outcome of a runtime with the expected values, the output times ``factor``."""
+    folder = folder / job.key.replace("/", "_").replace(" ", "_")
+    folder.mkdir()
+    files: list[dict[str, str]] = []
+    for step, expected in enumerate(job.prepared.expected):
+        files.append({})
+        for name, want in expected.items():
+            values = np.nan_to_num(want.value) * (factor if name == "output" else 1.0)
+            file = folder / f"{step}_{name}.pb"
+            file.write_bytes(
+                numpy_helper.from_array(values.astype(NUMPY[want.dtype]), name).SerializeToString()
+            )
+            files[-1][name] = str(file)
+    run = tuple(files)
+    provider = "CPUExecutionProvider"
+    return Ran(runs=(run, run), out=str(folder), placement=provider, load_ms=0.1, run_ms=0.1)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_case_is_complete_with_its_variant_whichever_comes_first(
+    tmp_path: Path, related: Case, order: tuple[int, int]
+) -> None:
+    assessment, jobs = Assessment(described()), list(jobs_for(related))
+    first, second = (jobs[number] for number in order)
+    assert assessment.record(first, correct(tmp_path, first)) is None
+    assert [problem.message for _, problem in assessment.problems()] == [
+        f"The {('case', 'variant')[order[0]]} ran, but the {('variant', 'case')[order[0]]} "
+        "was not run."
+    ]
+    record = assessment.record(second, correct(tmp_path, second))
+    assert isinstance(record, ResultRecord)
+    assert (record.verdict, record.of_variant, record.faults) == ("pass", False, ())
+    assert record.relation is not None
+    assert record.relation.identical
+    assert list(assessment.problems()) == []
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_case_that_fails_needs_no_variant(
+    tmp_path: Path, related: Case, order: tuple[int, int]
+) -> None:
+    assessment, jobs = Assessment(described()), list(jobs_for(related))
+    outcomes: list[Outcome] = [NO, correct(tmp_path, jobs[1])]
+    records = [assessment.record(jobs[number], outcomes[number]) for number in order]
+    (record,) = filter(None, records)
+    assert records[order.index(0)] is record  # complete with the outcome of the case itself
+    assert isinstance(record, ResultRecord)
+    assert (record.verdict, record.of_variant, record.message) == ("unsupported", False, "no")
+    assert list(assessment.problems()) == []
+
+
+def test_the_record_of_a_failing_variant_says_so(tmp_path: Path, related: Case) -> None:
+    assessment, (own, variant) = Assessment(described()), jobs_for(related)
+    assert assessment.record(own, correct(tmp_path, own)) is None
+    record = assessment.record(variant, NO)
+    assert isinstance(record, ResultRecord)
+    assert (record.verdict, record.of_variant, record.relation) == ("unsupported", True, None)
+    assert record.reason.startswith("The variant (the same call with the query times four and ")
+
+
+def test_a_broken_relation_is_a_fault_with_its_fields(tmp_path: Path, related: Case) -> None:
+    """Both are within their budgets, but the relation demands the same bits."""
+    assessment, (own, variant) = Assessment(described()), jobs_for(related)
+    assert assessment.record(own, correct(tmp_path, own)) is None
+    record = assessment.record(variant, correct(tmp_path, variant, 1 + 2**-23))
+    assert isinstance(record, ResultRecord)
+    assert (record.verdict, record.of_variant) == ("wrong", False)
+    (fault,) = record.faults
+    assert isinstance(fault, RelationBroken)
+    assert (fault.name, fault.output, fault.budget) == ("scale_in_query", "output", 0.0)
+    assert fault.got != fault.other
+    assert record.relation is not None
+    assert record.relation.share == fault.share == float("inf")
+
+
+# Cases that are not run
+
+
+class RecordingPool:
+    """Rejects every job, and remembers which were sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def run(self, jobs: Iterable[CaseJob]) -> Iterator[tuple[CaseJob, Outcome]]:
+        for job in jobs:
+            yield job, self.run_one(job)
+
+    def run_one(self, job: CaseJob) -> Outcome:
+        self.sent.append(job.key)
+        return NO
+
+
+def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
+    wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
+    run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
+    run._pool, run._ready = RecordingPool(), described()
+    records = {case.id: record for case, record in run.run()}
+    assert run._pool.sent == [plain.id]
+    assert isinstance(records[plain.id], ResultRecord)
+    problem = records[wide.id]
+    assert isinstance(problem, InfrastructureRecord)
+    assert problem.message.startswith("The case cannot show a fault in window: ")
+    assert run.run_one(wide) == problem
+    assert run._pool.sent == [plain.id]
+
+
+def test_an_insensitive_case_is_not_sent_to_the_mutants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+    run = Pool.run
+
+    def recording(pool: Pool, jobs: Iterable[CaseJob]) -> Iterator[tuple[CaseJob, Outcome]]:
+        for job, outcome in run(pool, jobs):
+            sent.append(job.case.id)
+            yield job, outcome
+
+    monkeypatch.setattr(Pool, "run", recording)
+    (wide,) = cases_of(tmp_path, INSENSITIVE)
+    fit = find(["window/prompt[dtype=float32,local_window_size=4]"]).named[0]
+    (mutant,) = (mutant for mutant in known_mutants() if mutant.name == "window_one_longer")
+    power = Power([mutant], [wide, fit])
+    power.run()
+    assert set(sent) == {fit.id}
+    (trouble,) = power.troubles
+    assert trouble.startswith(f"correct on {wide.id}: The case cannot show a fault in window: ")
+    assert [kill.case.id for kill in power.scores[0].kills] == [fit.id]
