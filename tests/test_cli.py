@@ -63,7 +63,7 @@ def sentence(done: Done, status: int) -> str:
     [
         ("a: [1,\n", ["bad.yaml:2:1: bad YAML: "]),
         (
-            "format: gqa-cases/1\n",
+            "format: gqa-cases/2\n",
             ["bad.yaml:1:1: the field 'cases' is", "bad.yaml:1:1: the field 'question' is missing"],
         ),
         (entries("- name: a\n  dtyp: x"), ["bad.yaml:7:5: unknown field 'dtyp'; did you mean"]),
@@ -96,7 +96,7 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
         (("three.yaml", "-k", "nothing"), "-k 'nothing' selects none of 3 cases."),
         (("three.yaml", "-k", "one and ("), "-k 'one and (': wanted a word"),
         (("nowhere.yaml",), "nowhere.yaml: no such file or folder"),
-        (("programs",), "programs: no case file (format: gqa-cases/1) in this folder"),
+        (("programs",), "programs: no case file (format: gqa-cases/2) in this folder"),
         (("three.yaml::two",), "No case is called 'three/two'"),
         (("nosuch/case",), "No case file and no shipped theme is called 'nosuch'"),
         (

@@ -139,7 +139,7 @@ def test_a_path_that_is_not_there(own: Path, path: str) -> None:
 
 def test_a_folder_without_cases(own: Path) -> None:
     (own / "empty").mkdir()
-    with pytest.raises(InputError, match=r"^empty: no case file \(format: gqa-cases/1\)"):
+    with pytest.raises(InputError, match=r"^empty: no case file \(format: gqa-cases/2\)"):
         find(["empty"])
 
 

@@ -37,7 +37,7 @@ def test_a_case_has_all_that_its_entry_says(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """\
-format: gqa-cases/1
+format: gqa-cases/2
 question: "  Does it?  "
 tags: [one, two]
 links: ["https://example.org/a"]
@@ -152,7 +152,7 @@ def test_what_an_entry_says_replaces_the_defaults_one_input_at_a_time(tmp_path: 
     file = write(
         tmp_path,
         """\
-format: gqa-cases/1
+format: gqa-cases/2
 question: Q?
 defaults:
   contract: {source: x}
@@ -803,19 +803,19 @@ WHOLE_FILES = {
         "a: 1\n---\nb: 2\n",
         ["2:1: bad YAML: expected a single document in the stream but found another document"],
     ),
-    "not UTF-8": (b"format: gqa-cases/1\nquestion: \xff?\n", ["2:1: is not UTF-8 text"]),
-    "UTF-16": ("format: gqa-cases/1".encode("utf-16"), ["1:1: is not UTF-8 text"]),
+    "not UTF-8": (b"format: gqa-cases/2\nquestion: \xff?\n", ["2:1: is not UTF-8 text"]),
+    "UTF-16": ("format: gqa-cases/2".encode("utf-16"), ["1:1: is not UTF-8 text"]),
     "control character": (
         "é: 1\nquestion: é \a?\n",
         ["2:13: bad YAML: the character U+0007 is not allowed"],
     ),
     "NUL": ("a: \0", ["1:4: bad YAML: the character U+0000 is not allowed"]),
     "another format": (
-        "format: gqa-cases/2\nquestion: Q?\ncases: [{name: a, contract: {source: x}}]\n",
-        ["1:9: format: found 'gqa-cases/2', allowed: gqa-cases/1; did you mean 'gqa-cases/1'?"],
+        "format: gqa-cases/3\nquestion: Q?\ncases: [{name: a, contract: {source: x}}]\n",
+        ["1:9: format: found 'gqa-cases/3', allowed: gqa-cases/2; did you mean 'gqa-cases/2'?"],
     ),
     "nothing that should be there": (
-        "fromat: gqa-cases/1\n",
+        "fromat: gqa-cases/2\n",
         [
             "1:1: the field 'cases' is missing",
             "1:1: the field 'format' is missing",
@@ -824,26 +824,26 @@ WHOLE_FILES = {
         ],
     ),
     "no question": (
-        "format: gqa-cases/1\nquestion: ''\ncases: [{name: a, contract: {source: x}}]\n",
+        "format: gqa-cases/2\nquestion: ''\ncases: [{name: a, contract: {source: x}}]\n",
         ["2:11: question: wanted something in it, found ''"],
     ),
     "no case": (
-        "format: gqa-cases/1\nquestion: Q?\ncases: []\n",
+        "format: gqa-cases/2\nquestion: Q?\ncases: []\n",
         ["3:8: cases: wanted 1 or more in it, found an empty list"],
     ),
     "cases that are a mapping": (
-        "format: gqa-cases/1\nquestion: Q?\ncases: {name: a}\n",
+        "format: gqa-cases/2\nquestion: Q?\ncases: {name: a}\n",
         ["3:8: cases: wanted a list, found a mapping"],
     ),
     "no contract": (
-        "format: gqa-cases/1\nquestion: Q?\ncases:\n  - name: a\n  - name: b\n",
+        "format: gqa-cases/2\nquestion: Q?\ncases:\n  - name: a\n  - name: b\n",
         [
             "4:5: no contract: say what is demanded, here or in defaults",
             "5:5: no contract: say what is demanded, here or in defaults",
         ],
     ),
     "mistake in defaults": (
-        "format: gqa-cases/1\nquestion: Q?\n"
+        "format: gqa-cases/2\nquestion: Q?\n"
         "defaults: {num_heads: 3, contract: {source: x}}\n"
         "cases: [{name: a}, {name: b}, {name: c, num_heads: 4}]\n",
         [f"3:23: {HEADS}{ON_PURPOSE}"],
@@ -934,7 +934,7 @@ def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     one = write(tmp_path, entries("- {name: a, sed: 1}"), "one.yaml")
     write(tmp_path, entries("- name: a"), "right.yaml")
-    two = write(tmp_path, "format: gqa-cases/1\na: *b\n", "two.yml")
+    two = write(tmp_path, "format: gqa-cases/2\na: *b\n", "two.yml")
     with pytest.raises(InputError) as caught:
         load([tmp_path])
     assert str(caught.value).split("\n") == [
@@ -983,7 +983,7 @@ def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
         case_files([tmp_path / "no.yaml", tmp_path / "x"])
     assert str(caught.value).split("\n") == [
         f"{tmp_path}/no.yaml: no such file or folder",
-        f"{tmp_path}/x: no case file (format: gqa-cases/1) in this folder",
+        f"{tmp_path}/x: no case file (format: gqa-cases/2) in this folder",
     ]
 
 
@@ -1099,7 +1099,7 @@ FRAGMENTS = st.sampled_from(
         "!!timestamp ",
         "---\n",
         "...",
-        "format: gqa-cases/1\n",
+        "format: gqa-cases/2\n",
         "question: Q?\n",
         "defaults:\n",
         "cases:\n",
@@ -1171,7 +1171,7 @@ def test_no_values_break_the_loader(
 ) -> None:
     """Every field with every kind of value: cases, or sentences with a place."""
     data = {
-        "format": "gqa-cases/1",
+        "format": "gqa-cases/2",
         "question": "Q?",
         "defaults": {"contract": {"source": "x"}, **defaults},
         "cases": [{"name": "a", **entry, **({"matrix": matrix} if matrix else {})}],
@@ -1242,7 +1242,7 @@ def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path, body: str) -
 def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
-        "format: gqa-cases/1\nquestion: Q?\ntags: [skip]\n"
+        "format: gqa-cases/2\nquestion: Q?\ntags: [skip]\n"
         "defaults: {contract: {source: https://example.org}}\ncases: [{name: a}]\n"
     )
     with pytest.raises(InputError, match=r"3:8: .*is a mark of pytest's own"):
@@ -1252,7 +1252,7 @@ def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
 def test_a_faulty_entry_does_not_hide_what_is_wrong_in_the_others(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
-        "format: gqa-cases/1\nquestion: Q?\n"
+        "format: gqa-cases/2\nquestion: Q?\n"
         "defaults: {contract: {source: https://example.org}}\n"
         "cases:\n"
         "  - {name: a, sed: 1}\n"

@@ -736,6 +736,6 @@ def test_a_step_is_a_value() -> None:
 
 @pytest.mark.parametrize("at", [[1], [0, -6], [0, 0, 0, 0]])
 def test_an_element_that_differs_is_one_of_the_input(at: list[int]) -> None:
-    fields = {"sequence_length": 5, "inputs": {"query": {"but": [{"at": at, "value": 1.0}]}}}
+    fields = {"sequence_length": 5, "inputs": {"query": {"elements": [{"at": at, "value": 1.0}]}}}
     with pytest.raises(ShapeError, match="there is nothing at"):
         steps_of(Call.model_validate(fields))

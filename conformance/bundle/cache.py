@@ -9,7 +9,7 @@
     oracle.f64.z                   the oracle's values and error units in float64, for the judge;
                                    compressed by zlib, since copies and zeros are most of it
     manifest.json                  size and SHA-256 of each file and its own, and where what lies;
-                                   what each feature of the call changes (matters)
+                                   what each feature of the call changes (sensitivity)
 
 The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
 made beside its place and renamed into it, so that any number of processes share one cache; every
@@ -39,7 +39,7 @@ from onnx import TensorProto
 from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
 from conformance.bundle.script import ScriptStep, script_of
-from conformance.bundle.sensitivity import effects, reached, worst
+from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
 from conformance.case.variants import RelationName
@@ -73,7 +73,7 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
+    the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``sensitivity``
     are the effects of the call's features (see :mod:`conformance.bundle.sensitivity`).
     """
 
@@ -81,7 +81,7 @@ class Bundle:
     steps: tuple[StepFiles, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
-    matters: dict[str, float]
+    sensitivity: dict[str, float]
 
 
 class BundleError(Exception):
@@ -151,7 +151,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     layout: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
     carried_errors: PastErrors | None = None
-    matters: dict[str, float] = {}
+    sensitivity: dict[str, float] = {}
     unjudged: str | None = None
     for index, step in enumerate(script.steps):
         inputs = {
@@ -173,9 +173,9 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         past_error = carried_errors if step.carry else None
         units = budgets(references, past_error)
         if relation is None:
-            shown = reached(matters)
-            found = effects(inputs, script.attributes, references, units, shown)
-            matters = worst((matters, found))
+            skipped = sufficient(sensitivity)
+            found = effects(inputs, script.attributes, references, units, skipped)
+            sensitivity = combined((sensitivity, found))
         for position, name in enumerate(script.outputs):
             expected = references[name]
             path = f"test_data_set_{index}/output_{position}.pb"
@@ -198,7 +198,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         carried = {name: _rounded(value) for name, value in references.items()}
         carried_errors = past_errors(references, past_error)
     if unjudged is not None:
-        outputs, oracle, layout, matters = {}, bytearray(), [], {}
+        outputs, oracle, layout, sensitivity = {}, bytearray(), [], {}
     files |= outputs
     files[_ORACLE] = zlib.compress(oracle, level=1)
     manifest = {
@@ -209,7 +209,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": unjudged,
-        "matters": matters,
+        "sensitivity": sensitivity,
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -226,7 +226,7 @@ def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
             if name not in step.carry
         },
         "carry": dict(step.carry),
-        "share": dict(step.share),
+        "share": dict(step.aliases),
     }
 
 
@@ -292,7 +292,7 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepFiles(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
-            manifest["matters"],
+            manifest["sensitivity"],
         )
     except (OSError, ValueError, KeyError, TypeError, zlib.error):
         return None

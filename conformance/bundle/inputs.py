@@ -49,9 +49,9 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
         numbers = _meant(call, step, tensor)
-    if tensor.but:
+    if tensor.elements:
         numbers = numbers.copy()
-        for at, number in tensor.but:
+        for at, number in tensor.elements:
             numbers[at] = number
     # What a float beyond an integer type's range becomes is the machine's; so is the sign of the
     # NaN that YAML's .nan becomes.

@@ -20,7 +20,7 @@ Arrays = dict[str, Array]
 
 #: The past of a looped call comes from the present of the call before.
 CARRY: Final = {"past_key": "present_key", "past_value": "present_value"}
-SHARE: Final = {"present_key": "past_key", "present_value": "past_value"}
+ALIASES: Final = {"present_key": "past_key", "present_value": "past_value"}
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class ScriptStep:
     """One call of the model.
 
     ``connected`` are the graph's inputs in order; ``inputs`` has an array for each, except for
-    those in ``carry``, which come from an output of the step before. ``share`` maps an output to
+    those in ``carry``, which come from an output of the step before. ``aliases`` maps an output to
     the input whose memory it occupies.
     """
 
     connected: tuple[str, ...]
     inputs: Arrays
     carry: Mapping[str, str] = field(default_factory=dict)
-    share: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def script_with(call: Call, inputs: list[Arrays]) -> Script:
                     for past, present in CARRY.items()
                     if past in connected and past not in arrays
                 },
-                share=SHARE if call.shared_buffer else {},
+                aliases=ALIASES if call.shared_buffer else {},
             )
             for arrays in inputs
         ),

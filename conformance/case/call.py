@@ -122,7 +122,7 @@ class InputOverride(Model):
     values: Values | None = None
     data: Numbers | None = None
     """The numbers themselves, nested as the shape is; the shape follows from them."""
-    but: tuple[ElementOverride, ...] = ()
+    elements: tuple[ElementOverride, ...] = ()
     """Elements with a number of their own, whatever the rest is."""
 
 

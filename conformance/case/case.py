@@ -77,7 +77,7 @@ class Contract(Model):
     """Words of which a rejection must name one, or it is marked vague."""
 
 
-#: Features whose part in the result is measured (conformance/matters).
+#: Features whose part in the result is measured (:mod:`conformance.bundle.sensitivity`).
 EffectName = Literal[
     "rotary",
     "rotary_interleaved",
@@ -105,7 +105,7 @@ class Description(Model):
 
     why: str = ""
     """What this case would show that no other does."""
-    indifferent: tuple[EffectName, ...] = ()
+    insensitive_to: tuple[EffectName, ...] = ()
     """Features of the call that must not change its output, because that is the point of the case.
     Any other must change it by 20 error budgets or more, or the case is refused."""
     tags: tuple[Tag, ...] = ()
@@ -145,7 +145,7 @@ class Case:
     links: tuple[str, ...]
     time_limit_seconds: float
     relation: RelationName | None = None
-    indifferent: tuple[EffectName, ...] = ()
+    insensitive_to: tuple[EffectName, ...] = ()
 
     @property
     def label(self) -> str:

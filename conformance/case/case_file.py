@@ -12,8 +12,6 @@ from conformance.case.call import Call, InputOverride, Model, OutputOverride, Va
 from conformance.case.case import Contract, Fields, Title
 from conformance.case.case import Tag as CaseTag
 
-FORMAT: Final = "gqa-cases/1"
-
 MAPS: Final = ("inputs", "outputs", "attributes")
 
 
@@ -44,7 +42,7 @@ class Entry(Fields):
 class CaseFile(Model):
     """A case file: one theme."""
 
-    format: Literal["gqa-cases/1"]
+    format: Literal["gqa-cases/2"]
     question: Annotated[str, Field(min_length=1)]
     """What a user asks that this theme answers."""
     tags: tuple[CaseTag, ...] = ()

@@ -100,8 +100,8 @@ class _Reader:
         if self.key_value() is None or not length:
             return None
         if length == self.step.total_sequence_length:
-            return "first_prompt"
-        return "one_token" if length == 1 else "several_tokens"
+            return "prefill"
+        return "decode" if length == 1 else "chunked_prefill"
 
     def lengths(self) -> str:
         return "ragged" if len(set(self.step.total_lengths)) > 1 else "equal"
@@ -168,7 +168,7 @@ class Feature:
 
 
 FEATURES: Final = (
-    Feature("phase", ("first_prompt", "one_token", "several_tokens", "loop"), _Reader.phase),
+    Feature("phase", ("prefill", "decode", "chunked_prefill", "loop"), _Reader.phase),
     Feature(
         "cache",
         ("none", "concatenated", "static", "shared_buffer", "sliding_window"),
@@ -255,7 +255,7 @@ _OWN: Final = ("new", "packed", "zero_valued")
 
 RULES: Final = (
     Rule(
-        {"phase": ("one_token", "several_tokens", "loop"), "cache": ("none",)},
+        {"phase": ("decode", "chunked_prefill", "loop"), "cache": ("none",)},
         "Without a cache there are no tokens but the first prompt's.",
         DOCUMENTATION,
     ),
@@ -329,7 +329,7 @@ RULES: Final = (
     Rule(
         {
             "presents": ("none", "one"),
-            "phase": ("one_token", "several_tokens"),
+            "phase": ("decode", "chunked_prefill"),
             "key_value": _OWN,
         },
         "Past and new tokens are joined in present; without it the call must be refused.",

@@ -19,8 +19,9 @@ from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NA
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Call
 from conformance.case.case import Case, Fields, misfits
-from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
+from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
+from conformance.case.formats import FORMAT, read_as_current
 from conformance.case.tensors import ShapeError, attributes_of, steps_of
 from conformance.case.title import words
 
@@ -100,6 +101,7 @@ def load_file(file: Path) -> list[Case]:
     source = read_yaml(file)
     if not isinstance(source.data, dict):
         raise InputError([source.problem((), "a case file is a mapping of fields")])
+    problems = read_as_current(source)
     wrong: list[ErrorDetails] = []
     parsed: CaseFile | None
     try:
@@ -107,7 +109,7 @@ def load_file(file: Path) -> list[Case]:
     except ValidationError as error:
         wrong = error.errors()
         parsed = _without(wrong, source.data)
-    problems = [explain(source, detail, fields_at) for detail in wrong]
+    problems += [explain(source, detail, fields_at) for detail in wrong]
     cases: list[Case] = []
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
@@ -340,7 +342,7 @@ class _Expander:
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
             time_limit_seconds=fields.time_limit_seconds,
             relation=fields.relation,
-            indifferent=fields.indifferent,
+            insensitive_to=fields.insensitive_to,
         )
         return case, (
             tuple((t.state, t.dtype, t.shape) for s in steps for t in (*s.inputs, *s.outputs)),

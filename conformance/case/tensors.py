@@ -35,7 +35,7 @@ class Tensor:
 
     ``shape`` is None for what is not connected, and for outputs unless the graph is to declare it.
     ``values`` None means: as this input's meaning asks (lengths, positions, cos and sin tables).
-    ``dims`` are the names that the graph gives to its dims, or None for a fixed one. ``but`` are
+    ``dims`` are the names that the graph gives to its dims, or None for a fixed one. ``elements`` are
     leading indices, and the number that all elements below have instead.
     """
 
@@ -47,7 +47,7 @@ class Tensor:
     values: Values | None = None
     data: object = None
     dims: tuple[str | None, ...] = ()
-    but: tuple[tuple[tuple[int, ...], float], ...] = ()
+    elements: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -416,19 +416,21 @@ def _input(
         values = Values(low=low, high=high)
     if call.dims == "static":
         dims = (None,) * len(shape)
-    but = _exceptions(said, shape, dtype, field)
-    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims, but), True
+    elements = _elements(said, shape, dtype, field)
+    return Tensor(
+        name, "connected", dtype, len(shape), shape, values, said.data, dims, elements
+    ), True
 
 
-def _exceptions(
+def _elements(
     said: InputOverride, shape: tuple[int, ...], dtype: str, field: str
 ) -> tuple[tuple[tuple[int, ...], float], ...]:
-    for but in said.but:
-        within = all(-size <= index < size for index, size in zip(but.at, shape, strict=False))
-        if len(but.at) > len(shape) or not within:
-            raise ShapeError(field, f"there is nothing at {list(but.at)} in the shape {shape}")
-        _check_number(but.value, dtype, field)
-    return tuple((but.at, but.value) for but in said.but)
+    for element in said.elements:
+        within = all(-size <= index < size for index, size in zip(element.at, shape, strict=False))
+        if len(element.at) > len(shape) or not within:
+            raise ShapeError(field, f"there is nothing at {list(element.at)} in the shape {shape}")
+        _check_number(element.value, dtype, field)
+    return tuple((element.at, element.value) for element in said.elements)
 
 
 def _output(

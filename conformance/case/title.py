@@ -9,9 +9,9 @@ from conformance.case.features import BY_NAME, REST
 
 #: How each value of a feature is told that is not the plain one; the phase is always told.
 WORDS: Final = {
-    ("phase", "first_prompt"): "prompt",
-    ("phase", "one_token"): "one token on a past",
-    ("phase", "several_tokens"): "several tokens on a past",
+    ("phase", "prefill"): "prompt",
+    ("phase", "decode"): "one token on a past",
+    ("phase", "chunked_prefill"): "several tokens on a past",
     ("phase", "loop"): "generation loop",
     ("cache", "concatenated"): "past of no token",
     ("cache", "static"): "static cache",
@@ -86,7 +86,7 @@ def _goes_without_saying(name: str, value: str, features: Mapping[str, str | Non
         return False
     if name == "cache" and value == "concatenated":
         borrowed = features.get("key_value") in ("zero_length", "omitted")
-        return features.get("phase") != "first_prompt" or borrowed
+        return features.get("phase") != "prefill" or borrowed
     if name == "batch":
         return value == "one" or features.get("lengths") == "ragged"
     if name == "window" and features.get("cache") == "sliding_window":

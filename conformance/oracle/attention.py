@@ -10,7 +10,7 @@ from conformance.oracle.cache import Cache, Tokens
 from conformance.oracle.call import Call
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
-from conformance.oracle.rotary import Turned
+from conformance.oracle.rotary import Rotated
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Attention:
     query: Float
     """[B, K, G, S, D], turned; zeros in the padding of a prompt."""
     query_magnitude: Float
-    """[B, K, G, S, D], see :class:`Turned`."""
+    """[B, K, G, S, D], see :class:`Rotated`."""
     query_normed: bool
     """Whether the queries went through the RMS norm."""
     keys: Tokens
@@ -105,7 +105,7 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
     return weights / total[..., None], sink_weight / total
 
 
-def attend(call: Call, query: Turned, cache: Cache) -> Attention:
+def attend(call: Call, query: Rotated, cache: Cache) -> Attention:
     """Compute the attention of a call from its turned queries and its caches.
 
     logits = softcap * tanh(scale * q.k / softcap) + attention_bias; the sink is neither scaled

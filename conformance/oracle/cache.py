@@ -14,7 +14,7 @@ import numpy as np
 from conformance.oracle.call import Call
 from conformance.oracle.numbers import Bool, Float, Int
 from conformance.oracle.quantisation import Format
-from conformance.oracle.rotary import Turned
+from conformance.oracle.rotary import Rotated
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Tokens:
     value: Float
     exact: Float
     magnitude: Float
-    """Magnitudes of what was turned or normed in this call (see :class:`Turned`); 0 for copies."""
+    """Magnitudes of what was turned or normed in this call (see :class:`Rotated`); 0 for copies."""
     past_row: Int
     """[B, tokens]: the row of the past that a token is a copy of, or -1."""
     format: Format
@@ -72,7 +72,7 @@ class Cache:
     resident: Bool
 
 
-def build_cache(call: Call, new_key: Turned) -> Cache:
+def build_cache(call: Call, new_key: Rotated) -> Cache:
     """Lay the past and the call's new tokens one after the other, sequence by sequence.
 
     A concatenated, a static and a window cache differ only in the rows of the buffers: the new

@@ -12,7 +12,7 @@ from conformance.oracle.attention import Attention, attend
 from conformance.oracle.cache import Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Call, Inputs, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
-from conformance.oracle.rotary import key_positions, normed, query_positions, turn
+from conformance.oracle.rotary import apply_rotary, key_positions, normed, query_positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +50,14 @@ def reference(
         OracleError: the call has no defined meaning.
     """
     call = read_call(inputs, attributes, outputs)
-    query = turn(
+    query = apply_rotary(
         normed(call.query, call.q_norm, call.norm_epsilon),
         query_positions(call),
         call.lengths,
         call,
         normed=call.q_norm is not None,
     )
-    key = turn(
+    key = apply_rotary(
         normed(call.key, call.k_norm, call.norm_epsilon),
         key_positions(call),
         call.lengths - call.past_lengths,

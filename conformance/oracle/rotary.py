@@ -12,7 +12,7 @@ from conformance.oracle.numbers import Float, Int
 
 
 @dataclass(frozen=True, eq=False)
-class Turned:
+class Rotated:
     """Heads after the RMS norm and the rotary embedding, or untouched without them.
 
     ``value`` and ``magnitude`` have one shape, [B, tokens, heads, D]. ``magnitude`` is the sum of
@@ -66,7 +66,9 @@ def normed(heads: Float, weight: Float | None, epsilon: float) -> Float:
     return scaled
 
 
-def turn(heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = False) -> Turned:
+def apply_rotary(
+    heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = False
+) -> Rotated:
     """Turn heads [B, tokens, heads, D] at positions [B, tokens]; without rotary, copy them.
 
     Only the first rotary_dim = 2 * (width of cos_cache) elements of a head are turned. Half-split
@@ -86,7 +88,7 @@ def turn(heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = F
     """
     untouched = np.abs(heads) if normed else np.zeros_like(heads)
     if call.cos is None or call.sin is None:
-        return Turned(heads, untouched)
+        return Rotated(heads, untouched)
     rows = call.cos.shape[0]
     exists = np.arange(positions.shape[1]) < tokens[:, None]
     outside = exists & ((positions < 0) | (positions >= rows))
@@ -108,4 +110,4 @@ def turn(heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = F
         value[..., second] = x1 * sin + x2 * cos
         magnitude[..., first] = np.abs(x1 * cos) + np.abs(x2 * sin)
         magnitude[..., second] = np.abs(x1 * sin) + np.abs(x2 * cos)
-    return Turned(value, magnitude)
+    return Rotated(value, magnitude)

@@ -127,7 +127,7 @@ def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
     Where the cache is quantised that is nothing, or a step where the number is so near to a tie
     that its error decides, times the scale.
     """
-    error = turned_error(tokens.magnitude, tokens.dtype, tokens.normed)
+    error = rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
     if tokens.format.quantised:
         error = _ambiguity(tokens, error) * tokens.format.step
     return error + _copied(past_error, tokens)
@@ -167,7 +167,7 @@ def attended_error(tokens: Tokens, first_prompt: bool, past_error: Float | None)
         return error
     error += (Storage.of(tokens.dtype).unit + A) * np.abs(tokens.value)
     if first_prompt:
-        error += turned_error(tokens.magnitude, tokens.dtype, tokens.normed)
+        error += rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
         error += np.abs(tokens.exact - tokens.value)
     return error
 
@@ -191,7 +191,7 @@ def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> 
     return share
 
 
-def turned_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -> Float:
+def rotated_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -> Float:
     """Return the error of turned elements from their magnitudes |x1 cos| + |x2 sin|; 0 for copies.
 
     Two products and a sum in float32, then one rounding to storage; before that, where the heads

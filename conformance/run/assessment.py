@@ -73,7 +73,7 @@ def judge_job(job: CaseJob, outcome: Outcome, ready: DescribedTarget) -> JudgedJ
         record = InfrastructureRecord(target=ready.name, case=case.id, message=message, fix=fix)
         return JudgedJob(job, outcome, record)
 
-    if not job.other_form and (refusal := insensitive(case, job.prepared.matters)) is not None:
+    if not job.other_form and (refusal := insensitive(case, job.prepared.sensitivity)) is not None:
         return problem(refusal)
     if isinstance(outcome, InfrastructureFailure):
         return problem(outcome.message, outcome.fix)
