@@ -19,8 +19,8 @@ from conformance.bundle.sensitivity import (
     NO_EFFECT,
     THRESHOLD,
     THRESHOLDS,
-    insensitive,
     combined,
+    insensitive,
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
@@ -302,7 +302,7 @@ def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
 def test_gqa_show_prints_the_case_and_the_refusal(desk: Desk) -> None:
     done = desk.gqa("show", "w.yaml::wide")
     assert done.status == 3
-    assert "sensitivity  in error budgets: window 0\n" in done.out
+    assert "effects     in error budgets: window 0\n" in done.out
     assert done.err.strip().startswith(REFUSED)
     assert desk.gqa("show", "w.yaml::b").status == 0
 

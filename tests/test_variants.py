@@ -266,7 +266,7 @@ def test_a_call_without_that_form_is_refused(tmp_path: Path, fields: str, senten
 def test_a_call_that_must_be_rejected_has_no_other_form(tmp_path: Path) -> None:
     body = "- {name: a, relation: doubled_values, contract: {demands: rejects, source: here}}"
     (said,) = complaints(tmp_path, entries(body))
-    assert said.endswith("a call that must be rejected has no other form")
+    assert said.endswith("a call that must be rejected has no variant")
 
 
 def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:

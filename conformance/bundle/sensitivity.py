@@ -352,7 +352,7 @@ def sufficient(found: Mapping[str, float]) -> set[str]:
 
 
 def combined(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
-    """The effects of a loop: the largest of its calls', because one call suffices to show a fault."""
+    """The effects of a loop: the largest over its calls, because one call can show a fault."""
     found: dict[str, float] = {}
     for each in calls:
         for name, effect in each.items():

@@ -49,14 +49,14 @@ def draw(console: Console, case: Case) -> None:
         console.print(Text(f"attributes  {words}"), soft_wrap=True)
     console.print()
     for label, line in (*_sensitivity(case, bundle.sensitivity), *_about(case)):
-        console.print(Text.assemble((f"{label:<11}", "dim"), "  ", line), soft_wrap=True)
+        console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
 
 
 def _sensitivity(case: Case, effects: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """What each feature moves the output by; a case that must be rejected need not show any."""
     if effects and case.contract.demands != "rejects":
         told = (f"{name} {effect:g}" for name, effect in effects.items())
-        yield "sensitivity", f"in error budgets: {', '.join(told)}"
+        yield "effects", f"in error budgets: {', '.join(told)}"
 
 
 def _about(case: Case) -> Iterator[tuple[str, str]]:
