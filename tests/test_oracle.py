@@ -581,7 +581,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no cos_cache": ({"cos_cache": GONE}, "cos_cache is missing: do_rotary is 1"),
     "cos and sin differ": ({"cos_cache": zeros(8, 1)}, "one shape"),
     "cos of rank 1": ({"cos_cache": zeros(8), "sin_cache": zeros(8)}, "one shape"),
-    "rotary wider than head": ({"cos_cache": zeros(8, 3), "sin_cache": zeros(8, 3)}, "turns 6"),
+    "rotary wider than head": ({"cos_cache": zeros(8, 3), "sin_cache": zeros(8, 3)}, "rotates 6"),
     "position too far": ({"position_ids": np.array([[3, 8]])}, "Position 8 has no row"),
     "position negative": ({"position_ids": np.array([[-1, 4]])}, "Position -1 has no row"),
     "position_ids of rank 1": ({"position_ids": np.array([3, 4])}, "position_ids must be"),
@@ -658,5 +658,5 @@ def test_key_and_value_omitted_beside_a_past_mean_what_length_zero_means() -> No
 )
 def test_an_attribute_of_another_kind_has_no_meaning(name: str, value: Any, kind: str) -> None:
     inputs, attributes = random_call(RandomState(0), "prompt")
-    with pytest.raises(OracleError, match=f"{name} is no {kind}"):
+    with pytest.raises(OracleError, match=f"{name} must be of type {kind}"):
         reference(inputs, {**attributes, name: value}, ["output"])

@@ -362,7 +362,7 @@ def _graph(call: Call, nodes: Sequence[onnx.NodeProto], inputs: Arrays, outputs:
 
 
 def _lender(call: Call) -> Call:
-    """The call of the layer that owns the cache; it appends the tokens of the borrower's queries."""
+    """The call of the layer that owns the cache; it appends the borrower's tokens."""
     return _changed(
         call,
         key_value="new",

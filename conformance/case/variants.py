@@ -234,7 +234,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     ),
     "rotary_before": Relation(
         "with query and key rotated beforehand and do_rotary off",
-        "rotary embedding is the first operation on query and key",
+        "without a norm, rotary embedding is the first operation on query and key",
         "storage",
         _all(
             _plain,
