@@ -550,7 +550,7 @@ def test_a_cache_that_cannot_be_written(
     done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "cache.jsonl")
     assert done.status == 3
     assert "Infrastructure, " in done.out
-    assert done.both.count("Set GQA_CACHE to a folder with room.") == 1
+    assert done.both.count("Set GQA_CACHE to a writable folder with enough space.") == 1
     run = read(desk.folder / "cache.jsonl")
     assert (len(run.infrastructure), len(run.cases)) == (1, 3)
     assert "Set GQA_CACHE" in sentence(gqa("show", "three.yaml::one"), 3)

@@ -552,7 +552,7 @@ MISTAKES = {
     ),
     "window in both directions": (
         "- {name: a, causal: 0, local_window_size: 3}",
-        f"6:45: must be -1 when causal is 0{ON_PURPOSE}",
+        f"6:45: must be -1 if causal is 0{ON_PURPOSE}",
     ),
     "empty window": (
         "- {name: a, local_window_size: 0}",
@@ -1343,9 +1343,8 @@ def test_a_key_of_one_format_is_an_error_in_the_other(tmp_path: Path) -> None:
         "17:27: the field 'but' is called 'elements' in gqa-cases/2",
     ]
     new = "format: gqa-cases/1\nquestion: Q?\ncases:\n- {name: a, insensitive_to: [window]}\n"
-    assert complaints(tmp_path, new)[0] == (
-        "4:13: the field 'insensitive_to' is called 'indifferent' in gqa-cases/1"
-    )
+    said = "4:13: the field 'insensitive_to' is called 'indifferent' in gqa-cases/1"
+    assert said in complaints(tmp_path, new)
 
 
 @pytest.mark.parametrize(
