@@ -1,4 +1,4 @@
-"""A model's graph, carried out node by node: GroupQueryAttention by a kernel, the rest by onnx."""
+"""Executes a model's graph node by node: GroupQueryAttention by a kernel, others by onnx."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel import Kernel
 
 Arrays = dict[str, np.ndarray]
 
-#: The dtype words of the protocol, and what they are to ONNX and to NumPy.
+#: The protocol's names of dtypes, with their ONNX and NumPy types.
 TYPES: dict[str, tuple[int, np.dtype[Any]]] = {
     "float32": (1, np.dtype(np.float32)),
     "float16": (10, np.dtype(np.float16)),
@@ -54,7 +54,7 @@ class Node:
         self._evaluator: Any = None
 
     def by_onnx(self, values: Arrays) -> list[np.ndarray]:
-        """What onnx's own reference makes of the node."""
+        """Computes the node by onnx's reference implementation."""
         if self._evaluator is None:
             from onnx.reference import ReferenceEvaluator  # takes half a second to import
 
@@ -91,18 +91,18 @@ OUTPUTS = ["output", "present_key", "present_value", "output_qk"]
 
 
 def _named(names: list[str], given: list[str]) -> list[tuple[str, str]]:
-    """Each of the operator's ``names`` that the node connects, with what is connected."""
+    """The connected ones of the operator's ``names``, each with its value."""
     return [pair for pair in zip(names, given, strict=False) if pair[1]]
 
 
 class Session:
-    """A graph with a kernel, which may remember from one run to the next."""
+    """A graph with a kernel, which may keep state between runs."""
 
     def __init__(self, graph: Graph, kernel: Kernel) -> None:
         self.graph, self.kernel = graph, kernel
 
     def run(self, feeds: Arrays) -> Arrays:
-        """The graph's outputs. Raises what the kernel raises."""
+        """Computes the graph's outputs. Raises what the kernel raises."""
         values = {**self.graph.constants, **feeds}
         for node in self.graph.nodes:
             if not node.is_gqa:

@@ -1,8 +1,8 @@
-"""A right GroupQueryAttention kernel in NumPy, cut into the steps in which kernels go wrong.
+"""A correct GroupQueryAttention kernel in NumPy, split into the steps in which kernels have faults.
 
-It is written from the operator's documentation as a kernel would do it, and shares nothing with the
-suite's oracle: inputs in their storage type, arithmetic in float32, one rounding to storage for a
-turned key, for a turned query and for the output. Each step is a method; a mutant replaces one.
+It is written from the operator's documentation in the way real kernels work and shares no code with
+the oracle: inputs in their storage type, arithmetic in float32, one rounding to storage for a
+rotated key, for a rotated query and for the output. Each step is a method; a mutant replaces one.
 
 Letters: B batch_size, S sequence_length, L kv_sequence_length, P rows of the past buffers,
 T total_sequence_length, N num_heads, K kv_num_heads, D head_size.
@@ -21,10 +21,10 @@ Array = np.ndarray
 FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 
-#: Attributes that are numbers with a fraction; the others are whole.
+#: Attributes of type float; the other numeric ones are integers.
 FLOAT_ATTRIBUTES = dict.fromkeys(("scale", "softcap", "qk_norm_epsilon"), float)
 
-#: Attributes that are 0 or 1, and what they are where they are not set.
+#: Attributes that are 0 or 1, with their defaults.
 SWITCHES = {"do_rotary": 0, "rotary_interleaved": 0, "causal": 1, "sliding_window_cache": 0}
 
 #: The types of a quantised cache, by kv_cache_bit_width.
@@ -32,12 +32,12 @@ QUANTISED = {4: (np.dtype(np.uint8),), 8: (np.dtype(np.int8), FLOAT8)}
 
 
 class Refused(Exception):
-    """The kernel does not take the call; the message says what is wrong with it."""
+    """The kernel rejects the call; the message says why."""
 
 
 @dataclass
 class Call:
-    """One call: what is connected and set, and the sizes that follow."""
+    """One call: its inputs, attributes and outputs, and the sizes derived from them."""
 
     inputs: Mapping[str, Array]
     attributes: Mapping[str, Any]
@@ -76,7 +76,7 @@ class Call:
 
     @property
     def sliding(self) -> bool:
-        """The buffers hold a window of the sequence."""
+        """Whether the buffers hold only a window of the sequence."""
         return bool(self.get("sliding_window_cache", 0))
 
     @property
@@ -118,10 +118,10 @@ class Kernel:
         made["present_key"], made["present_value"] = keys[1], values[1]
         return {name: made[name] for name in call.outputs}
 
-    # What is taken and what is refused
+    # Which calls are accepted and which are rejected
 
     def accept(self, call: Call) -> None:
-        """Read the sizes of the call and refuse what has no meaning."""
+        """Reads the sizes of the call and rejects calls without a meaning."""
         self.check_attributes(call)
         self.check_types(call)
         self.check_quantisation(call)
@@ -141,7 +141,7 @@ class Kernel:
         self.check_extras(call)
 
     def refuse(self, message: str) -> None:
-        """Say no."""
+        """Raises `Refused`."""
         raise Refused(message)
 
     def check_attributes(self, call: Call) -> None:
@@ -211,7 +211,7 @@ class Kernel:
         call.packed = not call.has("key") and not call.has("value")
         past = call.inputs.get("past_key")
         if call.packed and past is not None and past.ndim == 4:
-            # Without room for key and value in query, they were left out to borrow the past.
+            # If query has no room for key and value, they were omitted to borrow the past.
             call.packed = width != call.heads * self.unpacked_size(call, past)
         heads = call.heads + 2 * call.kv_heads if call.packed else call.heads
         if width == 0 or width % heads:
@@ -228,7 +228,7 @@ class Kernel:
         call.total = int(total.reshape(-1)[0])
 
     def unpacked_size(self, call: Call, past: Array) -> int:
-        """The head_size that a past buffer speaks of."""
+        """The head_size according to a past buffer."""
         return int(past.shape[3]) * (2 if self.bits(call) == 4 else 1)
 
     def check_key_value(self, call: Call) -> None:
@@ -317,7 +317,7 @@ class Kernel:
         places = np.array(starts)[:, None] + np.arange(call.queries)
         real = places < call.lengths[:, None]
         if call.has("position_ids") and call.inputs["position_ids"].shape != real.shape:
-            return  # which is refused for its own sake
+            return  # this is rejected elsewhere
         positions = np.where(real, self.positions(call), 0)
         if np.any(positions < 0) or np.any(positions >= rows):
             self.refuse(f"a rotary position has no row in cos_cache, which has {rows}")
@@ -359,7 +359,7 @@ class Kernel:
                 self.refuse(f"{name} must be [head_size]")
 
     def check_quantisation(self, call: Call) -> None:
-        """Attributes and types of a quantised cache; its scales come when the sizes are read."""
+        """Checks attributes and types of a quantised cache; scales are checked with the sizes."""
         for side in ("key", "value"):
             kind, past = call.get(f"{side[0]}_quant_type", "NONE"), f"past_{side}"
             if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
@@ -392,7 +392,7 @@ class Kernel:
                 self.refuse(f"{name} must hold positive numbers")
 
     def check_presents(self, call: Call) -> None:
-        """New tokens join their past in the present buffers."""
+        """Checks that there are presents to join new tokens and their past in."""
         present = {"present_key", "present_value"} <= set(call.outputs)
         if call.past and call.new and not call.first_prompt and not present:
             self.refuse("present_key and present_value must be connected: past and key join there")
@@ -411,7 +411,7 @@ class Kernel:
             self.refuse("several tokens on a window cache need a batch_size of 1")
 
     def check_extras(self, call: Call) -> None:
-        """Nothing more is refused."""
+        """Accepts everything; mutants reject calls here."""
 
     # Heads
 
@@ -431,7 +431,7 @@ class Kernel:
         return query.reshape(call.batch, call.queries, call.heads, call.size), key, value
 
     def unpack(self, call: Call, heads: Array) -> tuple[Array, Array, Array]:
-        """Packed heads [B, S, N + 2 K, D] apart: those of query, of key, of value."""
+        """Splits packed heads [B, S, N + 2 K, D] into those of query, key and value."""
         n, k = call.heads, call.kv_heads
         return heads[:, :, :n], heads[:, :, n : n + k], heads[:, :, n + k :]
 
@@ -442,7 +442,7 @@ class Kernel:
     # Norm and rotary
 
     def normalise(self, call: Call, query: Array, key: Array) -> tuple[Array, Array]:
-        """RMS norm of each head, where the weights are connected."""
+        """RMS norm of each head, if the weights are connected."""
         if not call.has("q_norm_weight"):
             return query, key
         q = self.rms_norm(call, query, call.inputs["q_norm_weight"])
@@ -493,14 +493,14 @@ class Kernel:
         return cos[rows][:, :, None].astype(np.float32), sin[rows][:, :, None].astype(np.float32)
 
     def pairs(self, call: Call) -> tuple[slice, slice]:
-        """The elements of a head that are turned together."""
+        """The pairs of elements of a head."""
         half = call.inputs["cos_cache"].shape[1]
         if call.get("rotary_interleaved", 0):
             return slice(0, 2 * half, 2), slice(1, 2 * half, 2)
         return slice(0, half), slice(half, 2 * half)
 
     def turn(self, call: Call, heads: Array, positions: Array) -> Array:
-        """Heads [B, tokens, heads, D] turned at ``positions`` [B, tokens]."""
+        """Heads [B, tokens, heads, D] rotated by ``positions`` [B, tokens]."""
         cos, sin = self.tables(call, positions)
         first, second = self.pairs(call)
         x = heads.astype(np.float32)
@@ -516,7 +516,7 @@ class Kernel:
     # The cache
 
     def past_length(self, call: Call, b: int) -> int:
-        """Tokens that the past buffer holds of sequence ``b``."""
+        """The number of tokens of the past buffer for sequence ``b``."""
         if call.borrowed:
             tokens = int(call.lengths[b])
         elif call.first_prompt or call.new != call.queries:
@@ -542,11 +542,11 @@ class Kernel:
         return tokens - step * -(-(tokens - capacity) // step)
 
     def place(self, call: Call, b: int) -> int:
-        """The row of the buffer behind the past, where the new tokens go."""
+        """The first row of the buffer after the past, where the new tokens go."""
         return self.past_length(call, b)
 
     def join(self, call: Call, side: str, new: Array) -> tuple[list[Array], Array]:
-        """Put the past and the ``new`` tokens [B, L, K, D] of a ``side`` one after the other.
+        """Joins the past and the ``new`` tokens [B, L, K, D] of a ``side``.
 
         Returns for each sequence what attention reads, float32 [K, tokens, D], and the present.
         """
@@ -567,7 +567,7 @@ class Kernel:
         return read, present
 
     def put(self, space: Array, at: int, rows: Array) -> None:
-        """Write ``rows`` into ``space`` from row ``at`` on, as far as there is room."""
+        """Write ``rows`` into ``space`` from row ``at`` on, if there is room."""
         at = max(at, 0)
         end = min(at + rows.shape[1], space.shape[1])
         space[:, at:end] = rows[:, : max(end - at, 0)]
@@ -614,7 +614,7 @@ class Kernel:
         return np.dtype(np.uint8 if self.bits(call) == 4 else np.int8)
 
     def scale_of(self, call: Call, side: str) -> Array:
-        """The scales of a side, float32, so that they broadcast to [B, tokens, K, D]."""
+        """The scales of a side, float32, broadcastable to [B, tokens, K, D]."""
         scale = call.inputs[f"{side[0]}_scale"]
         if scale.size == 1:
             return scale.reshape(1, 1, 1, 1)
@@ -622,7 +622,7 @@ class Kernel:
         return whole.reshape(1, 1, call.kv_heads, call.size)
 
     def store(self, call: Call, side: str, new: Array) -> Array:
-        """New tokens [B, L, K, D] as the cache holds them."""
+        """New tokens [B, L, K, D] as stored in the cache."""
         if not self.quantised(call, side):
             return new.astype(call.dtype)
         scaled = new.astype(np.float32) / self.scale_of(call, side)
@@ -654,7 +654,7 @@ class Kernel:
         return 8
 
     def load(self, call: Call, side: str, rows: Array) -> Array:
-        """Rows [K, tokens, width] of a buffer as attention reads them: float32 [K, tokens, D]."""
+        """Rows [K, tokens, width] of a buffer as attention uses them: float32 [K, tokens, D]."""
         if not self.quantised(call, side):
             return rows.astype(np.float32)
         four = self.bits(call) == 4
@@ -666,7 +666,7 @@ class Kernel:
     def attend(
         self, call: Call, query: Array, keys: list[Array], values: list[Array]
     ) -> dict[str, Array]:
-        """output [B, S, N * D], and output_qk [B, N, S, T] where it is connected."""
+        """output [B, S, N * D], and output_qk [B, N, S, T] if it is connected."""
         turned = query.astype(call.dtype).astype(np.float32)
         output = np.zeros((call.batch, call.queries, call.heads, call.size), np.float32)
         made: dict[str, Array] = {}
@@ -693,7 +693,7 @@ class Kernel:
         return output.reshape(call.batch, call.queries, width).astype(call.dtype)
 
     def show(self, call: Call, b: int, shown: Array, logits: Array, weights: Array) -> None:
-        """Write what output_qk shows of sequence ``b``."""
+        """Writes the part of output_qk for sequence ``b``."""
         first = self.first_place(call, b)
         what = logits if self.shown_stage(call) == 1 else weights
         shown[b, :, :, first : first + what.shape[2]] = what
@@ -738,7 +738,7 @@ class Kernel:
         return bias[b if len(bias) > 1 else 0]
 
     def visible(self, call: Call, b: int, tokens: int) -> Array:
-        """[S, tokens]: which keys each query may attend to."""
+        """[S, tokens]: whether a query may attend to a key."""
         i = self.query_places(call, b)[:, None]
         j = self.first_place(call, b) + np.arange(tokens)
         seen = np.ones((call.queries, tokens), bool)
@@ -753,7 +753,7 @@ class Kernel:
         return self.start(call, b) + np.arange(call.queries)
 
     def last_visible(self, call: Call, i: Array) -> Array:
-        """The last key that the query at place ``i`` may see."""
+        """The last key that the query at place ``i`` may attend to."""
         return i
 
     def window(self, call: Call) -> int:
@@ -768,7 +768,7 @@ class Kernel:
         return None
 
     def softmax(self, call: Call, b: int, logits: Array) -> Array:
-        """[N, S, tokens]; rows that see nothing are 0."""
+        """[N, S, tokens]; rows that attend to nothing are 0."""
         sink = self.sink(call)
         top = self.top(logits, sink)
         weights = self.exp(logits - top)
@@ -778,7 +778,7 @@ class Kernel:
         return weights / np.where(total == 0, np.float32(1), total)
 
     def top(self, logits: Array, sink: Array | None) -> Array:
-        """[N, S, 1]: what is taken off before exp, so that nothing overflows."""
+        """[N, S, 1]: the number subtracted before exp to avoid overflow."""
         top = logits.max(axis=2, keepdims=True, initial=-np.inf)
         if sink is not None:
             top = np.maximum(top, sink[:, None, None])
@@ -791,6 +791,6 @@ class Kernel:
         """[N, S, D] from weights [N, S, tokens] and value [N, tokens, D]."""
         if np.isfinite(value).all():
             return weights @ value
-        # Zero times infinity is NaN: what has no weight must not take part.
+        # Zero times infinity is NaN, so values without weight must not take part.
         terms = weights[..., None] * value[:, None]
         return np.where(weights[..., None] == 0, np.float32(0), terms).sum(axis=2)

@@ -1,9 +1,9 @@
-"""The right kernel, with an eye on which mutants could differ from it.
+"""The correct kernel, which also finds the mutants that could differ from it.
 
-A mutant replaces a step. Where the right kernel never comes to that step, or where the replacement,
-given the same arguments, returns the same each time, the mutant does what the right kernel does,
-and need not be run to know it. This is what mutation testers call weak mutation. It errs on the
-safe side: what cannot be told so is named as one that could differ.
+A mutant replaces a step. If the correct kernel never reaches that step, or if the replacement
+always returns the same as the step for the same arguments, the mutant behaves like the correct kernel and
+need not be run. Mutation testing calls this weak mutation. It is conservative: a mutant that cannot
+be compared in this way is listed as one that could differ.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from kernel import Call, Kernel, Refused
 from registry import MUTANTS, Mutant
 
-#: Areas whose mutants remember, or do something to the process: to be run.
+#: Areas whose mutants keep state or affect the process; they are always run.
 NOT_TOLD = ("memory", "process")
 
 
 def probe() -> type[Kernel]:
-    """A right kernel whose ``touched`` names the mutants that could differ from it so far."""
+    """The correct kernel; its ``touched`` names the mutants that could differ from it so far."""
     by_step: dict[str, list[Mutant]] = {}
     for mutant in MUTANTS.values():
         for step in vars(mutant.kernel):
@@ -33,7 +33,7 @@ def probe() -> type[Kernel]:
 
 
 def _told(mutant: Mutant, step: str) -> bool:
-    """Whether a comparison of one step tells that the mutant is right."""
+    """Whether the comparison of one step suffices to show that the mutant equals the kernel."""
     own = [name for name in vars(mutant.kernel) if callable(getattr(Kernel, name, None))]
     steps = [name for name in own if not name.startswith("__")]
     return steps == [step] and mutant.area not in NOT_TOLD
@@ -69,7 +69,7 @@ def _probed(step: str, mutants: list[Mutant]) -> Callable[..., Any]:
 
 
 def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments that may be written to."""
+    """Copies of arguments, safe to write to."""
     return tuple(
         copy.copy(one) if isinstance(one, Call) else copy.deepcopy(one) for one in arguments
     )
@@ -82,7 +82,7 @@ def _differs(
     arguments: tuple[Any, ...],
     made: Any,
 ) -> bool:
-    """Whether the replacement, on arguments of its own, does not what the right step has done."""
+    """Whether the replacement, on copies of the arguments, differs from the correct step."""
     try:
         other = replacement(kernel, *own)
     except Exception:
@@ -91,7 +91,7 @@ def _differs(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same to the last bit."""
+    """Whether two values are equal to the last bit."""
     if isinstance(one, Call) and isinstance(other, Call):
         return all(same(value, vars(other)[name]) for name, value in vars(one).items())
     if one is other:

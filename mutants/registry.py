@@ -1,4 +1,4 @@
-"""What a mutant is: the right kernel with a step replaced, and a sentence that says what is wrong.
+"""The registry of mutants: the correct kernel with one step replaced, and the fault in a sentence.
 
 A mutant is declared by the step that it replaces::
 
@@ -7,7 +7,7 @@ A mutant is declared by the step that it replaces::
         \"\"\"A local window sees one token more than it should.\"\"\"
         return Kernel.window(kernel, call) + 1
 
-Its name is the function's, its area that of the module in which it stands, its sentence the
+The mutant's name is that of the function, its area that of the module, and its description the
 docstring.
 """
 
@@ -20,13 +20,13 @@ from typing import Any, Literal
 from kernel import Kernel
 
 Step = Callable[..., Any]
-#: How a mutant shows itself: by numbers, by what it takes, refuses or does, by its messages.
+#: How a mutant can be detected: by numbers, by behaviour (accepts, rejects, ends), by messages.
 Kind = Literal["numbers", "behaviour", "message"]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault. ``only`` says why a single theme of the corpus can see it, where that is so."""
+    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so."""
 
     name: str
     area: str
@@ -40,9 +40,9 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def mutant(*steps: Step, kind: Kind = "numbers", only: str = "") -> Callable[[Step], Step]:
-    """Declare a mutant: the decorated function replaces these ``steps`` of `Kernel`.
+    """Declares a mutant: the decorated function replaces these ``steps`` of `Kernel`.
 
-    Without a step a subclass of `Kernel` is decorated, whose methods are the replacements.
+    Without steps, it decorates a subclass of `Kernel` whose methods are the replacements.
     """
 
     def decorate(replacement: Step) -> Step:
@@ -56,7 +56,7 @@ def mutant(*steps: Step, kind: Kind = "numbers", only: str = "") -> Callable[[St
 
 
 def declare(named: Step, kind: Kind = "numbers", only: str = "", **steps: Step) -> None:
-    """Declare a mutant with the name and the sentence of ``named`` that replaces ``steps``."""
+    """Declares a mutant with the name and docstring of ``named`` that replaces ``steps``."""
     _add(named, kind, only, type(named.__name__, (Kernel,), steps))
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Play a mutant, or the right kernel, behind the runner protocol (runners/README.md).
+"""Runs a mutant, or the correct kernel, by the runner protocol (runners/README.md).
 
-``runner.py --mutant NAME`` plays one mutant; without it, the right kernel. With ``--by-folder`` the
-path of the bundle says which mutant to play, ``…/NAME/ab/abcdef``, so that one process plays them
-all: starting one takes as long as a hundred cases. `gqa power` links the cache under these names.
+``runner.py --mutant NAME`` runs one mutant; without it, the correct kernel. With ``--by-folder``
+the path of the bundle names the mutant to run, ``…/NAME/ab/abcdef``, so that one process can run
+them all: starting a process takes as long as a hundred cases. `gqa power` links the cache by these
+names.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ Arrays = dict[str, np.ndarray]
 
 PROBE = probe()
 
-#: What is listed of a mutant.
+#: The fields of a mutant that --list prints.
 SHOWN = ("name", "area", "what", "kind", "only")
 
 
 def main() -> int:
-    """Answer requests until there are none; the exit status."""
+    """Answers requests until the input ends; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mutant", metavar="NAME", default="correct")
     parser.add_argument("--by-folder", action="store_true")
-    parser.add_argument("--list", action="store_true", help="name the mutants, in JSON lines")
+    parser.add_argument("--list", action="store_true", help="list the mutants as JSON lines")
     arguments = parser.parse_args()
     if arguments.list:
         for mutant in MUTANTS.values():
             print(json.dumps({name: getattr(mutant, name) for name in SHOWN}))
         return 0
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some of them crash, and leave nothing behind
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some mutants crash; avoid core files
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     bundles = Bundles()
@@ -72,7 +73,7 @@ def main() -> int:
 
 
 def kernel_of(name: str) -> type[Kernel]:
-    """The kernel that is called ``name``; `probe` is the right one too (see probe.py)."""
+    """The kernel named ``name``; `probe` is the correct one too (see probe.py)."""
     if name == "probe":
         return PROBE
     return Kernel if name == "correct" else MUTANTS[name].kernel
@@ -92,7 +93,7 @@ def describe() -> dict[str, Any]:
 
 
 class Bundles:
-    """The bundle read last, kept because `gqa power` plays every mutant on it in turn."""
+    """The last bundle, kept because `gqa power` runs every mutant on it."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -142,7 +143,7 @@ def run(kernel: Kernel, name: str, bundle: Bundles, request: dict[str, Any]) -> 
             except Exception as error:
                 if name in ("correct", "probe"):
                     raise
-                # Whatever goes wrong inside a runtime, its users see an error.
+                # Any exception inside a runtime is an error to its users.
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 return rejected(number, f"internal: {type(error).__name__} in {place.name}")
             seconds += perf_counter() - start
@@ -162,7 +163,7 @@ def rejected(step: int, message: str) -> dict[str, Any]:
 
 
 def write(outputs: Arrays, prefix: str) -> dict[str, str]:
-    """Write a file for each output; their names."""
+    """Writes a file for each output and returns the names."""
     files = {}
     for name, array in outputs.items():
         path = f"{prefix}{name}.pb"

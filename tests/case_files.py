@@ -13,7 +13,7 @@ from conformance.case.load import load_file
 
 #: Five lines, so that the first entry begins on line 6.
 HEAD = """\
-format: gqa-cases/1
+format: gqa-cases/2
 question: What is asked?
 defaults:
   contract: {source: a document}

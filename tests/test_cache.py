@@ -573,7 +573,7 @@ def test_a_cache_below_a_file_is_one_sentence(tmp_path: Path) -> None:
     file.touch()
     assert sentence(file / "cache") == (
         f"The bundle cache cannot be written: {file}/cache: Not a directory."
-        f" Set {CACHE_VARIABLE} to a folder with room."
+        f" Set {CACHE_VARIABLE} to a writable folder with enough space."
     )
 
 
@@ -609,7 +609,7 @@ def test_a_limit_of_the_system_is_one_sentence(tmp_path: Path) -> None:
     said, _ = python(code, tmp_path).communicate(timeout=60)
     assert said == (
         f"The bundle cache cannot be written: {tmp_path}: File too large."
-        f" Set {CACHE_VARIABLE} to a folder with room.\n"
+        f" Set {CACHE_VARIABLE} to a writable folder with enough space.\n"
     )
     assert contents(tmp_path) == {}
 
@@ -620,7 +620,7 @@ def test_a_cache_that_forgets_is_one_sentence(
     """What is written never comes back whole, however often it is tried."""
     monkeypatch.setattr(bundles, "_open", lambda place: None)
     assert sentence(tmp_path) == (
-        f"The bundle cache does not keep what is written to it: {tmp_path}."
+        f"Files written to the bundle cache do not stay intact: {tmp_path}."
         f" Set {CACHE_VARIABLE} to another folder."
     )
 

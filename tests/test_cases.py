@@ -57,7 +57,7 @@ def test_the_themes_of_the_mission_and_their_ground_are_there(corpus: list[Case]
 def test_a_file_names_its_schema_and_opens_with_its_question(file: Path) -> None:
     first, second, third = file.read_text().split("\n")[:3]
     assert first == "# yaml-language-server: $schema=schema.json"
-    assert second == "format: gqa-cases/1"
+    assert second == "format: gqa-cases/2"
     assert re.fullmatch(r"question: [A-Z].*\?", third)
 
 

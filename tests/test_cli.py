@@ -63,18 +63,18 @@ def sentence(done: Done, status: int) -> str:
     [
         ("a: [1,\n", ["bad.yaml:2:1: bad YAML: "]),
         (
-            "format: gqa-cases/1\n",
+            "format: gqa-cases/2\n",
             ["bad.yaml:1:1: the field 'cases' is", "bad.yaml:1:1: the field 'question' is missing"],
         ),
         (entries("- name: a\n  dtyp: x"), ["bad.yaml:7:5: unknown field 'dtyp'; did you mean"]),
-        (entries("- name: a\n  batch_size: two"), ["bad.yaml:7:17: batch_size: wanted "]),
+        (entries("- name: a\n  batch_size: two"), ["bad.yaml:7:17: batch_size: expected "]),
         (
             entries("- name: a\n  num_heads: 3"),
-            ["bad.yaml:7:16: num_heads 3 is not a multiple of kv_num_heads 2; a case that is"],
+            ["bad.yaml:7:16: num_heads 3 is not a multiple of kv_num_heads 2; a call that is"],
         ),
         (
             entries("- name: a\n  dtyp: x\n- name: b\n  head_size: big"),
-            ["bad.yaml:7:5: unknown field", "bad.yaml:9:16: head_size: wanted"],
+            ["bad.yaml:7:5: unknown field", "bad.yaml:9:16: head_size: expected"],
         ),
     ],
 )
@@ -94,9 +94,9 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
     ("arguments", "says"),
     [
         (("three.yaml", "-k", "nothing"), "-k 'nothing' selects none of 3 cases."),
-        (("three.yaml", "-k", "one and ("), "-k 'one and (': wanted a word"),
+        (("three.yaml", "-k", "one and ("), "-k 'one and (': expected a word"),
         (("nowhere.yaml",), "nowhere.yaml: no such file or folder"),
-        (("programs",), "programs: no case file (format: gqa-cases/1) in this folder"),
+        (("programs",), "programs: no case file (format: gqa-cases/2) in this folder"),
         (("three.yaml::two",), "No case is called 'three/two'"),
         (("nosuch/case",), "No case file and no shipped theme is called 'nosuch'"),
         (
@@ -550,7 +550,7 @@ def test_a_cache_that_cannot_be_written(
     done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "cache.jsonl")
     assert done.status == 3
     assert "Infrastructure, " in done.out
-    assert done.both.count("Set GQA_CACHE to a folder with room.") == 1
+    assert done.both.count("Set GQA_CACHE to a writable folder with enough space.") == 1
     run = read(desk.folder / "cache.jsonl")
     assert (len(run.infrastructure), len(run.cases)) == (1, 3)
     assert "Set GQA_CACHE" in sentence(gqa("show", "three.yaml::one"), 3)

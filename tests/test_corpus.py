@@ -112,11 +112,11 @@ def test_an_unknown_id_names_the_nearest() -> None:
 def test_an_unknown_theme_names_the_nearest() -> None:
     assert refused("rotray/prompt") == (
         "No case file and no shipped theme is called 'rotray'; did you mean 'rotary'?"
-        " A case of your own file is FILE.yaml::name."
+        " To name a case in a file of your own, write FILE.yaml::name."
     )
     assert refused("zzz/prompt") == (
         "No case file and no shipped theme is called 'zzz'."
-        " A case of your own file is FILE.yaml::name."
+        " To name a case in a file of your own, write FILE.yaml::name."
     )
 
 
@@ -139,7 +139,7 @@ def test_a_path_that_is_not_there(own: Path, path: str) -> None:
 
 def test_a_folder_without_cases(own: Path) -> None:
     (own / "empty").mkdir()
-    with pytest.raises(InputError, match=r"^empty: no case file \(format: gqa-cases/1\)"):
+    with pytest.raises(InputError, match=r"^empty: no case file \(format: gqa-cases/2\)"):
         find(["empty"])
 
 

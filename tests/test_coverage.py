@@ -26,7 +26,7 @@ def corpus() -> list[Case]:
 
 
 PLAIN = {feature.name: feature.values[0] for feature in FEATURES}
-DECODE = {"phase": "one_token", "cache": "concatenated"}
+DECODE = {"phase": "decode", "cache": "concatenated"}
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ DECODE = {"phase": "one_token", "cache": "concatenated"}
     [
         ({"sequence_length": 5}, {}),
         ({"past_sequence_length": 5}, DECODE),
-        ({"past_sequence_length": 5, "sequence_length": 2}, {**DECODE, "phase": "several_tokens"}),
+        ({"past_sequence_length": 5, "sequence_length": 2}, {**DECODE, "phase": "chunked_prefill"}),
         ({"loop": [2, 1]}, {**DECODE, "phase": "loop"}),
         ({"loop": [2, 1], "max_sequence_length": 4}, {"phase": "loop", "cache": "static"}),
         (
             {"past_sequence_length": 3, "max_sequence_length": 9, "shared_buffer": True},
-            {"phase": "one_token", "cache": "shared_buffer"},
+            {"phase": "decode", "cache": "shared_buffer"},
         ),
         (
             {
@@ -48,7 +48,7 @@ DECODE = {"phase": "one_token", "cache": "concatenated"}
                 "local_window_size": 3,
                 "sliding_window_cache": 1,
             },
-            {"phase": "one_token", "cache": "sliding_window", "window": "shorter"},
+            {"phase": "decode", "cache": "sliding_window", "window": "shorter"},
         ),
         (
             {"past_sequence_length": 5, "key_value": "zero_length", "presents": "none"},

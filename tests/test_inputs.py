@@ -356,8 +356,8 @@ def test_lengths_in_a_narrow_type_wrap_the_same_everywhere() -> None:
 
 def test_single_elements_can_differ_from_the_rest() -> None:
     fields: dict[str, Any] = {"sequence_length": 2, "head_size": 2, "kv_num_heads": 1}
-    but = [{"at": [0, 1], "value": float("nan")}, {"at": [0, -1, 1], "value": 7.0}]
-    made = drawn(**fields, inputs={"key": {"but": but}})["key"]
+    elements = [{"at": [0, 1], "value": float("nan")}, {"at": [0, -1, 1], "value": 7.0}]
+    made = drawn(**fields, inputs={"key": {"elements": elements}})["key"]
     np.testing.assert_array_equal(made[0, 0], drawn(**fields)["key"][0, 0])
     np.testing.assert_array_equal(made[0, 1], [np.nan, 7.0])
 

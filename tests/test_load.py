@@ -38,7 +38,7 @@ def test_a_case_has_all_that_its_entry_says(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """\
-format: gqa-cases/1
+format: gqa-cases/2
 question: "  Does it?  "
 tags: [one, two]
 links: ["https://example.org/a"]
@@ -153,7 +153,7 @@ def test_what_an_entry_says_replaces_the_defaults_one_input_at_a_time(tmp_path: 
     file = write(
         tmp_path,
         """\
-format: gqa-cases/1
+format: gqa-cases/2
 question: Q?
 defaults:
   contract: {source: x}
@@ -222,7 +222,9 @@ def test_a_matrix_is_the_product_minus_what_is_excluded(
     entry = {"name": "a", "matrix": matrix, "exclude": exclude}
     file = write(folder, HEAD + yaml.safe_dump([entry], sort_keys=False))
     if futile or not left:
-        with pytest.raises(InputError, match="excludes nothing" if futile else "comes out empty"):
+        with pytest.raises(
+            InputError, match="excludes no combination" if futile else "no combination is left"
+        ):
             load_file(file)
         return
     made = load_file(file)
@@ -234,8 +236,8 @@ def test_a_matrix_is_the_product_minus_what_is_excluded(
 # Mistakes: place and sentence
 
 HEADS = "num_heads 3 is not a multiple of kv_num_heads 2"
-ON_PURPOSE = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"
-OWN_AXIS = "an axis of your own maps each value's label to the fields it sets"
+ON_PURPOSE = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
+OWN_AXIS = "an axis of your own maps the label of each value to the fields it sets"
 STATES = "allowed: connected, omitted, trailing"
 
 MISTAKES = {
@@ -244,33 +246,33 @@ MISTAKES = {
     "undefined alias": ("- {name: a, tags: *no}", "6:21: bad YAML: found undefined alias"),
     "duplicate key": (
         "- name: a\n  seed: 1\n  seed: 2",
-        "8:5: 'seed' stands here twice; the first is on line 7",
+        "8:5: duplicate key 'seed'; the first is on line 7",
     ),
     "duplicate axis": (
         "- name: a\n  matrix:\n    seed: [1]\n    seed: [2]",
-        "9:7: 'seed' stands here twice; the first is on line 8",
+        "9:7: duplicate key 'seed'; the first is on line 8",
     ),
     "duplicate label": (
         "- name: a\n  matrix:\n    own:\n      x: {seed: 1}\n      x: {seed: 2}",
-        "10:9: 'x' stands here twice; the first is on line 9",
+        "10:9: duplicate key 'x'; the first is on line 9",
     ),
     "merge key": (
         "- name: a\n  <<: {seed: 1}",
-        "7:5: merge keys (<<) are not used here; write the fields out",
+        "7:5: merge keys (<<) are not supported; write the fields out",
     ),
     "key that is a list": (
         "- name: a\n  [1, 2]: 3",
-        "7:5: a key is a word, not a list or mapping",
+        "7:5: a key must be a string, not a list or mapping",
     ),
     "python tag": (
         "- {name: a, tags: !!python/object/apply:os.system [ls]}",
-        "6:21: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not used here; plain"
-        " lists and mappings are",
+        "6:21: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not supported; use"
+        " plain lists and mappings",
     ),
     "python tag on a mapping": (
         "- !!python/object:os.Any {name: a}",
-        "6:5: the tag 'tag:yaml.org,2002:python/object:os.Any' is not used here; plain lists and"
-        " mappings are",
+        "6:5: the tag 'tag:yaml.org,2002:python/object:os.Any' is not supported; use plain lists"
+        " and mappings",
     ),
     "python tag on a word": (
         "- {name: a, why: !!python/name:os.system ''}",
@@ -279,21 +281,24 @@ MISTAKES = {
     ),
     "a set": (
         "- {name: a, tags: !!set {x}}",
-        "6:21: the tag 'tag:yaml.org,2002:set' is not used here; plain lists and mappings are",
+        "6:21: the tag 'tag:yaml.org,2002:set' is not supported; use plain lists and mappings",
     ),
     "alias of itself": (
         "- {name: a, tags: &t [*t]}",
-        "6:21: an alias refers to what it is part of",
+        "6:21: an alias refers to an element that contains it",
     ),
     "no such date": (
         "- {name: a, why: 2001-99-01}",
-        "6:20: bad YAML: '2001-99-01' is no timestamp",
+        "6:20: bad YAML: '2001-99-01' is not a valid timestamp",
     ),
-    "no such truth": ("- {name: a, head_sink: !!bool sure}", "6:26: bad YAML: 'sure' is no bool"),
-    "empty integer": ("- {name: a, seed: !!int ''}", "6:21: bad YAML: '' is no int"),
+    "no such truth": (
+        "- {name: a, head_sink: !!bool sure}",
+        "6:26: bad YAML: 'sure' is not a valid bool",
+    ),
+    "empty integer": ("- {name: a, seed: !!int ''}", "6:21: bad YAML: '' is not a valid int"),
     "integer without end": (
         "- {name: a, seed: " + "9" * 5000 + "}",
-        f"6:21: bad YAML: '{'9' * 40}' is no int",
+        f"6:21: bad YAML: '{'9' * 40}' is not a valid int",
     ),
     # fields
     "unknown field": (
@@ -332,19 +337,19 @@ MISTAKES = {
     ),
     "unfit name": (
         "- name: A case",
-        "6:11: name: wanted lower-case letters, digits and '_', a letter first, found 'A case'",
+        "6:11: name: expected a letter, then lower-case letters, digits and '_', found 'A case'",
     ),
     "title that is taken": (
         "- {name: a, title: One}\n- {name: b}\n- {name: c, title: One}",
-        "8:22: the title 'One' is taken on line 6",
+        "8:22: the title 'One' is already used on line 6",
     ),
     "title that is too long": (
         f"- name: a\n  title: A{80 * 'a'}",
-        f"7:12: title: has 81 characters, and 80 are the most, found 'A{77 * 'a'}…",
+        f"7:12: title: has 81 characters; at most 80 are allowed, found 'A{77 * 'a'}…",
     ),
     "title with a full stop": (
         "- name: a\n  title: A prompt.",
-        "7:12: title: must not end with a full stop or a blank, found 'A prompt.'",
+        "7:12: title: must not end with a full stop or a space, found 'A prompt.'",
     ),
     "title without a capital letter": (
         "- name: a\n  title: scaled prompt",
@@ -355,78 +360,78 @@ MISTAKES = {
         '- name: a\n  title: "A\\nB"',
         "7:12: title: must be one line of text, found 'A\\nB'",
     ),
-    "title that is no text": ("- name: a\n  title: 3", "7:12: title: wanted a text, found 3"),
+    "title that is no text": ("- name: a\n  title: 3", "7:12: title: expected a string, found 3"),
     "title of all entries": (
         "- name: a\n  matrix: {own: {x: {title: One}}}",
         "7:24: unknown field 'title'",
     ),
     "name that is taken": (
         "- name: a\n- name: b\n- name: a",
-        "8:11: the name 'a' is taken on line 6",
+        "8:11: the name 'a' is already used on line 6",
     ),
     "unfit tag": (
         "- {name: a, tags: [good, not good]}",
-        "6:28: tags: wanted lower-case letters, digits and '_', a letter first, found 'not good'",
+        "6:28: tags: expected a letter, then lower-case letters, digits and '_', found 'not good'",
     ),
     # types
     "word for an integer": (
         "- {name: a, batch_size: two}",
-        "6:27: batch_size: wanted an integer, found 'two'",
+        "6:27: batch_size: expected an integer, found 'two'",
     ),
     "truth for an integer": (
         "- {name: a, batch_size: true}",
-        "6:27: batch_size: wanted an integer, found true",
+        "6:27: batch_size: expected an integer, found true",
     ),
     "fraction for an integer": (
         "- {name: a, batch_size: 2.0}",
-        "6:27: batch_size: wanted an integer, found 2.0",
+        "6:27: batch_size: expected an integer, found 2.0",
     ),
     "nothing for an integer": (
         "- name: a\n  batch_size:",
-        "7:16: batch_size: wanted an integer, found nothing",
+        "7:16: batch_size: expected an integer, found nothing",
     ),
     "text for a number": (
         "- {name: a, softcap: '1.0'}",
-        "6:24: softcap: wanted a number, found '1.0'",
+        "6:24: softcap: expected a number, found '1.0'",
     ),
     "number for a flag": (
         "- {name: a, head_sink: 1}",
-        "6:26: head_sink: wanted true or false, found 1",
+        "6:26: head_sink: expected true or false, found 1",
     ),
-    "word for a list": ("- {name: a, tags: x}", "6:21: tags: wanted a list, found 'x'"),
+    "word for a list": ("- {name: a, tags: x}", "6:21: tags: expected a list, found 'x'"),
     "number in a list of words": (
         "- {name: a, links: [x, 5]}",
-        "6:26: links: wanted a text, found 5",
+        "6:26: links: expected a string, found 5",
     ),
     "list for a mapping": (
         "- {name: a, matrix: [x]}",
-        "6:23: matrix: wanted a mapping, found a list",
+        "6:23: matrix: expected a mapping, found a list",
     ),
-    "case that is a word": ("- word", "6:5: cases: wanted a mapping, found 'word'"),
+    "case that is a word": ("- word", "6:5: cases: expected a mapping, found 'word'"),
     "too small": (
         "- {name: a, batch_size: 0}",
-        "6:27: batch_size: wanted greater than or equal to 1, found 0",
+        "6:27: batch_size: expected greater than or equal to 1, found 0",
     ),
     "more than int32": (
         "- {name: a, past_sequence_length: 2147483648}",
-        "6:37: past_sequence_length: wanted less than or equal to 2147483647, found 2147483648",
+        "6:37: past_sequence_length: expected less than or equal to 2147483647, found 2147483648",
     ),
     "more than int64": (
         "- {name: a, local_window_size: 9223372036854775808}",
-        "6:34: local_window_size: wanted less than or equal to 9223372036854775807, found"
+        "6:34: local_window_size: expected less than or equal to 9223372036854775807, found"
         " 9223372036854775808",
     ),
     "no time": (
         "- {name: a, time_limit_seconds: 0}",
-        "6:35: time_limit_seconds: wanted greater than 0, found 0",
+        "6:35: time_limit_seconds: expected greater than 0, found 0",
     ),
     "unending time": (
         "- {name: a, time_limit_seconds: .inf}",
-        "6:35: time_limit_seconds: wanted less than or equal to 3600, found inf",
+        "6:35: time_limit_seconds: expected less than or equal to 3600, found inf",
     ),
     "long text is cut": (
         f"- {{name: a, batch_size: {'x' * 500}}}",
-        f"6:27: batch_size: wanted an integer, found '{'x' * 78}…",
+        f"6:27: batch_size: expected an integer, found '{'x' * 78}…",
     ),
     # words of a list
     "literal": (
@@ -448,19 +453,19 @@ MISTAKES = {
     ),
     "input's state is a list": (
         "- {name: a, inputs: {key: [1]}}",
-        "6:29: key: wanted connected, omitted, trailing or a mapping of what differs, found a list",
+        "6:29: key: expected connected, omitted, trailing or a mapping of overrides, found a list",
     ),
     "attribute's value is a list": (
         "- {name: a, attributes: {causal: [1]}}",
-        "6:36: causal: wanted a number or a word, found a list",
+        "6:36: causal: expected a number or a string, found a list",
     ),
     "dim is a fraction": (
         "- {name: a, inputs: {key: {shape: [1, 1.5]}}}",
-        "6:41: shape: wanted a number or a field's name, found 1.5",
+        "6:41: shape: expected a number or a field's name, found 1.5",
     ),
     "data is a word": (
         "- {name: a, inputs: {key: {data: x}}}",
-        "6:36: data: wanted numbers, nested as the shape is, found 'x'",
+        "6:36: data: expected numbers, nested like the shape, found 'x'",
     ),
     # impossible cases
     "heads": ("- {name: a, num_heads: 3}", f"6:26: {HEADS}{ON_PURPOSE}"),
@@ -502,7 +507,7 @@ MISTAKES = {
     ),
     "loop of one": (
         "- {name: a, loop: [1]}",
-        "6:21: loop: wanted 2 or more in it, found a list",
+        "6:21: loop: expected 2 or more items, found a list",
     ),
     "loop and length": (
         "- {name: a, loop: [1, 1], sequence_length: 2}",
@@ -518,11 +523,11 @@ MISTAKES = {
     ),
     "static dims that grow": (
         "- {name: a, loop: [1, 1], dims: static}",
-        "6:35: static dims need calls of one shape: a static cache and equal lengths",
+        "6:35: static dims need the same shapes in all calls: a static cache, equal lengths",
     ),
     "static dims of a bias that grows": (
         "- {name: a, loop: [1, 1], dims: static, max_sequence_length: 4, attention_bias: full}",
-        "6:35: static dims need calls of one shape: a static cache and equal lengths",
+        "6:35: static dims need the same shapes in all calls: a static cache, equal lengths",
     ),
     "length of packed keys": (
         "- {name: a, key_value: packed, kv_sequence_length: 3}",
@@ -534,13 +539,13 @@ MISTAKES = {
     ),
     "positions of no rotary": (
         "- {name: a, position_ids: true}",
-        "6:29: positions matter to rotary only; rotary is none",
+        "6:29: only rotary uses positions; rotary is none",
     ),
     "rotary_dim of no rotary": ("- {name: a, rotary_dim: 8}", "6:27: rotary is none"),
     "table of no rotary": ("- {name: a, rotary_cache_length: 8}", "6:36: rotary is none"),
     "odd rotary_dim": (
         "- {name: a, rotary: half_split, rotary_dim: 3}",
-        f"6:47: rotary turns pairs of elements: an even number of them{ON_PURPOSE}",
+        f"6:47: rotary rotates pairs of elements: an even number is required{ON_PURPOSE}",
     ),
     "rotary_dim beyond the head": (
         "- {name: a, rotary: half_split, rotary_dim: 18}",
@@ -548,16 +553,16 @@ MISTAKES = {
     ),
     "window in both directions": (
         "- {name: a, causal: 0, local_window_size: 3}",
-        f"6:45: must be -1 when causal is 0{ON_PURPOSE}",
+        f"6:45: must be -1 if causal is 0{ON_PURPOSE}",
     ),
     "empty window": (
         "- {name: a, local_window_size: 0}",
-        f"6:34: a window has 1 token at least, or is -1{ON_PURPOSE}",
+        f"6:34: must be -1 (no window) or at least 1{ON_PURPOSE}",
     ),
     "too many tokens": (
         "- {name: a, past_sequence_length: 2147483647,"
         " inputs: {past_key: omitted, past_value: omitted}}",
-        "6:37: 2147483648 tokens are more than int32 can say",
+        "6:37: 2147483648 tokens exceed the range of int32",
     ),
     "too large": (
         "- {name: a, inputs: {key: {shape: [1, 1, 99999999]}}}",
@@ -565,9 +570,9 @@ MISTAKES = {
     ),
     "unknown dim": (
         "- {name: a, inputs: {key: {shape: [batch]}}}",
-        "6:29: dim 'batch' is not NAME, NAME+N, NAME-N or NAME*N of batch_size, sequence_length,"
-        " kv_sequence_length, past_sequence_length, max_sequence_length, total_sequence_length,"
-        " num_heads, kv_num_heads, head_size, hidden_size, kv_hidden_size",
+        "6:29: dim 'batch' must be NAME, NAME+N, NAME-N or NAME*N, NAME one of batch_size,"
+        " sequence_length, kv_sequence_length, past_sequence_length, max_sequence_length,"
+        " total_sequence_length, num_heads, kv_num_heads, head_size, hidden_size, kv_hidden_size",
     ),
     "negative dim": (
         "- {name: a, inputs: {key: {shape: [sequence_length-2]}}}",
@@ -575,92 +580,92 @@ MISTAKES = {
     ),
     "uneven data": (
         "- {name: a, inputs: {key: {data: [[1], [1, 2]]}}}",
-        "6:29: data is uneven: its rows have different shapes",
+        "6:29: the rows of data have different shapes",
     ),
     "word in data": (
         "- {name: a, inputs: {key: {data: [x]}}}",
-        "6:29: data holds numbers, found 'x'",
+        "6:29: data must hold numbers, found 'x'",
     ),
     "data of another shape": (
         "- {name: a, inputs: {key: {shape: [2], data: [1]}}}",
-        "6:29: data has the shape (1,), shape says (2,)",
+        "6:29: data has the shape (1,), but shape is (2,)",
     ),
     "fraction in int32": (
         "- {name: a, inputs: {seqlens_k: {data: [0.5]}}}",
-        "6:35: 0.5 is no int32",
+        "6:35: 0.5 is not a value of int32",
     ),
     "more than int8": (
         "- {name: a, inputs: {seqlens_k: {dtype: int8, data: [128]}}}",
-        "6:35: 128 is no int8",
+        "6:35: 128 is not a value of int8",
     ),
     "infinity in int32": (
         "- {name: a, inputs: {seqlens_k: {values: {kind: constant, value: .inf}}}}",
-        "6:35: inf is no int32",
+        "6:35: inf is not a value of int32",
     ),
     "more than float64": (
         f"- {{name: a, inputs: {{key: {{data: [1{'0' * 400}]}}}}}}",
-        "6:29: data holds a number beyond float64",
+        "6:29: data holds a number outside the range of float64",
     ),
     "no range": (
         "- {name: a, inputs: {key: {values: {low: 1.0, high: 0.0}}}}",
-        "6:29: low 1.0 and high 0.0 are no range of finite numbers",
+        "6:29: low 1.0 and high 0.0 are not a range of finite numbers",
     ),
     "unending range": (
         "- {name: a, inputs: {key: {values: {high: .inf}}}}",
-        "6:29: low -1.0 and high inf are no range of finite numbers",
+        "6:29: low -1.0 and high inf are not a range of finite numbers",
     ),
     "value of a range": (
         "- {name: a, inputs: {key: {values: {value: 1.0}}}}",
-        "6:29: value belongs to the kind constant, not to uniform",
+        "6:29: value applies to the kind constant, not to uniform",
     ),
     "range of a value": (
         "- {name: a, inputs: {key: {values: {kind: constant, high: 2.0}}}}",
-        "6:29: low, high, step and odd_heads belong to the kind uniform, not to constant",
+        "6:29: low, high, step and odd_heads apply to the kind uniform, not to constant",
     ),
     "step of a value": (
         "- {name: a, inputs: {key: {values: {step: -1.0}}}}",
-        "6:29: step -1.0 is no positive number",
+        "6:29: step -1.0 must be 0 or a positive, finite number",
     ),
     "values and data": (
         "- {name: a, inputs: {seqlens_k: {data: [0], values: {kind: constant}}}}",
-        "6:35: data are the numbers themselves; values beside it say nothing",
+        "6:35: data holds the values themselves and excludes the field values",
     ),
     "shape of what is not there": (
         "- {name: a, inputs: {key: {state: omitted, shape: [1]}}}",
-        "6:29: key is omitted, so it has no shape and no numbers",
+        "6:29: key is omitted, so it has no shape and no values",
     ),
     "trailing before others": (
         "- {name: a, inputs: {key: trailing}}",
-        "6:29: key cannot be trailing: total_sequence_length comes after it",
+        "6:29: key cannot be trailing: total_sequence_length follows it",
     ),
     "trailing output before others": (
         "- {name: a, outputs: {output: trailing}}",
-        "6:33: output cannot be trailing: present_value comes after it",
+        "6:33: output cannot be trailing: present_value follows it",
     ),
     # axes
     "axis that is no field": (
         "- {name: a, matrix: {dtpe: [float32]}}",
-        f"6:24: 'dtpe' is no field of a call; did you mean 'dtype'?; {OWN_AXIS}",
+        f"6:24: 'dtpe' is not a field of a call; did you mean 'dtype'?; {OWN_AXIS}",
     ),
     "axis of all inputs": (
         "- {name: a, matrix: {inputs: [x]}}",
-        f"6:24: 'inputs' is no field of a call; did you mean 'inputs.key'?; {OWN_AXIS}",
+        f"6:24: 'inputs' is not a field of a call; did you mean 'inputs.key'?; {OWN_AXIS}",
     ),
     "axis of an unknown input": (
         "- {name: a, matrix: {inputs.kye: [omitted]}}",
-        f"6:24: 'inputs.kye' is no field of a call; did you mean 'inputs.key'?; {OWN_AXIS}",
+        f"6:24: 'inputs.kye' is not a field of a call; did you mean 'inputs.key'?; {OWN_AXIS}",
     ),
     "axis of what is no call": (
         "- {name: a, matrix: {why: [x]}}",
-        f"6:24: 'why' is no field of a call; {OWN_AXIS}",
+        f"6:24: 'why' is not a field of a call; {OWN_AXIS}",
     ),
     "field as an axis of its own": (
         "- {name: a, matrix: {seed: {x: {seed: 1}}}}",
-        "6:24: 'seed' is a field: its values are a list",
+        "6:24: 'seed' is a field: write its values as a list",
     ),
     "axis that is a number": (
         "- {name: a, matrix: {own: 5}}",
-        "6:29: own: wanted a list of values, or labels and the fields each sets, found 5",
+        "6:29: own: expected a list of values, or labels and the fields of each, found 5",
     ),
     "value of an axis": (
         "- {name: a, matrix: {dtype: [float32, flaot16]}}",
@@ -673,21 +678,21 @@ MISTAKES = {
     ),
     "value that stands twice": (
         "- {name: a, matrix: {seed: [1, 2, 1]}}",
-        "6:37: the value 1 stands twice in this axis; ids would collide",
+        "6:37: the value 1 is twice in this axis; ids would collide",
     ),
     "label that breaks ids": (
         "- {name: a, matrix: {own: {'x,y': {seed: 1}}}}",
-        "6:37: 'x,y' cannot stand in an id: give the axis a name of its own and map short labels"
-        " to this value",
+        "6:37: 'x,y' contains characters not allowed in an id: give the axis a"
+        " name of your own and map short labels to its values",
     ),
     "value that breaks ids": (
         "- {name: a, matrix: {inputs.key: [{shape: [1]}]}}",
-        "6:37: '{'shape': [1]}' cannot stand in an id: give the axis a name of its own and map"
-        " short labels to this value",
+        "6:37: '{'shape': [1]}' contains characters not allowed in an id: give the axis a"
+        " name of your own and map short labels to its values",
     ),
     "axis that breaks ids": (
         "- {name: a, matrix: {'my own]': {x: {seed: 1}}}}",
-        "6:24: 'my own]' cannot stand in an id",
+        "6:24: 'my own]' contains characters not allowed in an id",
     ),
     "axis without effect": (
         "- {name: a, matrix: {seed: [1, 2], own: {x: {why: one}, y: {why: another}}}}",
@@ -696,7 +701,7 @@ MISTAKES = {
     ),
     "default said aloud": (
         "- {name: a, matrix: {cache: [null, none]}}",
-        "6:38: the value none stands twice in this axis; ids would collide",
+        "6:38: the value none is twice in this axis; ids would collide",
     ),
     "field without effect": (
         "- {name: a, past_sequence_length: 2, matrix: {cache: [null, concatenated]}}",
@@ -705,13 +710,13 @@ MISTAKES = {
     ),
     "matrix of nothing": (
         "- {name: a, matrix: {}}",
-        "6:23: matrix: wanted 1 or more in it, found an empty mapping",
+        "6:23: matrix: expected 1 or more items, found an empty mapping",
     ),
     "axis of nothing": ("- {name: a, matrix: {seed: []}}", "6:30: the axis has no values"),
     "axis of no labels": ("- {name: a, matrix: {own: {}}}", "6:29: the axis has no values"),
     "all of it excluded": (
         "- {name: a, matrix: {seed: [1]}, exclude: [{seed: 1}]}",
-        "6:23: the matrix comes out empty: all of it is excluded",
+        "6:23: no combination is left: all are excluded",
     ),
     "matrix without end": (
         "- {name: a, matrix: {"
@@ -720,12 +725,12 @@ MISTAKES = {
             for axis in ("seed", "batch_size", "head_size", "sequence_length", "causal")
         )
         + "}}",
-        f"6:15: multiplies out to {29**5} cases; at most {MAX_COMBINATIONS}",
+        f"6:15: expands to {29**5} cases; at most {MAX_COMBINATIONS} are allowed",
     ),
-    "exclude that excludes nothing": (
+    "exclude that excludes no combination": (
         "- {name: a, matrix: {seed: [1, 2], own: {x: {batch_size: 1}, y: {batch_size: 2}}},\n"
         "   exclude: [{seed: 1}, {seed: 1, own: x}, {seed: 2, own: x}]}",
-        "7:27: excludes nothing that those before it do not",
+        "7:27: excludes no combination that is left",
     ),
     "exclude of no axis": (
         "- {name: a, matrix: {seed: [1, 2]}, exclude: [{sed: 1}]}",
@@ -737,9 +742,9 @@ MISTAKES = {
     ),
     "exclude of nothing at all": (
         "- {name: a, matrix: {seed: [1, 2]}, exclude: [{}]}",
-        "6:49: names no axis",
+        "6:49: must name at least one axis",
     ),
-    "exclude without a matrix": ("- {name: a, exclude: [{}]}", "6:25: names no axis"),
+    "exclude without a matrix": ("- {name: a, exclude: [{}]}", "6:25: must name at least one axis"),
 }
 
 
@@ -778,7 +783,9 @@ def test_a_matrix_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(loading, "MAX_COMBINATIONS", 4)
     assert len(cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2], causal: [0, 1]}}")) == 4
     body = "- {name: a, matrix: {seed: [1, 2, 3], causal: [0, 1]}}"
-    assert complaints(tmp_path, entries(body)) == ["6:15: multiplies out to 6 cases; at most 4"]
+    assert complaints(tmp_path, entries(body)) == [
+        "6:15: expands to 6 cases; at most 4 are allowed"
+    ]
 
 
 def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:
@@ -787,8 +794,8 @@ def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load_file(file)
         assert str(caught.value) == (
-            f"{file}: the file's name stands in every case id: letters, digits, '_', '.', '+'"
-            " and '-'"
+            f"{file}: the file name is part of every case id; use letters, digits, '_', '.', '+',"
+            " '-'"
         )
     assert (
         load_file(write(tmp_path, entries("- name: a"), "a.b-c_1+2.yaml"))[0].theme == "a.b-c_1+2"
@@ -798,25 +805,25 @@ def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:
 WHOLE_FILES = {
     "empty": ("", ["is empty"]),
     "comments only": ("# nothing\n", ["is empty"]),
-    "number": ("5\n", ["1:1: a case file is a mapping of fields"]),
-    "list": ("# x\n- 1\n", ["2:1: a case file is a mapping of fields"]),
+    "number": ("5\n", ["1:1: a case file must be a mapping of fields"]),
+    "list": ("# x\n- 1\n", ["2:1: a case file must be a mapping of fields"]),
     "two documents": (
         "a: 1\n---\nb: 2\n",
         ["2:1: bad YAML: expected a single document in the stream but found another document"],
     ),
-    "not UTF-8": (b"format: gqa-cases/1\nquestion: \xff?\n", ["2:1: is not UTF-8 text"]),
-    "UTF-16": ("format: gqa-cases/1".encode("utf-16"), ["1:1: is not UTF-8 text"]),
+    "not UTF-8": (b"format: gqa-cases/2\nquestion: \xff?\n", ["2:1: is not UTF-8 text"]),
+    "UTF-16": ("format: gqa-cases/2".encode("utf-16"), ["1:1: is not UTF-8 text"]),
     "control character": (
         "é: 1\nquestion: é \a?\n",
         ["2:13: bad YAML: the character U+0007 is not allowed"],
     ),
     "NUL": ("a: \0", ["1:4: bad YAML: the character U+0000 is not allowed"]),
     "another format": (
-        "format: gqa-cases/2\nquestion: Q?\ncases: [{name: a, contract: {source: x}}]\n",
-        ["1:9: format: found 'gqa-cases/2', allowed: gqa-cases/1; did you mean 'gqa-cases/1'?"],
+        "format: gqa-cases/3\nquestion: Q?\ncases: [{name: a, contract: {source: x}}]\n",
+        ["1:9: format: found 'gqa-cases/3', allowed: gqa-cases/2; did you mean 'gqa-cases/2'?"],
     ),
     "nothing that should be there": (
-        "fromat: gqa-cases/1\n",
+        "fromat: gqa-cases/2\n",
         [
             "1:1: the field 'cases' is missing",
             "1:1: the field 'format' is missing",
@@ -825,26 +832,26 @@ WHOLE_FILES = {
         ],
     ),
     "no question": (
-        "format: gqa-cases/1\nquestion: ''\ncases: [{name: a, contract: {source: x}}]\n",
-        ["2:11: question: wanted something in it, found ''"],
+        "format: gqa-cases/2\nquestion: ''\ncases: [{name: a, contract: {source: x}}]\n",
+        ["2:11: question: must not be empty, found ''"],
     ),
     "no case": (
-        "format: gqa-cases/1\nquestion: Q?\ncases: []\n",
-        ["3:8: cases: wanted 1 or more in it, found an empty list"],
+        "format: gqa-cases/2\nquestion: Q?\ncases: []\n",
+        ["3:8: cases: expected 1 or more items, found an empty list"],
     ),
     "cases that are a mapping": (
-        "format: gqa-cases/1\nquestion: Q?\ncases: {name: a}\n",
-        ["3:8: cases: wanted a list, found a mapping"],
+        "format: gqa-cases/2\nquestion: Q?\ncases: {name: a}\n",
+        ["3:8: cases: expected a list, found a mapping"],
     ),
     "no contract": (
-        "format: gqa-cases/1\nquestion: Q?\ncases:\n  - name: a\n  - name: b\n",
+        "format: gqa-cases/2\nquestion: Q?\ncases:\n  - name: a\n  - name: b\n",
         [
-            "4:5: no contract: say what is demanded, here or in defaults",
-            "5:5: no contract: say what is demanded, here or in defaults",
+            "4:5: there is no contract, neither here nor in defaults",
+            "5:5: there is no contract, neither here nor in defaults",
         ],
     ),
     "mistake in defaults": (
-        "format: gqa-cases/1\nquestion: Q?\n"
+        "format: gqa-cases/2\nquestion: Q?\n"
         "defaults: {num_heads: 3, contract: {source: x}}\n"
         "cases: [{name: a}, {name: b}, {name: c, num_heads: 4}]\n",
         [f"3:23: {HEADS}{ON_PURPOSE}"],
@@ -886,9 +893,9 @@ def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) ->
         ),
     ) == [
         f"6:26: {HEADS}{ON_PURPOSE}",
-        "7:12: the name 'a' is taken on line 6",
-        "9:24: the value 1 stands twice in this axis; ids would collide",
-        f"9:28: 'dtpe' is no field of a call; did you mean 'dtype'?; {OWN_AXIS}",
+        "7:12: the name 'a' is already used on line 6",
+        "9:24: the value 1 is twice in this axis; ids would collide",
+        f"9:28: 'dtpe' is not a field of a call; did you mean 'dtype'?; {OWN_AXIS}",
         "12:22: 'seed' has no value 3: 1, 2",
         "13:22: a static cache needs max_sequence_length",
     ]
@@ -935,7 +942,7 @@ def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
 def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     one = write(tmp_path, entries("- {name: a, sed: 1}"), "one.yaml")
     write(tmp_path, entries("- name: a"), "right.yaml")
-    two = write(tmp_path, "format: gqa-cases/1\na: *b\n", "two.yml")
+    two = write(tmp_path, "format: gqa-cases/2\na: *b\n", "two.yml")
     with pytest.raises(InputError) as caught:
         load([tmp_path])
     assert str(caught.value).split("\n") == [
@@ -950,7 +957,7 @@ def test_two_files_of_one_stem_collide(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         load([tmp_path])
     assert str(caught.value) == (
-        f"{two}: the theme 'same' is also that of {one}; ids would collide"
+        f"{two}: the theme 'same' is also used by {one}; ids would collide"
     )
 
 
@@ -984,7 +991,7 @@ def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
         case_files([tmp_path / "no.yaml", tmp_path / "x"])
     assert str(caught.value).split("\n") == [
         f"{tmp_path}/no.yaml: no such file or folder",
-        f"{tmp_path}/x: no case file (format: gqa-cases/1) in this folder",
+        f"{tmp_path}/x: no case file (format: gqa-cases/2) in this folder",
     ]
 
 
@@ -1100,7 +1107,7 @@ FRAGMENTS = st.sampled_from(
         "!!timestamp ",
         "---\n",
         "...",
-        "format: gqa-cases/1\n",
+        "format: gqa-cases/2\n",
         "question: Q?\n",
         "defaults:\n",
         "cases:\n",
@@ -1172,7 +1179,7 @@ def test_no_values_break_the_loader(
 ) -> None:
     """Every field with every kind of value: cases, or sentences with a place."""
     data = {
-        "format": "gqa-cases/1",
+        "format": "gqa-cases/2",
         "question": "Q?",
         "defaults": {"contract": {"source": "x"}, **defaults},
         "cases": [{"name": "a", **entry, **({"matrix": matrix} if matrix else {})}],
@@ -1243,17 +1250,17 @@ def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path, body: str) -
 def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
-        "format: gqa-cases/1\nquestion: Q?\ntags: [skip]\n"
+        "format: gqa-cases/2\nquestion: Q?\ntags: [skip]\n"
         "defaults: {contract: {source: https://example.org}}\ncases: [{name: a}]\n"
     )
-    with pytest.raises(InputError, match=r"3:8: .*is a mark of pytest's own"):
+    with pytest.raises(InputError, match=r"3:8: .*is one of pytest's own marks"):
         load_file(file)
 
 
 def test_a_faulty_entry_does_not_hide_what_is_wrong_in_the_others(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
-        "format: gqa-cases/1\nquestion: Q?\n"
+        "format: gqa-cases/2\nquestion: Q?\n"
         "defaults: {contract: {source: https://example.org}}\n"
         "cases:\n"
         "  - {name: a, sed: 1}\n"
@@ -1266,6 +1273,86 @@ def test_a_faulty_entry_does_not_hide_what_is_wrong_in_the_others(tmp_path: Path
     assert lines == [
         (5, "unknown field 'sed'; did you m"),
         (6, "num_heads 5 is not a multiple "),
-        (7, "the name 'b' is taken on line "),
-        (7, "the value 1 stands twice in th"),
+        (7, "the name 'b' is already used o"),
+        (7, "the value 1 is twice in this a"),
     ]
+
+
+# Older formats
+
+OLD = """\
+format: gqa-cases/1
+question: Q?
+defaults:
+  contract: {source: x}
+  indifferent: [softcap]
+  inputs: {query: {but: [{at: [0], value: 2.0}]}}
+cases:
+  - name: a
+    indifferent: [window]
+    inputs:
+      key: {but: &elements [{at: [0, 0], value: 1.0}]}
+      value: {but: *elements}
+    matrix:
+      but:
+        but: {indifferent: [causal], inputs: {key: {but: [{at: [0], value: 3.0}]}}}
+        other: {}
+      inputs.head_sink: [{but: [{at: [0], value: 4.0}]}]
+"""
+
+
+def test_a_file_in_the_previous_format_is_the_same_as_one_in_this(tmp_path: Path) -> None:
+    old = OLD.replace("[{but: [{at: [0], value: 4.0}]}]", "[connected]")
+    new = old.replace("gqa-cases/1", "gqa-cases/2").replace("indifferent:", "insensitive_to:")
+    new = new.replace("{but:", "{elements:")
+    first = load_file(write(tmp_path, old))
+    assert [case.id for case in first] == [
+        "theme/a[but=but,inputs.head_sink=connected]",
+        "theme/a[but=other,inputs.head_sink=connected]",
+    ]
+    assert [case.insensitive_to for case in first] == [("causal",), ("window",)]
+    assert load_file(write(tmp_path, new)) == first
+
+
+@pytest.mark.parametrize(
+    ("old", "wrong", "said"),
+    [
+        ("indifferent: [window]", "indifferent: [windows]", "9:19: insensitive_to: found"),
+        ("at: [0, 0], value: 1.0", "at: [], value: 1.0", "11:34: at: expected 1 or more items"),
+        ("indifferent: [causal]", "indifferent: [], matrix: 1", "15:32: unknown field 'matrix'"),
+        ("value: 4.0}]}]", "at: [0], value: x}]}]", "17:"),
+    ],
+)
+def test_errors_in_a_file_in_the_previous_format_have_their_place(
+    tmp_path: Path, old: str, wrong: str, said: str
+) -> None:
+    assert old in OLD
+    found = complaints(tmp_path, OLD.replace(old, wrong))
+    assert any(line.startswith(said) for line in found), found
+
+
+def test_a_key_of_one_format_is_an_error_in_the_other(tmp_path: Path) -> None:
+    found = complaints(tmp_path, OLD.replace("gqa-cases/1", "gqa-cases/2"))
+    assert [line for line in found if " is called " in line] == [
+        "5:3: the field 'indifferent' is called 'insensitive_to' in gqa-cases/2",
+        "6:20: the field 'but' is called 'elements' in gqa-cases/2",
+        "9:5: the field 'indifferent' is called 'insensitive_to' in gqa-cases/2",
+        "11:13: the field 'but' is called 'elements' in gqa-cases/2",
+        "12:15: the field 'but' is called 'elements' in gqa-cases/2",
+        "15:15: the field 'indifferent' is called 'insensitive_to' in gqa-cases/2",
+        "15:53: the field 'but' is called 'elements' in gqa-cases/2",
+        "17:27: the field 'but' is called 'elements' in gqa-cases/2",
+    ]
+    new = "format: gqa-cases/1\nquestion: Q?\ncases:\n- {name: a, insensitive_to: [window]}\n"
+    said = "4:13: the field 'insensitive_to' is called 'indifferent' in gqa-cases/1"
+    assert said in complaints(tmp_path, new)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["1", "[1, {}]", "[{name: a, matrix: 1, inputs: 1}]", "[{inputs: {key: {but: 1}}}]", "{}"],
+)
+def test_a_malformed_file_in_the_previous_format_is_an_input_error(
+    tmp_path: Path, body: str
+) -> None:
+    assert complaints(tmp_path, f"format: gqa-cases/1\nquestion: Q?\ndefaults: []\ncases: {body}\n")

@@ -531,7 +531,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "query of integers": ({"query": zeros(1, 2, 16, dtype=np.int32)}, "query is int32"),
     "mixed types": ({"key": zeros(1, 2, 8, dtype=np.float16)}, "key is float16, but query"),
     "query of rank 2": ({"query": zeros(2, 16)}, "query must be"),
-    "query width": ({"query": zeros(1, 2, 18)}, "no positive multiple of num_heads"),
+    "query width": ({"query": zeros(1, 2, 18)}, "not a positive multiple of num_heads"),
     "only key": ({"value": GONE}, "both connected or both omitted"),
     "packed width": (
         {"query": zeros(1, 2, 20), "key": GONE, "value": GONE},
@@ -551,11 +551,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "seqlens_k int64": ({"seqlens_k": np.array([4])}, "not int32"),
     "seqlens_k as a count": ({"seqlens_k": np.array([5], np.int32)}, "index of a last token"),
     "seqlens_k negative": ({"seqlens_k": np.array([-1], np.int32)}, "index of a last token"),
-    "sequence too short": ({"seqlens_k": np.array([0], np.int32)}, "shorter than the 2 query"),
+    "sequence too short": ({"seqlens_k": np.array([0], np.int32)}, "shorter than its 2 query"),
     "total under the query": (
         {"total_sequence_length": np.array(1, np.int32), "seqlens_k": np.array([0], np.int32),
          "attention_bias": GONE},
-        "counts the query's 2 tokens",
+        "less than the 2 tokens of query",
     ),
     "total between caches": (
         {"total_sequence_length": np.array(4, np.int32), "seqlens_k": np.array([3], np.int32),
@@ -568,20 +568,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "key longer than query on a past": (
         {"key": zeros(1, 3, 8), "value": zeros(1, 3, 8)},
-        "query's sequence length 2 or 0",
+        "must be that of query, 2, or 0",
     ),
     "key shorter than query": (
         {"key": zeros(1, 1, 8), "value": zeros(1, 1, 8), "past_key": GONE, "past_value": GONE},
-        "at least the query's",
+        "must be at least that of query",
     ),
     "nothing to attend to": (
         {"key": zeros(1, 0, 8), "value": zeros(1, 0, 8), "past_key": GONE, "past_value": GONE},
         "no past to attend to",
     ),
     "no cos_cache": ({"cos_cache": GONE}, "cos_cache is missing: do_rotary is 1"),
-    "cos and sin differ": ({"cos_cache": zeros(8, 1)}, "one shape"),
-    "cos of rank 1": ({"cos_cache": zeros(8), "sin_cache": zeros(8)}, "one shape"),
-    "rotary wider than head": ({"cos_cache": zeros(8, 3), "sin_cache": zeros(8, 3)}, "turns 6"),
+    "cos and sin differ": ({"cos_cache": zeros(8, 1)}, "the same shape"),
+    "cos of rank 1": ({"cos_cache": zeros(8), "sin_cache": zeros(8)}, "the same shape"),
+    "rotary wider than head": ({"cos_cache": zeros(8, 3), "sin_cache": zeros(8, 3)}, "rotates 6"),
     "position too far": ({"position_ids": np.array([[3, 8]])}, "Position 8 has no row"),
     "position negative": ({"position_ids": np.array([[-1, 4]])}, "Position -1 has no row"),
     "position_ids of rank 1": ({"position_ids": np.array([3, 4])}, "position_ids must be"),
@@ -602,7 +602,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "softcap negative": ({"softcap": -1.0}, "softcap must be"),
     "scale infinite": ({"scale": float("inf")}, "scale must be finite"),
     "window 0": ({"local_window_size": 0}, "local_window_size must be -1"),
-    "window and not causal": ({"local_window_size": 2, "causal": 0}, "when causal is 0"),
+    "window and not causal": ({"local_window_size": 2, "causal": 0}, "if causal is 0"),
 }  # fmt: skip
 
 
@@ -658,5 +658,5 @@ def test_key_and_value_omitted_beside_a_past_mean_what_length_zero_means() -> No
 )
 def test_an_attribute_of_another_kind_has_no_meaning(name: str, value: Any, kind: str) -> None:
     inputs, attributes = random_call(RandomState(0), "prompt")
-    with pytest.raises(OracleError, match=f"{name} is no {kind}"):
+    with pytest.raises(OracleError, match=f"{name} must be of type {kind}"):
         reference(inputs, {**attributes, name: value}, ["output"])

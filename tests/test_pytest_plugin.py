@@ -307,7 +307,7 @@ def test_other_peoples_yaml_is_left_alone(desk: Desk, tmp_path: Path) -> None:
     write(tmp_path, "- !!python/object/apply:os.abort []\n", "evil.yml")
     write(tmp_path, b"\xff\xfe\x00", "binary.yaml")
     write(tmp_path, "", "empty.yaml")
-    write(tmp_path, "# format: gqa-cases/1 is what case files say\nx: 1\n", "comment.yaml")
+    write(tmp_path, "# format: gqa-cases/2 is what case files say\nx: 1\n", "comment.yaml")
     write(tmp_path, "def test_of_theirs(): pass\n", "test_theirs.py")
     (tmp_path / "folder.yaml").mkdir()
     theirs = Desk(tmp_path / "desk", desk.folder)

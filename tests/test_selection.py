@@ -137,15 +137,15 @@ def test_no_names_match_no_word() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("and", "-k 'and': wanted a word, 'not' or '(', found 'and'"),
-        ("a or", "-k 'a or': wanted a word, 'not' or '(', found the end"),
-        ("a and or b", "-k 'a and or b': wanted a word, 'not' or '(', found 'or'"),
-        ("not", "-k 'not': wanted a word, 'not' or '(', found the end"),
-        ("()", "-k '()': wanted a word, 'not' or '(', found ')'"),
+        ("and", "-k 'and': expected a word, 'not' or '(', found 'and'"),
+        ("a or", "-k 'a or': expected a word, 'not' or '(', found the end"),
+        ("a and or b", "-k 'a and or b': expected a word, 'not' or '(', found 'or'"),
+        ("not", "-k 'not': expected a word, 'not' or '(', found the end"),
+        ("()", "-k '()': expected a word, 'not' or '(', found ')'"),
         ("(a", "-k '(a': a ')' is missing"),
-        ("a b", "-k 'a b': wanted 'and' or 'or', found 'b'"),
-        ("a)", "-k 'a)': wanted 'and' or 'or', found ')'"),
-        ("a (b)", "-k 'a (b)': wanted 'and' or 'or', found '('"),
+        ("a b", "-k 'a b': expected 'and' or 'or', found 'b'"),
+        ("a)", "-k 'a)': expected 'and' or 'or', found ')'"),
+        ("a (b)", "-k 'a (b)': expected 'and' or 'or', found '('"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, sentence: str) -> None:
@@ -156,5 +156,5 @@ def test_what_is_wrong_is_said(text: str, sentence: str) -> None:
 
 @pytest.mark.parametrize("text", ["(" * 5000 + "a" + ")" * 5000, "not " * 5000 + "a"])
 def test_nesting_has_an_end(text: str) -> None:
-    with pytest.raises(SelectionError, match=r"nested too deep$"):
+    with pytest.raises(SelectionError, match=r"nested too deeply$"):
         compile_expression(text)

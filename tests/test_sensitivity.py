@@ -1,4 +1,4 @@
-"""What a feature changes, measured; and what becomes of a case whose feature changes nothing."""
+"""Sensitivity: the effect of each feature, and the refusal of a case that detects nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from conformance.base.paths import data_path
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.sensitivity import (
-    EDGE,
-    INDIFFERENT,
-    MATTERS,
+    EDGE_THRESHOLD,
+    NO_EFFECT,
+    THRESHOLD,
     THRESHOLDS,
+    combined,
     insensitive,
-    worst,
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
@@ -41,7 +41,7 @@ INT8 = {
 }
 CHANNELS = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
 
-#: A call for each feature, and the figures that it has beside that one.
+#: For each feature, a call that uses it, and the other effects that this call has.
 ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "rotary": ({**DECODE, "rotary": "half_split"}, {"rotary_interleaved", "past"}),
     "rotary_interleaved": ({**DECODE, "rotary": "interleaved"}, {"rotary", "past"}),
@@ -66,21 +66,23 @@ ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
 }
 
 
-def matters(**fields: Any) -> dict[str, float]:
-    """The figures of a call, without the one that is for information."""
-    found = dict(bundle_for(Call(**fields)).matters)
+def effects_of(**fields: Any) -> dict[str, float]:
+    """The effects of a call, without the informational `past_token`."""
+    found = dict(bundle_for(Call(**fields)).sensitivity)
     found.pop("past_token", None)
     return found
 
 
-# Figures
+# Effects
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", ACTIVE)
-def test_a_feature_has_a_figure_and_with_the_drawn_values_it_matters(name: str, dtype: str) -> None:
+def test_the_drawn_values_give_each_feature_an_effect_above_its_threshold(
+    name: str, dtype: str
+) -> None:
     fields, beside = ACTIVE[name]
-    found = matters(**fields, dtype=dtype)
+    found = effects_of(**fields, dtype=dtype)
     assert set(found) == {name} | beside
     assert found[name] >= THRESHOLDS[name]
 
@@ -95,54 +97,54 @@ def test_a_feature_has_a_figure_and_with_the_drawn_values_it_matters(name: str, 
     ],
     ids=str,
 )
-def test_what_is_off_has_no_figure(fields: dict[str, Any]) -> None:
-    assert matters(**fields) == {}
+def test_a_feature_that_is_off_has_no_effect(fields: dict[str, Any]) -> None:
+    assert effects_of(**fields) == {}
 
 
-def test_the_padding_of_a_prompt_is_no_feature_of_what_comes_before_it() -> None:
+def test_the_padding_of_a_causal_prompt_has_no_effect() -> None:
     ragged = {**PROMPT, "batch_size": 2, "total_sequence_lengths": (6, 4)}
-    assert set(matters(**ragged)) == {"causal"}
-    assert set(matters(**ragged, causal=0)) == {"causal", "ragged"}
+    assert set(effects_of(**ragged)) == {"causal"}
+    assert set(effects_of(**ragged, causal=0)) == {"causal", "ragged"}
 
 
 def test_a_window_that_hides_nothing_has_no_edge() -> None:
     for window in (9, 10):
-        found = matters(sequence_length=9, local_window_size=window)
+        found = effects_of(sequence_length=9, local_window_size=window)
         assert found == {"window": 0.0}
-    found = matters(sequence_length=9, local_window_size=8)
-    assert found["window"] > MATTERS
-    assert found["window_edge"] > EDGE
+    found = effects_of(sequence_length=9, local_window_size=8)
+    assert found["window"] > THRESHOLD
+    assert found["window_edge"] > EDGE_THRESHOLD
 
 
-def test_a_scale_is_looked_for_where_it_can_be_seen() -> None:
-    """In the present that it makes; zeros are the same by any scale, and a borrowed cache as is."""
+def test_the_scale_of_new_tokens_is_seen_in_the_presents() -> None:
+    """Zeros are the same at any scale, and a borrowed cache has no new tokens."""
     prompt = {**INT8, "cache": "concatenated", "sequence_length": 4}
     for presents in ("both", "key_only", "value_only"):
-        assert matters(**prompt, presents=presents)["quantisation"] > MATTERS
+        assert effects_of(**prompt, presents=presents)["quantisation"] > THRESHOLD
     for fields in ({"key_value": "zero_valued"}, {"key_value": "zero_length"}):
-        found = matters(**INT8, **DECODE, **fields)
+        found = effects_of(**INT8, **DECODE, **fields)
         assert set(found) == {"dequantisation", "past"}
 
 
-def test_a_head_sink_overrides_smooth_softmax_which_then_is_no_feature() -> None:
-    assert set(matters(head_sink=True, smooth_softmax=1)) == {"head_sink"}
+def test_smooth_softmax_has_no_effect_beside_a_head_sink() -> None:
+    assert set(effects_of(head_sink=True, smooth_softmax=1)) == {"head_sink"}
 
 
-def test_the_figure_is_the_largest_change_in_budgets() -> None:
-    """By hand, for a softcap: the oracle with it and without it."""
+def test_the_effect_is_the_largest_change_in_budgets() -> None:
+    """Calculated here for a softcap: the oracle with it and without it."""
     call = Call(**DECODE, softcap=4.0, dtype="float16")
     (step,) = steps_of(call)
     inputs, attributes = draw_inputs(call, step), attributes_of(call)
     right = reference(inputs, attributes, step.connected_outputs)
     wrong = reference(inputs, {**attributes, "softcap": 0.0}, ["output"])["output"].value
     moved = np.abs(wrong - right["output"].value) / budgets(right)["output"]
-    figure = moved.max() / max(CONSTANTS.values())
-    assert matters(**call.model_dump(exclude_defaults=True))["softcap"] == float(f"{figure:.3g}")
+    effect = moved.max() / max(CONSTANTS.values())
+    assert effects_of(**call.model_dump(exclude_defaults=True))["softcap"] == float(f"{effect:.3g}")
 
 
 @pytest.mark.parametrize("past", [1, 5])
-def test_a_forgotten_token_is_as_if_a_bias_hid_it(past: int) -> None:
-    """The closed form against the oracle; the only other key is the new one."""
+def test_removing_a_past_token_equals_hiding_it_by_a_bias(past: int) -> None:
+    """The closed form, compared with the oracle; the only other key is the new one."""
     call = Call(past_sequence_length=past, batch_size=2)
     (step,) = steps_of(call)
     inputs, attributes = draw_inputs(call, step), attributes_of(call)
@@ -156,113 +158,115 @@ def test_a_forgotten_token_is_as_if_a_bias_hid_it(past: int) -> None:
         moved = np.abs(wrong["output"].value - right["output"].value) / unit
         return moved.reshape(2, -1).max(axis=1) / max(CONSTANTS.values())
 
-    found = bundle_for(call).matters
+    found = bundle_for(call).sensitivity
     token = min(without(one).min() for one in range(past))
     assert found["past_token"] == pytest.approx(token, rel=0.01)
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
 
 
-def test_a_past_that_is_all_there_is_leaves_nothing_behind() -> None:
-    found = bundle_for(Call(key_value="zero_length", past_sequence_length=1)).matters
-    assert found["past"] == found["past_token"] > MATTERS
+def test_without_a_past_that_is_all_there_is_the_output_is_zero() -> None:
+    found = bundle_for(Call(key_value="zero_length", past_sequence_length=1)).sensitivity
+    assert found["past"] == found["past_token"] > THRESHOLD
 
 
-def test_a_loop_has_the_largest_figure_of_its_calls() -> None:
-    assert worst([{"softcap": 3.0, "past": 1.0}, {"softcap": 2.0, "past": 7.0}, {}]) == {
+def test_a_loop_has_the_largest_effect_of_its_calls() -> None:
+    assert combined([{"softcap": 3.0, "past": 1.0}, {"softcap": 2.0, "past": 7.0}, {}]) == {
         "softcap": 3.0,
         "past": 7.0,
     }
-    found = matters(loop=(5, 1, 1), local_window_size=3)
+    found = effects_of(loop=(5, 1, 1), local_window_size=3)
     assert set(found) == {"window", "window_edge", "past"}
-    assert found["past"] > MATTERS
+    assert found["past"] > THRESHOLD
 
 
-def test_the_manifest_records_the_figures() -> None:
+def test_the_manifest_records_the_sensitivity() -> None:
     made = bundle_for(Call(**DECODE, softcap=2.0))
-    said = json.loads((made.path / "manifest.json").read_text())["matters"]
-    assert said == made.matters
+    said = json.loads((made.path / "manifest.json").read_text())["sensitivity"]
+    assert said == made.sensitivity
     assert set(said) == {"softcap", "past", "past_token"}
 
 
-def test_what_cannot_be_computed_has_no_figures() -> None:
-    assert matters(softcap=-1.0) == {}
-    assert matters(sequence_length=0, past_sequence_length=3) == {}
+def test_a_call_without_meaning_has_no_effects() -> None:
+    assert effects_of(softcap=-1.0) == {}
+    assert effects_of(sequence_length=0, past_sequence_length=3) == {}
 
 
-def test_every_name_that_a_case_may_say_is_looked_at() -> None:
+def test_every_name_that_insensitive_to_takes_is_measured() -> None:
     assert set(get_args(EffectName)) == set(THRESHOLDS)
 
 
 # A case
 
 
-def verdict(folder: Path, body: str) -> str | None:
+def refusal(folder: Path, body: str) -> str | None:
     (case,) = cases_of(folder, body)
-    return insensitive(case, bundle_for(case.call).matters)
+    return insensitive(case, bundle_for(case.call).sensitivity)
 
 
 WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
 
 
-def test_a_case_whose_feature_changes_nothing_is_refused(tmp_path: Path) -> None:
-    assert verdict(tmp_path, WIDE) == (
-        "The case cannot show a fault in window: a call without it, or with another, is 0 error"
-        " budgets away at most, and 20 are wanted. Give it sharper values, or say"
-        " indifferent: [window] if it must not matter."
+def test_an_insensitive_case_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, WIDE) == (
+        "The case cannot show a fault in window: changing it moves the result by only 0 error"
+        " budgets, and 20 are required. Choose values that make it larger, or write"
+        " insensitive_to: [window] if it must not change the result."
     )
 
 
-def test_unless_it_says_that_it_must_not_matter(tmp_path: Path) -> None:
-    assert verdict(tmp_path, WIDE + "  indifferent: [window]\n") is None
+def test_unless_insensitive_to_lists_the_feature(tmp_path: Path) -> None:
+    assert refusal(tmp_path, WIDE + "  insensitive_to: [window]\n") is None
 
 
-def test_a_case_that_shows_too_little_cannot_say_so(tmp_path: Path) -> None:
-    """Between 1 and 20 budgets a feature neither matters nor is it indifferent."""
+def test_a_case_with_a_small_effect_cannot_claim_to_have_none(tmp_path: Path) -> None:
+    """An effect between 1 and 20 budgets is neither sufficient nor absent."""
     values = "{values: {low: -0.7, high: 0.7}}"
     body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
     (case,) = cases_of(tmp_path, body + "  dtype: float16\n")
-    figure = bundle_for(case.call).matters["scale"]
-    assert INDIFFERENT < figure < MATTERS
-    said = insensitive(case, bundle_for(case.call).matters)
+    effect = bundle_for(case.call).sensitivity["scale"]
+    assert NO_EFFECT < effect < THRESHOLD
+    said = insensitive(case, bundle_for(case.call).sensitivity)
     assert said is not None
-    assert f"fault in scale: a call without it, or with another, is {figure:g} error" in said
-    assert said.endswith("20 are wanted. Give it sharper values.")
+    assert f"fault in scale: changing it moves the result by only {effect:g} error" in said
+    assert said.endswith("20 are required. Choose values that make it larger.")
 
 
-def test_a_claim_that_is_false_is_refused(tmp_path: Path) -> None:
-    said = verdict(tmp_path, "- name: a\n  sequence_length: 4\n  indifferent: [causal]\n")
+def test_a_wrong_insensitive_to_is_refused(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "- name: a\n  sequence_length: 4\n  insensitive_to: [causal]\n")
     assert said is not None
-    assert said.startswith("The case says that causal is indifferent, but a call without it, or")
-    assert said.endswith("budgets away: take causal out of indifferent.")
+    assert said.startswith("insensitive_to lists causal, but changing it moves the result by ")
+    assert said.endswith("budgets: remove causal from insensitive_to.")
 
 
 @pytest.mark.parametrize(("demands", "refused"), [("rejects", False), ("either", True)])
-def test_who_may_compute_is_held_to_his_values(tmp_path: Path, demands: str, refused: bool) -> None:
+def test_a_contract_that_allows_values_demands_sensitivity(
+    tmp_path: Path, demands: str, refused: bool
+) -> None:
     contract = f"  contract: {{source: x, demands: {demands}}}\n"
-    assert (verdict(tmp_path, WIDE + contract) is not None) == refused
+    assert (refusal(tmp_path, WIDE + contract) is not None) == refused
 
 
-def test_a_name_that_is_no_feature_is_told(tmp_path: Path) -> None:
-    (said,) = complaints(tmp_path, entries("- name: a\n  indifferent: [windows]"))
-    assert said.startswith("7:19: indifferent: found 'windows', allowed: rotary, ")
+def test_an_unknown_feature_is_reported(tmp_path: Path) -> None:
+    (said,) = complaints(tmp_path, entries("- name: a\n  insensitive_to: [windows]"))
+    assert said.startswith("7:22: insensitive_to: found 'windows', allowed: rotary, ")
     assert said.endswith("did you mean 'window'?")
 
 
 @pytest.mark.slow
-def test_shipped_cases_that_the_cpu_does_not_take_can_show_their_faults() -> None:
-    """The others are held to it wherever they run."""
+def test_shipped_cases_that_the_cpu_cannot_run_are_sensitive() -> None:
+    """The others are checked whenever they run."""
     cases = [
         case
         for case in load([data_path("cases")])
         if "bfloat16" in case.call.dtype or case.call.cache_dtype == "float8e4m3fn"
     ]
-    found = {case.id: insensitive(case, bundle_for(case.call).matters) for case in cases}
+    found = {case.id: insensitive(case, bundle_for(case.call).sensitivity) for case in cases}
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
 
 
-# What the user sees
+# As the user sees it
 
-REFUSED = "The case cannot show a fault in window: a call without it, or with another, is 0 error"
+REFUSED = "The case cannot show a fault in window: changing it moves the result by only 0 error"
 
 
 @pytest.fixture(scope="module")
@@ -296,15 +300,15 @@ def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
     assert "Traceback" not in done.both
 
 
-def test_gqa_show_draws_it_and_says_so(desk: Desk) -> None:
+def test_gqa_show_prints_the_case_and_the_refusal(desk: Desk) -> None:
     done = desk.gqa("show", "w.yaml::wide")
     assert done.status == 3
-    assert "matters     in error budgets: window 0\n" in done.out
+    assert "effects     in error budgets: window 0\n" in done.out
     assert done.err.strip().startswith(REFUSED)
     assert desk.gqa("show", "w.yaml::b").status == 0
 
 
-def test_the_command_lists_figures_and_ends_with_the_count(
+def test_the_command_lists_effects_and_the_number_of_insensitive_cases(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(desk.folder)

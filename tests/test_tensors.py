@@ -149,9 +149,9 @@ def test_the_list_of_outputs_can_end_before_each(name: str) -> None:
 
 
 def test_what_is_trailing_has_nothing_after_it() -> None:
-    sentence = "value cannot be trailing: total_sequence_length comes after it"
+    sentence = "value cannot be trailing: total_sequence_length follows it"
     refused("inputs.value", sentence, inputs={"value": "trailing"})
-    sentence = "present_key cannot be trailing: present_value comes after it"
+    sentence = "present_key cannot be trailing: present_value follows it"
     refused("outputs.present_key", sentence, outputs={"present_key": "trailing"})
 
 
@@ -510,7 +510,7 @@ def test_max_sequence_length_is_the_buffers() -> None:
     ["", "Batch_size", "batch", "batch_size/2", "batch_size+", "2*num_heads", "1", "a b", "+1"],
 )
 def test_a_dim_that_is_no_expression(dim: str) -> None:
-    with pytest.raises(ShapeError, match="is not NAME, NAME") as caught:
+    with pytest.raises(ShapeError, match="must be NAME, NAME") as caught:
         shapes(inputs={"key": {"shape": [dim]}})
     assert caught.value.field == "inputs.key"
 
@@ -555,11 +555,13 @@ def test_data_give_their_shape() -> None:
 
 
 def test_data_are_even_numbers_of_the_shape() -> None:
-    uneven = "data is uneven: its rows have different shapes"
+    uneven = "the rows of data have different shapes"
     refused("inputs.query", uneven, inputs={"query": {"data": [[1], 2]}})
     refused("inputs.query", uneven, inputs={"query": {"data": [[1], []]}})
-    refused("inputs.query", "data holds numbers, found True", inputs={"query": {"data": [True]}})
-    sentence = "data has the shape (1, 1), shape says (1,)"
+    refused(
+        "inputs.query", "data must hold numbers, found True", inputs={"query": {"data": [True]}}
+    )
+    sentence = "data has the shape (1, 1), but shape is (1,)"
     refused("inputs.query", sentence, inputs={"query": {"data": [[1]], "shape": [1]}})
 
 
@@ -570,7 +572,7 @@ def test_data_of_integers_fit_their_type(dtype: str) -> None:
     assert shapes(**said)["query"] == (2,)
     for number in (low - 1, high + 1, 0.5, float("nan"), float("inf")):
         written = {"query": {"dtype": dtype, "data": [number]}}
-        refused("inputs.query", f"{number} is no {dtype}", inputs=written)
+        refused("inputs.query", f"{number} is not a value of {dtype}", inputs=written)
 
 
 # Static and symbolic dims
@@ -736,6 +738,6 @@ def test_a_step_is_a_value() -> None:
 
 @pytest.mark.parametrize("at", [[1], [0, -6], [0, 0, 0, 0]])
 def test_an_element_that_differs_is_one_of_the_input(at: list[int]) -> None:
-    fields = {"sequence_length": 5, "inputs": {"query": {"but": [{"at": at, "value": 1.0}]}}}
-    with pytest.raises(ShapeError, match="there is nothing at"):
+    fields = {"sequence_length": 5, "inputs": {"query": {"elements": [{"at": at, "value": 1.0}]}}}
+    with pytest.raises(ShapeError, match="is outside the shape"):
         steps_of(Call.model_validate(fields))

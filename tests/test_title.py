@@ -62,7 +62,7 @@ def test_a_call_in_words(fields: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_every_value_has_words(feature: Any) -> None:
     """And all of them differ, one feature at a time."""
-    for phase in ("first_prompt", "one_token"):
+    for phase in ("prefill", "decode"):
         row = {**PLAIN, "phase": phase, "batch": "more", "cache": "static"}
         said = [words({**row, feature.name: value}) for value in feature.values]
         # A past of its own length is what one token has as a rule.

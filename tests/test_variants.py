@@ -185,11 +185,12 @@ def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
     assert done.status == 1
     said = " ".join(done.out.split())
     assert "1 wrong" in said or "wrong" in said
-    assert "the variant (the same call with the query times four and the scale a quarter)" in said
+    changed = "the query multiplied by four and the scale divided by four"
+    assert f"the variant (the same call with {changed})" in said
     assert "(they must be equal); powers of two move between factors without rounding." in said
     right = desk.gqa("run", "exact.yaml", "--ep", desk.runner("correct"))
     assert right.status == 0
-    assert "the scale a quarter) agrees bit for bit." in " ".join(right.out.split())
+    assert "the scale divided by four) agrees bit for bit." in " ".join(right.out.split())
 
 
 @pytest.mark.parametrize(
@@ -206,8 +207,8 @@ def test_what_befalls_the_other_form_befalls_the_case(
         assert done.status == 1
         assert f": {verdict}" in said
         assert (
-            "The variant (the same call with the query times four and the scale a quarter): "
-            in said
+            "The variant (the same call with the query multiplied by four and the scale divided by"
+            " four): " in said
         )
     else:
         assert done.status == 3
@@ -234,9 +235,15 @@ def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
         ("relation: packed_qkv, key_value: packed", "packed_qkv: key_value must be new"),
         ("relation: long_window, causal: 0", "long_window: causal must not be 0"),
         ("relation: token_by_token, loop: [2, 1]", "token_by_token: it must be one call, not a"),
-        ("relation: packed_qkv, inputs: {query: trailing}", "packed_qkv: inputs, outputs and"),
-        ("relation: scale_in_query, scale: 0.3", "scale_in_query: scale must be given, a power"),
-        ("relation: scale_in_query, scale: 1.0e-40", "scale_in_query: scale must be given, a"),
+        (
+            "relation: packed_qkv, inputs: {query: trailing}",
+            "packed_qkv: there is no variant of inputs, outputs or",
+        ),
+        (
+            "relation: scale_in_query, scale: 0.3",
+            "scale_in_query: scale must be given and be a power",
+        ),
+        ("relation: scale_in_query, scale: 1.0e-40", "scale_in_query: scale must be given and"),
         (
             "relation: packed_qkv, sequence_length: 5, kv_sequence_length: 7",
             "packed_qkv: key and value must have the query's length, or 0",
@@ -254,7 +261,7 @@ def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
             "doubled_values: key and value must be given",
         ),
         ("relation: standard_attention, qk_norm: true", "standard_attention: softcap, sink"),
-        ("relation: constant_bias, qk_output: 1", "constant_bias: output_qk before the softmax"),
+        ("relation: constant_bias, qk_output: 1", "constant_bias: qk_output must not be 1"),
         (
             "relation: doubled_values, num_heads: 3, contract: {demands: either, source: here}",
             "num_heads 3 is not a multiple of kv_num_heads 2",
@@ -269,7 +276,7 @@ def test_a_call_without_that_form_is_refused(tmp_path: Path, fields: str, senten
 def test_a_call_that_must_be_rejected_has_no_other_form(tmp_path: Path) -> None:
     body = "- {name: a, relation: doubled_values, contract: {demands: rejects, source: here}}"
     (said,) = complaints(tmp_path, entries(body))
-    assert said.endswith("a call that must be rejected has no other form")
+    assert said.endswith("a call that must be rejected has no variant")
 
 
 def test_a_relation_can_be_an_axis(tmp_path: Path) -> None:

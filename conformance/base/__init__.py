@@ -1,1 +1,1 @@
-"""What every part may use: the operator's signature, dtypes, paths, and YAML with line numbers."""
+"""Used by every other package: the operator's signature, dtypes, paths, YAML with positions."""

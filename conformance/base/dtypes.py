@@ -1,4 +1,4 @@
-"""dtype words of the suite and what they are in NumPy and in ONNX."""
+"""The suite's names of dtypes, and the NumPy and ONNX types that they stand for."""
 
 from __future__ import annotations
 

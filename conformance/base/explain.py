@@ -1,4 +1,4 @@
-"""Errors in YAML files, in the words of YAML, with the nearest valid word."""
+"""Validation errors of YAML files, worded in YAML terms, with the nearest valid name."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from conformance.base.yaml_source import InputError, Key, Problem, Source
 
 M = TypeVar("M", bound=BaseModel)
 
-#: pydantic's sentences that speak of Python, in the words of YAML.
-_WORDED: Final = {
-    "dict_type": "wanted a mapping",
-    "model_type": "wanted a mapping",
-    "list_type": "wanted a list",
-    "tuple_type": "wanted a list",
-    "too_short": "wanted {min_length} or more in it",
-    "string_too_short": "wanted something in it",
-    "string_type": "wanted a text",
-    "string_pattern_mismatch": "wanted lower-case letters, digits and '_', a letter first",
-    "int_type": "wanted an integer",
-    "float_type": "wanted a number",
-    "bool_type": "wanted true or false",
+#: Replacements, by error type, for pydantic messages that use Python terms.
+_MESSAGES: Final = {
+    "dict_type": "expected a mapping",
+    "model_type": "expected a mapping",
+    "list_type": "expected a list",
+    "tuple_type": "expected a list",
+    "too_short": "expected {min_length} or more items",
+    "string_too_short": "must not be empty",
+    "string_type": "expected a string",
+    "string_pattern_mismatch": "expected a letter, then lower-case letters, digits and '_'",
+    "int_type": "expected an integer",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
 }
 
 
 def did_you_mean(word: str, known: Iterable[object]) -> str:
-    """The end of a sentence: the valid word nearest to ``word``; empty if none is near."""
+    """The end of a sentence: the known name most similar to ``word``; empty if none is similar."""
     near = difflib.get_close_matches(word, [str(k) for k in known], n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def list_item_fields(outer: type[BaseModel], item: type[BaseModel]) -> Callable[[Key], list[str]]:
-    """The valid fields of a file that is a model with one list of models: those of either."""
+    """Gives the valid fields at a location: those of ``outer``, or of an ``item`` in its list."""
     return lambda location: list((item if len(location) > 2 else outer).model_fields)
 
 
@@ -55,19 +55,19 @@ def explain(
     fields_at: Callable[[Key], Sequence[str]],
     path: Key | None = None,
 ) -> Problem:
-    """pydantic's error in the words of YAML, with what is allowed and the nearest valid word.
+    """One pydantic error as a problem in YAML terms, with the allowed values and a suggestion.
 
-    ``fields_at`` gives the fields that are known where a location has an unknown one; ``path`` is
-    the place in the file if it is not the finding's own.
+    ``fields_at`` returns the known fields at the location of an unknown one. ``path`` is the place
+    in the file, if it differs from the error's own location.
     """
-    said = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
-    location = path if path is not None else said
+    steps = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
+    location = path if path is not None else steps
     kind, found = detail["type"], detail["input"]
-    word = said[-1] if said else ""
-    name = next((part for part in reversed(said) if isinstance(part, str)), "")
+    word = steps[-1] if steps else ""
+    name = next((part for part in reversed(steps) if isinstance(part, str)), "")
     context = detail.get("ctx", {})
     if kind == "extra_forbidden":
-        fields = fields_at(said)
+        fields = fields_at(steps)
         listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
         sentence = f"unknown field '{word}'{did_you_mean(str(word), fields) or listed}"
         return source.problem(location, sentence, at_key=True)
@@ -83,13 +83,13 @@ def explain(
         )
         return source.problem(location, f"{what}{listed}{did_you_mean(str(found), allowed)}")
     message = detail["msg"][:1].lower() + detail["msg"][1:]
-    message = re.sub(r"^input should be ", "wanted ", message.removeprefix("value error, "))
-    message = _WORDED.get(kind, message).format_map(context)
+    message = re.sub(r"^input should be ", "expected ", message.removeprefix("value error, "))
+    message = _MESSAGES.get(kind, message).format_map(context)
     return source.problem(location, f"{name or 'the file'}: {message}, found {_found(found)}")
 
 
 def _found(value: object) -> str:
-    """A value as a sentence names it: short, and in the words of YAML."""
+    """A value as an error message shows it: short and in YAML terms."""
     if isinstance(value, dict | list):
         word = "mapping" if isinstance(value, dict) else "list"
         return f"a {word}" if value else f"an empty {word}"

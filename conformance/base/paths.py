@@ -1,4 +1,4 @@
-"""Where the suite's data and its cache lie, and which files are case files."""
+"""The locations of the suite's data and cache, and the test for case files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 import platformdirs
 
-#: Names the folder of what can be made again.
+#: The environment variable that names the cache folder.
 CACHE_VARIABLE: Final = "GQA_CACHE"
 
-#: The folder in the cache where drivers keep the shaders that they have built.
+#: The subfolder of the cache in which drivers keep compiled shaders.
 SHADERS: Final = "shaders"
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -40,13 +40,13 @@ def file_to_write(name: str) -> Path:
 
 
 def cache_root() -> Path:
-    """What can be made again lies here: ``$GQA_CACHE``, or the platform's place for caches."""
+    """The cache folder: ``$GQA_CACHE``, or the platform's user cache. It can be deleted safely."""
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named).absolute() if named else platformdirs.user_cache_path("gqa-conformance")
 
 
 def shown(path: Path) -> str:
-    """``path`` as a person would type it: relative to the current folder where it lies below it."""
+    """``path`` as a user would type it: relative if it lies below the current folder."""
     try:
         return path.relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -54,7 +54,7 @@ def shown(path: Path) -> str:
 
 
 def is_case_file(path: Path) -> bool:
-    """Whether ``path`` says of itself that it holds cases (``format: gqa-cases/…``)."""
+    """Whether ``path`` declares itself a case file, in any version (``format: gqa-cases/…``)."""
     try:
         with path.open("rb") as file:
             return bool(_MARKER.search(file.read(1 << 16).decode("utf-8-sig", "replace")))

@@ -1,6 +1,6 @@
-"""The signature of com.microsoft.GroupQueryAttention: one table, with the version that brought it.
+"""The signature of com.microsoft.GroupQueryAttention, and the version that introduced each part.
 
-Source: the operator's schema in the ONNX Runtime wheels 1.20.0 to 1.31.1, read one by one
+Source: the operator's schema in the ONNX Runtime wheels 1.20.0 to 1.31.1, read from each of them
 (``onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()``). ``since`` is the
 first release, from 1.20 on, whose schema has the entry.
 """
@@ -14,7 +14,7 @@ DOMAIN: Final = "com.microsoft"
 OP_TYPE: Final = "GroupQueryAttention"
 OPSET_VERSION: Final = 1
 
-#: Type variables of the schema and the dtypes each may stand for.
+#: The schema's type variables, each with the dtypes that it allows.
 TYPES: Final[dict[str, tuple[str, ...]]] = {
     "T": ("float32", "float16", "bfloat16"),
     "T_CACHE": ("float32", "float16", "bfloat16", "uint8", "int8", "float8e4m3fn"),

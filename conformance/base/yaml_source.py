@@ -1,6 +1,6 @@
-"""YAML with the position of everything: data, and for each path in it the line and column.
+"""YAML with positions: the data, and the line and column of each path in it.
 
-Loaded safely: plain data only, aliases counted as what they expand to, nesting bounded.
+Loading is safe: plain data only, a limit on nesting, and a limit on size after alias expansion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong in a file, ``file:line:column: sentence``; line 0 means the file itself."""
+    """One error in a file, ``file:line:column: sentence``; line 0 stands for the whole file."""
 
     file: Path
     line: int
@@ -39,7 +39,7 @@ class Problem:
 
 
 class InputError(Exception):
-    """The user's files are wrong; ``problems`` are all that was found, in the files' order."""
+    """The user's files contain errors; ``problems`` lists them all, sorted by file and line."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = sorted(set(problems))
@@ -48,7 +48,7 @@ class InputError(Exception):
 
 @dataclass
 class Source:
-    """A YAML file's data and positions. ``keys`` point at a key, ``values`` at its value."""
+    """A YAML file's data, and the line and column of each key and of each value, by path."""
 
     file: Path
     data: Any = None
@@ -56,10 +56,10 @@ class Source:
     values: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
     def problem(self, path: Key, sentence: str, *, at_key: bool = False) -> Problem:
-        """``sentence`` at ``path``, or at the nearest thing above it that the file has.
+        """``sentence`` at ``path``, or at the nearest enclosing element that is in the file.
 
-        Parts of ``path`` that the file does not know (names of alternatives, as pydantic gives
-        them) are passed over.
+        Parts of ``path`` that are not in the file, such as pydantic's names of union alternatives,
+        are skipped.
         """
         known: Key = ()
         for part in path:
@@ -71,7 +71,7 @@ class Source:
 
 
 def read_yaml(file: Path) -> Source:
-    """Reads ``file``; raises :class:`InputError` for anything that is not plain, small YAML."""
+    """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
     source = Source(file)
     try:
         with file.open("rb") as stream:
@@ -106,7 +106,7 @@ def read_yaml(file: Path) -> Source:
 
 
 def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:
-    """Line and column of a character that may not be; libyaml counts bytes, PyYAML characters."""
+    """Line and column of a forbidden character; libyaml counts in bytes, PyYAML in characters."""
     if _LOADER is yaml.SafeLoader:
         before = text[: error.position]
     else:
@@ -140,21 +140,21 @@ class _Walk:
         self.problems.append(Problem(self.source.file, mark.line + 1, mark.column + 1, sentence))
 
     def convert(self, node: yaml.Node, path: Key, above: tuple[int, ...]) -> Any:
-        """Python data of ``node``. ``above`` are the nodes it lies in: an alias may not be one."""
+        """Python data of ``node``. ``above``: the enclosing nodes, to detect a cyclic alias."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             self.note(node, f"expands to more than {MAX_NODES} values")
             raise InputError(self.problems)
         self.source.values[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
         if id(node) in above:
-            self.note(node, "an alias refers to what it is part of")
+            self.note(node, "an alias refers to an element that contains it")
             return None
-        if len(above) > MAX_DEPTH:  # by aliases: what is written was counted before
+        if len(above) > MAX_DEPTH:  # through aliases: literal nesting was checked before
             self.note(node, f"nested more than {MAX_DEPTH} deep")
             raise InputError(self.problems)
         inside = (*above, id(node))
         if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
-            self.note(node, f"the tag '{node.tag}' is not used here; plain lists and mappings are")
+            self.note(node, f"the tag '{node.tag}' is not supported; use plain lists and mappings")
             return None
         if isinstance(node, yaml.SequenceNode):
             return [self.convert(item, (*path, i), inside) for i, item in enumerate(node.value)]
@@ -166,7 +166,7 @@ class _Walk:
             self.note(node, f"bad YAML: {error.problem}")
         except (ValueError, LookupError, AttributeError, OverflowError):
             kind = node.tag.rpartition(":")[2]
-            self.note(node, f"bad YAML: '{node.value[:40]}' is no {kind}")
+            self.note(node, f"bad YAML: '{node.value[:40]}' is not a valid {kind}")
         return None
 
     def mapping(self, node: yaml.MappingNode, path: Key, inside: tuple[int, ...]) -> dict[str, Any]:
@@ -174,14 +174,14 @@ class _Walk:
         first: dict[str, int] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
-                self.note(key_node, "merge keys (<<) are not used here; write the fields out")
+                self.note(key_node, "merge keys (<<) are not supported; write the fields out")
                 continue
             if not isinstance(key_node, yaml.ScalarNode):
-                self.note(key_node, "a key is a word, not a list or mapping")
+                self.note(key_node, "a key must be a string, not a list or mapping")
                 continue
             key = key_node.value
             if key in made:
-                self.note(key_node, f"'{key}' stands here twice; the first is on line {first[key]}")
+                self.note(key_node, f"duplicate key '{key}'; the first is on line {first[key]}")
                 continue
             first[key] = key_node.start_mark.line + 1
             self.source.keys[(*path, key)] = (

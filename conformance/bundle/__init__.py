@@ -1,1 +1,1 @@
-"""A case as a directory: model, inputs, expected outputs, laid out as an ONNX backend test."""
+"""A case as a directory (model, inputs, expected outputs) in the ONNX backend test layout."""

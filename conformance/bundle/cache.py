@@ -1,4 +1,4 @@
-"""A call as a directory in the cache, in the layout of the ONNX backend tests.
+"""The bundle of a call: a directory in the cache, in the layout of the ONNX backend tests.
 
 ::
 
@@ -7,13 +7,14 @@
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
     oracle.f64.z                   the oracle's values and error units in float64, for the judge;
-                                   compressed by zlib, since copies and zeros are most of it
-    manifest.json                  size and SHA-256 of each file and its own, and where what lies;
-                                   what each feature of the call changes (matters)
+                                   compressed by zlib, because most of it is copies and zeros
+    manifest.json                  size and SHA-256 of each file and of the manifest, the layout of
+                                   oracle.f64.z, and the sensitivity of the call
 
-The directory's name is a digest of everything that goes into it, so a bundle never changes. It is
-made beside its place and renamed into it, so that any number of processes share one cache; every
-use reads it whole and compares the digests, so that a damaged one is noticed and made again.
+The directory's name is a digest of everything that determines its content, so a bundle never
+changes. It is written under a temporary name and then renamed, so any number of processes can share
+one cache. Every use reads the whole bundle and compares the digests, so a damaged bundle is noticed
+and written again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from onnx import TensorProto
 from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
 from conformance.bundle.script import ScriptStep, script_of
-from conformance.bundle.sensitivity import effects, reached, worst
+from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
 from conformance.case.variants import RelationName
@@ -47,7 +48,7 @@ from conformance.harness.protocol import StepFiles
 from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
-#: The packages whose code decides what a bundle holds, beside the call.
+#: The packages whose code, together with the call, determines the content of a bundle.
 _SOURCES: Final = ("base", "bundle", "case", "oracle")
 
 Array = np.ndarray
@@ -55,11 +56,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Expected:
-    """What the oracle says of one output.
+    """The oracle's result for one output.
 
-    ``value`` and ``unit`` are float64 of the output's shape; ``unit`` is the error model's unit
-    (tolerance.py) and NaN where the element is undefined. ``dtype`` is the dtype demanded.
-    ``arithmetic``, of the other form of a relation only, is the unit without what storing rounds.
+    ``value`` and ``unit`` are float64 and have the output's shape. ``unit`` is the unit of the
+    error model (tolerance.py), NaN where the element is undefined. ``dtype`` is the required dtype.
+    ``arithmetic`` exists only for the variant of a relation: the unit of a kernel that rounds to
+    storage only at its end (:func:`conformance.oracle.tolerance.arithmetic_budget`).
     """
 
     value: Array
@@ -72,16 +74,16 @@ class Expected:
 class Bundle:
     """A verified bundle.
 
-    ``expected`` has a mapping of output name to :class:`Expected` for each step; it is empty where
-    the oracle gives no values, and ``unjudged`` then says why the call means nothing. ``matters``
-    are the effects of the call's features (see :mod:`conformance.bundle.sensitivity`).
+    ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
+    if the call has no defined meaning; ``unjudged`` then says why. ``sensitivity`` holds the effect
+    of each active feature of the call (see :mod:`conformance.bundle.sensitivity`).
     """
 
     path: Path
     steps: tuple[StepFiles, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
-    matters: dict[str, float]
+    sensitivity: dict[str, float]
 
 
 class BundleError(Exception):
@@ -90,7 +92,7 @@ class BundleError(Exception):
 
 @cache
 def generator_digest() -> str:
-    """Digest of the code and libraries that decide what a bundle holds."""
+    """Digest of the code and libraries that determine the content of a bundle."""
     digest = hashlib.sha256()
     for name in _SOURCES:
         for file in sorted((PACKAGE / name).rglob("*.py")):
@@ -100,7 +102,7 @@ def generator_digest() -> str:
 
 
 def digest_of(call: Call, relation: RelationName | None = None) -> str:
-    """The name of the bundle of ``call``, or of its other form by ``relation``."""
+    """The name of the bundle of ``call``, or of its variant by ``relation``."""
     text = f"{generator_digest()}\n{call.model_dump_json()}"
     return hashlib.sha256((f"{text}\n{relation}" if relation else text).encode()).hexdigest()
 
@@ -108,9 +110,9 @@ def digest_of(call: Call, relation: RelationName | None = None) -> str:
 def bundle_for(
     call: Call, root: Path | None = None, relation: RelationName | None = None
 ) -> Bundle:
-    """The bundle of ``call``, or of its other form, made if it is not in the cache or is damaged.
+    """The bundle of ``call``, or of its variant; written if it is missing or damaged.
 
-    Raises :class:`BundleError` when the cache cannot be read or written.
+    Raises :class:`BundleError` if the cache cannot be read or written.
     """
     root, digest = root or cache_root(), digest_of(call, relation)
     place = root / "bundles" / digest[:2] / digest
@@ -122,17 +124,17 @@ def bundle_for(
     except OSError as error:
         raise BundleError(
             f"The bundle cache cannot be written: {root}: {error.strerror}."
-            f" Set {CACHE_VARIABLE} to a folder with room."
+            f" Set {CACHE_VARIABLE} to a writable folder with enough space."
         ) from None
 
 
 def intact(bundle: Bundle) -> bool:
-    """Whether the bundle is still there as it was verified."""
+    """Whether the bundle is still in the cache and unchanged."""
     return _open(bundle.path) is not None
 
 
 def content_digest(call: Call, folder: Path) -> str:
-    """Digest of what a runner reads (model, inputs, outputs); the same on every machine."""
+    """Digest of the files that a runner reads (model, inputs, outputs); equal on every machine."""
     digest = hashlib.sha256()
     write_bundle(call, folder)
     for name in sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*")):
@@ -142,7 +144,7 @@ def content_digest(call: Call, folder: Path) -> str:
 
 
 def write_bundle(call: Call, folder: Path, relation: RelationName | None = None) -> None:
-    """Writes the bundle of ``call``, or of its other form, into the empty ``folder``."""
+    """Writes the bundle of ``call``, or of its variant, into the empty ``folder``."""
     script = script_of(call) if relation is None else variant_script(call, relation)
     files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
     files["model.onnx"] = script.model.SerializeToString(deterministic=True)
@@ -151,7 +153,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     layout: list[dict[str, Any]] = []
     carried: dict[str, Array] = {}
     carried_errors: PastErrors | None = None
-    matters: dict[str, float] = {}
+    sensitivity: dict[str, float] = {}
     unjudged: str | None = None
     for index, step in enumerate(script.steps):
         inputs = {
@@ -173,9 +175,9 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         past_error = carried_errors if step.carry else None
         units = budgets(references, past_error)
         if relation is None:
-            shown = reached(matters)
-            found = effects(inputs, script.attributes, references, units, shown)
-            matters = worst((matters, found))
+            skipped = sufficient(sensitivity)
+            found = effects(inputs, script.attributes, references, units, skipped)
+            sensitivity = combined((sensitivity, found))
         for position, name in enumerate(script.outputs):
             expected = references[name]
             path = f"test_data_set_{index}/output_{position}.pb"
@@ -198,7 +200,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         carried = {name: _rounded(value) for name, value in references.items()}
         carried_errors = past_errors(references, past_error)
     if unjudged is not None:
-        outputs, oracle, layout, matters = {}, bytearray(), [], {}
+        outputs, oracle, layout, sensitivity = {}, bytearray(), [], {}
     files |= outputs
     files[_ORACLE] = zlib.compress(oracle, level=1)
     manifest = {
@@ -209,7 +211,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": unjudged,
-        "matters": matters,
+        "sensitivity": sensitivity,
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -226,12 +228,12 @@ def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
             if name not in step.carry
         },
         "carry": dict(step.carry),
-        "share": dict(step.share),
+        "share": dict(step.aliases),
     }
 
 
 def _rounded(expected: Reference) -> Array:
-    """The oracle's values in the output's dtype; zeros where undefined."""
+    """The oracle's values in the output's dtype, with zeros in place of undefined elements."""
     values = np.where(expected.defined, expected.value, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(expected.dtype)
@@ -252,13 +254,13 @@ _SEAL: Final = b', "sha256": "'
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest as JSON, with the digest of what stands before the digest."""
+    """The manifest as JSON; its last field is the digest of everything before that field."""
     body = json.dumps(manifest).encode().removesuffix(b"}")
     return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}'
 
 
 def _unsealed(content: bytes) -> Any:
-    """What :func:`_sealed` wrote; raises ValueError if it is not as it was written."""
+    """The manifest that :func:`_sealed` wrote. Raises ValueError if it has been changed."""
     body, _, seal = content.rpartition(_SEAL)
     if hashlib.sha256(body).hexdigest().encode() + b'"}' != seal:
         raise ValueError("the manifest is damaged")
@@ -266,7 +268,7 @@ def _unsealed(content: bytes) -> Any:
 
 
 def _open(place: Path) -> Bundle | None:
-    """The bundle at ``place`` if it is there and whole."""
+    """The bundle at ``place``, or None if it is missing or damaged."""
     try:
         folder = f"{place}/"
         manifest = _unsealed((place / "manifest.json").read_bytes())
@@ -292,17 +294,17 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepFiles(**step) for step in manifest["steps"]),
             tuple(expected),
             manifest["unjudged"],
-            manifest["matters"],
+            manifest["sensitivity"],
         )
     except (OSError, ValueError, KeyError, TypeError, zlib.error):
         return None
 
 
 def _content(path: str, size: int) -> bytes:
-    """What a file holds, at most one byte more than ``size``.
+    """The content of a file, at most ``size`` + 1 bytes of it.
 
-    By system calls: this runs for a dozen files of every case, and buffers and path objects would
-    cost as much as the digests.
+    Uses system calls directly: this runs for a dozen files of every case, where buffers and path
+    objects would cost as much time as the digests.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -312,9 +314,9 @@ def _content(path: str, size: int) -> bytes:
 
 
 def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
-    """Makes the bundle beside ``place`` and renames it there.
+    """Writes the bundle beside ``place`` and renames it to ``place``.
 
-    Where somebody else's is there already, theirs is taken, or moved out of the way if damaged.
+    If another process was faster, its bundle is used, or removed if it is damaged.
     """
     for _ in range(8):
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
@@ -333,13 +335,13 @@ def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
         with contextlib.suppress(OSError):
             _remove(place)
     raise BundleError(
-        f"The bundle cache does not keep what is written to it: {place.parents[2]}."
+        f"Files written to the bundle cache do not stay intact: {place.parents[2]}."
         f" Set {CACHE_VARIABLE} to another folder."
     )
 
 
 def _remove(place: Path) -> None:
-    """Removes a folder; renamed first, so that nobody sees it half gone."""
+    """Removes a folder. It is renamed first, so that no other process sees a part of it."""
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
     place.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)
@@ -354,7 +356,7 @@ class CacheSize:
 
 
 def cache_size(root: Path | None = None) -> CacheSize:
-    """How much the cache holds; others may be at work in it meanwhile."""
+    """The number and size of the bundles in the cache; other processes may be using it."""
     bundles = size = 0
     for folder, _, files in os.walk((root or cache_root()) / "bundles"):
         bundles += "manifest.json" in files and not os.path.basename(folder).startswith(".")
@@ -365,9 +367,9 @@ def cache_size(root: Path | None = None) -> CacheSize:
 
 
 def clear_cache(root: Path | None = None) -> CacheSize:
-    """Removes every bundle, and what drivers have built; returns what there was of bundles.
+    """Removes all bundles and all compiled shaders; returns the number and size of the bundles.
 
-    Raises :class:`BundleError` if it cannot.
+    Raises :class:`BundleError` if the cache cannot be removed.
     """
     held = cache_size(root)
     for folder in ((root or cache_root()) / name for name in ("bundles", SHADERS)):

@@ -1,7 +1,7 @@
-"""A call's input values, by seed: the same numbers on every machine and every NumPy.
+"""A call's input values, drawn by seed: the same numbers on every machine and with every NumPy.
 
-Numbers come from ``numpy.random.RandomState``, whose streams are frozen (NEP 19), and only from its
-uniform doubles, which are exact arithmetic on integers; a normal draw would go through ``log``.
+They come from ``numpy.random.RandomState``, whose streams are frozen (NEP 19), and only from its
+uniform doubles, which use exact integer arithmetic; normally distributed values would need ``log``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from conformance.case.tensors import Step, Tensor, token_values
 #: Base of the rotary angles, as in RoPE and Llama.
 ROTARY_BASE: Final = 10000.0
 
-#: What does not change from call to call of a loop: codes in a cache mean nothing without the scale
-#: that they were made with.
+#: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
+#: are only valid with the scale that they were quantised with.
 _OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
 
 Array = np.ndarray
 
 
 def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
-    """All connected inputs of ``step``, each of its shape and dtype.
+    """All connected inputs of ``step``, each with its shape and dtype.
 
-    A looped call's past is drawn for its first step only: later steps get theirs from the step
-    before (see :mod:`conformance.bundle.cache`), so they have no past here.
+    In a loop only the first step has a drawn past. Later steps take theirs from the step before
+    (see :mod:`conformance.bundle.cache`), so it is missing here.
     """
     return {
         tensor.name: _draw(call, step, tensor)
@@ -48,13 +48,13 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
     elif tensor.values is not None:
         numbers = _numbers(call, step, tensor, tensor.values)
     else:
-        numbers = _meant(call, step, tensor)
-    if tensor.but:
+        numbers = _derived(call, step, tensor)
+    if tensor.elements:
         numbers = numbers.copy()
-        for at, number in tensor.but:
+        for at, number in tensor.elements:
             numbers[at] = number
-    # What a float beyond an integer type's range becomes is the machine's; so is the sign of the
-    # NaN that YAML's .nan becomes.
+    # Casting a float outside the range of an integer type depends on the machine, and so does the
+    # sign of the NaN that YAML's .nan becomes.
     exact = numbers.astype(np.int64) if integer else np.where(np.isnan(numbers), np.nan, numbers)
     with np.errstate(over="ignore", invalid="ignore"):
         return exact.astype(NUMPY[tensor.dtype])
@@ -86,13 +86,13 @@ def _filled(
 
 
 def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
-    """Numbers in [-1, 1) made such that in each token's head one element stands out.
+    """The ``numbers`` in [-1, 1), changed so that one element stands out in each head of a token.
 
-    The output is a mean of values, and in a mean of like numbers one token is lost among the
-    roundings; so are small changes of a score that is a sum of like numbers. So a token has an
-    element, by its place in the sequence, that is large (0.5 to 1) and small in the tokens around
-    it: that element of the output tells how much of just that token is in it. A shape that is not
-    that of tokens is left as it is.
+    The output is a weighted mean of values. In a mean of similar numbers the contribution of one
+    token is lost among rounding errors, and so is a small change of a score, which is a sum. So
+    each token has one element, chosen by its place in the sequence, that is large (0.5 to 1) here
+    and small in the neighbouring tokens. That element of the output shows how much this one token
+    contributes. Arrays that do not have the shape of tokens are returned unchanged.
     """
     size = call.head_size
     if numbers.ndim not in (3, 4) or numbers.shape[-1] % size or not numbers.size:
@@ -111,13 +111,13 @@ def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
 
 
 def stream_of(call: Call, step: Step, name: str) -> str:
-    """What an input's stream of random numbers is called."""
+    """The name of an input's random stream, which is its seed."""
     index = 0 if name in _OF_THE_MODEL else step.index
     return f"{call.seed}/{index}/{name}"
 
 
 def starts_of(step: Step, name: str, batch: int) -> Array:
-    """The place of the first token of each sequence in ``name``."""
+    """The place in its sequence of the first token that the input ``name`` holds."""
     if name in ("key", "value") and len(step.total_lengths) == batch:
         starts: Array = np.maximum(np.array(step.total_lengths) - step.new_tokens, 0)
         return starts
@@ -125,22 +125,25 @@ def starts_of(step: Step, name: str, batch: int) -> Array:
 
 
 def spread_of(size: int, name: str) -> float:
-    """How many times smaller the elements are that do not stand out.
+    """The divisor for the elements that do not stand out.
 
-    The smaller the rest of a value, the better one token is seen; in a key all of the head is to
-    take part in the score, and yet is not to drown it.
+    In values a large divisor makes a single token easy to see. In keys the other elements must
+    contribute to the score too, but not dominate it.
     """
     return max(16.0, size / 2) if name.endswith("key") else 64.0
 
 
 def _stride(size: int) -> int:
-    """From one token's element to its neighbour's: over all of a head, however few tokens."""
+    """The step from one token's marked element to the next token's.
+
+    It is coprime to ``size`` and large, so that even a few tokens mark elements all over the head.
+    """
     strides = range(1 + 3 * size // 8, 2 * size + 2)
     return next(stride for stride in strides if math.gcd(stride, size) == 1)
 
 
 def _packed(call: Call, step: Step, values: Values) -> Array:
-    """Query, key and value side by side, with the very numbers of the unpacked call."""
+    """Query, key and value side by side, with exactly the values of the unpacked call."""
     shape = call.batch_size, step.sequence_length
     return np.concatenate(
         [
@@ -152,7 +155,7 @@ def _packed(call: Call, step: Step, values: Values) -> Array:
 
 
 def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], ...]:
-    """What a packed query is made of: as which input, how wide, and of which values."""
+    """The parts of a packed query: the input that each stands for, its width and its values."""
     size = call.head_size
     return (
         ("query", call.num_heads * size, values),
@@ -161,8 +164,8 @@ def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], .
     )
 
 
-def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
-    """The inputs whose numbers have a meaning: lengths, positions and the rotary tables."""
+def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
+    """The values of inputs that follow from the call: lengths, positions and rotary tables."""
     assert tensor.shape is not None
     if tensor.name == "seqlens_k":
         return np.resize(np.array(step.total_lengths, dtype=np.float64) - 1, tensor.shape)
@@ -171,7 +174,7 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "position_ids":
         return np.resize(positions(call, step), tensor.shape)
     if tensor.name in ("cos_cache", "sin_cache"):
-        # a table of another rank, wrong on purpose, is one column in another shape
+        # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
         frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
         angles = np.arange(rows)[:, None] * frequencies
@@ -181,10 +184,10 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Array:
 
 
 def positions(call: Call, step: Step) -> Array:
-    """Positions of the new tokens where position_ids is absent: (batch_size, sequence_length).
+    """Positions of the query tokens without position_ids: (batch_size, sequence_length).
 
-    A right-padded first prompt counts from 0 in every sequence; later tokens follow the past of
-    their own sequence.
+    In a right-padded first prompt they count from 0 in every sequence; later tokens follow the past
+    of their own sequence.
     """
     starts = np.array(step.total_lengths) - step.sequence_length
     if step.total_sequence_length == step.sequence_length:

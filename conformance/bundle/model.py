@@ -1,4 +1,4 @@
-"""A call as an ONNX model of one node, as exporters write it."""
+"""Builds the ONNX model of a call: one node, declared as exporters declare it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
 from conformance.case.call import Call
 from conformance.case.tensors import Step, Tensor, attributes_of
 
-#: Old enough for ONNX Runtime 1.20 and for tract, new enough for bfloat16 and float8.
+#: Supported by ONNX Runtime 1.20 and by tract, and recent enough for bfloat16 and float8.
 IR_VERSION: Final = 10
 DEFAULT_OPSET: Final = 18
 
 
 def build_model(call: Call, step: Step) -> onnx.ModelProto:
-    """The model of ``call``; ``step`` is its first step, whose shapes serve where dims are static.
+    """The model of ``call``. ``step`` is its first step, which gives the shapes of static dims.
 
-    Inputs have symbolic dims unless the case says static. Outputs are declared by rank, with dims
-    that have neither name nor value: concrete present shapes collide with ONNX Runtime Web's own
-    inference, and tract cannot unify names with numbers.
+    Inputs have symbolic dims unless the case has static ones. Outputs are declared by rank, with
+    dims that have neither name nor value: ONNX Runtime Web rejects concrete present shapes that
+    differ from its own inference, and tract cannot unify names with numbers.
     """
     graph = helper.make_graph(
         [node_of(call, step)],
@@ -46,10 +46,10 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
 def node_of(
     call: Call, step: Step, name: str = "gqa", renamed: Mapping[str, str] | None = None
 ) -> onnx.NodeProto:
-    """The node alone; ``renamed`` maps the operator's names to those of the graph's values."""
+    """The node of ``call``. ``renamed`` maps names of inputs and outputs to names in the graph."""
 
     def names(tensors: Sequence[Tensor]) -> list[str]:
-        """Empty for an omitted one; the list ends before the trailing ones."""
+        """The node's name list: empty for an omitted tensor, ending before the trailing ones."""
         return [
             (renamed or {}).get(tensor.name, tensor.name) if tensor.connected else ""
             for tensor in tensors
@@ -76,5 +76,5 @@ def _declare(tensor: Tensor) -> onnx.ValueInfoProto:
 
 
 def declare(name: str, dtype: str, dims: Sequence[int | str | None]) -> onnx.ValueInfoProto:
-    """A graph's input or output; a dim that is None has neither name nor value."""
+    """An input or output of a graph; a dim that is None gets neither a name nor a value."""
     return helper.make_tensor_value_info(name, ONNX[dtype], dims)

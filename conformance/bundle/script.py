@@ -1,4 +1,4 @@
-"""What a bundle is made from: a model, the inputs of each of its calls, and how to compute them."""
+"""The script of a bundle: a model, the inputs of each of its calls, and the oracle for them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from conformance.oracle import Reference, reference
 Array = np.ndarray
 Arrays = dict[str, Array]
 
-#: The past of a looped call comes from the present of the call before.
+#: In a loop, the past of a call is the present of the call before.
 CARRY: Final = {"past_key": "present_key", "past_value": "present_value"}
-SHARE: Final = {"present_key": "past_key", "present_value": "past_value"}
+#: With a shared buffer, each of these outputs occupies the memory of this input.
+ALIASES: Final = {"present_key": "past_key", "present_value": "past_value"}
 
 
 @dataclass(frozen=True)
 class ScriptStep:
     """One call of the model.
 
-    ``connected`` are the graph's inputs in order; ``inputs`` has an array for each, except for
-    those in ``carry``, which come from an output of the step before. ``share`` maps an output to
+    ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each, except those
+    in ``carry``, which are taken from an output of the step before. ``aliases`` maps an output to
     the input whose memory it occupies.
     """
 
     connected: tuple[str, ...]
     inputs: Arrays
     carry: Mapping[str, str] = field(default_factory=dict)
-    share: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Script:
     """A model and the calls of it.
 
-    ``outputs`` are the graph's outputs in order; ``compute`` is the oracle: the inputs of a step,
-    carried ones too, to a reference for each output. ``attributes`` are those of the node, where
-    there is no other.
+    ``outputs`` lists the graph's outputs in order. ``compute`` is the oracle: from the inputs of a
+    step, including the carried ones, it computes a reference for each output. ``attributes`` are
+    the node's, if the graph has a single node.
     """
 
     model: onnx.ModelProto
@@ -55,7 +56,7 @@ class Script:
 
 
 def script_of(call: Call) -> Script:
-    """The script of ``call``, its numbers drawn.
+    """The script of ``call``, with its drawn inputs.
 
     Raises :class:`conformance.case.tensors.ShapeError`.
     """
@@ -63,10 +64,10 @@ def script_of(call: Call) -> Script:
 
 
 def script_with(call: Call, inputs: list[Arrays]) -> Script:
-    """A script of the node that ``call`` describes, with these inputs for each of its calls.
+    """A script of the node that ``call`` describes, with one entry of ``inputs`` for each call.
 
-    There may be more or fewer of them than ``call`` itself has, of other lengths: every call after
-    the first takes its past from the one before it unless it has one in ``inputs``.
+    The number of calls and their lengths may differ from those of ``call``. Every call after the
+    first takes its past from the call before unless ``inputs`` has one.
     """
     first = steps_of(call)[0]
     connected = tuple(tensor.name for tensor in first.inputs if tensor.connected)
@@ -83,7 +84,7 @@ def script_with(call: Call, inputs: list[Arrays]) -> Script:
                     for past, present in CARRY.items()
                     if past in connected and past not in arrays
                 },
-                share=SHARE if call.shared_buffer else {},
+                aliases=ALIASES if call.shared_buffer else {},
             )
             for arrays in inputs
         ),

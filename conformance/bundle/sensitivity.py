@@ -1,12 +1,13 @@
-"""Whether a case's numbers can show a fault: what each of its features changes, in error budgets.
+"""Whether a case can detect a fault: how far the output moves when one part of the call changes.
 
-A case about a feature is worth nothing where the call without the feature has the same result
-within the tolerance: a runtime that ignores the feature passes. So each active feature of a call is
-turned off in turn, the oracle computes that call as well, and the feature's *figure* is the
-farthest that an element of the output moves, as a multiple of its budget. :data:`PERTURBATIONS`
-is the table of them; where the call with the feature off has no meaning, there is no figure.
+A case about a feature detects nothing if the call without the feature has the same result within
+the tolerance: a runtime that ignores the feature would pass. Therefore each active feature of a
+call is turned off, one at a time, and the oracle computes that call too. The feature's *effect* is
+the largest change of any output element, in multiples of that element's error budget.
+:data:`PERTURBATIONS` lists the changes. If the changed call has no meaning, the feature has no
+effect value.
 
-Only :func:`insensitive` knows cases; all else is on the level of tensors and attributes.
+Only :func:`insensitive` knows about cases; everything else works on tensors and attributes.
 ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
 """
 
@@ -24,41 +25,43 @@ from conformance.oracle.call import Attributes, Call, Inputs, read_call
 from conformance.oracle.numbers import Float
 from conformance.oracle.tolerance import CONSTANTS, shares
 
-#: A feature matters if without it some element of the output moves by so many budgets.
-MATTERS: Final = 20.0
-#: A window that is one token longer or shorter must be told apart too; one key of hundreds has no
-#: larger part in the output, and two budgets are beyond what a right kernel can add to.
-EDGE: Final = 2.0
-#: Doubled key scales sharpen the softmax and no more, and bfloat16 has little left to say of that.
-SCALES: Final = 5.0
-#: A feature is indifferent if without it every element moves by less than so many budgets.
-INDIFFERENT: Final = 1.0
-#: Above this a figure says nothing more, and JSON has no infinity.
-_MOST: Final = 1e9
+#: The effect, in error budgets, that a feature must have unless its perturbation says otherwise.
+THRESHOLD: Final = 20.0
+#: The threshold for a window that is one token longer or shorter, and for mixed-up channels. One
+#: key among hundreds contributes no more to the output, and a correct kernel's error cannot reach
+#: two budgets.
+EDGE_THRESHOLD: Final = 2.0
+#: The threshold for doubled quantisation scales. A doubled key scale only sharpens the softmax, and
+#: bfloat16 can barely resolve the difference.
+SCALE_THRESHOLD: Final = 5.0
+#: A case is insensitive to a feature if the effect is below this: one error budget.
+NO_EFFECT: Final = 1.0
+#: Effects are capped here: a larger one carries no more information, and JSON has no infinity.
+_LARGEST_EFFECT: Final = 1e9
 
-#: Inputs and attributes of a call that differs in one feature.
-Other = tuple[Inputs, Attributes]
+#: Inputs and attributes of a call with one feature changed.
+Perturbed = tuple[Inputs, Attributes]
 
 
 @dataclass(frozen=True)
-class Given:
-    """A call as it stands: inputs, attributes, what the oracle reads in them, connected outputs."""
+class Original:
+    """The call before any change: inputs, attributes, the oracle's reading, connected outputs."""
 
     inputs: Inputs
     attributes: Attributes
     call: Call
     outputs: Collection[str]
 
-    def having(self, **attributes: float) -> Other:
-        """The call with other attributes."""
+    def with_attributes(self, **attributes: float) -> Perturbed:
+        """The call with these attributes changed."""
         return self.inputs, {**self.attributes, **attributes}
 
-    def replacing(self, **inputs: np.ndarray) -> Other:
-        """The call with other numbers in some inputs."""
+    def with_inputs(self, **inputs: np.ndarray) -> Perturbed:
+        """The call with these inputs replaced."""
         return {**self.inputs, **inputs}, self.attributes
 
-    def without(self, *names: str) -> Iterator[Other]:
-        """The call without these inputs; nothing if it has none of them."""
+    def without(self, *names: str) -> Iterator[Perturbed]:
+        """The call without these inputs; yields nothing if it has none of them."""
         if any(name in self.inputs for name in names):
             kept = {name: array for name, array in self.inputs.items() if name not in names}
             yield kept, self.attributes
@@ -66,152 +69,157 @@ class Given:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """One line of the table.
+    """How one feature is changed, and how large the effect must be.
 
-    ``others`` gives the calls that lack the feature or have another setting of it, none where it is
-    not active; the figure is the least of theirs. It must be ``bar`` or more. ``seen_in`` names the
-    outputs that are looked at: a present shows a wrong key however little the output minds it.
+    ``calls`` yields the calls without the feature or with another setting of it, and nothing if the
+    feature is not active. The effect is the smallest of theirs and must reach ``threshold``.
+    ``outputs`` names the outputs compared: a present can show a wrong key that hardly changes
+    ``output``.
     """
 
-    others: Callable[[Given], Iterator[Other]]
-    bar: float = MATTERS
-    seen_in: tuple[str, ...] = ("output",)
+    calls: Callable[[Original], Iterator[Perturbed]]
+    threshold: float = THRESHOLD
+    outputs: tuple[str, ...] = ("output",)
 
 
-def _rotary(given: Given) -> Iterator[Other]:
-    if given.call.cos is not None:
-        yield given.having(do_rotary=0)
+def _rotary(original: Original) -> Iterator[Perturbed]:
+    if original.call.cos is not None:
+        yield original.with_attributes(do_rotary=0)
 
 
-def _layout(given: Given) -> Iterator[Other]:
-    if given.call.cos is not None:
-        yield given.having(rotary_interleaved=int(not given.call.interleaved))
+def _layout(original: Original) -> Iterator[Perturbed]:
+    if original.call.cos is not None:
+        yield original.with_attributes(rotary_interleaved=int(not original.call.interleaved))
 
 
-def _positions(given: Given) -> Iterator[Other]:
-    """The positions moved by one, by moving the rows of the tables that they mean."""
-    if given.call.cos is not None and given.call.position_ids is not None:
+def _positions(original: Original) -> Iterator[Perturbed]:
+    """Every position moved by one, done by rotating the rows of the cos and sin tables."""
+    if original.call.cos is not None and original.call.position_ids is not None:
         tables = ("cos_cache", "sin_cache")
-        yield given.replacing(**{name: np.roll(given.inputs[name], -1, axis=0) for name in tables})
+        yield original.with_inputs(
+            **{name: np.roll(original.inputs[name], -1, axis=0) for name in tables}
+        )
 
 
-def _window(given: Given) -> Iterator[Other]:
-    if given.call.window is not None:
-        yield given.having(local_window_size=-1)
+def _window(original: Original) -> Iterator[Perturbed]:
+    if original.call.window is not None:
+        yield original.with_attributes(local_window_size=-1)
 
 
-def _window_edge(given: Given) -> Iterator[Other]:
-    """A window that is one longer, and one shorter, where it hides anything at all."""
-    window = given.call.window
-    if window is not None and window < given.call.lengths.max():
-        yield given.having(local_window_size=window + 1)
+def _window_edge(original: Original) -> Iterator[Perturbed]:
+    """A window one token longer and one token shorter, if the window hides anything at all."""
+    window = original.call.window
+    if window is not None and window < original.call.lengths.max():
+        yield original.with_attributes(local_window_size=window + 1)
         if window > 1:
-            yield given.having(local_window_size=window - 1)
+            yield original.with_attributes(local_window_size=window - 1)
 
 
-def _softcap(given: Given) -> Iterator[Other]:
-    if given.call.softcap:
-        yield given.having(softcap=0.0)
+def _softcap(original: Original) -> Iterator[Perturbed]:
+    if original.call.softcap:
+        yield original.with_attributes(softcap=0.0)
 
 
-def _smooth_softmax(given: Given) -> Iterator[Other]:
-    if given.call.sink is not None and "head_sink" not in given.inputs:
-        yield given.having(smooth_softmax=0)
+def _smooth_softmax(original: Original) -> Iterator[Perturbed]:
+    if original.call.sink is not None and "head_sink" not in original.inputs:
+        yield original.with_attributes(smooth_softmax=0)
 
 
-def _causal(given: Given) -> Iterator[Other]:
-    """The other direction, except beside a window, which cannot do without causal."""
-    if given.call.sequence_length > 1 and given.call.window is None:
-        yield given.having(causal=int(not given.call.causal))
+def _causal(original: Original) -> Iterator[Perturbed]:
+    """The opposite setting; not with a local window, which requires causal attention."""
+    if original.call.sequence_length > 1 and original.call.window is None:
+        yield original.with_attributes(causal=int(not original.call.causal))
 
 
-def _scale(given: Given) -> Iterator[Other]:
-    if np.float32(given.call.scale) != np.float32(given.call.head_size**-0.5):
-        yield given.having(scale=0.0)
+def _scale(original: Original) -> Iterator[Perturbed]:
+    if np.float32(original.call.scale) != np.float32(original.call.head_size**-0.5):
+        yield original.with_attributes(scale=0.0)
 
 
-def _ragged(given: Given) -> Iterator[Other]:
-    """Every sequence as long as the longest.
+def _ragged(original: Original) -> Iterator[Perturbed]:
+    """Every sequence as long as the longest one.
 
-    The padding of a causal first prompt comes after everything that is looked at, so there the
-    lengths change nothing that is defined.
+    In a causal first prompt the padding comes after every token that is compared, so the lengths
+    change no defined element there.
     """
-    call = given.call
+    call = original.call
     if np.any(call.lengths < call.total) and not (call.first_prompt and call.causal):
-        yield given.replacing(seqlens_k=np.full_like(given.inputs["seqlens_k"], call.total - 1))
+        yield original.with_inputs(
+            seqlens_k=np.full_like(original.inputs["seqlens_k"], call.total - 1)
+        )
 
 
-def _doubled(given: Given, names: Collection[str]) -> Iterator[Other]:
-    """The call with each of these scales doubled."""
+def _doubled(original: Original, names: Collection[str]) -> Iterator[Perturbed]:
+    """One call for each of these scales, with that scale doubled."""
     for name in names:
-        if name in given.inputs:
-            yield given.replacing(**{name: 2 * given.inputs[name]})
+        if name in original.inputs:
+            yield original.with_inputs(**{name: 2 * original.inputs[name]})
 
 
-def _mixed_up(given: Given, names: Collection[str]) -> Iterator[Other]:
-    """The call with the scales of channels dealt to their neighbours."""
+def _mixed_up(original: Original, names: Collection[str]) -> Iterator[Perturbed]:
+    """One call for each of these per-channel scales, with the scales shifted by one channel."""
     for name in names:
-        if name in given.inputs and np.ptp(given.inputs[name]) > 0:
-            yield given.replacing(**{name: np.roll(given.inputs[name], 1, axis=-1)})
+        if name in original.inputs and np.ptp(original.inputs[name]) > 0:
+            yield original.with_inputs(**{name: np.roll(original.inputs[name], 1, axis=-1)})
 
 
-def _quantisation(given: Given) -> Iterator[Other]:
-    """What is stored of new tokens; zeros are zeros by any scale."""
+def _quantisation(original: Original) -> Iterator[Perturbed]:
+    """Changed scales for new tokens, seen in the presents; zeros are zeros at any scale."""
     for scale, present, new in (
-        ("k_scale", "present_key", given.call.key),
-        ("v_scale", "present_value", given.call.value),
+        ("k_scale", "present_key", original.call.key),
+        ("v_scale", "present_value", original.call.value),
     ):
-        if present in given.outputs and new.any():
-            yield from _doubled(given, [scale])
-            yield from _mixed_up(given, [scale])
+        if present in original.outputs and new.any():
+            yield from _doubled(original, [scale])
+            yield from _mixed_up(original, [scale])
 
 
-def _dequantisation(given: Given) -> Iterator[Other]:
-    """What is read of the past."""
-    if given.call.past_lengths.any():
-        yield from _doubled(given, ["k_scale", "v_scale"])
+def _dequantisation(original: Original) -> Iterator[Perturbed]:
+    """Changed scales for the past, seen in the output."""
+    if original.call.past_lengths.any():
+        yield from _doubled(original, ["k_scale", "v_scale"])
 
 
-def _channels(given: Given) -> Iterator[Other]:
-    if given.call.past_lengths.any():
-        yield from _mixed_up(given, ["k_scale", "v_scale"])
+def _channels(original: Original) -> Iterator[Perturbed]:
+    if original.call.past_lengths.any():
+        yield from _mixed_up(original, ["k_scale", "v_scale"])
 
 
-def _sliding(given: Given) -> Iterator[Other]:
-    """A cache of everything, where the window cache has anything to evict."""
-    call = given.call
+def _sliding(original: Original) -> Iterator[Perturbed]:
+    """A cache of all tokens, if the window cache has to evict any."""
+    call = original.call
     if call.window_cache and call.lengths.max() > call.past_sequence_length:
-        yield given.having(sliding_window_cache=0)
+        yield original.with_attributes(sliding_window_cache=0)
 
 
 _ALL: Final = ("output", "present_key", "present_value")
 
-#: Every feature that can be set otherwise; the past stands apart (:func:`_past`).
+#: How each feature is changed. The past is handled separately (:func:`_past_effects`).
 PERTURBATIONS: Final[Mapping[EffectName, Perturbation]] = {
     "rotary": Perturbation(_rotary),
     "rotary_interleaved": Perturbation(_layout),
-    # On a first prompt all positions move together, which only the turned keys show.
-    "position_ids": Perturbation(_positions, seen_in=("output", "present_key")),
+    # In a first prompt all positions move together, which only the rotated keys show.
+    "position_ids": Perturbation(_positions, outputs=("output", "present_key")),
     "window": Perturbation(_window),
-    "window_edge": Perturbation(_window_edge, EDGE),
+    "window_edge": Perturbation(_window_edge, EDGE_THRESHOLD),
     "softcap": Perturbation(_softcap),
-    "attention_bias": Perturbation(lambda given: given.without("attention_bias")),
-    "head_sink": Perturbation(lambda given: given.without("head_sink")),
+    "attention_bias": Perturbation(lambda original: original.without("attention_bias")),
+    "head_sink": Perturbation(lambda original: original.without("head_sink")),
     "smooth_softmax": Perturbation(_smooth_softmax),
     "causal": Perturbation(_causal),
     "scale": Perturbation(_scale),
     "ragged": Perturbation(_ragged),
-    "qk_norm": Perturbation(lambda given: given.without("q_norm_weight", "k_norm_weight")),
-    "quantisation": Perturbation(_quantisation, seen_in=("present_key", "present_value")),
-    "dequantisation": Perturbation(_dequantisation, SCALES),
-    "channels": Perturbation(_channels, EDGE),
-    "sliding_window_cache": Perturbation(_sliding, seen_in=_ALL),
+    "qk_norm": Perturbation(lambda original: original.without("q_norm_weight", "k_norm_weight")),
+    "quantisation": Perturbation(_quantisation, outputs=("present_key", "present_value")),
+    "dequantisation": Perturbation(_dequantisation, SCALE_THRESHOLD),
+    "channels": Perturbation(_channels, EDGE_THRESHOLD),
+    "sliding_window_cache": Perturbation(_sliding, outputs=_ALL),
 }
 
-#: The effects that are looked at, and what each must reach.
+#: The effect that a case must show for each of its active features.
 THRESHOLDS: Final[Mapping[str, float]] = {
-    **{str(name): feature.bar for name, feature in PERTURBATIONS.items()},
-    "past": MATTERS,
+    **{str(name): perturbation.threshold for name, perturbation in PERTURBATIONS.items()},
+    "past": THRESHOLD,
 }
 
 
@@ -220,61 +228,66 @@ def effects(
     attributes: Attributes,
     references: Mapping[str, Reference],
     units: Mapping[str, Float],
-    shown: Collection[str] = (),
+    skipped: Collection[str] = (),
 ) -> dict[str, float]:
-    """The figure of each feature that is active in one call, but for those already ``shown``.
+    """The effect of each active feature of one call, except for the ``skipped`` ones.
 
-    Beside the features there are ``past``, how far the output moves without the past, and
-    ``past_token``, how far it moves without that one past token that counts least. The latter is
-    for information: one of a thousand tokens may be worth less than a budget.
+    Two effects concern the past: ``past``, how far the output moves without all past tokens, and
+    ``past_token``, how far it moves without the one past token that contributes least. The latter
+    is informational: one token of a thousand may contribute less than one error budget.
 
     Args:
-        inputs: the connected inputs, as the oracle had them.
+        inputs: the connected inputs, as given to the oracle.
         attributes: the attributes that are set.
-        references: what the oracle said of the connected outputs.
+        references: the oracle's reference for each connected output.
         units: the unit budgets of those outputs.
-        shown: features that need no figure, since another call of the loop has a good one.
+        skipped: features that another call of the same loop already shows well enough.
     """
     if "output" not in references or not references["output"].defined.any():
         return {}
     call = read_call(inputs, attributes, list(references))
-    given = Given(inputs, attributes, call, list(references))
-    # What the first prompt of a quantised cache attends to is open: its output tells little.
+    original = Original(inputs, attributes, call, list(references))
+    # The documentation leaves open whether the first prompt of a quantised cache attends to exact
+    # or quantised keys, so its budget is wide and its output shows little. Compare the present too.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
     stored = ("present_key",) if quantised and call.first_prompt else ()
     found: dict[str, float] = {}
-    for name, feature in PERTURBATIONS.items():
-        if name in shown:
+    for name, perturbation in PERTURBATIONS.items():
+        if name in skipped:
             continue
-        seen = [output for output in (*feature.seen_in, *stored) if output in references]
-        if not seen:
+        compared = [out for out in (*perturbation.outputs, *stored) if out in references]
+        if not compared:
             continue
-        moved = [_moved(other, references, units, seen) for other in feature.others(given)]
-        least = min((figure for figure in moved if figure is not None), default=None)
+        changes = [
+            _effect(perturbed, references, units, compared)
+            for perturbed in perturbation.calls(original)
+        ]
+        least = min((effect for effect in changes if effect is not None), default=None)
         if least is not None:
             found[name] = least
-    if "past" not in shown:
-        found |= _past(call, references["output"], units["output"])
-    return {name: min(float(f"{figure:.3g}"), _MOST) for name, figure in found.items()}
+    if "past" not in skipped:
+        found |= _past_effects(call, references["output"], units["output"])
+    return {name: min(float(f"{effect:.3g}"), _LARGEST_EFFECT) for name, effect in found.items()}
 
 
-def _moved(
-    other: Other,
+def _effect(
+    perturbed: Perturbed,
     references: Mapping[str, Reference],
     units: Mapping[str, Float],
-    seen: Collection[str],
+    outputs: Collection[str],
 ) -> float | None:
-    """How far another call's outputs are from ``references``; None if they cannot be compared.
+    """The largest distance of a perturbed call's ``outputs`` from ``references``.
 
-    In budgets of the class of targets that is allowed most.
+    In error budgets of the target class with the largest ones. None if the perturbed call has no
+    meaning or its outputs have other shapes.
     """
     try:
-        found = reference(*other, seen)
+        found = reference(*perturbed, outputs)
     except OracleError:
         return None
     target_class = max(CONSTANTS, key=lambda one: CONSTANTS[one])
     most = 0.0
-    for name in seen:
+    for name in outputs:
         right, wrong = references[name], found[name]
         if right.value.shape != wrong.value.shape:
             return None
@@ -284,12 +297,12 @@ def _moved(
     return most
 
 
-def _past(call: Call, output: Reference, unit: Float) -> dict[str, float]:
-    """How far the output moves without all, and without any one, of the past tokens.
+def _past_effects(call: Call, output: Reference, unit: Float) -> dict[str, float]:
+    """How far the output moves without all past tokens, and without any single one of them.
 
-    Without keys that have the weight p and give the output the part s = sum p v, an output o
-    becomes (o - s) / (1 - p); without all that it sees it is taken to become 0. The effects are
-    the largest of any element, and the least of any sequence or token that is attended to.
+    Keys of total weight p contribute s = sum p v to an output o; without them the output is
+    (o - s) / (1 - p), and 0 if they are all that it attends to. An effect is the largest over
+    elements, and then the smallest over sequences and over tokens that are attended to.
     """
     a = output.attention
     if a is None:
@@ -312,7 +325,7 @@ def _past(call: Call, output: Reference, unit: Float) -> dict[str, float]:
 
 
 def _without(output: Float, part: Float, weight: Float) -> Float:
-    """The output without keys of this part in it and this weight; 0 if they are all there is."""
+    """The output without keys of this contribution and weight; 0 if there are no others."""
     rest = 1.0 - weight
     some = rest > 1e-12
     without: Float = np.where(some, (output - part) / np.where(some, rest, 1.0), 0.0)
@@ -320,7 +333,7 @@ def _without(output: Float, part: Float, weight: Float) -> Float:
 
 
 def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
-    """How far the outputs of a sequence move without each of ``rows``."""
+    """How far the outputs of sequence ``b`` move without each one of the past ``rows``."""
     most = np.zeros(rows.size)
     block = max(1, 2**18 // a.output[b].size)
     for start in range(0, rows.size, block):
@@ -333,43 +346,44 @@ def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
     return most
 
 
-def reached(found: Mapping[str, float]) -> set[str]:
-    """The features whose effects are high enough, so that later calls of a loop need no more."""
-    return {name for name, figure in found.items() if figure >= THRESHOLDS.get(name, np.inf)}
+def sufficient(found: Mapping[str, float]) -> set[str]:
+    """The features whose effects reach their thresholds; later steps of a loop can skip them."""
+    return {name for name, effect in found.items() if effect >= THRESHOLDS.get(name, np.inf)}
 
 
-def worst(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
-    """The effects of a loop from those of its calls: the largest, since one call shows a fault."""
+def combined(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
+    """The effects of a loop: the largest over its calls, because one call can show a fault."""
     found: dict[str, float] = {}
     for each in calls:
-        for name, figure in each.items():
-            found[name] = max(figure, found.get(name, 0.0))
+        for name, effect in each.items():
+            found[name] = max(effect, found.get(name, 0.0))
     return found
 
 
 def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
-    """Why the case proves nothing of a feature, or claims too much; None if it is fit.
+    """Why the case cannot detect a fault, or names a feature in ``insensitive_to`` wrongly.
 
-    ``found`` are the effects of its call. A case that must be rejected has no values to show
-    anything by; one that may compute or be rejected is held to its values like any other.
+    None if it is sensitive enough. ``found`` are the effects of its call. A case that must be
+    rejected has no values to compare and is always accepted; one that may either compute or be
+    rejected is treated like any other.
     """
     if case.contract.demands == "rejects":
         return None
     wrong = []
-    for name, bar in THRESHOLDS.items():
-        figure = found.get(name)
-        if figure is None:
+    for name, threshold in THRESHOLDS.items():
+        effect = found.get(name)
+        if effect is None:
             continue
-        if name in case.indifferent and figure >= INDIFFERENT:
+        if name in case.insensitive_to and effect >= NO_EFFECT:
             wrong.append(
-                f"The case says that {name} is indifferent, but a call without it, or with another,"
-                f" is {figure:g} error budgets away: take {name} out of indifferent."
+                f"insensitive_to lists {name}, but changing it moves the result by {effect:g} error"
+                f" budgets: remove {name} from insensitive_to."
             )
-        elif name not in case.indifferent and figure < bar:
-            indifferent = f", or say indifferent: [{name}] if it must not matter"
+        elif name not in case.insensitive_to and effect < threshold:
+            declare = f", or write insensitive_to: [{name}] if it must not change the result"
             wrong.append(
-                f"The case cannot show a fault in {name}: a call without it, or with another, is"
-                f" {figure:g} error budgets away at most, and {bar:g} are wanted. Give it sharper"
-                f" values{indifferent if figure < INDIFFERENT else ''}."
+                f"The case cannot show a fault in {name}: changing it moves the result by only"
+                f" {effect:g} error budgets, and {threshold:g} are required. Choose values that"
+                f" make it larger{declare if effect < NO_EFFECT else ''}."
             )
     return " ".join(wrong) or None

@@ -1,8 +1,8 @@
-"""The other form of a call: its script, and which numbers of the two forms must agree.
+"""The variant of a call by a relation: its script, and the numbers of the two that must agree.
 
-``relations.py`` says what each relation is. Here a form is made from the very inputs of the call
-itself, by moving, repeating or dividing them; where a number is made anew it is exact, unless the
-relation's closeness says ``storage``.
+:mod:`conformance.case.variants` describes the relations. A variant is made from the inputs of the
+call itself by moving, repeating or splitting them. New numbers are exact unless the closeness of
+the relation is ``storage``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ Outputs = Sequence[Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Numbers of the two forms that must agree; both functions give arrays of one shape.
+    """Numbers of a call and of its variant that must agree.
 
-    They are applied to values and to the arrays of the error model alike. ``factor`` is what the
-    call's own values are multiplied with, a power of two.
+    ``own`` selects them from the outputs of the call, ``other`` from those of the variant; both
+    return arrays of one shape. They are applied to the values and to the arrays of the error model.
+    The call's own values are multiplied by ``factor``, a power of two, before the comparison.
     """
 
     output: str
@@ -44,16 +45,16 @@ class Comparison:
 
 
 def variant_script(call: Call, relation: RelationName) -> Script:
-    """The other form of ``call``, which must have one (:attr:`Relation.misfit`)."""
-    return _FORMS[relation][0](call)
+    """The variant of ``call``, which must have one (:attr:`Relation.misfit`)."""
+    return _VARIANTS[relation][0](call)
 
 
 def comparisons(call: Call, relation: RelationName) -> list[Comparison]:
-    """What of the two forms must agree."""
-    return _FORMS[relation][1](call)
+    """The numbers of ``call`` and of its variant that must agree."""
+    return _VARIANTS[relation][1](call)
 
 
-# Making the other form
+# Making the variant
 
 
 def _drawn(call: Call) -> Arrays:
@@ -65,24 +66,24 @@ def _changed(call: Call, **fields: Any) -> Call:
 
 
 def _same_inputs(**fields: Any) -> Callable[[Call], Script]:
-    """The node changed by ``fields``, its inputs as they are, less those that it no longer has."""
+    """Changes ``fields`` of the node and keeps its inputs, except those no longer connected."""
 
-    def form(call: Call) -> Script:
+    def variant(call: Call) -> Script:
         changed, inputs = _changed(call, **fields), _drawn(call)
         names = {tensor.name for tensor in steps_of(changed)[0].inputs if tensor.connected}
         return script_with(changed, [{n: a for n, a in inputs.items() if n in names}])
 
-    return form
+    return variant
 
 
 def _with(change: Callable[[Call, Arrays], Arrays], **fields: Any) -> Callable[[Call], Script]:
-    """The node changed by ``fields``, some of its inputs by ``change``."""
+    """Changes ``fields`` of the node, and replaces the inputs that ``change`` returns."""
 
-    def form(call: Call) -> Script:
+    def variant(call: Call) -> Script:
         inputs = _drawn(call)
         return script_with(_changed(call, **fields), [{**inputs, **change(call, inputs)}])
 
-    return form
+    return variant
 
 
 def _heads(call: Call, array: Array, heads: int) -> Array:
@@ -96,7 +97,7 @@ def _rows(array: Array) -> Array:
 
 
 def _head_order(call: Call) -> tuple[Array, Array]:
-    """Another order of query heads and of key/value heads: groups turned, heads reversed."""
+    """Another order of the query and key/value heads: groups shifted by one, heads reversed."""
     group = call.num_heads // call.kv_num_heads
     kv = np.roll(np.arange(call.kv_num_heads), 1)
     query = (kv[:, None] * group + np.arange(group)[::-1]).reshape(-1)
@@ -119,7 +120,7 @@ def _permute_heads(call: Call, inputs: Arrays) -> Arrays:
     return changed
 
 
-#: Inputs whose first dim is the batch; attention_bias only where that is not 1.
+#: Inputs whose first dim is the batch; for attention_bias only if that dim is not 1.
 _BATCHED: Final = (
     "query", "key", "value", "past_key", "past_value", "seqlens_k", "position_ids",
     "attention_bias",
@@ -158,7 +159,7 @@ def _pack(call: Call) -> Script:
 
 
 def _alone(call: Call) -> Script:
-    """One call a sequence, of batch_size 1; a prompt loses its padding, a past its unused rows."""
+    """One call of batch_size 1 for each sequence, without padding and without unused past rows."""
     inputs, step = _drawn(call), steps_of(call)[0]
     one = _changed(call, batch_size=1, total_sequence_lengths=None)
     calls = []
@@ -182,12 +183,12 @@ def _alone(call: Call) -> Script:
 
 
 def _queries(step: Step, b: int) -> int:
-    """Query tokens of a sequence that are no padding."""
+    """The number of query tokens of a sequence that are not padding."""
     return min(step.sequence_length, step.total_lengths[b])
 
 
 def _static(shared: bool) -> Callable[[Call], Script]:
-    def form(call: Call) -> Script:
+    def variant(call: Call) -> Script:
         inputs, total = _drawn(call), steps_of(call)[0].total_sequence_length
         capacity = total + 3
         changed = _changed(call, cache="static", max_sequence_length=capacity, shared_buffer=shared)
@@ -197,11 +198,11 @@ def _static(shared: bool) -> Callable[[Call], Script]:
             inputs[name] = np.concatenate([past, rest.astype(past.dtype)], axis=2)
         return script_with(changed, [inputs])
 
-    return form
+    return variant
 
 
 def _in_pieces(lengths: Callable[[int], Sequence[int]]) -> Callable[[Call], Script]:
-    def form(call: Call) -> Script:
+    def variant(call: Call) -> Script:
         inputs, past = _drawn(call), call.past_sequence_length
         pieces = lengths(call.sequence_length)
         changed = _changed(
@@ -227,7 +228,7 @@ def _in_pieces(lengths: Callable[[int], Sequence[int]]) -> Callable[[Call], Scri
             calls[0] |= {n: np.zeros(shape, NUMPY[call.dtype]) for n in ("past_key", "past_value")}
         return script_with(changed, calls)
 
-    return form
+    return variant
 
 
 def _two(length: int) -> tuple[int, int]:
@@ -236,7 +237,7 @@ def _two(length: int) -> tuple[int, int]:
 
 
 def _rejected(call: Call) -> Script:
-    """The two calls with a third between them whose tokens the last one overwrites."""
+    """The two calls, with a third between them whose tokens the last call overwrites."""
     first, last = steps_of(call)
     total = first.total_sequence_length + 3
     draft = {
@@ -266,12 +267,12 @@ def _other_later(call: Call, inputs: Arrays) -> Arrays:
     return changed
 
 
-def _turn_before(call: Call) -> Script:
-    """Query and new keys turned in float64, rounded to storage."""
+def _rotary_before(call: Call) -> Script:
+    """Query and new keys rotated in float64 and rounded to storage beforehand."""
     inputs, rows = _drawn(call), positions(call, steps_of(call)[0]).astype(np.int64)
     for name, heads in (("query", call.num_heads), ("key", call.kv_num_heads)):
         if inputs[name].shape[1]:
-            inputs[name] = _turned(call, inputs, inputs[name], heads, rows)
+            inputs[name] = _apply_rotary(call, inputs, inputs[name], heads, rows)
     kept = {
         name: array
         for name, array in inputs.items()
@@ -281,7 +282,7 @@ def _turn_before(call: Call) -> Script:
     return script_with(_changed(call, **fields, position_ids=False), [kept])
 
 
-def _turned(call: Call, inputs: Arrays, array: Array, heads: int, rows: Array) -> Array:
+def _apply_rotary(call: Call, inputs: Arrays, array: Array, heads: int, rows: Array) -> Array:
     x = _heads(call, array.astype(np.float64), heads)
     rows = np.clip(rows[:, : array.shape[1]], 0, len(inputs["cos_cache"]) - 1)
     cos, sin = (
@@ -292,14 +293,14 @@ def _turned(call: Call, inputs: Arrays, array: Array, heads: int, rows: Array) -
         real, imaginary = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
     else:
         real, imaginary = slice(0, half), slice(half, 2 * half)
-    turned = x.copy()
+    rotated = x.copy()
     z = (x[..., real] + 1j * x[..., imaginary]) * (cos + 1j * sin)
-    turned[..., real], turned[..., imaginary] = z.real, z.imag
-    return _rows(turned).astype(array.dtype)
+    rotated[..., real], rotated[..., imaginary] = z.real, z.imag
+    return _rows(rotated).astype(array.dtype)
 
 
 def _constant_bias(call: Call, inputs: Arrays) -> Arrays:
-    """Another number for each row, a multiple of one half so that adding it is nearly exact."""
+    """One number for each row, a multiple of 0.5 so that adding it is nearly exact."""
     shape = (call.batch_size, call.num_heads, inputs["query"].shape[1])
     total = steps_of(call)[0].total_sequence_length
     each = (np.arange(np.prod(shape)) % 7 - 3).reshape(shape) * 0.5
@@ -307,7 +308,7 @@ def _constant_bias(call: Call, inputs: Arrays) -> Arrays:
 
 
 def _causal_mask(call: Call) -> Array:
-    """[S, T]: -inf for keys later than the query, where all sequences are of one length."""
+    """[S, T]: -inf for keys later than the query, 0 elsewhere; for sequences of equal length."""
     step = steps_of(call)[0]
     queries, total = step.sequence_length, step.total_sequence_length
     later = np.arange(total) > np.arange(total - queries, total)[:, None]
@@ -361,7 +362,7 @@ def _graph(call: Call, nodes: Sequence[onnx.NodeProto], inputs: Arrays, outputs:
 
 
 def _lender(call: Call) -> Call:
-    """The layer that owns the cache: it appends the tokens whose queries the borrower has too."""
+    """The call of the layer that owns the cache; it appends the borrower's tokens."""
     return _changed(
         call,
         key_value="new",
@@ -380,7 +381,7 @@ def _lender(call: Call) -> Call:
 
 
 def _borrowed(call: Call) -> Script:
-    """Two layers: the first makes the cache that ``call`` borrows, from its last tokens."""
+    """Two layers: the first computes the last tokens of the cache that ``call`` borrows."""
     lender, own = _lender(call), _drawn(call)
     lent = draw_inputs(lender, steps_of(lender)[0])
     split = call.past_sequence_length - call.sequence_length
@@ -423,7 +424,7 @@ def _borrowed(call: Call) -> Script:
 
 
 def _standard(call: Call) -> Script:
-    """Query and new keys to BNSH, the cache joined by Concat, Attention, and back to rows."""
+    """Transposes query and new keys to BNSH, joins the cache by Concat, applies Attention."""
     own, step = _drawn(call), steps_of(call)[0]
     names = [n for n in ("query", "key", "value", "past_key", "past_value") if n in own]
     if not step.new_tokens:
@@ -460,7 +461,7 @@ def _standard(call: Call) -> Script:
     add("Reshape", [rows, constant("output_shape", [0, 0, -1])], "output")
     outputs = ("output", *(f"present_{name}" for name in ("key", "value")))
     model = _graph(call, nodes, inputs, {"output": 3, "present_key": 4, "present_value": 4}, 23)
-    # ONNX does not ask for it, tract's command line does (findings/tract-standard-attention.md).
+    # Not required by ONNX, but tract's command line does (findings/tract-standard-attention.md).
     shape = [call.batch_size, call.num_heads, call.sequence_length, call.head_size]
     model.graph.value_info.append(declare(attended, call.dtype, shape))
 
@@ -470,7 +471,7 @@ def _standard(call: Call) -> Script:
     return Script(model, (ScriptStep(tuple(inputs), inputs),), outputs, compute)
 
 
-# What must agree
+# The numbers that must agree
 
 
 def _get(name: str, step: int = -1) -> Callable[[Outputs], Array]:
@@ -482,7 +483,7 @@ def _connected(call: Call) -> tuple[str, ...]:
 
 
 def _all_outputs(call: Call) -> list[Comparison]:
-    """Every output of every call is the other's."""
+    """Every output of every step equals the variant's."""
     steps = steps_of(call)
     return [
         Comparison(name, _get(name, i), _get(name, i))
@@ -496,7 +497,7 @@ def _output_only(call: Call) -> list[Comparison]:
 
 
 def _presents(call: Call, pick: Callable[[Array], Array]) -> list[Comparison]:
-    """The last presents, of which ``pick`` takes what both have."""
+    """The presents of the last step; ``pick`` selects the part that both have."""
     return [
         Comparison(name, _picked(name, pick), _picked(name, pick))
         for name in _connected(call)
@@ -511,7 +512,7 @@ def _picked(
 
 
 def _tokens(call: Call) -> list[Comparison]:
-    """The output's rows, of all calls of the other form one after the other; the last presents."""
+    """The output, compared with those of the variant's steps in sequence; the last presents."""
     joined = Comparison(
         "output", _get("output"), lambda outputs: np.concatenate([o["output"] for o in outputs], 1)
     )
@@ -519,7 +520,7 @@ def _tokens(call: Call) -> list[Comparison]:
 
 
 def _first_rows(call: Call) -> list[Comparison]:
-    """The last output, and of the last presents the rows that both buffers have."""
+    """The last output, and the rows of the last presents that both buffers have."""
     total = steps_of(call)[-1].total_sequence_length
     return [*_output_only(call), *_presents(call, lambda present: present[:, :, :total])]
 
@@ -591,7 +592,7 @@ def _early_pairs(call: Call) -> list[Comparison]:
 
 
 def _doubled_pairs(call: Call) -> list[Comparison]:
-    """The output and the present values, twice; the keys as they are."""
+    """Output and present_value multiplied by two; present_key unchanged."""
     factors = {"output": 2.0, "present_value": 2.0}
     return [
         Comparison(name, _get(name), _get(name), factors.get(name, 1.0))
@@ -599,8 +600,9 @@ def _doubled_pairs(call: Call) -> list[Comparison]:
     ]
 
 
-_Form = tuple[Callable[[Call], Script], Callable[[Call], list[Comparison]]]
-_FORMS: Final[dict[RelationName, _Form]] = {
+#: For each relation, how to make the variant, and the numbers that must agree.
+_Variant = tuple[Callable[[Call], Script], Callable[[Call], list[Comparison]]]
+_VARIANTS: Final[dict[RelationName, _Variant]] = {
     "omitted_presents": (_same_inputs(presents="none"), _output_only),
     "omitted_key_value": (_same_inputs(key_value="omitted"), _all_outputs),
     "packed_qkv": (_pack, _all_outputs),
@@ -614,7 +616,7 @@ _FORMS: Final[dict[RelationName, _Form]] = {
     "in_chunks": (_in_pieces(_two), _tokens),
     "rejected_tokens": (_rejected, _first_rows),
     "other_later_tokens": (_with(_other_later), _early_pairs),
-    "rotary_before": (_turn_before, _all_outputs),
+    "rotary_before": (_rotary_before, _all_outputs),
     "constant_bias": (_with(_constant_bias, attention_bias="full"), _all_outputs),
     "long_window": (_long_window, _all_outputs),
     "causal_as_bias": (_with(_causal_bias, attention_bias="full", causal=0), _all_outputs),

@@ -1,4 +1,4 @@
-"""One call of the operator, or a loop of calls, as a case file writes it: every field an axis."""
+"""The fields by which a case file describes one call of the operator, or a loop of calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from conformance.base.dtypes import DType, FloatType
 
 
 def alternative(value: object) -> str:
-    """Which alternative of a union ``value`` is meant to be, so that errors speak of that one."""
+    """The tag of the union alternative of ``value``, so that errors concern only that one."""
     return "<mapping>" if isinstance(value, dict | BaseModel) else f"<{type(value).__name__}>"
 
 
@@ -21,17 +21,17 @@ Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 Scalar = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[Number, Tag("<float>")] | Annotated[str, Tag("<str>")],
-    Discriminator(alternative, "alternative", "wanted a number or a word"),
+    Discriminator(alternative, "alternative", "expected a number or a string"),
 ]
 Dim = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[str, Tag("<str>")],
-    Discriminator(alternative, "alternative", "wanted a number or a field's name"),
+    Discriminator(alternative, "alternative", "expected a number or a field's name"),
 ]
 Numbers = Annotated[
     Annotated[Int, Tag("<int>")]
     | Annotated[Number, Tag("<float>")]
     | Annotated[list[object], Tag("<list>")],
-    Discriminator(alternative, "alternative", "wanted numbers, nested as the shape is"),
+    Discriminator(alternative, "alternative", "expected numbers, nested like the shape"),
 ]
 
 State = Literal["connected", "omitted", "trailing"]
@@ -74,7 +74,7 @@ AttributeName = Literal[
 
 
 class Model(BaseModel):
-    """Frozen, and strict about unknown fields; in JSON, infinities and NaN stay what they are."""
+    """Base of the models: frozen, rejects unknown fields, writes infinities and NaN to JSON."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -85,19 +85,19 @@ class Model(BaseModel):
 
 
 class Values(Model):
-    """How an input's numbers are drawn."""
+    """How the values of an input are drawn."""
 
     kind: Literal["uniform", "marked", "constant"] = "uniform"
-    """`marked`: of each token's head one element stands out, another one than its neighbours'; the
-    rest is uniform and small. A token too many or too few shows in that element."""
+    """`marked`: in each head of a token one element is large, a different one than in neighbouring
+    tokens; the rest is uniform and small. One token too many or too few shows in that element."""
     low: Number = -1.0
     """Lower end of `uniform`."""
     high: Number = 1.0
-    """Upper end of `uniform`; in an integer type it is among the numbers drawn."""
+    """Upper end of `uniform`; for an integer type it is included."""
     step: Number = 0.0
-    """`uniform`: the numbers are multiples of this, halves to even; 0: any."""
+    """`uniform`: values are rounded to multiples of this, halves to even; 0: not rounded."""
     odd_heads: Number = 1.0
-    """Factor of the numbers of every other head, the second, fourth and so on, in `uniform`."""
+    """`uniform`: factor for the values of every second head (the second, the fourth, …)."""
     value: Number = 0.0
     """The number of `constant`; `.inf`, `-.inf` and `.nan` are allowed."""
 
@@ -106,24 +106,24 @@ class ElementOverride(Model):
     """Elements of an input that differ from the rest."""
 
     at: Annotated[tuple[Int, ...], Field(min_length=1)]
-    """Leading indices; all elements below are meant. Negative ones count from the end."""
+    """Leading indices; they select all elements below. Negative indices count from the end."""
     value: Number
-    """Their number; `.inf`, `-.inf` and `.nan` are allowed."""
+    """The value of these elements; `.inf`, `-.inf` and `.nan` are allowed."""
 
 
 class InputOverride(Model):
-    """One input, written by hand: whatever is not said stays as the case's fields make it."""
+    """One input, written by hand. Fields that are not set keep what the case's fields imply."""
 
     state: State = "connected"
-    """`omitted`: an empty name in the node's list; `trailing`: the list ends before it."""
+    """`omitted`: an empty name in the node's input list; `trailing`: the list ends before it."""
     shape: tuple[Dim, ...] | None = None
-    """Dims: numbers, or a field's name with an offset or factor (`sequence_length+1`)."""
+    """Dims: numbers, or a field's name with an offset or a factor (`sequence_length+1`)."""
     dtype: DType | None = None
     values: Values | None = None
     data: Numbers | None = None
-    """The numbers themselves, nested as the shape is; the shape follows from them."""
-    but: tuple[ElementOverride, ...] = ()
-    """Elements with a number of their own, whatever the rest is."""
+    """The values themselves, nested like the shape, which follows from them."""
+    elements: tuple[ElementOverride, ...] = ()
+    """Single elements with other values than `values` or `data` give them."""
 
 
 class OutputOverride(Model):
@@ -131,17 +131,17 @@ class OutputOverride(Model):
 
     state: State = "connected"
     shape: tuple[Dim, ...] | None = None
-    """The shape that the graph declares; without it only the rank is declared."""
+    """The shape that the graph declares; if not set, only the rank is declared."""
 
 
-_WANTED: Final = "wanted connected, omitted, trailing or a mapping of what differs"
-InputSaid = Annotated[
+_EXPECTED: Final = "expected connected, omitted, trailing or a mapping of overrides"
+InputField = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[InputOverride, Tag("<mapping>")],
-    Discriminator(alternative, "alternative", _WANTED),
+    Discriminator(alternative, "alternative", _EXPECTED),
 ]
-OutputSaid = Annotated[
+OutputField = Annotated[
     Annotated[State, Tag("<str>")] | Annotated[OutputOverride, Tag("<mapping>")],
-    Discriminator(alternative, "alternative", _WANTED),
+    Discriminator(alternative, "alternative", _EXPECTED),
 ]
 
 
@@ -159,41 +159,42 @@ class Call(Model):
     sequence_length: Length = 1
     """Number of query tokens."""
     kv_sequence_length: Length | None = None
-    """Number of new key/value tokens, where it differs from `sequence_length`."""
+    """Number of new key/value tokens, if it differs from `sequence_length`."""
     past_sequence_length: Length = 0
-    """Number of tokens before the call (of the longest sequence), all of them in the cache unless
-    it is a sliding window's."""
+    """Number of tokens before the call (of the longest sequence). The cache holds them all, except
+    a sliding-window cache."""
     cache: Literal["none", "concatenated", "static"] | None = None
-    """`concatenated`: past holds just the past tokens. `static`: a buffer of max_sequence_length.
-    Default: static if that is given, else concatenated if there are past tokens, else none."""
+    """`concatenated`: the past holds exactly the past tokens. `static`: a buffer of
+    max_sequence_length rows. Default: static if that is given, otherwise concatenated if there are
+    past tokens, otherwise none."""
     max_sequence_length: Count | None = None
-    """Capacity of a static cache, and of a sliding window's."""
+    """Capacity of a static cache or of a sliding-window cache."""
     shared_buffer: Flag = False
     """Past and present are the same memory (static cache only)."""
     num_heads: Count = 4
     kv_num_heads: Count = 2
     head_size: Count = 16
     key_value: Literal["new", "packed", "zero_length", "zero_valued", "omitted"] = "new"
-    """`new`: key and value of the new tokens. `packed`: they are part of query. `zero_length`:
-    given with length 0. `zero_valued`: all zeros. `omitted`: not given, and not in query either."""
+    """`new`: key and value of the new tokens. `packed`: both are part of query. `zero_length`:
+    connected, with length 0. `zero_valued`: all zeros. `omitted`: not connected and not packed."""
     total_sequence_lengths: tuple[Length, ...] | None = None
-    """Tokens of each sequence, past and new, where they differ from one another (ragged batch)."""
+    """Number of tokens of each sequence, past and new, if they differ (ragged batch)."""
     presents: Literal["both", "none", "key_only", "value_only"] = "both"
     """Which of present_key and present_value are connected."""
     dims: Literal["symbolic", "static"] = "symbolic"
     """How the graph declares its inputs' batch and sequence dims."""
     loop: Annotated[tuple[Count, ...], Field(min_length=2)] | None = None
-    """A loop of calls: the sequence_length of each. Each call's past is the present before it."""
+    """A loop of calls: the sequence_length of each. The past of each is the present before it."""
 
     rotary: Literal["none", "half_split", "interleaved"] = "none"
     rotary_dim: Count | None = None
-    """Rotated elements of a head, where fewer than `head_size`."""
+    """Number of rotated elements of a head, if fewer than `head_size`."""
     rotary_cache_length: Count | None = None
     """Rows of cos_cache and sin_cache; default: as many as the call needs."""
     position_ids: Flag = False
-    """Connect position_ids, with the positions that the operator would take anyway."""
+    """Connect position_ids, with the positions that the operator would use without them."""
     attention_bias: Literal["none", "full", "one_batch", "one_head", "one_batch_one_head"] = "none"
-    """Connect attention_bias; `one_…`: that dim is 1 and broadcasts."""
+    """Connect attention_bias; `one_batch`, `one_head`: that dim is 1 and is broadcast."""
     head_sink: Flag = False
     """Connect head_sink."""
     qk_norm: Flag = False
@@ -212,18 +213,18 @@ class Call(Model):
     sliding_window_cache: Int | None = None
 
     attributes: dict[AttributeName, Scalar | None] = {}
-    """Attributes written raw, whatever the fields above make of them; null leaves one out."""
-    inputs: dict[InputName, InputSaid] = {}
-    """Inputs written by hand: a state, or what differs."""
-    outputs: dict[OutputName, OutputSaid] = {}
-    """Outputs written by hand: a state, or what differs."""
+    """Attributes set directly, overriding the fields above; null leaves one out."""
+    inputs: dict[InputName, InputField] = {}
+    """Inputs written by hand: a state, or a mapping of overrides."""
+    outputs: dict[OutputName, OutputField] = {}
+    """Outputs written by hand: a state, or a mapping of overrides."""
 
     seed: Length = 0
-    """Another seed draws other numbers."""
+    """Seed of the drawn values."""
 
     @property
     def cache_kind(self) -> str:
-        """``cache`` with its default filled in."""
+        """``cache``, or its default if it is not set."""
         if self.cache is not None:
             return self.cache
         if self.max_sequence_length is not None:

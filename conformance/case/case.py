@@ -1,4 +1,4 @@
-"""A case: one call of the operator, fully concrete, and what is demanded of it."""
+"""A case: one concrete call of the operator, and its contract."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from conformance.case.call import Call, Model
 from conformance.case.tensors import Step
 from conformance.case.variants import RELATIONS, RelationName
 
-#: Marks that mean something to pytest, which a tag must not say by accident.
+#: pytest's own marks. Tags become marks, so a tag must not be one of them.
 PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")
 
 
 def _no_mark(tag: str) -> str:
     if tag in PYTEST_MARKS:
-        raise ValueError("is a mark of pytest's own; choose another word")
+        raise ValueError("is one of pytest's own marks; choose another word")
     return tag
 
 
 Tag = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_no_mark)]
 
 
-#: A title fits a row of a report.
+#: Largest length of a title: it has to fit into a row of a report.
 MAX_TITLE: Final = 80
-#: How a title begins: with a capital letter, or a name that is written as the operator has it.
+#: A title begins with a capital letter, or with the name of an input, output or attribute.
 _NAMES: Final = "|".join((*INPUT_NAMES, *OUTPUT_NAMES, *ATTRIBUTE_BY_NAME))
 _TITLE_BEGINS: Final = rf"^([A-Z]|({_NAMES})\b)"
 
 
 def _as_title(text: str) -> str:
     if len(text) > MAX_TITLE:
-        raise ValueError(f"has {len(text)} characters, and {MAX_TITLE} are the most")
+        raise ValueError(f"has {len(text)} characters; at most {MAX_TITLE} are allowed")
     if not text.isprintable():
         raise ValueError("must be one line of text")
     if not re.match(_TITLE_BEGINS, text):
         raise ValueError("must begin with a capital letter, or with an input, output or attribute")
     if text.endswith((".", " ")):
-        raise ValueError("must not end with a full stop or a blank")
+        raise ValueError("must not end with a full stop or a space")
     return text
 
 
@@ -62,22 +62,22 @@ Title = Annotated[
 
 
 class Contract(Model):
-    """What is demanded of a case, and who says so."""
+    """What a case demands of a runtime, and the source of that demand."""
 
     demands: Literal["computes", "rejects", "either"] = "computes"
-    """`computes`: the oracle's values. `rejects`: an error that a person can act on. `either`: the
-    specification is silent; compute right or reject."""
+    """`computes`: the oracle's values. `rejects`: an error that a user can act on. `either`: the
+    specification is silent; correct values and a rejection are both accepted."""
     basis: Literal["specified", "requested"] = "specified"
     """`specified`: documentation or a released decision. `requested`: an issue asks for it."""
     source: str
-    """Where it is written: a link, or the document and its section."""
+    """The source of the demand: a link, or a document and its section."""
     why: str = ""
-    """One sentence: why the contract is what it is."""
+    """One sentence: the reason for this contract."""
     mentions: tuple[str, ...] = ()
-    """Words of which a rejection must name one, or it is marked vague."""
+    """A rejection must mention one of these words; otherwise it is marked vague."""
 
 
-#: Features whose part in the result is measured (conformance/matters).
+#: The parts of a call whose effect is measured (:mod:`conformance.bundle.sensitivity`).
 EffectName = Literal[
     "rotary",
     "rotary_interleaved",
@@ -101,32 +101,32 @@ EffectName = Literal[
 
 
 class Description(Model):
-    """What a case says beside its call."""
+    """The fields of a case that do not describe its call."""
 
     why: str = ""
-    """What this case would show that no other does."""
-    indifferent: tuple[EffectName, ...] = ()
-    """Features of the call that must not change its output, because that is the point of the case.
-    Any other must change it by 20 error budgets or more, or the case is refused."""
+    """What this case shows that no other case does."""
+    insensitive_to: tuple[EffectName, ...] = ()
+    """Parts of the call that must not change the output, because that is the point of the case. Any
+    other active part must have an effect above its threshold, or the case is not run."""
     tags: tuple[Tag, ...] = ()
     links: tuple[str, ...] = ()
     contract: Contract | None = None
     relation: RelationName | None = None
-    """The call is also made in another form, and the two must agree."""
+    """The target also computes a variant of the call, and the two results must agree."""
     time_limit_seconds: Annotated[float, Strict(), Field(gt=0, le=3600)] = 30.0
 
 
 class Fields(Call, Description):
-    """All that defaults, an entry or a value of a compound axis may say."""
+    """The fields allowed in defaults, in an entry and in a value of a compound axis."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One concrete case.
 
-    ``title`` says in words what is called, the same of all cases of an entry. ``axes`` maps each
-    axis of the matrix it came from to the value's label; ``line`` is where its entry begins in
-    ``file``; ``steps`` is what ``call`` comes down to.
+    ``title`` describes the call in words and is the same for all cases of an entry. ``axes`` maps
+    each axis of the entry's matrix to the label of this case's value. ``line`` is the first line
+    of the entry in ``file``. ``steps`` holds the tensors and lengths derived from ``call``.
     """
 
     id: str
@@ -145,7 +145,7 @@ class Case:
     links: tuple[str, ...]
     time_limit_seconds: float
     relation: RelationName | None = None
-    indifferent: tuple[EffectName, ...] = ()
+    insensitive_to: tuple[EffectName, ...] = ()
 
     @property
     def label(self) -> str:
@@ -156,10 +156,10 @@ class Case:
 def misfits(
     call: Call, demands: str, relation: RelationName | None = None
 ) -> Iterator[tuple[str, str]]:
-    """What in ``call`` cannot be, as (field, sentence).
+    """The contradictions in ``call``, as (field, sentence).
 
-    Calls that must be rejected may be wrong on purpose in what the operator checks; what the
-    suite itself needs to build a call holds always.
+    A call that must be rejected may violate the operator's own rules on purpose. The rules that
+    the suite needs in order to build a call hold for every contract.
     """
     kind = call.cache_kind
     if kind == "static" and call.max_sequence_length is None:
@@ -187,19 +187,19 @@ def misfits(
     if lengths is not None and len(lengths) != call.batch_size:
         yield "total_sequence_lengths", f"{len(lengths)} lengths for a batch of {call.batch_size}"
     if call.rotary == "none" and call.position_ids:
-        yield "position_ids", "positions matter to rotary only; rotary is none"
+        yield "position_ids", "only rotary uses positions; rotary is none"
     if call.rotary == "none" and (call.rotary_dim or call.rotary_cache_length):
         field = "rotary_dim" if call.rotary_dim else "rotary_cache_length"
         yield field, "rotary is none"
     if relation is not None:
-        said = RELATIONS[relation].misfit(call)
-        if said:
-            yield "relation", f"{relation}: {said}"
+        reason = RELATIONS[relation].misfit(call)
+        if reason:
+            yield "relation", f"{relation}: {reason}"
         if demands == "rejects":
-            yield "relation", "a call that must be rejected has no other form"
+            yield "relation", "a call that must be rejected has no variant"
     if demands != "computes" and relation is None:
         return
-    hint = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"
+    hint = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
     if call.num_heads % call.kv_num_heads:
         yield (
             "num_heads",
@@ -207,7 +207,7 @@ def misfits(
             f" kv_num_heads {call.kv_num_heads}{hint}",
         )
     if call.rotary != "none" and (call.rotary_dim or call.head_size) % 2:
-        yield "rotary_dim", f"rotary turns pairs of elements: an even number of them{hint}"
+        yield "rotary_dim", f"rotary rotates pairs of elements: an even number is required{hint}"
     if (call.rotary_dim or 0) > call.head_size:
         yield (
             "rotary_dim",
@@ -217,4 +217,4 @@ def misfits(
         if call.causal == 0:
             yield "local_window_size", f"must be -1 when causal is 0{hint}"
         if call.local_window_size < 1:
-            yield "local_window_size", f"a window has 1 token at least, or is -1{hint}"
+            yield "local_window_size", f"must be -1 (no window) or at least 1{hint}"

@@ -1,4 +1,4 @@
-"""What a case file may say: its fields, and the JSON Schema made from them."""
+"""The fields of a case file, and the JSON Schema generated from them."""
 
 from __future__ import annotations
 
@@ -12,52 +12,50 @@ from conformance.case.call import Call, InputOverride, Model, OutputOverride, Va
 from conformance.case.case import Contract, Fields, Title
 from conformance.case.case import Tag as CaseTag
 
-FORMAT: Final = "gqa-cases/1"
-
 MAPS: Final = ("inputs", "outputs", "attributes")
 
 
 Axis = Annotated[
     Annotated[list[Any], Tag("<list>")] | Annotated[dict[str, Fields], Tag("<mapping>")],
     Discriminator(
-        alternative, "alternative", "wanted a list of values, or labels and the fields each sets"
+        alternative, "alternative", "expected a list of values, or labels and the fields of each"
     ),
 ]
 
 
 class Entry(Fields):
-    """One entry of a file: a case, or with a matrix several."""
+    """One entry of a file: a case or, with a matrix, several."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     """Lower-case words joined by `_`."""
     title: Title | None = None
-    """What is called, in words that a stranger understands; not what goes wrong, nor where. One
-    line of 80 characters at most, without a full stop, and no other entry of the file has it.
-    Without one, the features of the call are told."""
+    """The call in words that need no context; not what goes wrong, nor on which runtime. One line
+    of at most 80 characters without a full stop, unique in the file. An entry without a title gets
+    one made of the features of its call."""
     matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
-    """Axes that multiply out: a field and its values, or an axis of your own whose values each
-    set several fields."""
+    """The axes to combine: a field with its values, or an axis with a name of your own whose
+    values each set several fields."""
     exclude: tuple[dict[str, Any], ...] = ()
-    """Combinations to leave out: axis and value, all of which must hold."""
+    """Combinations to leave out, each as axes and values that must all match."""
 
 
 class CaseFile(Model):
     """A case file: one theme."""
 
-    format: Literal["gqa-cases/1"]
+    format: Literal["gqa-cases/2"]
     question: Annotated[str, Field(min_length=1)]
-    """What a user asks that this theme answers."""
+    """The user's question that this theme answers."""
     tags: tuple[CaseTag, ...] = ()
     """Tags of every case here."""
     links: tuple[str, ...] = ()
     """Links of every case here."""
     defaults: Fields = Fields()
-    """What every entry starts from; an entry's own value replaces it."""
+    """Field values of every entry; an entry's own value replaces them."""
     cases: Annotated[list[Entry], Field(min_length=1)]
 
 
 class _AnyOf(GenerateJsonSchema):
-    """JSON Schema in which 1 may be an integer and a number as well, where either will do."""
+    """JSON Schema with anyOf for oneOf, because 1 is valid both as an integer and as a number."""
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         made = super().tagged_union_schema(schema)
@@ -95,7 +93,7 @@ def schema() -> dict[str, Any]:
 
 
 def fields_at(location: tuple[int | str, ...]) -> list[str]:
-    """The fields that are known where ``location`` points to an unknown one."""
+    """The known fields at ``location``, which points to an unknown one."""
     above = location[:-1]
     by_part: list[tuple[str, type[Model]]] = [
         ("contract", Contract),

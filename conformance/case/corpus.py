@@ -1,4 +1,4 @@
-"""Which cases a person means: paths, ids and ``FILE.yaml::name[…]``, and the shipped corpus."""
+"""Selects cases by paths, ids and ``FILE.yaml::name[…]``; without arguments, the whole corpus."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NO_CASE: Final = (".yaml", ".yml", "/")
 
 
 class NothingMeant(ValueError):
-    """An argument names no case; the message says what it was and what is near."""
+    """An argument names no case; the message quotes it and suggests a similar name."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """All cases of the files that were named, and of them those that were named.
+    """The cases of all files that were loaded, and those of them that were ``named``.
 
-    ``whole`` says that every shipped file is among them.
+    ``whole``: whether every shipped file is among the loaded ones.
     """
 
     loaded: tuple[Case, ...]
@@ -33,10 +33,10 @@ class Corpus:
 
 
 def find(arguments: Sequence[str]) -> Corpus:
-    """The cases that ``arguments`` name; the shipped corpus if there are none.
+    """The cases named by ``arguments``; the shipped corpus if there are no arguments.
 
-    An argument is a case file, a folder, ``FILE.yaml::name[axis=value,…]``, or a shipped theme or
-    the id of a shipped case. Raises :class:`NothingMeant`, and InputError for files that are wrong.
+    An argument is a case file, a folder, ``FILE.yaml::name[axis=value,…]``, a shipped theme or the
+    id of a shipped case. Raises :class:`NothingMeant`, and InputError for files with errors.
     """
     shipped = data_path("cases")
     paths: list[Path] = []
@@ -63,7 +63,7 @@ def find(arguments: Sequence[str]) -> Corpus:
         raise NothingMeant(
             f"No case file and no shipped theme is called '{missing[0].stem}'"
             f"{did_you_mean(missing[0].stem, themes) or '.'}"
-            " A case of your own file is FILE.yaml::name."
+            " To name a case in a file of your own, write FILE.yaml::name."
         )
     loaded = load(list(dict.fromkeys(paths)))
     index = _Index(loaded)
@@ -80,7 +80,7 @@ def find(arguments: Sequence[str]) -> Corpus:
 
 
 def split_target(argument: str) -> tuple[str, str | None]:
-    """An argument without its target, and the target: ids of pytest's end in ``@cpu``."""
+    """An argument without its target, and the target: pytest's ids end in ``@cpu``."""
     if "::" not in argument and not _is_id(argument):
         return argument, None
     start = max(argument.find("::"), argument.rfind("]"), 0)
@@ -94,7 +94,7 @@ def _is_id(argument: str) -> bool:
 
 
 class _Index:
-    """Loaded cases by what an argument may say of them."""
+    """Looks up loaded cases by id, entry and file."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = cases
@@ -105,7 +105,7 @@ class _Index:
         self._places = {file: file.resolve() for file in {case.file for case in cases}}
 
     def meant(self, text: str, path: Path | None) -> list[Case]:
-        """Those of this id or entry, or all for no text; of these, those under ``path``."""
+        """The cases of this id or entry (all if ``text`` is empty) whose file is below ``path``."""
         found = self._by_name.get(text, ()) if text else self._cases
         if path is None:
             return list(found)
@@ -115,7 +115,7 @@ class _Index:
 
 
 def names_of(case: Case, ep: str) -> tuple[str, ...]:
-    """What ``-k`` matches: the names of folder, file and test with its target, and the tags."""
+    """The names that ``-k`` matches: folder, file, test with its target, and tags."""
     return (case.file.parent.name, case.file.name, f"{case.label}@{ep}", *case.tags)
 
 
@@ -125,5 +125,5 @@ def _is_shipped(file: Path) -> bool:
 
 
 def is_shipped(case: Case) -> bool:
-    """Whether the case is of the suite's own corpus."""
+    """Whether the case belongs to the shipped corpus."""
     return _is_shipped(case.file)

@@ -1,6 +1,7 @@
-"""What a call makes use of: one value for each feature, and which values cannot meet.
+"""The features of a call, each with one of a few values, and the values that exclude each other.
 
-The vocabulary of the coverage table and of the pairs; everything is read from the call itself.
+Coverage, the pairs of ``cases/pairs.yaml`` and expectations use these names. Features are derived
+from the call's tensors and attributes.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ SUITE: Final = "docs/cases.md"
 
 
 class _Reader:
-    """A case's call, its attributes and tensors, as the features look at them.
+    """Derives the value of each feature from a call, its attributes and its tensors.
 
-    Lengths are those of the last call of a loop, by which a window is long or short.
+    In a loop the last step counts: its lengths decide whether a window is short or long.
     """
 
     def __init__(self, call: Call, steps: tuple[Step, ...]) -> None:
@@ -100,8 +101,8 @@ class _Reader:
         if self.key_value() is None or not length:
             return None
         if length == self.step.total_sequence_length:
-            return "first_prompt"
-        return "one_token" if length == 1 else "several_tokens"
+            return "prefill"
+        return "decode" if length == 1 else "chunked_prefill"
 
     def lengths(self) -> str:
         return "ragged" if len(set(self.step.total_lengths)) > 1 else "equal"
@@ -145,16 +146,16 @@ class _Reader:
         return "given" if self.tensor("q_norm_weight") else "none"
 
 
-#: A value that stands for all that is not listed; pairs are not asked of it.
+#: The value that stands for all values not listed; pairs with it are not required.
 REST: Final = "other"
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One thing that calls do in different ways; the first of ``values`` is the plain one.
+    """A property in which calls differ; the first of ``values`` is the plain one.
 
-    ``read`` gives a call's value, or None where it has none of these (calls that are wrong on
-    purpose, and readings of the operator that were only asked for).
+    ``read`` returns a call's value, or None if it has none of the listed ones (calls that are
+    invalid on purpose, and requested readings of the operator that nothing specifies).
     """
 
     name: str
@@ -163,12 +164,12 @@ class Feature:
 
     @property
     def paired(self) -> tuple[str, ...]:
-        """The values of which pairs are asked."""
+        """The values for which pairs are required."""
         return tuple(value for value in self.values if value != REST)
 
 
 FEATURES: Final = (
-    Feature("phase", ("first_prompt", "one_token", "several_tokens", "loop"), _Reader.phase),
+    Feature("phase", ("prefill", "decode", "chunked_prefill", "loop"), _Reader.phase),
     Feature(
         "cache",
         ("none", "concatenated", "static", "shared_buffer", "sliding_window"),
@@ -227,26 +228,26 @@ BY_NAME: Final = {feature.name: feature for feature in FEATURES}
 
 
 def features_of(call: Call, steps: tuple[Step, ...]) -> dict[str, str | None]:
-    """The value of each feature in a call; None where it has none of those listed."""
+    """The value of each feature of a call; None for a feature without a listed value."""
     reader = _Reader(call, steps)
     return {feature.name: feature.read(reader) for feature in FEATURES}
 
 
 def counted(case: Case) -> bool:
-    """Whether the case shows that features work together: a call that must be refused does not."""
+    """Whether the case counts for coverage. A call that must be rejected does not."""
     return case.contract.demands in ("computes", "either")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Values of two features that cannot meet, or of three that cannot meet all at once."""
+    """Values of two features that exclude each other, or of three that cannot occur together."""
 
     values: Mapping[str, tuple[str, ...]]
     reason: str
     source: str
 
     def forbids(self, row: Mapping[str, str | None]) -> bool:
-        """Whether all the features in question are in ``row``, with such values."""
+        """Whether ``row`` has one of the excluded values for each feature of the rule."""
         return all(row.get(name) in values for name, values in self.values.items())
 
 
@@ -255,29 +256,29 @@ _OWN: Final = ("new", "packed", "zero_valued")
 
 RULES: Final = (
     Rule(
-        {"phase": ("one_token", "several_tokens", "loop"), "cache": ("none",)},
-        "Without a cache there are no tokens but the first prompt's.",
+        {"phase": ("decode", "chunked_prefill", "loop"), "cache": ("none",)},
+        "Without a cache there are no tokens other than those of the prefill.",
         DOCUMENTATION,
     ),
     Rule(
         {"phase": ("loop",), "presents": ("none", "one")},
-        "In a loop each call's presents are the next call's past.",
+        "In a loop the presents of each call are the past of the next.",
         SUITE,
     ),
     Rule(
         {"cache": ("shared_buffer",), "presents": ("none", "one")},
-        "The shared buffer is past and present at once.",
+        "A shared buffer is both past and present.",
         DOCUMENTATION,
     ),
     Rule(
         {"cache": ("none",), "key_value": _BORROWED},
-        "Without tokens of its own and without a cache a call has nothing to attend to.",
+        "A call without new keys and without a cache has nothing to attend to.",
         BORROWING,
     ),
     Rule(
         {"key_value": ("omitted",), "phase": ("loop",)},
-        "Borrowing by leaving key and value out was asked for single calls; the released way is"
-        " zero_length.",
+        "Borrowing by omitting key and value was requested for single calls only; the released way"
+        " is zero_length.",
         OMITTING,
     ),
     Rule(
@@ -287,12 +288,13 @@ RULES: Final = (
     ),
     Rule(
         {"batch": ("one",), "attention_bias": ("one_batch", "one_batch_one_head")},
-        "In a batch of one these are the shapes of full and one_head.",
+        "In a batch of one these shapes are the same as full and one_head.",
         DOCUMENTATION,
     ),
     Rule(
         {"rotary": ("none",), "position_ids": ("given",)},
-        "Positions are those that rotary turns by; without rotary nothing says what they mean.",
+        "Positions are the rotation angles of rotary; without rotary their meaning is not"
+        " specified.",
         DOCUMENTATION,
     ),
     Rule(
@@ -312,32 +314,33 @@ RULES: Final = (
     ),
     Rule(
         {"cache": ("none",), "quantised": BY_NAME["quantised"].values[1:]},
-        "Presents have the format of the past; without a past there is none but query's.",
+        "Presents have the format of the past; without a past they have the query's.",
         DOCUMENTATION,
     ),
     Rule(
         {"key_value": ("omitted",), "quantised": BY_NAME["quantised"].values[1:]},
-        "That omitted means borrowed shows in the past's head size, and was asked for caches of"
-        " query's own type.",
+        "The past's head size shows that omitted means borrowed, and this was requested only for"
+        " caches of the query's type.",
         OMITTING,
     ),
     Rule(
         {"key_value": ("zero_length", "omitted"), "cache": ("sliding_window",)},
-        "Released as refused: a window cache holds what its own calls brought.",
+        "Runtimes reject it: a sliding-window cache holds the tokens of its own calls.",
         SLIDING,
     ),
     Rule(
         {
             "presents": ("none", "one"),
-            "phase": ("one_token", "several_tokens"),
+            "phase": ("decode", "chunked_prefill"),
             "key_value": _OWN,
         },
-        "Past and new tokens are joined in present; without it the call must be refused.",
+        "Past and new tokens are joined in the present; without it the call must be rejected.",
         BORROWING,
     ),
     Rule(
         {"dims": ("static",), "phase": ("loop",), "cache": ("concatenated",), "key_value": _OWN},
-        "Static dims are one shape for all calls of a loop, and a concatenated cache grows.",
+        "Static dims require the same shapes in all calls of a loop, and a concatenated cache"
+        " grows.",
         SUITE,
     ),
     Rule(
@@ -347,7 +350,8 @@ RULES: Final = (
             "attention_bias": ("full", "one_batch", "one_head", "one_batch_one_head"),
             "key_value": _OWN,
         },
-        "Static dims are one shape for all calls of a loop, and the bias has a column a token.",
+        "Static dims require the same shapes in all calls of a loop, and the bias has a column for"
+        " each token.",
         SUITE,
     ),
 )

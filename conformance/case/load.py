@@ -1,4 +1,4 @@
-"""YAML case files → cases; every error of a file at once, with file:line:column."""
+"""Reads YAML case files into cases. All errors of a file are reported at once, with positions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NA
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Call
 from conformance.case.case import Case, Fields, misfits
-from conformance.case.case_file import FORMAT, MAPS, CaseFile, Entry, fields_at
+from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
+from conformance.case.formats import FORMAT, read_as_current
 from conformance.case.tensors import ShapeError, attributes_of, steps_of
 from conformance.case.title import words
 
-#: The combinations of one matrix, more than which is a slip of the hand.
+#: The largest number of combinations of one matrix; more is taken for a mistake.
 MAX_COMBINATIONS: Final = 10_000
-#: What an axis with a list of values may be called.
+#: The names that an axis with a list of values can have.
 _FIELDS: Final = (
     *(name for name in Call.model_fields if name not in MAPS),
     *(f"inputs.{name}" for name in INPUT_NAMES),
@@ -37,10 +38,10 @@ _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
 
 
 def case_files(paths: Sequence[Path]) -> list[Path]:
-    """The case files that ``paths`` name: files as they are, folders searched for case files.
+    """The case files among ``paths``: a file counts as one, a folder is searched for them.
 
-    Each once, however often and in whatever spelling it is named; hidden folders (``.venv``) are
-    passed over. Raises :class:`InputError` for a path that is not there and a folder without any.
+    Each file is listed once, however it is spelled. Hidden folders (``.venv``) are skipped. Raises
+    :class:`InputError` for a path that does not exist and for a folder without case files.
     """
     found: list[Path] = []
     problems: list[Problem] = []
@@ -80,7 +81,7 @@ def load(paths: Sequence[Path]) -> list[Case]:
     stems: dict[str, Path] = {}
     for file in case_files(paths):
         if (other := stems.setdefault(file.stem, file)) != file:
-            sentence = f"the theme '{file.stem}' is also that of {shown(other)}; ids would collide"
+            sentence = f"the theme '{file.stem}' is also used by {shown(other)}; ids would collide"
             problems.append(Problem(file, 0, 0, sentence))
             continue
         try:
@@ -95,11 +96,12 @@ def load(paths: Sequence[Path]) -> list[Case]:
 def load_file(file: Path) -> list[Case]:
     """The cases of one file. Raises :class:`InputError` with every problem in it."""
     if not _LABEL.fullmatch(file.stem):
-        sentence = "the file's name stands in every case id: letters, digits, '_', '.', '+' and '-'"
+        sentence = "the file name is part of every case id; use letters, digits, '_', '.', '+', '-'"
         raise InputError([Problem(file, 0, 0, sentence)])
     source = read_yaml(file)
     if not isinstance(source.data, dict):
-        raise InputError([source.problem((), "a case file is a mapping of fields")])
+        raise InputError([source.problem((), "a case file must be a mapping of fields")])
+    problems = read_as_current(source)
     wrong: list[ErrorDetails] = []
     parsed: CaseFile | None
     try:
@@ -107,7 +109,7 @@ def load_file(file: Path) -> list[Case]:
     except ValidationError as error:
         wrong = error.errors()
         parsed = _without(wrong, source.data)
-    problems = [explain(source, detail, fields_at) for detail in wrong]
+    problems += [explain(source, detail, fields_at) for detail in wrong]
     cases: list[Case] = []
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
@@ -120,9 +122,9 @@ def load_file(file: Path) -> list[Case]:
 
 
 def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None:
-    """The file without its faulty entries, so that the rest is looked at as well.
+    """The file without its faulty entries, so that the other entries are checked too.
 
-    None where something else than single entries is wrong, which the rest may depend on.
+    None if there are errors outside single entries, because the entries may depend on those parts.
     """
     if not all(detail["loc"][0] == "cases" and len(detail["loc"]) > 1 for detail in wrong):
         return None
@@ -131,30 +133,30 @@ def _without(wrong: list[ErrorDetails], data: dict[str, Any]) -> CaseFile | None
     return CaseFile.model_validate({**data, "cases": kept}) if kept else None
 
 
-class _Layer(NamedTuple):
-    """Fields that defaults, an entry or one value of an axis set, and where the file says so.
+class _FieldSet(NamedTuple):
+    """The fields set by the defaults, by an entry or by one value of an axis, and their position.
 
-    ``nested``: each field has its own place below ``at``; otherwise ``at`` is the value itself.
+    ``nested``: each field has its own position below ``path``; otherwise ``path`` is the value.
     """
 
     label: str
     fields: dict[str, Any]
-    at: Key
+    path: Key
     nested: bool = True
 
-    def place(self, field: str) -> Key:
-        return (*self.at, field) if self.nested else self.at
+    def path_of(self, field: str) -> Key:
+        return (*self.path, field) if self.nested else self.path
 
 
 class _Expander:
-    """Multiplies the entries of one file out, but for the ``faulty``, which ``parsed`` lacks."""
+    """Expands the entries of one file into cases. ``parsed`` lacks the ``faulty`` entries."""
 
     def __init__(self, source: Source, parsed: CaseFile, faulty: Collection[object]) -> None:
         self.source = source
         self.parsed = parsed
         self.numbers = [i for i in range(len(source.data["cases"])) if i not in faulty]
         self.problems: list[Problem] = []
-        self.defaults = _Layer("", source.data.get("defaults") or {}, ("defaults",))
+        self.defaults = _FieldSet("", source.data.get("defaults") or {}, ("defaults",))
 
     def note(self, path: Key, sentence: str, *, at_key: bool = False) -> None:
         self.problems.append(self.source.problem(path, sentence, at_key=at_key))
@@ -171,7 +173,7 @@ class _Expander:
                 first = taken.setdefault(text, index)
                 if first != index:
                     line = self.source.values[("cases", first, kind)][0]
-                    self.note((*path, kind), f"the {kind} '{text}' is taken on line {line}")
+                    self.note((*path, kind), f"the {kind} '{text}' is already used on line {line}")
             cases += self.entry(path, entry)
         return _titled(cases, set(titles))
 
@@ -183,7 +185,7 @@ class _Expander:
         if axes is None or excludes is None:
             return
         used = [False] * len(excludes)
-        made: list[tuple[Case, object]] = []
+        expanded: list[tuple[Case, object]] = []
         own = {k: v for k, v in raw.items() if k not in ("name", "title", "matrix", "exclude")}
         for combination in itertools.product(*axes.values()):
             labels = dict(zip(axes, (layer.label for layer in combination), strict=True))
@@ -191,46 +193,50 @@ class _Expander:
             if hit:
                 used[hit[0]] = True
                 continue
-            layers = [self.defaults, _Layer("", own, path), *combination]
-            case = self.concrete(path, entry, labels, layers)
+            field_sets = [self.defaults, _FieldSet("", own, path), *combination]
+            case = self.concrete(path, entry, labels, field_sets)
             if case is not None:
-                made.append(case)
+                expanded.append(case)
         for i, was_used in enumerate(used):
             if not was_used:
-                self.note((*path, "exclude", i), "excludes nothing that those before it do not")
-        if axes and not made and len(self.problems) == before:
-            self.note((*path, "matrix"), "the matrix comes out empty: all of it is excluded")
-        self.check_axes(path, made)
-        yield from (case for case, _ in made)
+                self.note((*path, "exclude", i), "excludes no combination that is left")
+        if axes and not expanded and len(self.problems) == before:
+            self.note((*path, "matrix"), "no combination is left: all are excluded")
+        self.check_axes(path, expanded)
+        yield from (case for case, _ in expanded)
 
-    def axes(self, path: Key, entry: Entry) -> dict[str, list[_Layer]] | None:
-        """Each axis's values; None when the matrix is wrong."""
+    def axes(self, path: Key, entry: Entry) -> dict[str, list[_FieldSet]] | None:
+        """The values of each axis, or None if the matrix has errors."""
         before = len(self.problems)
-        axes: dict[str, list[_Layer]] = {}
+        axes: dict[str, list[_FieldSet]] = {}
         for axis, values in (entry.matrix or {}).items():
             here: Key = (*path, "matrix", axis)
             raw = self.source.data["cases"][path[-1]]["matrix"][axis]
             head, _, tail = axis.partition(".")
             if isinstance(values, dict):
                 if axis in _FIELDS:
-                    self.note(here, f"'{axis}' is a field: its values are a list", at_key=True)
+                    self.note(here, f"'{axis}' is a field: write its values as a list", at_key=True)
                 elif not _LABEL.fullmatch(axis):
-                    self.note(here, f"'{axis}' cannot stand in an id", at_key=True)
+                    self.note(
+                        here, f"'{axis}' contains characters not allowed in an id", at_key=True
+                    )
                 if not values:
                     self.note(here, "the axis has no values")
-                axes[axis] = [_Layer(label, raw[label] or {}, (*here, label)) for label in values]
+                axes[axis] = [
+                    _FieldSet(label, raw[label] or {}, (*here, label)) for label in values
+                ]
             elif axis not in _FIELDS:
                 self.note(
                     here,
-                    f"'{axis}' is no field of a call{did_you_mean(axis, _FIELDS)};"
-                    " an axis of your own maps each value's label to the fields it sets",
+                    f"'{axis}' is not a field of a call{did_you_mean(axis, _FIELDS)};"
+                    " an axis of your own maps the label of each value to the fields it sets",
                     at_key=True,
                 )
             else:
                 if not raw:
                     self.note(here, "the axis has no values")
                 axes[axis] = [
-                    _Layer(
+                    _FieldSet(
                         _label(value),
                         {head: {tail: value}} if tail else {axis: value},
                         (*here, i),
@@ -241,33 +247,33 @@ class _Expander:
             labels: list[str] = []
             for label, _, at, _ in axes.get(axis, []):
                 if label in labels:
-                    self.note(at, f"the value {label} stands twice in this axis; ids would collide")
+                    self.note(at, f"the value {label} is twice in this axis; ids would collide")
                 labels.append(label)
                 if not _LABEL.fullmatch(label):
                     self.note(
                         at,
-                        f"'{label}' cannot stand in an id: give the axis a name of its own and map"
-                        " short labels to this value",
+                        f"'{label}' contains characters not allowed in an id: give the axis a name"
+                        " of your own and map short labels to its values",
                     )
         combinations = math.prod(map(len, axes.values()))
         if combinations > MAX_COMBINATIONS:
-            sentence = f"multiplies out to {combinations} cases; at most {MAX_COMBINATIONS}"
+            sentence = f"expands to {combinations} cases; at most {MAX_COMBINATIONS} are allowed"
             self.note((*path, "matrix"), sentence, at_key=True)
         return axes if len(self.problems) == before else None
 
     def excludes(
-        self, path: Key, entry: Entry, axes: dict[str, list[_Layer]]
+        self, path: Key, entry: Entry, axes: dict[str, list[_FieldSet]]
     ) -> list[dict[str, str]] | None:
-        """What to leave out, as axes and labels; None when something in it is wrong."""
+        """The combinations to leave out, as axes and labels; None if they have errors."""
         before = len(self.problems)
-        made: list[dict[str, str]] = []
+        excludes: list[dict[str, str]] = []
         for i, exclude in enumerate(entry.exclude):
             here: Key = (*path, "exclude", i)
             wanted: dict[str, str] = {}
             if not exclude:
-                self.note(here, "names no axis")
+                self.note(here, "must name at least one axis")
             for axis, value in exclude.items():
-                labels = [layer.label for layer in axes.get(axis, [])]
+                labels = [value_fields.label for value_fields in axes.get(axis, [])]
                 wanted[axis] = _label(value)
                 if axis not in axes:
                     self.note(
@@ -275,22 +281,22 @@ class _Expander:
                     )
                 elif wanted[axis] not in labels:
                     self.note((*here, axis), f"'{axis}' has no value {value}: {', '.join(labels)}")
-            made.append(wanted)
-        return made if len(self.problems) == before else None
+            excludes.append(wanted)
+        return excludes if len(self.problems) == before else None
 
     def concrete(
-        self, path: Key, entry: Entry, labels: dict[str, str], layers: list[_Layer]
+        self, path: Key, entry: Entry, labels: dict[str, str], field_sets: list[_FieldSet]
     ) -> tuple[Case, object] | None:
-        """The case and what its call comes down to, or None after noting what is wrong."""
+        """The case, and a key that equal calls share; None if there are errors, which are noted."""
         merged: dict[str, Any] = {}
         origin: dict[str, Key] = {}
-        for layer in layers:
-            for field, value in layer.fields.items():
-                origin[field] = layer.place(field)
+        for field_set in field_sets:
+            for field, value in field_set.fields.items():
+                origin[field] = field_set.path_of(field)
                 if field in MAPS and isinstance(value, dict):
                     for name in value:
-                        place = layer.place(field)
-                        origin[f"{field}.{name}"] = (*place, name) if layer.nested else place
+                        place = field_set.path_of(field)
+                        origin[f"{field}.{name}"] = (*place, name) if field_set.nested else place
                     merged[field] = {**merged.get(field, {}), **value}
                 else:
                     merged[field] = value
@@ -309,7 +315,7 @@ class _Expander:
                 self.problems.append(explain(self.source, detail, fields_at, place))
             return None
         if fields.contract is None:
-            note("contract", "no contract: say what is demanded, here or in defaults")
+            note("contract", "there is no contract, neither here nor in defaults")
             return None
         call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
         wrong = list(misfits(call, fields.contract.demands, fields.relation))
@@ -340,7 +346,7 @@ class _Expander:
             links=tuple(dict.fromkeys((*self.parsed.links, *fields.links))),
             time_limit_seconds=fields.time_limit_seconds,
             relation=fields.relation,
-            indifferent=fields.indifferent,
+            insensitive_to=fields.insensitive_to,
         )
         return case, (
             tuple((t.state, t.dtype, t.shape) for s in steps for t in (*s.inputs, *s.outputs)),
@@ -350,11 +356,11 @@ class _Expander:
             fields.relation,
         )
 
-    def check_axes(self, path: Key, made: list[tuple[Case, object]]) -> None:
-        """An axis must change the call: no two cases of an entry may come down to the same one."""
+    def check_axes(self, path: Key, expanded: list[tuple[Case, object]]) -> None:
+        """Notes each axis that does not change the call, so that two cases would be the same."""
         seen: dict[object, list[Case]] = {}
         reported: set[str] = set()
-        for case, call in made:
+        for case, call in expanded:
             alike = seen.setdefault(call, [])
             other = next((one for one in alike if repr(one.steps) == repr(case.steps)), None)
             if other is None:
@@ -371,11 +377,12 @@ class _Expander:
 
 
 def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
-    """The cases, those without a title with one that tells what all of their entry have in common.
+    """The cases, each with a title: if the entry has none, the features that its cases share.
 
-    Where that tells too little, in a call that is written by hand, the name is told as well.
+    If such a title is already ``taken``, which happens to calls written by hand, the entry's name
+    is appended.
     """
-    made: list[Case] = []
+    titled: list[Case] = []
     for _, group in itertools.groupby(cases, key=lambda case: case.name):
         entry = list(group)
         if not entry[0].title:
@@ -390,12 +397,12 @@ def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
                 title = f"{title}: {entry[0].name.replace('_', ' ')}"
             taken.add(title)
             entry = [replace(case, title=title) for case in entry]
-        made += entry
-    return made
+        titled += entry
+    return titled
 
 
 def _label(value: object) -> str:
-    """How an axis's value stands in an id."""
+    """The label of an axis's value in a case id."""
     if value is None:
         return "none"
     if isinstance(value, bool):

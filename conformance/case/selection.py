@@ -1,8 +1,8 @@
-"""``-k`` as in pytest: words, ``and``, ``or``, ``not`` and parentheses.
+"""``-k`` expressions as in pytest: words, ``and``, ``or``, ``not`` and parentheses.
 
-A word matches where it occurs, in any case of letters, in the file's name, the case's name with
-its axes and target, or a tag. Beside what pytest takes as a word, any piece of an id without
-blanks and parentheses is one: ``dtype=float16``.
+A word matches if the file's name, the case's name with its axes and target, or a tag contains it,
+ignoring case. In addition to pytest's words, any part of an id without spaces and parentheses is a
+word: ``dtype=float16``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Matcher = Callable[[Iterable[str]], bool]
 
 
 class SelectionError(ValueError):
-    """The expression is wrong; the message says where."""
+    """The expression is invalid; the message says where."""
 
 
 def compile_expression(text: str) -> Matcher:
-    """A function from the names of a test to whether ``text`` selects it.
+    """A function that takes the names of a test and returns whether ``text`` selects it.
 
     The empty expression selects everything. Raises :class:`SelectionError`.
     """
@@ -31,7 +31,7 @@ def compile_expression(text: str) -> Matcher:
     try:
         matcher = parser.alternatives()
     except RecursionError:
-        raise SelectionError(f"-k '{text[:40]}…': nested too deep") from None
+        raise SelectionError(f"-k '{text[:40]}…': nested too deeply") from None
     parser.expect_end()
     return matcher
 
@@ -44,7 +44,7 @@ class _Parser:
 
     def fail(self) -> SelectionError:
         found = f"'{self.tokens[self.at]}'" if self.at < len(self.tokens) else "the end"
-        return SelectionError(f"-k '{self.text}': wanted a word, 'not' or '(', found {found}")
+        return SelectionError(f"-k '{self.text}': expected a word, 'not' or '(', found {found}")
 
     def take(self, token: str) -> bool:
         found = self.at < len(self.tokens) and self.tokens[self.at] == token
@@ -54,7 +54,7 @@ class _Parser:
     def expect_end(self) -> None:
         if self.at < len(self.tokens):
             found = self.tokens[self.at]
-            raise SelectionError(f"-k '{self.text}': wanted 'and' or 'or', found '{found}'")
+            raise SelectionError(f"-k '{self.text}': expected 'and' or 'or', found '{found}'")
 
     def alternatives(self) -> Matcher:
         parts = [self.conjunction()]

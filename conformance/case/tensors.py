@@ -1,7 +1,7 @@
-"""A call's tensors: which inputs and outputs are connected, of which shape, dtype and values.
+"""The tensors of a call: which inputs and outputs are connected, and their shapes, dtypes, values.
 
-This is the one place where the fields of a case become tensors; the model, the values, the oracle
-and ``gqa show`` all read it from here.
+This module alone derives tensors from the fields of a case. The model generator, the input values,
+the oracle and ``gqa show`` all use its result.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from conformance.base.dtypes import INTEGER_RANGE
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
 from conformance.case.call import Call, InputOverride, OutputOverride, State, Values
 
-#: A tensor is never larger than this many elements (256 MiB of float32): a case is a small thing.
+#: Largest number of elements of a tensor (256 MiB of float32).
 MAX_ELEMENTS: Final = 1 << 26
-#: Nor has a call more scores, one for each query token, key and head: the oracle holds them all, in
-#: 80 bytes each.
+#: Largest number of scores of a call, one for each query token, key and head. The oracle keeps them
+#: all in memory, with about 80 bytes each.
 MAX_SCORES: Final = 1 << 25
 
-#: About the largest score that queries make, up or down, if nothing asks for others.
+#: Approximate largest absolute score of the drawn queries, unless a feature needs another range.
 SCORE: Final = 2.0
 
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
@@ -33,10 +33,10 @@ _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 class Tensor:
     """An input or output of one call.
 
-    ``shape`` is None for what is not connected, and for outputs unless the graph is to declare it.
-    ``values`` None means: as this input's meaning asks (lengths, positions, cos and sin tables).
-    ``dims`` are the names that the graph gives to its dims, or None for a fixed one. ``but`` are
-    leading indices, and the number that all elements below have instead.
+    ``shape`` is None if the tensor is not connected, and for outputs whose shape the graph does not
+    declare. ``values`` is None for inputs whose values follow from the call (lengths, positions,
+    cos and sin tables). ``dims`` holds the name of each dim in the graph, or None for a fixed dim.
+    ``elements`` holds leading indices, each with the value of all elements below.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Tensor:
     values: Values | None = None
     data: object = None
     dims: tuple[str | None, ...] = ()
-    but: tuple[tuple[tuple[int, ...], float], ...] = ()
+    elements: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -57,10 +57,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Step:
-    """One call: its tensors in the order of the signature, and the lengths they stand for.
+    """One execution of the model: its tensors in the signature's order, and its lengths.
 
-    ``total_lengths`` are the tokens of each sequence after the call, ``new_tokens`` how many
-    key/value tokens it brings, ``carried`` whether its past is the present of the call before.
+    ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
+    number of new key/value tokens. ``carried``: the past is the present of the step before.
     """
 
     index: int
@@ -78,12 +78,12 @@ class Step:
 
     @property
     def connected_outputs(self) -> tuple[str, ...]:
-        """Names of the outputs that the node has."""
+        """The names of the connected outputs."""
         return tuple(tensor.name for tensor in self.outputs if tensor.connected)
 
 
 class ShapeError(ValueError):
-    """A shape, or the numbers given for it, cannot be; ``field`` is where the case says so."""
+    """A shape or the values given for it are impossible; ``field`` is the case's field at fault."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -91,24 +91,24 @@ class ShapeError(ValueError):
 
 
 def attributes_of(call: Call) -> dict[str, int | float | str]:
-    """The node's attributes, in the order of the signature; what is left out is not there."""
-    made: dict[str, int | float | str | None] = {
+    """The attributes set on the node, in the signature's order."""
+    values: dict[str, int | float | str | None] = {
         attribute.name: getattr(call, attribute.name)
         for attribute in ATTRIBUTES
         if attribute.name in Call.model_fields
     }
-    made["do_rotary"] = 1 if call.rotary != "none" else None
-    made["rotary_interleaved"] = 1 if call.rotary == "interleaved" else None
-    made.update({str(name): value for name, value in call.attributes.items()})
+    values["do_rotary"] = 1 if call.rotary != "none" else None
+    values["rotary_interleaved"] = 1 if call.rotary == "interleaved" else None
+    values.update({str(name): value for name, value in call.attributes.items()})
     return {
         attribute.name: value
         for attribute in ATTRIBUTES
-        if (value := made.get(attribute.name)) is not None
+        if (value := values.get(attribute.name)) is not None
     }
 
 
 def steps_of(call: Call) -> tuple[Step, ...]:
-    """The calls of a case, one unless it loops. Raises :class:`ShapeError`."""
+    """The steps of a case: one, or one for each call of a loop. Raises :class:`ShapeError`."""
     steps: list[Step] = []
     past = call.past_sequence_length
     lengths: tuple[int, ...] | None = call.total_sequence_lengths
@@ -122,18 +122,18 @@ def steps_of(call: Call) -> tuple[Step, ...]:
             past = steps[-1].total_sequence_length
         total = max(totals, default=0)
         if total > INTEGER_RANGE["int32"][1]:
-            raise ShapeError("past_sequence_length", f"{total} tokens are more than int32 can say")
+            raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
         steps.append(_step(call, index, sequence_length, new, past, totals, total, last_row))
     _check_steps(call, steps)
     return tuple(steps)
 
 
 def _check_steps(call: Call, steps: list[Step]) -> None:
-    """What the calls of a loop, and a shared buffer, need of their tensors."""
+    """Checks what a loop, static dims and a shared buffer require of the tensors."""
     shapes = {tuple(tensor.shape for tensor in step.inputs) for step in steps}
     if call.dims == "static" and len(shapes) > 1:
         raise ShapeError(
-            "dims", "static dims need calls of one shape: a static cache and equal lengths"
+            "dims", "static dims need the same shapes in all calls: a static cache, equal lengths"
         )
     if call.loop or call.shared_buffer:
         for field, tensors in (("inputs", steps[0].inputs), ("outputs", steps[0].outputs)):
@@ -154,7 +154,7 @@ def _new_tokens(call: Call, sequence_length: int) -> int:
 
 
 def _rows_needed(call: Call) -> int:
-    """Rows of the rotary tables: the capacity of the cache, or the tokens there are at the end."""
+    """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end."""
     if call.rotary_cache_length is not None:
         return call.rotary_cache_length
     new = sum(_new_tokens(call, length) for length in call.loop or (call.sequence_length,))
@@ -199,11 +199,18 @@ def _step(
         "hidden_size": heads * size,
         "kv_hidden_size": kv_heads * size,
     }
-    made = _natural(call, names, rotary_rows)
-    given = _given(call)
+    defaults = _input_defaults(call, names, rotary_rows)
+    connected = _connected_inputs(call)
     cache_dtype = call.cache_dtype or call.dtype
     inputs = [
-        _input(call, parameter, made[parameter.name], parameter.name in given, names, cache_dtype)
+        _input(
+            call,
+            parameter,
+            defaults[parameter.name],
+            parameter.name in connected,
+            names,
+            cache_dtype,
+        )
         for parameter in INPUTS
     ]
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
@@ -213,21 +220,21 @@ def _step(
         new_tokens=new,
         total_lengths=totals,
         total_sequence_length=total,
-        inputs=_placed(inputs, "inputs"),
-        outputs=_placed(outputs, "outputs"),
+        inputs=_mark_trailing(inputs, "inputs"),
+        outputs=_mark_trailing(outputs, "outputs"),
         carried=index > 0,
     )
 
 
-#: An input as the fields make it: shape, names of the dims (None: fixed), and how it is drawn.
-_Natural = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
+#: What the fields imply for an input: shape, names of the dims (None: fixed), and its values.
+_InputDefaults = tuple[tuple[int, ...], tuple[str | None, ...], Values | None]
 
 
-# Made once: a step has a dozen of them, and the corpus thousands of steps.
+# Created once, for speed: a step has a dozen inputs, and the corpus thousands of steps.
 _PLAIN: Final = Values()
 _MARKED: Final = Values(kind="marked")
 _ZEROS: Final = Values(kind="constant", value=0.0)
-_NOTHING_SAID: Final = InputOverride()
+_NO_OVERRIDE: Final = InputOverride()
 
 
 @lru_cache(maxsize=1024)
@@ -235,12 +242,14 @@ def _uniform(low: float, high: float, odd_heads: float = 1.0) -> Values:
     return Values(low=low, high=high, odd_heads=odd_heads)
 
 
-def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str, _Natural]:
-    """Every input as it is where it is connected, by the fields or by an override."""
+def _input_defaults(
+    call: Call, names: Mapping[str, int], rotary_rows: int
+) -> dict[str, _InputDefaults]:
+    """Shape, dims and values of every input, as they are if the input is connected."""
     batch, heads, size = call.batch_size, call.num_heads, call.head_size
     kv_heads, sequence_length = call.kv_num_heads, names["sequence_length"]
     keys = names["total_sequence_length"]
-    sink = keys.bit_length() / 2.0  # so that it weighs about as much as all keys together
+    sink = keys.bit_length() / 2.0  # then its weight is about that of all keys together
     hidden, kv_hidden = names["hidden_size"], names["kv_hidden_size"]
     width = hidden + 2 * kv_hidden if call.key_value == "packed" else hidden
     zeros = _ZEROS if call.key_value == "zero_valued" else None
@@ -259,14 +268,14 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         ("batch_size", None, capacity, None),
     )
     cached = token_values(call)
-    if call.cache_dtype == "float8e4m3fn":  # of the order of the new tokens, times the scales below
+    if call.cache_dtype == "float8e4m3fn":  # times the scales below, about as large as new tokens
         cached = _uniform(-100.0, 100.0)
-    table: _Natural = (
+    table: _InputDefaults = (
         (rotary_rows, (call.rotary_dim or size) // 2),
         ("rotary_cache_length", None),
         None,
     )
-    bias: _Natural = (
+    bias: _InputDefaults = (
         (
             1 if one_batch else batch,
             1 if one_head else heads,
@@ -281,7 +290,7 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
         ),
         _uniform(-2.0, 2.0),
     )
-    norm: _Natural = ((size,), (None,), _uniform(0.5, 2.5))
+    norm: _InputDefaults = ((size,), (None,), _uniform(0.5, 2.5))
     return {
         "query": ((batch, sequence_length, width), (*tokens, None), _query_values(call, keys)),
         "key": (*new, zeros or token_values(call)),
@@ -303,18 +312,19 @@ def _natural(call: Call, names: Mapping[str, int], rotary_rows: int) -> dict[str
 
 
 def token_values(call: Call) -> Values:
-    """Keys and values, if nobody says anything else: marked, or where they are quantised, of all
-    codes alike."""
+    """The default values of keys and values: marked or, if quantised, all codes equally likely."""
     return _PLAIN if _quantised(call) else _MARKED
 
 
 def _query_values(call: Call, keys: int) -> Values:
-    """Queries whose scores differ by what can be seen, whatever the head size and the scale.
+    """The default values of queries: their scores differ visibly at every head size and scale.
 
-    With marked keys (:class:`conformance.case.call.Values`) they are about `scale * high` at most.
-    So near each other, a wrong score shows and no key is lost beside the others. A softcap needs
-    scores of its own size, in every other head, and the sink of smooth_softmax, whose logit is 0,
-    all ``keys`` together below it. In quantised keys all elements of a head count alike.
+    With marked keys (:class:`conformance.case.call.Values`) scores are at most about `scale * high`
+    in magnitude. That is large enough for a wrong score to show and small enough that no key's
+    weight vanishes beside the others. A softcap needs scores of its own magnitude, in every second
+    head. The sink of smooth_softmax, whose logit is 0, needs scores so low that all ``keys``
+    together weigh about as much as the sink. With quantised keys all elements of a head contribute
+    equally.
     """
     scale = abs(call.scale or 0.0)
     if not 0.0 < scale < math.inf:
@@ -323,14 +333,14 @@ def _query_values(call: Call, keys: int) -> Values:
         scale *= math.sqrt(call.head_size)
     cap = abs(call.softcap or 0.0)
     if call.smooth_softmax == 1 and not call.head_sink and not _quantised(call):
-        below = 0.5 + keys.bit_length()  # more than the logarithm of keys
+        below = 0.5 + keys.bit_length()  # larger than log(keys)
         return _uniform(-1.25 * below / scale, -0.75 * below / scale)
     score = max(SCORE, min(2.5 * cap, 250.0))
     high = min(max(score / scale, 1.0), 4096.0)
     return _uniform(-high, high, SCORE / score)
 
 
-def _quantisation_scale(call: Call, kind: str | None) -> _Natural:
+def _quantisation_scale(call: Call, kind: str | None) -> _InputDefaults:
     shape = (1, call.kv_num_heads, 1, call.head_size) if kind == "PER_CHANNEL" else (1,)
     values = _uniform(0.1, 0.2) if _packs_two(call) else _uniform(0.01, 0.02)
     return shape, (None,) * len(shape), values
@@ -342,13 +352,13 @@ def _quantised(call: Call) -> bool:
 
 
 def _packs_two(call: Call) -> bool:
-    """Whether past and present hold two values a byte."""
+    """Whether past and present hold two values in each byte."""
     return call.cache_dtype == "uint8" and call.kv_cache_bit_width == 4
 
 
-def _given(call: Call) -> set[str]:
-    """The inputs that the fields connect."""
-    wanted = {
+def _connected_inputs(call: Call) -> set[str]:
+    """The inputs that the case's fields connect."""
+    connected = {
         ("query", "seqlens_k", "total_sequence_length"): True,
         ("key", "value"): call.key_value in ("new", "zero_length", "zero_valued"),
         ("past_key", "past_value"): call.cache_kind != "none",
@@ -360,7 +370,7 @@ def _given(call: Call) -> set[str]:
         ("v_scale",): call.v_quant_type not in (None, "NONE"),
         ("q_norm_weight", "k_norm_weight"): call.qk_norm,
     }
-    return {name for names, is_wanted in wanted.items() if is_wanted for name in names}
+    return {name for names, is_connected in connected.items() if is_connected for name in names}
 
 
 def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
@@ -374,61 +384,63 @@ def _dtype(parameter: Parameter, call: Call, cache_dtype: str) -> str:
 def _input(
     call: Call,
     parameter: Parameter,
-    natural: _Natural,
-    given: bool,
+    defaults: _InputDefaults,
+    connected: bool,
     names: Mapping[str, int],
     cache_dtype: str,
 ) -> tuple[Tensor, bool]:
-    """The input, and whether the case itself says its state; ``given``: its fields do."""
+    """The input, and whether its state is explicit: set by an override or by the case's fields."""
     name = parameter.name
     field = f"inputs.{name}"
-    said = call.inputs.get(name)  # type: ignore[call-overload]
+    override = call.inputs.get(name)  # type: ignore[call-overload]
     dtype = _dtype(parameter, call, cache_dtype)
-    if isinstance(said, str):
-        said = InputOverride(state=said)
-    if said is None and not given:
+    if isinstance(override, str):
+        override = InputOverride(state=override)
+    if override is None and not connected:
         return Tensor(name, "omitted", dtype, parameter.rank), False
-    if said is not None and said.state != "connected":
-        if said != InputOverride(state=said.state):
-            raise ShapeError(field, f"{name} is {said.state}, so it has no shape and no numbers")
-        return Tensor(name, said.state, dtype, parameter.rank), True
-    said = said or _NOTHING_SAID
-    dtype = said.dtype or dtype
-    shape, dims, values = natural
-    if said.shape is not None:
-        shape = tuple(_dim(dim, names, field) for dim in said.shape)
+    if override is not None and override.state != "connected":
+        if override != InputOverride(state=override.state):
+            raise ShapeError(field, f"{name} is {override.state}, so it has no shape and no values")
+        return Tensor(name, override.state, dtype, parameter.rank), True
+    override = override or _NO_OVERRIDE
+    dtype = override.dtype or dtype
+    shape, dims, values = defaults
+    if override.shape is not None:
+        shape = tuple(_dim(dim, names, field) for dim in override.shape)
         dims = tuple(f"{name}_{axis}" for axis in range(len(shape)))
-    if said.data is not None:
-        found = _shape_of(said.data, dtype, field)
-        if said.shape is not None and found != shape:
-            raise ShapeError(field, f"data has the shape {found}, shape says {shape}")
+    if override.data is not None:
+        found = _shape_of(override.data, dtype, field)
+        if override.shape is not None and found != shape:
+            raise ShapeError(field, f"data has the shape {found}, but shape is {shape}")
         if found != shape:
             shape, dims = found, tuple(f"{name}_{axis}" for axis in range(len(found)))
-    if math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:  # NumPy counts so as well
+    if math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:  # NumPy's limit ignores zeros too
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
         )
-    if said.values is not None:
-        _check_values(said, said.values, dtype, field)
-        values = said.values
+    if override.values is not None:
+        _check_values(override, override.values, dtype, field)
+        values = override.values
     elif values is not None and dtype in INTEGER_RANGE:
         low, high = INTEGER_RANGE[dtype]
         values = Values(low=low, high=high)
     if call.dims == "static":
         dims = (None,) * len(shape)
-    but = _exceptions(said, shape, dtype, field)
-    return Tensor(name, "connected", dtype, len(shape), shape, values, said.data, dims, but), True
+    elements = _elements(override, shape, dtype, field)
+    return Tensor(
+        name, "connected", dtype, len(shape), shape, values, override.data, dims, elements
+    ), True
 
 
-def _exceptions(
-    said: InputOverride, shape: tuple[int, ...], dtype: str, field: str
+def _elements(
+    override: InputOverride, shape: tuple[int, ...], dtype: str, field: str
 ) -> tuple[tuple[tuple[int, ...], float], ...]:
-    for but in said.but:
-        within = all(-size <= index < size for index, size in zip(but.at, shape, strict=False))
-        if len(but.at) > len(shape) or not within:
-            raise ShapeError(field, f"there is nothing at {list(but.at)} in the shape {shape}")
-        _check_number(but.value, dtype, field)
-    return tuple((but.at, but.value) for but in said.but)
+    for element in override.elements:
+        within = all(-size <= index < size for index, size in zip(element.at, shape, strict=False))
+        if len(element.at) > len(shape) or not within:
+            raise ShapeError(field, f"index {list(element.at)} is outside the shape {shape}")
+        _check_number(element.value, dtype, field)
+    return tuple((element.at, element.value) for element in override.elements)
 
 
 def _output(
@@ -436,14 +448,14 @@ def _output(
 ) -> tuple[Tensor, bool]:
     name = parameter.name
     dtype = _dtype(parameter, call, cache_dtype)
-    said = call.outputs.get(name)  # type: ignore[call-overload]
-    if isinstance(said, str):
-        said = OutputOverride(state=said)
-    if said is not None:
+    override = call.outputs.get(name)  # type: ignore[call-overload]
+    if isinstance(override, str):
+        override = OutputOverride(state=override)
+    if override is not None:
         shape = None
-        if said.shape is not None:
-            shape = tuple(_dim(dim, names, f"outputs.{name}") for dim in said.shape)
-        return Tensor(name, said.state, dtype, parameter.rank, shape), True
+        if override.shape is not None:
+            shape = tuple(_dim(dim, names, f"outputs.{name}") for dim in override.shape)
+        return Tensor(name, override.state, dtype, parameter.rank, shape), True
     wanted = {
         "output": True,
         "present_key": call.presents in ("both", "key_only"),
@@ -453,25 +465,26 @@ def _output(
     return Tensor(name, "connected" if wanted else "omitted", dtype, parameter.rank), wanted
 
 
-def _placed(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...]:
-    """Ends the list before the unneeded rest; an `omitted` that the case asks for stays."""
+def _mark_trailing(tensors: list[tuple[Tensor, bool]], field: str) -> tuple[Tensor, ...]:
+    """The tensors, those after the last one in use as trailing; an explicit `omitted` is in use."""
     last = max(
-        (i for i, (t, said) in enumerate(tensors) if said and t.state != "trailing"), default=-1
+        (i for i, (t, explicit) in enumerate(tensors) if explicit and t.state != "trailing"),
+        default=-1,
     )
-    placed = []
-    for index, (tensor, said) in enumerate(tensors):
-        if said and tensor.state == "trailing" and index < last:
+    marked = []
+    for index, (tensor, explicit) in enumerate(tensors):
+        if explicit and tensor.state == "trailing" and index < last:
             raise ShapeError(
                 f"{field}.{tensor.name}",
-                f"{tensor.name} cannot be trailing: {tensors[last][0].name} comes after it",
+                f"{tensor.name} cannot be trailing: {tensors[last][0].name} follows it",
             )
         state: State = tensor.state if index <= last else "trailing"
-        placed.append(
+        marked.append(
             tensor
             if state == tensor.state
             else Tensor(tensor.name, state, tensor.dtype, tensor.rank)
         )
-    return tuple(placed)
+    return tuple(marked)
 
 
 def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
@@ -479,7 +492,8 @@ def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
         match = _EXPRESSION.fullmatch(dim.strip())
         if not match or match[1] not in names:
             known = ", ".join(names)
-            raise ShapeError(field, f"dim '{dim}' is not NAME, NAME+N, NAME-N or NAME*N of {known}")
+            sentence = f"dim '{dim}' must be NAME, NAME+N, NAME-N or NAME*N, NAME one of {known}"
+            raise ShapeError(field, sentence)
         value = names[match[1]]
         operand = int(match[3] or 0)
         dim = {None: value, "+": value + operand, "-": value - operand, "*": value * operand}[
@@ -490,51 +504,51 @@ def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
     return dim
 
 
-def _check_values(said: InputOverride, values: Values, dtype: str, field: str) -> None:
+def _check_values(override: InputOverride, values: Values, dtype: str, field: str) -> None:
     unused = Values()
-    if said.data is not None:
-        raise ShapeError(field, "data are the numbers themselves; values beside it say nothing")
+    if override.data is not None:
+        raise ShapeError(field, "data holds the values themselves and excludes the field values")
     kind = values.kind
     uniform = values.model_copy(update={"kind": "uniform", "value": unused.value})
     if kind != "uniform" and uniform != unused:
-        sentence = f"low, high, step and odd_heads belong to the kind uniform, not to {kind}"
+        sentence = f"low, high, step and odd_heads apply to the kind uniform, not to {kind}"
         raise ShapeError(field, sentence)
     if kind != "constant" and values.value != unused.value:
-        raise ShapeError(field, f"value belongs to the kind constant, not to {kind}")
+        raise ShapeError(field, f"value applies to the kind constant, not to {kind}")
     if kind == "constant":
         _check_number(values.value, dtype, field)
         return
     if not 0 <= values.high - values.low < math.inf:
         raise ShapeError(
-            field, f"low {values.low} and high {values.high} are no range of finite numbers"
+            field, f"low {values.low} and high {values.high} are not a range of finite numbers"
         )
     for bound in (values.low, values.high):
         _check_number(bound, dtype, field)
     if not 0 <= values.step < math.inf:
-        raise ShapeError(field, f"step {values.step} is no positive number")
+        raise ShapeError(field, f"step {values.step} must be 0 or a positive, finite number")
 
 
 def _check_number(number: float, dtype: str, field: str) -> None:
-    """Whether ``dtype`` has the number, an integer in range; float types round whatever comes."""
+    """Raises ShapeError unless ``dtype`` can hold the number; float types round any number."""
     if dtype not in INTEGER_RANGE:
         try:
             float(number)
         except OverflowError:
-            raise ShapeError(field, "data holds a number beyond float64") from None
+            raise ShapeError(field, "data holds a number outside the range of float64") from None
         return
     low, high = INTEGER_RANGE[dtype]
     if not low <= number <= high or number != int(number):
-        raise ShapeError(field, f"{number} is no {dtype}")
+        raise ShapeError(field, f"{number} is not a value of {dtype}")
 
 
 def _shape_of(data: object, dtype: str, field: str) -> tuple[int, ...]:
-    """Shape of nested lists of numbers; raises ShapeError where they are uneven."""
+    """Shape of nested lists of numbers. Raises ShapeError if their lengths differ."""
     if not isinstance(data, list):
         if isinstance(data, bool) or not isinstance(data, int | float):
-            raise ShapeError(field, f"data holds numbers, found {data!r}")
+            raise ShapeError(field, f"data must hold numbers, found {data!r}")
         _check_number(data, dtype, field)
         return ()
     inner = {_shape_of(item, dtype, field) for item in data}
     if len(inner) > 1:
-        raise ShapeError(field, "data is uneven: its rows have different shapes")
+        raise ShapeError(field, "the rows of data have different shapes")
     return (len(data), *(inner.pop() if inner else ()))

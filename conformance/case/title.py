@@ -1,4 +1,4 @@
-"""A call in words, from what it makes use of: the title of a case that nobody gave one."""
+"""The title of a case whose entry has none: its call in words, made of its features."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from conformance.case.features import BY_NAME, REST
 
-#: How each value of a feature is told that is not the plain one; the phase is always told.
+#: The words for each value of a feature. Plain values have none, except for the phase.
 WORDS: Final = {
-    ("phase", "first_prompt"): "prompt",
-    ("phase", "one_token"): "one token on a past",
-    ("phase", "several_tokens"): "several tokens on a past",
+    ("phase", "prefill"): "prompt",
+    ("phase", "decode"): "one token on a past",
+    ("phase", "chunked_prefill"): "several tokens on a past",
     ("phase", "loop"): "generation loop",
     ("cache", "concatenated"): "past of no token",
     ("cache", "static"): "static cache",
@@ -63,16 +63,16 @@ WORDS: Final = {
 def words(features: Mapping[str, str | None]) -> str:
     """A call in words: ``Prompt, sliding-window cache, batch, partial rotary``.
 
-    ``features`` are those of :func:`conformance.case.features.features_of`; one that is None or
-    is not there is not told, nor is what goes without saying.
+    ``features`` are those of :func:`conformance.case.features.features_of`. A feature that is None
+    or missing is left out, and so is one whose value is plain or implied by another feature.
     """
-    told = ", ".join(_told(features)) or "call"
-    return told[:1].upper() + told[1:]
+    text = ", ".join(_words(features)) or "call"
+    return text[:1].upper() + text[1:]
 
 
-def _told(features: Mapping[str, str | None]) -> Iterator[str]:
+def _words(features: Mapping[str, str | None]) -> Iterator[str]:
     for name, value in features.items():
-        if value is None or _goes_without_saying(name, value, features):
+        if value is None or _is_implied(name, value, features):
             continue
         if name == "head_size" and value != REST:
             yield f"head_size {value}"
@@ -80,13 +80,13 @@ def _told(features: Mapping[str, str | None]) -> Iterator[str]:
             yield WORDS[name, value]
 
 
-def _goes_without_saying(name: str, value: str, features: Mapping[str, str | None]) -> bool:
-    """Whether the value is the plain one, or follows from what is told beside it."""
+def _is_implied(name: str, value: str, features: Mapping[str, str | None]) -> bool:
+    """Whether the value is the plain one or follows from the other features."""
     if name == "phase":
         return False
     if name == "cache" and value == "concatenated":
         borrowed = features.get("key_value") in ("zero_length", "omitted")
-        return features.get("phase") != "first_prompt" or borrowed
+        return features.get("phase") != "prefill" or borrowed
     if name == "batch":
         return value == "one" or features.get("lengths") == "ragged"
     if name == "window" and features.get("cache") == "sliding_window":

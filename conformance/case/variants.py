@@ -1,8 +1,8 @@
-"""The relations: a call written another way, whose numbers must agree with its own.
+"""The relations between a call and its variants, whose results must agree.
 
-A case may name one. Then its target computes both forms, and the two answers are held against each
-other beside the oracle: a relation needs no reference values, and holds far more tightly.
-``forms.py`` makes the other form; what stands here is what users read and write.
+If a case names a relation, its target computes the call and its variant. Both are compared with the
+oracle and with each other: a relation needs no reference values and has far tighter bounds.
+This module has the names and descriptions; :mod:`conformance.bundle.variants` makes the variants.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ RelationName = Literal[
     "standard_attention",
 ]
 
-#: How far the two forms may be from each other.
-#: exact: the same arithmetic on the same shapes, so not one bit.
-#: arithmetic: sums may be taken in another order, and then the result is stored.
-#: storage: the other form also rounds something to the storage type that this one need not.
+#: How closely the results of a call and its variant must agree.
+#: exact: the arithmetic and the shapes are the same, so the results are equal to the bit.
+#: arithmetic: sums may be computed in another order before the result is stored.
+#: storage: the variant also rounds a value to the storage type that the call need not round.
 Closeness = Literal["exact", "arithmetic", "storage"]
 
 
 @dataclass(frozen=True)
 class Relation:
-    """``what``: the other form, in words that follow "the same call"; ``law``: why they agree.
+    """``what``: the variant, in words that follow "the same call"; ``law``: why the two agree.
 
-    ``misfit`` says why a call has no such form, None if it has one.
+    ``misfit`` returns why a call has no such variant, or None if it has one.
     """
 
     what: str
@@ -59,20 +59,20 @@ class Relation:
 
     @property
     def sentence(self) -> str:
-        """What must agree with the call, and why."""
+        """The variant, and why its results must agree with the call's."""
         return f"The same call, {self.what}: {self.law}."
 
 
 def _all(*checks: Callable[[Call], str | None]) -> Callable[[Call], str | None]:
-    return lambda call: next((said for check in checks if (said := check(call))), None)
+    return lambda call: next((reason for check in checks if (reason := check(call))), None)
 
 
 def _plain(call: Call) -> str | None:
-    """Forms are made of whole, natural inputs, so nothing may be written by hand."""
+    """Variants are made from inputs as the fields imply them, so none may be written by hand."""
     if call.inputs or call.outputs or call.attributes:
-        return "inputs, outputs and attributes written by hand have no other form"
+        return "there is no variant of inputs, outputs or attributes written by hand"
     if call.cache_dtype is not None or call.sliding_window_cache:
-        return "the cache must hold what it was given, neither quantised nor evicted"
+        return "the cache must be neither quantised nor a sliding-window cache"
     if call.dims == "static":
         return "dims must be symbolic"
     if call.kv_sequence_length is not None:
@@ -84,29 +84,31 @@ def _single(call: Call) -> str | None:
     return "it must be one call, not a loop" if call.loop else None
 
 
-def _wants(sentence: str, holds: Callable[[Call], bool]) -> Callable[[Call], str | None]:
+def _requires(sentence: str, holds: Callable[[Call], bool]) -> Callable[[Call], str | None]:
     return lambda call: None if holds(call) else sentence
 
 
-_NEW = _wants("key_value must be new", lambda call: call.key_value == "new")
-_EVEN = _wants("all sequences must be of one length", lambda c: c.total_sequence_lengths is None)
-_CAUSAL = _wants("causal must not be 0", lambda call: call.causal != 0)
-_SEVERAL = _wants("there must be several query tokens", lambda call: call.sequence_length > 1)
-_BATCH = _wants("batch_size must be at least 2", lambda call: call.batch_size > 1)
-_NO_PAST = _wants("cache must be none", lambda call: call.cache_kind == "none")
-_APPENDING = _wants("cache must be concatenated", lambda call: call.cache_kind == "concatenated")
-_NO_POSITIONS = _wants("position_ids must be off", lambda call: not call.position_ids)
-_NO_BIAS = _wants("attention_bias must be none", lambda call: call.attention_bias == "none")
-_NO_WINDOW = _wants("local_window_size must be absent", lambda call: call.local_window_size is None)
-_NO_SINK = _wants(
+_NEW = _requires("key_value must be new", lambda call: call.key_value == "new")
+_EVEN = _requires("all sequences must be of one length", lambda c: c.total_sequence_lengths is None)
+_CAUSAL = _requires("causal must not be 0", lambda call: call.causal != 0)
+_SEVERAL = _requires("there must be several query tokens", lambda call: call.sequence_length > 1)
+_BATCH = _requires("batch_size must be at least 2", lambda call: call.batch_size > 1)
+_NO_PAST = _requires("cache must be none", lambda call: call.cache_kind == "none")
+_APPENDING = _requires("cache must be concatenated", lambda call: call.cache_kind == "concatenated")
+_NO_POSITIONS = _requires("position_ids must be off", lambda call: not call.position_ids)
+_NO_BIAS = _requires("attention_bias must be none", lambda call: call.attention_bias == "none")
+_NO_WINDOW = _requires(
+    "local_window_size must be absent", lambda call: call.local_window_size is None
+)
+_NO_SINK = _requires(
     "there must be no sink", lambda call: not call.head_sink and call.smooth_softmax is None
 )
-_UNPACKED = _wants(
+_UNPACKED = _requires(
     "key and value must be given", lambda call: call.key_value not in ("packed", "omitted")
 )
-_BOTH_PRESENTS = _wants("both presents must be connected", lambda call: call.presents == "both")
-_NO_EXTRAS = _wants(
-    "softcap, sink, window, rotary, norm, causal, scale and output_qk have no place in it",
+_BOTH_PRESENTS = _requires("both presents must be connected", lambda call: call.presents == "both")
+_NO_EXTRAS = _requires(
+    "softcap, sink, window, rotary, qk_norm, causal, scale and output_qk must not be used",
     lambda call: (
         call.rotary == "none"
         and not call.head_sink
@@ -120,87 +122,89 @@ _NO_EXTRAS = _wants(
 RELATIONS: Final[dict[RelationName, Relation]] = {
     "omitted_presents": Relation(
         "without present_key and present_value",
-        "an output that is not asked for changes nothing",
+        "whether an output is connected does not change the others",
         "arithmetic",
         _all(_plain, _single, _NO_PAST),
     ),
     "omitted_key_value": Relation(
         "with key and value omitted instead of given with length 0",
-        "both say that there is nothing new to append",
+        "both mean that there are no new tokens to append",
         "arithmetic",
         _all(
             _plain,
             _single,
-            _wants("key_value must be zero_length", lambda call: call.key_value == "zero_length"),
+            _requires(
+                "key_value must be zero_length", lambda call: call.key_value == "zero_length"
+            ),
         ),
     ),
     "packed_qkv": Relation(
         "with key and value packed into query",
-        "packing is a matter of layout",
+        "packing changes only the memory layout",
         "arithmetic",
         _all(_plain, _NEW),
     ),
     "each_sequence_alone": Relation(
-        "made for each sequence of the batch by itself, without its padding",
-        "sequences of a batch do not see each other",
+        "made for each sequence of the batch alone, without padding",
+        "the sequences of a batch do not attend to each other",
         "arithmetic",
         _all(_plain, _single, _NEW, _BATCH),
     ),
     "permuted_batch": Relation(
         "with the sequences of the batch in another order",
-        "sequences of a batch do not see each other",
+        "the sequences of a batch do not attend to each other",
         "arithmetic",
         _all(_plain, _single, _BATCH),
     ),
     "permuted_heads": Relation(
-        "with the heads in another order, groups and heads within a group",
-        "heads do not see each other",
+        "with groups, and heads within a group, in another order",
+        "heads do not affect each other",
         "arithmetic",
         _all(
             _plain,
             _single,
             _UNPACKED,
-            _wants("num_heads must be at least 2", lambda call: call.num_heads > 1),
+            _requires("num_heads must be at least 2", lambda call: call.num_heads > 1),
         ),
     ),
     "repeated_kv_heads": Relation(
         "with each key/value head repeated for every head of its group",
-        "a group shares one key/value head",
+        "the heads of a group share one key/value head",
         "arithmetic",
         _all(
             _plain,
             _single,
             _UNPACKED,
-            _wants("heads must be grouped", lambda call: call.num_heads > call.kv_num_heads),
+            _requires("heads must be grouped", lambda call: call.num_heads > call.kv_num_heads),
         ),
     ),
     "static_cache": Relation(
-        "on a static buffer that is longer than the tokens, its rest full of other numbers",
-        "rows beyond a sequence's end are nobody's",
+        "on a static buffer longer than the sequence, with other numbers in the unused rows",
+        "rows beyond the end of a sequence are not used",
         "arithmetic",
         _all(_plain, _single, _APPENDING),
     ),
     "shared_buffer": Relation(
         "on a static buffer that past and present share",
-        "where the present is stored changes nothing",
+        "the memory in which the present is stored does not change its values",
         "arithmetic",
         _all(_plain, _single, _APPENDING, _NEW, _BOTH_PRESENTS),
     ),
     "token_by_token": Relation(
-        "fed one token at a time, each on the present of the one before",
-        "a causal query sees the tokens up to its own, whenever they came",
+        "one token at a time, each with the present of the one before as its past",
+        "a causal query attends to the tokens up to its own, whichever call appended them",
         "arithmetic",
         _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "in_chunks": Relation(
-        "fed in two chunks, the second on the present of the first",
-        "a causal query sees the tokens up to its own, whenever they came",
+        "in two chunks, the second with the present of the first as its past",
+        "a causal query attends to the tokens up to its own, whichever call appended them",
         "arithmetic",
         _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
     ),
     "rejected_tokens": Relation(
-        "with three more tokens fed in between, taken back and overwritten",
-        "rows beyond a sequence's end are nobody's",
+        "with three more tokens in between, which are rejected and overwritten",
+        "rows beyond the end of a sequence are not used",
         "exact",
         _all(
             _plain,
@@ -208,12 +212,14 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _EVEN,
             _NO_BIAS,
             _NO_POSITIONS,
-            _wants(
+            _requires(
                 "it must be a loop of two calls", lambda c: c.loop is not None and len(c.loop) == 2
             ),
-            _wants("rotary_cache_length must be absent", lambda c: c.rotary_cache_length is None),
-            _wants(
-                "max_sequence_length must leave room for three tokens more",
+            _requires(
+                "rotary_cache_length must be absent", lambda c: c.rotary_cache_length is None
+            ),
+            _requires(
+                "max_sequence_length must leave room for three more tokens",
                 lambda c: (
                     (c.max_sequence_length or 0) >= c.past_sequence_length + sum(c.loop or ()) + 3
                 ),
@@ -221,38 +227,38 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         ),
     ),
     "other_later_tokens": Relation(
-        "with other numbers in the later half of its tokens",
-        "a causal query never sees a later token",
+        "with other values in the second half of its tokens",
+        "a causal query never attends to a later token",
         "exact",
         _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL),
     ),
     "rotary_before": Relation(
-        "with query and key turned beforehand and do_rotary off",
-        "rotary embedding comes before everything else",
+        "with query and key rotated beforehand and do_rotary off",
+        "without a norm, rotary embedding is the first operation on query and key",
         "storage",
         _all(
             _plain,
             _single,
-            _wants("rotary must be on", lambda call: call.rotary != "none"),
-            _wants("qk_norm comes before rotary", lambda c: not c.qk_norm),
+            _requires("rotary must be on", lambda call: call.rotary != "none"),
+            _requires("qk_norm must be off: it precedes rotary", lambda c: not c.qk_norm),
             _UNPACKED,
         ),
     ),
     "constant_bias": Relation(
-        "with an attention_bias that is one number for all keys of a query",
-        "softmax does not change when all logits of a row rise alike",
+        "with an attention_bias that is the same number for all keys of a query",
+        "softmax does not change if the same number is added to all logits of a row",
         "arithmetic",
         _all(
             _plain,
             _single,
             _NO_BIAS,
             _NO_SINK,
-            _wants("output_qk before the softmax moves with it", lambda c: c.qk_output != 1),
+            _requires("qk_output must not be 1: it includes the bias", lambda c: c.qk_output != 1),
         ),
     ),
     "long_window": Relation(
         "with a local window as long as the sequence",
-        "a window that reaches everything hides nothing",
+        "a window that covers the whole sequence hides nothing",
         "arithmetic",
         _all(
             _plain,
@@ -263,7 +269,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     ),
     "causal_as_bias": Relation(
         "with causal 0 and an attention_bias of -inf for later keys",
-        "a key of logit -inf is not attended to",
+        "a key with the logit -inf is not attended to",
         "arithmetic",
         _all(
             _plain,
@@ -271,38 +277,40 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _EVEN,
             _NO_BIAS,
             _SEVERAL,
-            _wants("causal must be absent", lambda call: call.causal is None),
+            _requires("causal must be absent", lambda call: call.causal is None),
             _NO_WINDOW,
         ),
     ),
     "sink_of_zero": Relation(
         "with a head_sink of zeros instead of smooth_softmax",
-        "smooth_softmax is a sink of logit 0",
+        "smooth_softmax is a sink with the logit 0",
         "arithmetic",
         _all(
             _plain,
             _single,
-            _wants(
+            _requires(
                 "smooth_softmax must be 1 and head_sink off",
                 lambda call: call.smooth_softmax == 1 and not call.head_sink,
             ),
         ),
     ),
     "scale_in_query": Relation(
-        "with the query times four and the scale a quarter",
-        "powers of two move between factors without rounding",
+        "with the query multiplied by four and the scale divided by four",
+        "multiplication by a power of two does not round",
         "exact",
         _all(
             _plain,
             _single,
             _UNPACKED,
-            _wants("qk_norm takes the factor away", lambda c: not c.qk_norm),
-            _wants("scale must be given, a power of two", lambda call: _power_of_two(call.scale)),
+            _requires("qk_norm must be off: it removes the factor", lambda c: not c.qk_norm),
+            _requires(
+                "scale must be given and be a power of two", lambda c: _power_of_two(c.scale)
+            ),
         ),
     ),
     "doubled_values": Relation(
         "with values twice as large",
-        "the output is linear in the values, and powers of two do not round",
+        "the output is linear in the values, and multiplication by two does not round",
         "exact",
         _all(
             _plain,
@@ -312,14 +320,16 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     ),
     "borrowed_in_graph": Relation(
         "as the second layer of a graph whose first layer's present it borrows",
-        "where the borrowed cache comes from changes nothing",
+        "the origin of the borrowed cache does not change the result",
         "exact",
         _all(
             _plain,
             _single,
             _EVEN,
-            _wants("key_value must be zero_length", lambda call: call.key_value == "zero_length"),
-            _wants(
+            _requires(
+                "key_value must be zero_length", lambda call: call.key_value == "zero_length"
+            ),
+            _requires(
                 "the cache must be concatenated and longer than the query",
                 lambda c: (
                     c.cache_kind == "concatenated" and c.past_sequence_length > c.sequence_length
@@ -329,7 +339,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
     ),
     "standard_attention": Relation(
         "as Transpose, Concat and the standard Attention operator",
-        "so do exporters write it for runtimes that lack the fused operator",
+        "exporters write it this way for runtimes without the fused operator",
         "storage",
         _all(
             _plain,
@@ -337,7 +347,7 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
             _EVEN,
             _NO_EXTRAS,
             _UNPACKED,
-            _wants(
+            _requires(
                 "the cache must be none or concatenated, not static",
                 lambda call: call.cache_kind != "static",
             ),
@@ -353,9 +363,9 @@ def document() -> str:
         [
             "# Relations",
             "",
-            "A case that names a relation is computed in two forms on its target, and the answers",
-            "must agree. It needs no reference values. How far they may be apart is said in",
-            "[tolerance.md](tolerance.md#relations).",
+            "The target of a case that names a relation computes the call and a variant of it, and",
+            "the results must agree. This needs no reference values. How closely they agree is",
+            "derived in [tolerance.md](tolerance.md#relations).",
             "Written by `python -m conformance.maintain.generate`.",
             "",
             "| relation | the same call | because | closeness |",

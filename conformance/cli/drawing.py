@@ -12,7 +12,7 @@ from rich.text import Text
 from conformance.base.dtypes import NUMPY
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.script import CARRY, SHARE
+from conformance.bundle.script import ALIASES, CARRY
 from conformance.case.case import Case
 from conformance.case.tensors import Step, Tensor
 from conformance.case.variants import RELATIONS
@@ -48,15 +48,15 @@ def draw(console: Console, case: Case) -> None:
         words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
         console.print(Text(f"attributes  {words}"), soft_wrap=True)
     console.print()
-    for label, line in (*_matters(case, bundle.matters), *_about(case)):
+    for label, line in (*_sensitivity(case, bundle.sensitivity), *_about(case)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
 
 
-def _matters(case: Case, figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """The case's sensitivity to each part of the call; none if the call must be rejected."""
-    if figures and case.contract.demands != "rejects":
-        effects = (f"{name} {figure:g}" for name, figure in figures.items())
-        yield "effects", f"in error budgets: {', '.join(effects)}"
+def _sensitivity(case: Case, effects: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """How far each part of the call moves the output; none if the call must be rejected."""
+    if effects and case.contract.demands != "rejects":
+        listed = (f"{name} {effect:g}" for name, effect in effects.items())
+        yield "effects", f"in error budgets: {', '.join(listed)}"
 
 
 def _about(case: Case) -> Iterator[tuple[str, str]]:
@@ -92,8 +92,8 @@ def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Tabl
                 continue
             shape = _shape(oracle.get(tensor.name) if kind == "output" else tensor.shape)
             text = _range(tensor, values, step)
-            if case.call.shared_buffer and tensor.name in SHARE:
-                text = f"shares the memory of {SHARE[tensor.name]}"
+            if case.call.shared_buffer and tensor.name in ALIASES:
+                text = f"shares the memory of {ALIASES[tensor.name]}"
             table.add_row(kind, tensor.name, tensor.dtype, shape, text)
     return table
 

@@ -22,6 +22,7 @@ from conformance.bundle.sensitivity import THRESHOLDS
 from conformance.case.call import Call
 from conformance.case.case import misfits
 from conformance.case.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING, RULES, features_of
+from conformance.case.formats import FORMAT
 from conformance.case.tensors import ShapeError, steps_of
 
 #: Every row is asked in float32 and float16; bfloat16 stands where it meets a value first.
@@ -61,20 +62,20 @@ _QUANTISED: Final = BY_NAME["quantised"].values[1:]
 
 #: What must not stand in one row with other pairs, as values that meet: the reason.
 HIDING: Final[tuple[tuple[dict[str, tuple[str, ...]], str], ...]] = (
-    ({"phase": ("one_token",), "causal": ("bidirectional",)}, "the last token sees all anyway"),
-    ({"phase": ("first_prompt",), "key_value": ("zero_valued",)}, "everything is zero"),
+    ({"phase": ("decode",), "causal": ("bidirectional",)}, "the last token sees all anyway"),
+    ({"phase": ("prefill",), "key_value": ("zero_valued",)}, "everything is zero"),
     (
-        {"phase": ("first_prompt",), "quantised": _QUANTISED},
+        {"phase": ("prefill",), "quantised": _QUANTISED},
         "a prompt may attend to its keys before they are rounded",
     ),
-    ({"phase": ("several_tokens",), "batch": ("more",)}, "the documentation excludes it"),
+    ({"phase": ("chunked_prefill",), "batch": ("more",)}, "the documentation excludes it"),
     ({"head_size": ("8", "40"), "rotary": _ROTARY}, "ONNX Runtime wants a multiple of 16"),
     (
         {"head_size": ("16",), "rotary": ("partial_half_split", "partial_interleaved")},
         "ONNX Runtime wants 16 elements or more to turn",
     ),
     (
-        {"cache": ("sliding_window",), "phase": ("first_prompt",), "lengths": ("ragged",)},
+        {"cache": ("sliding_window",), "phase": ("prefill",), "lengths": ("ragged",)},
         "ONNX Runtime refuses it",
     ),
     (
@@ -131,9 +132,9 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
     borrowed = key_value in ("zero_length", "omitted")
     alike = row["dims"] == "static"  # calls of a loop then have one shape
     past, sequence = {
-        "first_prompt": (9 if borrowed else 0, 9),
-        "one_token": (10, 1),
-        "several_tokens": (8, 3),
+        "prefill": (9 if borrowed else 0, 9),
+        "decode": (10, 1),
+        "chunked_prefill": (8, 3),
         "loop": (7, 1) if borrowed or alike or key_value == "zero_valued" else (0, 5),
     }[phase]
     total = past if borrowed else past + sequence
@@ -202,13 +203,13 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
     if alike:
         fields["dims"] = "static"
     if hidden := _indifferent(row):
-        fields["indifferent"] = hidden
+        fields["insensitive_to"] = hidden
     return fields
 
 
 def _values(row: Mapping[str, str]) -> dict[str, Any]:
     """Values of a quantised call by which its scales show, and which a prompt has not to round."""
-    if row["phase"] == "first_prompt":
+    if row["phase"] == "prefill":
         grid = {"values": {"low": -3.0, "high": 3.0, "step": 1.0}}
         scale = {"values": {"low": 0.5, "high": 1.0, "step": 0.5}}
         query = {"values": {"kind": "marked" if row["qk_norm"] == "given" else "uniform"}}
@@ -227,7 +228,7 @@ def _indifferent(row: Mapping[str, str]) -> list[str]:
         hidden.append("window")
         if row["cache"] == "sliding_window":
             hidden.append("sliding_window_cache")
-    if row["phase"] == "first_prompt" and row["key_value"] == "zero_valued":
+    if row["phase"] == "prefill" and row["key_value"] == "zero_valued":
         hidden.append("causal")
     if row["key_value"] == "zero_valued" and row["quantised"] != "none":
         hidden.append("quantisation")
@@ -298,7 +299,7 @@ class _Maker:
             found = [self.row(dict(pair), without, hiding, most) for _ in range(TRIES)]
         else:
             start = dict(pair)
-            past = {"phase": "one_token", **start} if "quantised" in start else start
+            past = {"phase": "decode", **start} if "quantised" in start else start
             found = [self.row(past, without, hiding, most)]
             if past != start and found == [None]:
                 found = [self.row(start, without, hiding, most)]
@@ -368,9 +369,9 @@ def rows() -> list[tuple[Row, list[Pair]]]:
 
 #: How the values that are not plain stand in a name.
 WORDS: Final = {
-    ("phase", "first_prompt"): "prompt",
-    ("phase", "one_token"): "decode",
-    ("phase", "several_tokens"): "several",
+    ("phase", "prefill"): "prompt",
+    ("phase", "decode"): "decode",
+    ("phase", "chunked_prefill"): "several",
     ("cache", "concatenated"): "",
     ("cache", "shared_buffer"): "shared",
     ("cache", "sliding_window"): "sliding",
@@ -433,7 +434,7 @@ def contract_of(row: Row) -> dict[str, Any] | None:
             "source": OMITTING,
             "why": "Asked for; the operator reads omitted key and value as packed QKV.",
         }
-    if row["phase"] == "several_tokens" and row["batch"] == "more":
+    if row["phase"] == "chunked_prefill" and row["batch"] == "more":
         return {
             "demands": "either",
             "source": DOCUMENTATION,
@@ -466,8 +467,8 @@ def written(value: Any) -> str:
 def fit(fields: Mapping[str, Any], dtype: str) -> bool:
     """Whether every feature of the row shows in its numbers."""
     call = {name: value for name, value in fields.items() if name in Call.model_fields}
-    found = bundle_for(Call.model_validate({**call, "dtype": dtype})).matters
-    hidden = fields.get("indifferent", [])
+    found = bundle_for(Call.model_validate({**call, "dtype": dtype})).sensitivity
+    hidden = fields.get("insensitive_to", [])
     return all(
         found[name] >= THRESHOLDS[name] for name in THRESHOLDS.keys() & found.keys() - set(hidden)
     )
@@ -510,7 +511,7 @@ def text() -> str:
     """The file cases/pairs.yaml."""
     lines = [
         "# yaml-language-server: $schema=schema.json",
-        "format: gqa-cases/1",
+        f"format: {FORMAT}",
         "question: Do any two features that may meet get along?",
         "# Written by `python -m conformance.maintain.generate cases/pairs.yaml`;"
         " docs/coverage.md lists the pairs.",

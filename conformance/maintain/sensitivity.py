@@ -39,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     refused = 0
     by_feature: dict[tuple[str, str], list[float]] = {}
     for case, bundle in found:
-        sentence = insensitive(case, bundle.matters)
+        sentence = insensitive(case, bundle.sensitivity)
         refused += sentence is not None
         if case.contract.demands != "rejects":
-            for name, figure in bundle.matters.items():
-                if name not in case.indifferent:
-                    by_feature.setdefault((name, case.call.dtype), []).append(figure)
+            for name, effect in bundle.sensitivity.items():
+                if name not in case.insensitive_to:
+                    by_feature.setdefault((name, case.call.dtype), []).append(effect)
         if not given.summary and (sentence or not given.insensitive):
-            marks = (f"{name} {figure:g}" for name, figure in bundle.matters.items())
+            marks = (f"{name} {effect:g}" for name, effect in bundle.sensitivity.items())
             print(f"{case.id}  {', '.join(marks)}")
             if sentence:
                 print(f"    {sentence}")
@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for (name, dtype), values in sorted(by_feature.items()):
         values.sort()
         at = [values[int(share * (len(values) - 1))] for share in (0.0, 0.1, 0.5)]
-        bar = f"threshold {THRESHOLDS[name]:g}" if name in THRESHOLDS else ""
+        threshold = f"threshold {THRESHOLDS[name]:g}" if name in THRESHOLDS else ""
         line = f"{name:<20} {dtype:<8} {len(values):>5} cases"
-        print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {bar}")
+        print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {threshold}")
     print(f"\n{len(found)} cases, {refused} insensitive")
     return SOME_UNFIT if refused else ALL_FIT
 

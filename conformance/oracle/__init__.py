@@ -1,7 +1,7 @@
-"""The float64 reference of GroupQueryAttention: values, and which elements are defined at all.
+"""The float64 reference of GroupQueryAttention: the values, and which elements are defined.
 
-Read beside the operator's documentation and ``docs/oracle.md``, in this order: ``call`` (what the
-tensors of a call mean), ``quantisation``, ``rotary``, ``cache``, ``attention``, ``reference``.
+Read it beside the operator's documentation and ``docs/oracle.md``, in this order: ``call`` (the
+meaning of a call's tensors), ``quantisation``, ``rotary``, ``cache``, ``attention``, ``reference``.
 """
 
 from conformance.oracle.attention import Attention

@@ -10,28 +10,28 @@ from conformance.oracle.cache import Cache, Tokens
 from conformance.oracle.call import Call
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
-from conformance.oracle.rotary import Turned
+from conformance.oracle.rotary import Rotated
 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Everything that makes the output, kept for the error model.
+    """All intermediate results of the output, kept for the error model.
 
-    Heads of queries stand in groups that share a head of keys and values: query head n is
-    member n % G of group n // G, with G = N / K. Sizes: B, K, G, S queries, T keys, D.
+    Query heads are grouped by the key/value head that they share: query head n is member n % G of
+    group n // G, with G = N / K. Sizes: B, K, G, S queries, T keys, D.
     """
 
     query: Float
-    """[B, K, G, S, D], turned; zeros in the padding of a prompt."""
+    """[B, K, G, S, D], rotated; zeros in the padding of a prompt."""
     query_magnitude: Float
-    """[B, K, G, S, D], see :class:`Turned`."""
+    """[B, K, G, S, D], see :class:`Rotated`."""
     query_normed: bool
-    """Whether the queries went through the RMS norm."""
+    """Whether the RMS norm was applied to the queries."""
     keys: Tokens
-    """T keys, turned, as the cache holds them; zeros where there is none."""
+    """T keys, rotated, as the cache holds them; zeros where there is no token."""
     values: Tokens
     visible: Bool
-    """[B, S, T]: which keys a query may attend to, before attention_bias."""
+    """[B, S, T]: the keys that a query may attend to, before attention_bias."""
     scale: float
     softcap: float
     scores: Float
@@ -39,23 +39,23 @@ class Attention:
     capped: Float
     """[B, K, G, S, T]: after softcap, before attention_bias."""
     logits: Float
-    """[B, K, G, S, T]: what the softmax takes; -inf where nothing is attended to."""
+    """[B, K, G, S, T]: the input of the softmax; -inf for keys that are not attended to."""
     sink: Float | None
     """[K, G]: the sink's logit."""
     probabilities: Float
-    """[B, K, G, S, T]; they sum to 1 less the sink's share."""
+    """[B, K, G, S, T]; together with the sink's probability they sum to 1."""
     sink_probability: Float
     """[B, K, G, S]; 0 without a sink."""
     output: Float
     """[B, K, G, S, D]"""
     defined: Bool
-    """[B, K, G, S]: rows that have a value at all."""
+    """[B, K, G, S]: rows that have a defined value."""
     first_prompt: bool
     """Whether these are the sequences' first tokens (see docs/oracle.md on quantised caches)."""
 
     @property
     def key(self) -> Float:
-        """[B, K, T, D]: what is attended to."""
+        """[B, K, T, D]: the keys as attention uses them."""
         return self.keys.value
 
     @property
@@ -65,16 +65,16 @@ class Attention:
 
     @property
     def value(self) -> Float:
-        """[B, K, T, D]: what is attended to."""
+        """[B, K, T, D]: the values as attention uses them."""
         return self.values.value
 
 
 def visible_keys(call: Call) -> Bool:
     """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone.
 
-    With i the query's place in its sequence and j the key's: the key exists (j < length); it is
-    not in the future (j <= i, unless causal is 0); it is in the window (i - w < j, so that the
-    window of w keys includes the query's own). The padding of a prompt attends to nothing.
+    Let i be the place of the query in its sequence and j that of the key. Then the key must exist
+    (j < length), must not be later than the query (j <= i, unless causal is 0), and must be in the
+    window (i - w < j: the w keys up to and including the query's own). Padding attends to nothing.
     """
     i = (call.query_starts[:, None] + np.arange(call.sequence_length))[:, :, None]
     j = np.arange(call.total)[None, None, :]
@@ -88,11 +88,11 @@ def visible_keys(call: Call) -> Bool:
 
 
 def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
-    """Return probabilities like ``logits`` [..., S, T] and the sink's share [..., S].
+    """Return the probabilities of ``logits`` [..., S, T] and the sink's probability [..., S].
 
-    A sink is one more key, with a logit of its own and a value of zero: it takes its share of the
-    probability and adds nothing to the output. Where there is nothing at all to attend to,
-    neither key nor sink, everything is 0.
+    A sink acts as one more key, with its own logit and a value of zero: it takes a part of the
+    probability and adds nothing to the output. If there is neither a key nor a sink to attend to,
+    all probabilities are 0.
     """
     top = np.max(logits, axis=-1, initial=-np.inf)
     if sink is not None:
@@ -105,15 +105,15 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
     return weights / total[..., None], sink_weight / total
 
 
-def attend(call: Call, query: Turned, cache: Cache) -> Attention:
-    """Compute the attention of a call from its turned queries and its caches.
+def attend(call: Call, query: Rotated, cache: Cache) -> Attention:
+    """Compute the attention of a call from its rotated queries and its caches.
 
-    logits = softcap * tanh(scale * q.k / softcap) + attention_bias; the sink is neither scaled
-    nor capped nor biased. A row that meets NaN or an infinity is undefined, and no other row is
-    (an attention_bias or a sink of -inf is no such meeting: it takes a key, or the sink, out).
+    logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled, capped
+    or biased. A row that attends to a NaN or an infinity is undefined; other rows are not affected.
+    An attention_bias or a sink of -inf does not make a row undefined: it removes the key or sink.
 
     Raises:
-        OracleError: a query's window reaches what the window cache has evicted.
+        OracleError: a query's window includes tokens that the window cache has evicted.
     """
     batch_size, kv_num_heads, _, head_size = cache.key.value.shape
     group = call.num_heads // kv_num_heads
@@ -133,15 +133,15 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
     capped = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
     visible = visible_keys(call)
     if np.any(visible & ~cache.resident[:, None]):
-        raise OracleError("A query's window reaches tokens that the window cache has evicted.")
+        raise OracleError("A query's window includes tokens that the window cache has evicted.")
     mask = visible[:, None, None]
     bias = _grouped_bias(call, kv_num_heads)
     finite = (finite_key & finite_value)[:, :, None, None, :] & (bias < np.inf)
     logits = np.where(mask, capped + np.where(bias < np.inf, bias, 0.0), -np.inf)
-    unspoilt = finite_query & np.all(finite | ~mask, axis=-1)
+    all_finite = finite_query & np.all(finite | ~mask, axis=-1)
     sink = None if call.sink is None else call.sink.reshape(kv_num_heads, group)
     if sink is not None:
-        unspoilt = unspoilt & (sink < np.inf)[:, :, None]
+        all_finite = all_finite & (sink < np.inf)[:, :, None]
         sink = np.where(sink < np.inf, sink, 0.0)
     probabilities, sink_probability = softmax(logits, None if sink is None else sink[:, :, None])
     attended = probabilities.any(axis=-1) | (sink_probability > 0.0)
@@ -163,20 +163,20 @@ def attend(call: Call, query: Turned, cache: Cache) -> Attention:
         output=probabilities @ v[:, :, None],
         defined=real[:, None, None, :]
         & attended
-        & unspoilt
+        & all_finite
         & _in_range(call, q, keys, scores, mask),
         first_prompt=call.first_prompt,
     )
 
 
 def _finite(vectors: Float) -> tuple[Float, Bool]:
-    """Return ``vectors`` [..., D] with 0 for what is NaN or infinite, and which [...] have none."""
+    """Return ``vectors`` [..., D] with 0 for NaN and infinity, and which [...] are all finite."""
     finite = np.isfinite(vectors)
     return np.where(finite, vectors, 0.0), np.all(finite, axis=-1)
 
 
 def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
-    """Return ``tokens`` with 0 for what is NaN or infinite, and which [B, K, tokens] have none."""
+    """Return ``tokens`` with 0 for NaN and infinity, and which [B, K, tokens] are all finite."""
     value, finite = _finite(tokens.value)
     exact, finite_exact = _finite(tokens.exact)
     magnitude, _ = _finite(tokens.magnitude)
@@ -185,7 +185,7 @@ def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
 
 
 def _grouped_bias(call: Call, kv_num_heads: int) -> Float:
-    """Return attention_bias so that it broadcasts to [B, K, G, S, T]; zeros without one."""
+    """Return attention_bias in a shape that broadcasts to [B, K, G, S, T]; zeros without one."""
     if call.bias is None:
         return np.zeros((1, 1, 1, 1, 1))
     batch_size, num_heads = call.bias.shape[:2]
@@ -194,10 +194,10 @@ def _grouped_bias(call: Call, kv_num_heads: int) -> Float:
 
 
 def _in_range(call: Call, query: Float, key: Tokens, scores: Float, mask: Bool) -> Bool:
-    """Return [B, K, G, S]: rows for which nothing has to overflow.
+    """Return [B, K, G, S]: rows that a correct kernel can compute without overflow.
 
-    A turned query or key that the storage dtype cannot hold, or a score that float32 cannot hold,
-    may become infinite in a right kernel; rows that meet one are undefined.
+    A rotated query or key outside the range of the storage dtype, or a score outside the range of
+    float32, may become infinite in a correct kernel; rows that attend to one are undefined.
     """
     query_fits = np.all(Storage.of(call.dtype).holds(query), axis=-1)
     largest = np.maximum(np.abs(key.exact), np.abs(key.value))

@@ -1,7 +1,8 @@
-"""The key and value caches: what a call attends to, and what it hands on.
+"""The key and value caches: the tokens that a call attends to, and the rows of its presents.
 
-A token's *place* is its number in its sequence, from 0. Attention goes by places; past and present
-are buffers, whose row 0 holds the token at some first place and whose rows follow on from there.
+The *place* of a token is its index in its sequence, from 0. Attention is defined on places. Past
+and present are buffers: row 0 holds the token at some first place, and the next rows hold the
+tokens at the following places.
 """
 
 from __future__ import annotations
@@ -14,31 +15,32 @@ import numpy as np
 from conformance.oracle.call import Call
 from conformance.oracle.numbers import Bool, Float, Int
 from conformance.oracle.quantisation import Format
-from conformance.oracle.rotary import Turned
+from conformance.oracle.rotary import Rotated
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Keys or values of one token after another, each [B, K, tokens, D]; zeros where there is none.
+    """Keys or values of consecutive tokens, each [B, K, tokens, D]; zeros where there is no token.
 
-    ``value`` is what is attended to: what the cache's format makes of ``exact``, the number that
-    was to be stored (for a past token the two are one). The rest is for the error model.
+    ``exact`` is the number before it is stored, and ``value`` is what the cache's format makes of
+    it. Attention uses ``value``. For a past token the two are equal. The other fields are for the
+    error model.
     """
 
     value: Float
     exact: Float
     magnitude: Float
-    """Magnitudes of what was turned or normed in this call (see :class:`Turned`); 0 for copies."""
+    """Magnitudes of elements rotated or normed by this call (:class:`Rotated`); 0 for copies."""
     past_row: Int
-    """[B, tokens]: the row of the past that a token is a copy of, or -1."""
+    """[B, tokens]: the row of the past that holds the token, or -1 for a new token."""
     format: Format
     dtype: np.dtype[Any]
-    """The type T that the numbers have before they are stored."""
+    """The type T of the numbers before they are stored."""
     normed: bool
-    """Whether the new ones went through the RMS norm."""
+    """Whether the RMS norm was applied to the new tokens."""
 
     def at(self, places: Int) -> Tokens:
-        """Return the tokens at places [B, n]; none where the place is -1."""
+        """Return the tokens at places [B, n]; zeros where the place is -1."""
         there = places >= 0
         index = np.where(there, places, 0)
 
@@ -63,8 +65,8 @@ class Tokens:
 class Cache:
     """Keys and values of every sequence after the call, by place: T tokens each.
 
-    ``resident`` [B, T] says which places are there to attend to: all of a sequence's, but for what
-    a window cache had evicted before the call.
+    ``resident`` [B, T] marks the places that a query can attend to: all places of a sequence except
+    those that a sliding-window cache evicted before the call.
     """
 
     key: Tokens
@@ -72,12 +74,12 @@ class Cache:
     resident: Bool
 
 
-def build_cache(call: Call, new_key: Turned) -> Cache:
-    """Lay the past and the call's new tokens one after the other, sequence by sequence.
+def build_cache(call: Call, new_key: Rotated) -> Cache:
+    """Join the past and the new tokens of each sequence.
 
-    A concatenated, a static and a window cache differ only in the rows of the buffers: the new
-    tokens of a sequence follow its own last one. What the past buffer holds beyond a sequence's own
-    tokens is never read, and neither is the padding of a prompt.
+    Concatenated, static and sliding-window caches differ only in the rows of the buffers: the new
+    tokens of a sequence always follow its own last token. Rows of the past buffer beyond a
+    sequence's own tokens are never read, nor is the padding of a prompt.
     """
     batch_size, kv_num_heads, _, head_size = call.past_key.shape
     shape = (batch_size, kv_num_heads, call.total, head_size)
@@ -107,7 +109,7 @@ def build_cache(call: Call, new_key: Turned) -> Cache:
 
 
 def present_places(call: Call) -> Int:
-    """Return [B, rows]: the place of the token that each row of present holds, or -1."""
+    """Return [B, rows]: the place of the token in each row of the present, or -1."""
     rows = np.arange(call.present_sequence_length)
     places = call.first_present_places[:, None] + rows
     kept: Int = np.where(places < call.lengths[:, None], places, -1)

@@ -1,11 +1,11 @@
 """Read one GroupQueryAttention call as a runtime would: from its tensors and attributes alone.
 
-Nothing here knows of cases. What is connected is in the mapping of inputs, what is omitted is
-not; everything else follows from shapes, from the two length inputs and from the attributes.
-Names, shapes and defaults are those of the operator's documentation in ONNX Runtime 1.31.
-Shapes are written with B batch_size, S sequence_length (of query), L kv_sequence_length (of key
-and value), P past_sequence_length (rows of the past buffer), T total_sequence_length,
-N num_heads, K kv_num_heads, D head_size.
+This module does not know about cases. The mapping of inputs holds the connected inputs; omitted
+inputs are missing from it. Everything else follows from the shapes, the two length inputs and the
+attributes. Names, shapes and defaults are those of the operator's documentation in ONNX Runtime
+1.31. In shapes, B stands for batch_size, S for sequence_length (of query), L for
+kv_sequence_length (of key and value), P for past_sequence_length (rows of the past buffer), T for
+total_sequence_length, N for num_heads, K for kv_num_heads, D for head_size.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Attributes = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call, its heads taken apart, its numbers exact in float64.
+    """One call with separate heads and with its numbers in float64, where they are exact.
 
-    Token tensors are BSNH, caches BNSH, as the operator has them.
+    Token tensors have the layout BSNH and caches BNSH, as in the operator.
     """
 
     dtype: np.dtype[Any]
@@ -42,41 +42,41 @@ class Call:
     value: Float
     """[B, L, K, D]"""
     past_key: Float
-    """[B, K, P, D]: the numbers that it stands for; P is 0 where no past is connected."""
+    """[B, K, P, D]: the numbers, dequantised; P is 0 if no past is connected."""
     past_value: Float
     """[B, K, P, D]"""
     key_format: Format
-    """How past_key and present_key store their numbers."""
+    """The storage format of past_key and present_key."""
     value_format: Format
     lengths: Int
     """[B]: tokens of each sequence after this call, seqlens_k + 1."""
     total: int
-    """T: the longest sequence of the batch after this call, or what it is padded to."""
+    """T: the length of the longest sequence after this call, or the length it is padded to."""
     cos: Float | None
-    """[max_sequence_length, rotary_dim / 2]; None when do_rotary is 0."""
+    """[max_sequence_length, rotary_dim / 2]; None if do_rotary is 0."""
     sin: Float | None
     position_ids: Int | None
-    """[B, S]; None when not connected."""
+    """[B, S]; None if not connected."""
     bias: Float | None
     """[B or 1, N or 1, S, T]"""
     sink: Float | None
-    """[N]: logit of the sink of each head (zeros for smooth_softmax); None without a sink."""
+    """[N]: the logit of each head's sink (zeros for smooth_softmax); None without a sink."""
     scale: float
     softcap: float
-    """0 when unused."""
+    """0 if not used."""
     window: int | None
-    """local_window_size, or None when unused."""
+    """local_window_size, or None if not used."""
     causal: bool
     interleaved: bool
     q_norm: Float | None
-    """[D]: weight of the RMS norm of each query head; None without one."""
+    """[D]: weight of the RMS norm of each query head; None without a norm."""
     k_norm: Float | None
-    """[D]: weight of the RMS norm of each new key head."""
+    """[D]: weight of the RMS norm of each new key head; None without a norm."""
     norm_epsilon: float
     window_cache: bool
-    """Whether past and present hold a sequence's last tokens only (sliding_window_cache)."""
+    """Whether past and present hold only the last tokens of a sequence (sliding_window_cache)."""
     qk_output: int
-    """What output_qk holds: 1 what the softmax takes, 2 what it gives, 0 nothing."""
+    """The content of output_qk: 1 the input of the softmax, 2 its output, 0 no output_qk."""
 
     @property
     def batch_size(self) -> int:
@@ -104,52 +104,53 @@ class Call:
 
     @property
     def first_prompt(self) -> bool:
-        """Whether these queries are the sequences' first tokens, right-padded where shorter."""
+        """Whether the queries are the first tokens of the sequences; shorter ones are padded."""
         return self.sequence_length == self.total
 
     @property
     def borrowed(self) -> bool:
-        """Whether the whole cache comes from elsewhere: key and value of length zero."""
+        """Whether the cache belongs to another layer: key and value have length 0."""
         return self.kv_sequence_length == 0
 
     @property
     def query_starts(self) -> Int:
-        """[B]: position in its sequence of each sequence's first query."""
+        """[B]: the position of each sequence's first query."""
         if self.first_prompt:
             return np.zeros_like(self.lengths)
         return self.lengths - self.sequence_length
 
     @property
     def past_lengths(self) -> Int:
-        """[B]: rows of the past buffer that each sequence uses."""
+        """[B]: the number of past tokens of each sequence."""
         if self.borrowed:
             return self.lengths
         if self.first_prompt or self.kv_sequence_length != self.sequence_length:
-            return np.zeros_like(self.lengths)  # key and value hold everything there is
+            return np.zeros_like(self.lengths)  # key and value hold all tokens
         return self.lengths - self.sequence_length
 
     @property
     def present_sequence_length(self) -> int:
-        """Rows of the present buffers: a buffer that is long enough keeps its length."""
+        """Rows of the present buffers: those of the past if they suffice for all tokens."""
         if self.window_cache:
             return self.past_sequence_length
         return max(self.past_sequence_length, self.total)
 
     @property
     def first_past_places(self) -> Int:
-        """[B]: place in its sequence of the token in row 0 of past."""
+        """[B]: the place in its sequence of the token in row 0 of the past."""
         return self._first_places(self.past_lengths)
 
     @property
     def first_present_places(self) -> Int:
-        """[B]: place in its sequence of the token in row 0 of present."""
+        """[B]: the place in its sequence of the token in row 0 of the present."""
         return self._first_places(self.lengths)
 
     def _first_places(self, lengths: Int) -> Int:
-        """Return the place in row 0 of a cache that has seen ``lengths`` tokens of each sequence.
+        """Return the place in row 0 of a cache after ``lengths`` tokens of each sequence.
 
-        It is 0 but for a window cache that is full. That one evicts G = C - W + 1 tokens at once,
-        as often as it takes to have the rest fit: L(T) = T - G * ceil((T - C) / G) stay.
+        It is 0 except in a sliding-window cache that has been full. With capacity C and window W,
+        such a cache evicts G = C - W + 1 tokens at a time, as often as needed for the rest to fit.
+        After T tokens, T - G * ceil((T - C) / G) of them remain.
         """
         if not self.window_cache or self.window is None:
             return np.zeros_like(lengths)
@@ -159,10 +160,10 @@ class Call:
 
 
 def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> Call:
-    """Read a call and check that it has a meaning.
+    """Read a call and check that it has a defined meaning.
 
     Args:
-        inputs: the connected inputs by the operator's names, with the bytes the runtime gets.
+        inputs: the connected inputs by the operator's names, exactly as the runtime gets them.
         attributes: the attributes set on the node; the others have the schema's defaults.
         outputs: names of the connected outputs.
 
@@ -222,29 +223,29 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
 
 
 def _check_lengths(call: Call) -> None:
-    """Check that queries, new keys, past and totals fit each other.
+    """Check that the lengths of queries, new keys, past and sequences are consistent.
 
-    The ways to fit: a first prompt; new tokens appended to a past that is concatenated
-    (T = P + L) or static (T <= P); a borrowed past with L = 0; all keys and values at once with
-    no past and fewer queries (requested only, see docs/oracle.md).
+    Consistent are: a first prompt; new tokens appended to a concatenated past (T = P + L) or to a
+    static past (T <= P); a borrowed past with L = 0; all keys and values without a past, with fewer
+    queries (requested only, see docs/oracle.md).
     """
     new, past, total = call.kv_sequence_length, call.past_sequence_length, call.total
     queries = call.sequence_length
     if new == 0 and past == 0:
-        raise OracleError("Key and value have length 0 and there is no past to attend to.")
+        raise OracleError("Key and value have length 0, and there is no past to attend to.")
     if queries > total:
         raise OracleError(
-            f"total_sequence_length {total} counts the query's {queries} tokens too and cannot "
-            "be less."
+            f"total_sequence_length {total} is less than the {queries} tokens of query, which it "
+            "includes."
         )
     if past and new not in (0, queries):
         raise OracleError(
-            f"With a past, key and value must have the query's sequence length {queries} or 0, "
+            f"With a past, the length of key and value must be that of query, {queries}, or 0, "
             f"not {new}."
         )
     if not past and new < queries:
         raise OracleError(
-            f"Without a past, key and value must have at least the query's sequence length "
+            f"Without a past, the length of key and value must be at least that of query, "
             f"{queries}, not {new}."
         )
     if total != past + new and total > past and not call.window_cache:
@@ -255,8 +256,8 @@ def _check_lengths(call: Call) -> None:
     if not call.first_prompt and np.any(call.lengths < queries):
         short = int(np.argmin(call.lengths))
         raise OracleError(
-            f"seqlens_k[{short}] = {call.lengths[short] - 1} leaves sequence {short} shorter than "
-            f"the {queries} query tokens that end it."
+            f"seqlens_k[{short}] = {call.lengths[short] - 1} makes sequence {short} shorter than "
+            f"its {queries} query tokens."
         )
 
 
@@ -280,7 +281,8 @@ def _refuse_unknown(inputs: Inputs, attributes: Attributes, outputs: Collection[
     for name, value in attributes.items():
         kinds = _KINDS[ATTRIBUTE_BY_NAME[name].kind]
         if not isinstance(value, kinds) or isinstance(value, bool):
-            raise OracleError(f"Attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}: {value!r}.")
+            kind = ATTRIBUTE_BY_NAME[name].kind
+            raise OracleError(f"Attribute {name} must be of type {kind}, but is {value!r}.")
 
 
 def _required(inputs: Inputs, name: str, why: str = "the operator requires it") -> NDArray[Any]:
@@ -304,7 +306,7 @@ def _choice(attributes: Attributes, name: str, default: int, allowed: tuple[int,
 
 
 def _float(attributes: Attributes, name: str) -> float:
-    """Return a float attribute as the model holds it (float32), 0 when it is not set."""
+    """Return a float attribute as stored in the model (float32), or 0 if it is not set."""
     value = float(np.float32(attributes.get(name, 0.0)))
     if not np.isfinite(value):
         raise OracleError(f"Attribute {name} must be finite, not {value}.")
@@ -312,7 +314,7 @@ def _float(attributes: Attributes, name: str) -> float:
 
 
 def _storage_dtype(inputs: Inputs) -> np.dtype[Any]:
-    """Return the type T, which every floating input must have."""
+    """Return the type T, which all floating-point inputs except caches and scales must have."""
     dtype = _required(inputs, "query").dtype
     if dtype not in FLOAT_DTYPES:
         raise OracleError(f"Input query is {dtype}, not one of float32, float16, bfloat16.")
@@ -332,7 +334,8 @@ def _exact(array: NDArray[Any]) -> Float:
 def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Float, Float, Float]:
     """Return query [B, S, N, D], key and value [B, L, K, D].
 
-    Without key and value, query is packed: the heads of query, then of key, then of value.
+    If key and value are omitted, query is packed: it holds the heads of query, key and value, in
+    this order.
     """
     query = _required(inputs, "query")
     if query.ndim != 3:
@@ -344,7 +347,7 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
     batch_size, sequence_length, width = query.shape
     if width == 0 or width % heads:
         meaning = "num_heads + 2 kv_num_heads (packed QKV)" if packed else "num_heads"
-        raise OracleError(f"The query's width {width} is no positive multiple of {meaning}.")
+        raise OracleError(f"The query's width {width} is not a positive multiple of {meaning}.")
     head_size = width // heads
     split = _exact(query).reshape(batch_size, sequence_length, heads, head_size)
     if packed:
@@ -367,11 +370,11 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
 
 
 def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
-    """Return whether key and value are omitted to borrow the past (onnxruntime#28318).
+    """Return whether key and value are omitted in order to borrow the past (onnxruntime#28318).
 
-    The operator reads omitted key and value as packed QKV. Only where that cannot be, because by
-    the past's head_size query holds no more than the query, is this other reading taken, which was
-    asked for and never promised; it means what key and value of length zero mean.
+    The operator reads omitted key and value as packed QKV. If that is impossible, because query is
+    exactly as wide as num_heads times the head_size of the past, then omitted key and value mean
+    the same as those of length zero. This reading was requested and is not specified.
     """
     past = inputs.get("past_key")
     if "key" in inputs or past is None or past.ndim != 4:
@@ -379,15 +382,16 @@ def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
     return bool(inputs["query"].shape[-1] == num_heads * past.shape[3])
 
 
-#: Bits of a stored number by the cache's type, where the cache is quantised.
+#: Bits of a stored number, by the type of a quantised cache.
 _BITS: Final = {INT8: 8, FLOAT8: 8, UINT8: 4}
 
 
 def _format(inputs: Inputs, attributes: Attributes, side: str, sizes: tuple[int, int]) -> Format:
-    """Return how the key (``side`` k) or value (v) cache stores its numbers.
+    """Return the storage format of the key (``side`` k) or value (``side`` v) cache.
 
-    The past's type says the format, since present has it too; a call without a past cannot be
-    quantised. Two 4-bit values share a byte of uint8; int8 and float8e4m3fn have 8 bits.
+    The type of the past determines the format, because the present has the same type. A call
+    without a past cannot be quantised. In uint8, two 4-bit values share a byte; int8 and
+    float8e4m3fn have 8 bits.
     """
     past_name, scale_name = {"k": "past_key", "v": "past_value"}[side], f"{side}_scale"
     kind = str(attributes.get(f"{side}_quant_type", "NONE"))
@@ -395,11 +399,11 @@ def _format(inputs: Inputs, attributes: Attributes, side: str, sizes: tuple[int,
     if kind == "NONE":
         if past is not None and past.dtype != query.dtype:
             raise OracleError(f"Input {past_name} is {past.dtype}, but query is {query.dtype}.")
-        return Format(query.dtype)  # a scale has no effect then
+        return Format(query.dtype)  # a connected scale has no effect
     if kind not in ("PER_TENSOR", "PER_CHANNEL"):
         raise OracleError(f"Attribute {side}_quant_type must not be {kind!r}.")
     why = f"{side}_quant_type is {kind}"
-    past = _required(inputs, past_name, f"{why}, and its type is the type of the cache")
+    past = _required(inputs, past_name, f"{why}, and it determines the type of the cache")
     if past.dtype not in _BITS:
         raise OracleError(f"Input {past_name} is {past.dtype}, but {why}.")
     bits = int(attributes.get("kv_cache_bit_width", _BITS[past.dtype]))
@@ -414,7 +418,7 @@ def _format(inputs: Inputs, attributes: Attributes, side: str, sizes: tuple[int,
 
 
 def _spread(scale: NDArray[Any], kind: str, sizes: tuple[int, int], name: str) -> Float:
-    """Return a scale so that it broadcasts to [B, K, rows, D]: one number, or one a channel."""
+    """Return a scale that broadcasts to [B, K, rows, D]: one number, or one for each channel."""
     kv_num_heads, head_size = sizes
     wanted = (1, 1, 1, 1) if kind == "PER_TENSOR" else (1, kv_num_heads, 1, head_size)
     try:
@@ -428,7 +432,7 @@ def _spread(scale: NDArray[Any], kind: str, sizes: tuple[int, int], name: str) -
 def _past(
     inputs: Inputs, sizes: tuple[int, int, int], key_format: Format, value_format: Format
 ) -> tuple[Float, Float]:
-    """Return the numbers of the past buffers [B, K, P, D]; P is 0 when they are omitted."""
+    """Return the dequantised past buffers [B, K, P, D]; P is 0 if they are omitted."""
     if ("past_key" in inputs) != ("past_value" in inputs):
         raise OracleError("Inputs past_key and past_value must be both connected or both omitted.")
     batch_size, kv_num_heads, head_size = sizes
@@ -441,7 +445,7 @@ def _past(
         ("past_value", past_value, value_format),
     ):
         if format.packed and head_size % 2:
-            raise OracleError(f"A head_size of {head_size} cannot be packed two to a byte.")
+            raise OracleError(f"An odd head_size, {head_size}, cannot be packed in pairs.")
         width = head_size // 2 if format.packed else head_size
         wanted = (batch_size, kv_num_heads, width)
         if array.ndim != 4 or (array.shape[0], array.shape[1], array.shape[3]) != wanted:
@@ -460,12 +464,13 @@ def _past(
 
 
 def _window_cache(inputs: Inputs, attributes: Attributes, window: int | None) -> bool:
-    """Return sliding_window_cache; its capacity, the rows of past, holds at least a window."""
+    """Return sliding_window_cache; check that its capacity, the past's rows, holds a window."""
     if not _choice(attributes, "sliding_window_cache", 0, (0, 1)):
         return False
-    past = _required(inputs, "past_key", "sliding_window_cache is 1, and it says the capacity")
+    why = "sliding_window_cache is 1, and its rows are the capacity"
+    past = _required(inputs, "past_key", why)
     if window is None:
-        raise OracleError("Attribute local_window_size must be set when sliding_window_cache is 1.")
+        raise OracleError("Attribute local_window_size must be set if sliding_window_cache is 1.")
     if past.shape[2] < window:
         raise OracleError(
             f"The window cache has {past.shape[2]} rows, fewer than local_window_size {window}."
@@ -474,7 +479,7 @@ def _window_cache(inputs: Inputs, attributes: Attributes, window: int | None) ->
 
 
 def _norms(inputs: Inputs, head_size: int) -> tuple[Float | None, Float | None]:
-    """Return the weights [D] of the RMS norm of queries and of new keys; None without them."""
+    """Return the weights [D] of the RMS norm of queries and of new keys, or None."""
     names = ("q_norm_weight", "k_norm_weight")
     found = [_exact(inputs[name]) for name in names if name in inputs]
     if not found:
@@ -488,7 +493,7 @@ def _norms(inputs: Inputs, head_size: int) -> tuple[Float | None, Float | None]:
 
 
 def _epsilon(attributes: Attributes) -> float:
-    """Return qk_norm_epsilon as the model holds it."""
+    """Return qk_norm_epsilon as stored in the model (float32)."""
     if "qk_norm_epsilon" not in attributes:
         return float(np.float32(1e-6))
     epsilon = _float(attributes, "qk_norm_epsilon")
@@ -516,10 +521,10 @@ def _total_sequence_length(inputs: Inputs) -> int:
 
 
 def _lengths(inputs: Inputs, batch_size: int, total: int) -> Int:
-    """Return each sequence's length after the call: seqlens_k + 1, whatever its shape.
+    """Return the length of each sequence after the call: seqlens_k + 1.
 
-    The documentation says [B]; exported models also pass [B, 1] and [1, B], and runtimes
-    accept them since microsoft/onnxruntime#28259.
+    The documentation gives the shape [B]. Exported models also pass [B, 1] and [1, B], and runtimes
+    accept these since microsoft/onnxruntime#28259.
     """
     seqlens = _required(inputs, "seqlens_k")
     if seqlens.dtype != np.int32:
@@ -541,17 +546,17 @@ def _rotary_caches(
     inputs: Inputs, attributes: Attributes, head_size: int
 ) -> tuple[Float | None, Float | None]:
     if not _choice(attributes, "do_rotary", 0, (0, 1)):
-        return None, None  # connected caches have no effect then
+        return None, None  # connected caches have no effect
     cos = _required(inputs, "cos_cache", "do_rotary is 1")
     sin = _required(inputs, "sin_cache", "do_rotary is 1")
     if cos.ndim != 2 or cos.shape != sin.shape:
         raise OracleError(
-            f"cos_cache {cos.shape} and sin_cache {sin.shape} must be one shape "
+            f"cos_cache {cos.shape} and sin_cache {sin.shape} must have the same shape "
             "[max_sequence_length, rotary_dim / 2]."
         )
     if not 1 <= cos.shape[1] <= head_size // 2:
         raise OracleError(
-            f"cos_cache turns {2 * cos.shape[1]} dimensions of a head that has {head_size}."
+            f"cos_cache rotates {2 * cos.shape[1]} elements of a head that has {head_size}."
         )
     return _exact(cos), _exact(sin)
 
@@ -587,7 +592,7 @@ def _bias(inputs: Inputs, shape: tuple[int, int, int, int]) -> Float | None:
 
 
 def _sink(inputs: Inputs, attributes: Attributes, num_heads: int) -> Float | None:
-    """Return the sink's logit for each head; a connected head_sink overrides smooth_softmax."""
+    """Return the logit of each head's sink; a connected head_sink overrides smooth_softmax."""
     smooth = _choice(attributes, "smooth_softmax", -1, (-1, 0, 1)) == 1
     if "head_sink" in inputs:
         sink = inputs["head_sink"]
@@ -613,5 +618,5 @@ def _window(attributes: Attributes, causal: bool) -> int | None:
             f"Attribute local_window_size must be -1 (unused) or positive, not {window}."
         )
     if not causal:
-        raise OracleError("Attribute local_window_size must be -1 when causal is 0.")
+        raise OracleError("Attribute local_window_size must be -1 if causal is 0.")
     return window

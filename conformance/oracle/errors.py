@@ -1,4 +1,4 @@
-"""Why the oracle has no answer for a call."""
+"""The oracle's error for calls without a defined meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in float64, and what the storage dtypes can hold."""
+"""Types of float64 arrays, and the range and precision of the storage dtypes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Int = NDArray[np.int64]
 #: The NumPy dtypes of the operator's type T.
 FLOAT_DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(NUMPY[word] for word in TYPES["T"])
 
-#: The largest float32: no kernel is asked to hold a larger number anywhere.
+#: The largest float32. No kernel is required to represent a larger number anywhere.
 LARGEST_FLOAT32: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A floating dtype in which tensors are stored, and what it can hold.
+    """The range and precision of a floating-point dtype in which tensors are stored.
 
     Attributes:
         largest: the largest finite number (float16: 65504).
@@ -39,10 +39,10 @@ class Storage:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> Storage:
-        """Return the numbers of float32, float16 or bfloat16."""
+        """Return the properties of float32, float16 or bfloat16."""
         info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         return cls(float(info.max), float(info.eps) / 2, float(info.smallest_subnormal))
 
     def holds(self, values: Float) -> Bool:
-        """Tell for each value whether it is stored without overflow."""
+        """Return for each value whether it can be stored without overflow."""
         return np.asarray(np.abs(values) <= self.largest)

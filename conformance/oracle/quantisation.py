@@ -1,8 +1,9 @@
-"""How a cache stores its numbers: as they are, or quantised with scales.
+"""The storage format of a cache: plain numbers, or codes quantised with scales.
 
-The operator's documentation names the types, the scales and that two 4-bit values share a byte, and
-leaves the arithmetic open. It is here what every runtime does whose source or results are known
-(docs/oracle.md): symmetric, stored = round(number / scale), halves to even, clamped to the range.
+The operator's documentation specifies the types, the scales and that two 4-bit values share a byte,
+but not the arithmetic. The oracle uses the arithmetic of all runtimes whose source or results are
+known (docs/oracle.md): symmetric, code = round(number / scale), halves to even, clamped to the
+range of the type.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ INT8: Final = np.dtype(np.int8)
 UINT8: Final = np.dtype(np.uint8)
 FLOAT8: Final = np.dtype(ml_dtypes.float8_e4m3fn)
 
-#: Range of the stored numbers, by the cache's type.
+#: Range of the codes, by the cache's type.
 _RANGES: Final = {INT8: (-128.0, 127.0), UINT8: (-8.0, 7.0), FLOAT8: (-448.0, 448.0)}
-#: A 4-bit value is stored with this added, so that it is not negative.
+#: Added to a 4-bit code before it is stored, so that the stored value is not negative.
 _BIAS: Final = 8.0
 
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """The format of past and present: ``dtype`` is the tensors' own.
+    """The storage format of past and present; ``dtype`` is the dtype of these tensors.
 
-    ``scale`` broadcasts to [B, K, rows, D]; None: the numbers are stored as they are. A *code* is a
-    stored number on its own: an integer, or a float8, in float64.
+    ``scale`` broadcasts to [B, K, rows, D]; without a scale the numbers are stored unchanged. A
+    *code* is a single quantised number, an integer or a float8, represented here in float64.
     """
 
     dtype: np.dtype[Any]
@@ -48,11 +49,11 @@ class Format:
 
     @property
     def step(self) -> Float:
-        """What a code of 1 is worth; 1 where nothing is quantised."""
+        """The number that the code 1 stands for; 1 if the cache is not quantised."""
         return np.ones((1, 1, 1, 1)) if self.scale is None else self.scale
 
     def encode(self, numbers: Float) -> Float:
-        """Return the codes of numbers [B, K, rows, D]; the numbers where nothing is quantised."""
+        """Return the codes of numbers [B, K, rows, D]; the numbers themselves without a scale."""
         return numbers if self.scale is None else self.round(numbers / self.scale)
 
     def round(self, quotients: Float) -> Float:
@@ -68,16 +69,16 @@ class Format:
         return codes * self.step
 
     def pack(self, codes: Float) -> Float:
-        """Return what the tensor holds: codes, or bytes [B, K, rows, D / 2].
+        """Return the content of the tensor: codes, or packed bytes [B, K, rows, D / 2].
 
-        The even element of a pair is the low half of its byte, the odd one the high half.
+        The even element of a pair is in the low half of its byte, the odd one in the high half.
         """
         if not self.packed:
             return codes
         return (codes[..., 0::2] + _BIAS) + 16.0 * (codes[..., 1::2] + _BIAS)
 
     def unpack(self, stored: NDArray[Any]) -> Float:
-        """Return the codes that a tensor holds, the inverse of :meth:`pack`."""
+        """Return the codes in a tensor; the inverse of :meth:`pack`."""
         if not self.packed:
             return stored.astype(np.float64)
         codes = np.empty((*stored.shape[:-1], 2 * stored.shape[-1]))

@@ -1,4 +1,4 @@
-"""The oracle: one GroupQueryAttention call in float64, from its inputs to its outputs."""
+"""The oracle: computes the outputs of one GroupQueryAttention call in float64."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from conformance.oracle.attention import Attention, attend
 from conformance.oracle.cache import Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Call, Inputs, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
-from conformance.oracle.rotary import key_positions, normed, query_positions, turn
+from conformance.oracle.rotary import apply_rotary, key_positions, normed, query_positions
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What one output must hold.
+    """The required content of one output.
 
-    ``value`` (float64) and ``defined`` have the output's exact shape; undefined elements are 0 in
-    ``value`` and are never to be compared. ``dtype`` is what the runtime must return. The rest
-    is for the error model: ``attention`` is how an output row came about, or with ``qk_output``
-    1 or 2 the scores or probabilities of output_qk; ``tokens`` is what a present holds, row by
-    row, before it is put into the tensor's format.
+    ``value`` (float64) and ``defined`` have the exact shape of the output. Undefined elements are 0
+    in ``value`` and must not be compared. ``dtype`` is the dtype that the runtime must return. The
+    other fields are for the error model: ``attention`` holds the intermediate results of output
+    and output_qk, where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the
+    rows of a present before they are stored in the tensor's format.
     """
 
     value: Float
@@ -40,9 +40,8 @@ def reference(
     """Compute the connected outputs of one call, in the operator's order.
 
     Args:
-        inputs: the connected inputs by the operator's names, with the dtypes and bytes that the
-            runtime gets. An input that is omitted is not in the mapping; an input of length zero
-            is, with that shape.
+        inputs: the connected inputs by the operator's names, exactly as the runtime gets them. An
+            omitted input is not in the mapping; an input of length zero is, with that shape.
         attributes: the attributes set on the node; the others have the schema's defaults.
         outputs: the names of the connected outputs.
 
@@ -50,14 +49,14 @@ def reference(
         OracleError: the call has no defined meaning.
     """
     call = read_call(inputs, attributes, outputs)
-    query = turn(
+    query = apply_rotary(
         normed(call.query, call.q_norm, call.norm_epsilon),
         query_positions(call),
         call.lengths,
         call,
         normed=call.q_norm is not None,
     )
-    key = turn(
+    key = apply_rotary(
         normed(call.key, call.k_norm, call.norm_epsilon),
         key_positions(call),
         call.lengths - call.past_lengths,
@@ -85,7 +84,7 @@ def _output(call: Call, attention: Attention) -> Reference:
 
 
 def _present(call: Call, tokens: Tokens) -> Reference:
-    """Return present_key or present_value [B, K, rows, D], or half of D where 4-bit is packed."""
+    """Return present_key or present_value [B, K, rows, D], or [B, K, rows, D / 2] if packed."""
     places = present_places(call)
     rows = tokens.at(places)
     there = np.broadcast_to((places >= 0)[:, None, :, None], rows.value.shape)
@@ -97,10 +96,11 @@ def _present(call: Call, tokens: Tokens) -> Reference:
 
 
 def _output_qk(call: Call, attention: Attention) -> Reference:
-    """Return output_qk [B, N, S, T]: what the softmax takes (1) or gives (2).
+    """Return output_qk [B, N, S, T]: the input (1) or the output (2) of the softmax.
 
-    Before the softmax only what a query attends to is defined: nothing says what stands in the
-    place of the rest. After it, the rest is 0. Neither has columns beyond a sequence's end.
+    Before the softmax, only the elements of keys that a query attends to are defined, because the
+    value for other keys is not specified. After it, the value for other keys is 0. Columns beyond
+    the end of a sequence are undefined in both.
     """
     exists = (np.arange(call.total) < call.lengths[:, None])[:, None, None, None, :]
     defined = attention.defined[..., None] & exists

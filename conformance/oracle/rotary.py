@@ -1,4 +1,4 @@
-"""Rotary position embedding: at which positions, and the turn itself."""
+"""Rotary position embedding: the positions of the tokens, and the rotation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from conformance.oracle.numbers import Float, Int
 
 
 @dataclass(frozen=True, eq=False)
-class Turned:
-    """Heads after the RMS norm and the rotary embedding, or untouched without them.
+class Rotated:
+    """Heads after the RMS norm and the rotary embedding, or unchanged if the call has neither.
 
-    ``value`` and ``magnitude`` have one shape, [B, tokens, heads, D]. ``magnitude`` is the sum of
-    the absolute values of the terms that make an element, |x1 cos| + |x2 sin|: what the rounding
-    error of the turn is proportional to. It is |x| where the element was normed and not turned, and
-    0 where it is a copy of the input.
+    ``value`` and ``magnitude`` have the shape [B, tokens, heads, D]. ``magnitude`` is the sum of
+    the absolute values of an element's terms, |x1 cos| + |x2 sin|; the rounding error of the
+    rotation is proportional to it. It is |x| for an element that was normed and not rotated, and 0
+    for a copy of the input.
     """
 
     value: Float
@@ -26,12 +26,12 @@ class Turned:
 
 
 def query_positions(call: Call) -> Int:
-    """Return the positions [B, S] at which the queries are turned.
+    """Return the positions [B, S] of the queries.
 
-    Without position_ids they are the tokens' own places in their sequences, which seqlens_k
-    gives. With position_ids, a first prompt uses only the first element of the whole input (so
-    says the operator's documentation) as the position of the first token of every sequence, and
-    counts up from there; any other call uses every element as it stands.
+    Without position_ids, the position of a token is its place in its sequence, which follows from
+    seqlens_k. With position_ids, a first prompt uses only the very first element of the input, as
+    the operator's documentation specifies: it is the position of the first token of every sequence,
+    and the others count up from it. Any other call uses every element.
     """
     steps = np.arange(call.sequence_length)
     if call.position_ids is None:
@@ -42,10 +42,10 @@ def query_positions(call: Call) -> Int:
 
 
 def key_positions(call: Call) -> Int:
-    """Return the positions [B, L] at which the new keys are turned.
+    """Return the positions [B, L] of the new keys.
 
-    New keys belong to the query's tokens and turn with them. Keys that come all at once, more
-    than there are queries, start at position 0.
+    New keys belong to the same tokens as the queries and have their positions. If there are more
+    keys than queries, they are all keys of the sequences and start at position 0.
     """
     if call.kv_sequence_length == call.sequence_length:
         return query_positions(call)
@@ -56,7 +56,7 @@ def key_positions(call: Call) -> Int:
 def normed(heads: Float, weight: Float | None, epsilon: float) -> Float:
     """Return heads [B, tokens, heads, D], each divided by its root mean square, times weight [D].
 
-    x / sqrt(mean(x^2) + epsilon) * weight; without a weight, the heads as they are.
+    x / sqrt(mean(x^2) + epsilon) * weight; without a weight, the heads are returned unchanged.
     """
     if weight is None:
         return heads
@@ -66,27 +66,29 @@ def normed(heads: Float, weight: Float | None, epsilon: float) -> Float:
     return scaled
 
 
-def turn(heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = False) -> Turned:
-    """Turn heads [B, tokens, heads, D] at positions [B, tokens]; without rotary, copy them.
+def apply_rotary(
+    heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = False
+) -> Rotated:
+    """Rotate heads [B, tokens, heads, D] by positions [B, tokens]; without rotary, copy them.
 
-    Only the first rotary_dim = 2 * (width of cos_cache) elements of a head are turned. Half-split
+    Only the first rotary_dim = 2 * (width of cos_cache) elements of a head are rotated. Half-split
     pairs element i with element i + rotary_dim / 2, interleaved pairs 2i with 2i + 1; each pair
     (x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos).
 
     Args:
-        heads: the heads before the turn.
-        positions: the row of the caches for each token.
-        tokens: [B], how many leading tokens of each sequence exist (more than there are: all);
-            the rest is padding, whose positions may lie outside the caches.
-        call: the call, for its caches and pattern.
-        normed: whether the heads are no copies, because the RMS norm made them.
+        heads: the heads before the rotation.
+        positions: for each token, its row in cos_cache and sin_cache.
+        tokens: [B], the number of leading tokens of each sequence that are not padding; it may
+            exceed the number of tokens. Positions of padding may lie outside the caches.
+        call: the call, for its caches and its pairing of elements.
+        normed: whether the heads come from the RMS norm, so that they are not copies of an input.
 
     Raises:
         OracleError: a token's position has no row in the caches.
     """
     untouched = np.abs(heads) if normed else np.zeros_like(heads)
     if call.cos is None or call.sin is None:
-        return Turned(heads, untouched)
+        return Rotated(heads, untouched)
     rows = call.cos.shape[0]
     exists = np.arange(positions.shape[1]) < tokens[:, None]
     outside = exists & ((positions < 0) | (positions >= rows))
@@ -108,4 +110,4 @@ def turn(heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = F
         value[..., second] = x1 * sin + x2 * cos
         magnitude[..., first] = np.abs(x1 * cos) + np.abs(x2 * sin)
         magnitude[..., second] = np.abs(x1 * sin) + np.abs(x2 * cos)
-    return Turned(value, magnitude)
+    return Rotated(value, magnitude)

@@ -1,10 +1,10 @@
-"""The error model: how far a right kernel may be from the exact result, element by element.
+"""The error model: the largest error of a correct kernel, for each element.
 
-``docs/tolerance.md`` derives it. In one sentence: the storage type rounds only what the
-operator's definition hands to memory or to a matrix unit (turned query and key, probabilities,
-output), everything else is float32 arithmetic, and every such rounding is followed to the output
-with the magnitudes of the case itself. There is no constant for a case, an operator feature or a
-dtype; one constant a target class multiplies the whole.
+``docs/tolerance.md`` derives it. In short: numbers are rounded to the storage type only where the
+operator's definition passes them to memory or to a matrix unit (rotated query and key,
+probabilities, output); everything else is float32 arithmetic; and each of these rounding errors is
+propagated to the output with the magnitudes of the case itself. There are no constants for single
+cases, features or dtypes. One constant for each target class multiplies the result.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from conformance.oracle.numbers import LARGEST_FLOAT32, Float, Storage
 
 TargetClass = Literal["cpu", "gpu"]
 
-#: What a unit budget is multiplied with, by the class of the target: K in docs/tolerance.md.
+#: The factor of the unit budget, by target class: K in docs/tolerance.md.
 CONSTANTS: Final[Mapping[TargetClass, float]] = {"cpu": 2.0, "gpu": 2.0}
 
-#: Unit roundoff of the arithmetic between roundings to storage: float32.
+#: Unit roundoff of float32, the arithmetic between roundings to storage.
 A: Final = 2.0**-24
 #: Relative error of a float32 exp, in units of A (2 ulp).
 EXP: Final = 4.0
 #: Relative error of a float32 tanh, in units of A (4 ulp).
 TANH: Final = 8.0
-#: Roundings on the way from a dot product to a score: the scale itself and its multiplication.
+#: Roundings between a dot product and its score: the scale itself and the multiplication by it.
 SCALE: Final = 3.0
-#: Roundings after the two sums of the softmax: reciprocal, multiplication, and a block's seam.
+#: Roundings after the two sums of the softmax: reciprocal, multiplication, rescaling of a block.
 NORMALISE: Final = 4.0
-#: Roundings of the RMS norm beside its sum of squares: mean, epsilon, root, product, weight.
+#: Roundings of the RMS norm apart from its sum of squares: mean, epsilon, root, product, weight.
 NORM: Final = 8.0
 #: Roundings of a number's quotient by its scale: the scale's reciprocal and the product.
 QUOTIENT: Final = 2.0
-#: Below this, float32 arithmetic may flush to zero, on purpose or in a fast exp.
+#: Numbers below this may be flushed to zero in float32 arithmetic, explicitly or by a fast exp.
 FLUSH: Final = 2.0**-126
 
 
 def _floor(storage: Storage) -> float:
-    """Return the largest absolute error of rounding a tiny number to storage."""
+    """Return the largest absolute error of rounding a number close to 0 to storage."""
     return max(storage.smallest / 2, FLUSH)
 
 
 @dataclass(frozen=True, eq=False)
 class PastErrors:
-    """In a loop: how far the numbers in a runtime's own past may be from those the oracle has.
+    """In a loop: the largest errors of the runtime's own past, compared with the oracle's.
 
-    ``key`` and ``value`` are [B, K, P, D]. Where the past is an input there are none.
+    ``key`` and ``value`` are [B, K, P, D]. A past that is an input has no errors.
     """
 
     key: Float
@@ -60,11 +60,11 @@ class PastErrors:
 def budgets(
     references: Mapping[str, Reference], past: PastErrors | None = None
 ) -> dict[str, Float]:
-    """Return the unit budget of each output: float64, its shape, absolute, K not applied.
+    """Return the unit budget of each output: absolute errors in float64, without the factor K.
 
-    A budget of 0 demands the exact value: copies of inputs. Where the reference is undefined the
-    number means nothing. NaN says that an element cannot be judged: of a packed byte the high half
-    may be either of two.
+    A budget of 0 requires the exact value; copies of inputs have it. The budget of an undefined
+    element has no meaning. NaN means that an element cannot be judged, which happens to a packed
+    byte if its high half may be either of two codes.
 
     Args:
         references: the outputs of one call.
@@ -74,7 +74,7 @@ def budgets(
 
 
 def past_errors(references: Mapping[str, Reference], past: PastErrors | None) -> PastErrors | None:
-    """Return the errors of the presents, which a loop's next call has as its past; None without."""
+    """Return the errors of the presents, the past of a loop's next call; None without presents."""
     keys, values = (references.get(name) for name in ("present_key", "present_value"))
     if keys is None or values is None or keys.tokens is None or values.tokens is None:
         return None
@@ -85,11 +85,11 @@ def past_errors(references: Mapping[str, Reference], past: PastErrors | None) ->
 
 
 def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None = None) -> Float:
-    """Return the unit budget of one output in a kernel that rounds to storage at its end alone.
+    """Return the unit budget of one output for a kernel that rounds to storage only at its end.
 
-    That is how the kernels of the class ``cpu`` work: float32 arithmetic inside, whatever the
-    storage type. Two such kernels differ far less than two that are merely right; relations
-    between two forms of a call rest on that (see :mod:`conformance.case.variants`).
+    The kernels of the class ``cpu`` work in this way: they use float32 arithmetic for every storage
+    type. Two results of such kernels differ far less than the budgets of correct kernels allow. The
+    comparison of a call with its variant relies on that (see :mod:`conformance.case.variants`).
     """
     arithmetic = np.dtype(np.float32)
     if name != "output" or reference.dtype == arithmetic:
@@ -113,7 +113,7 @@ def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
 
 
 def _present_budget(tokens: Tokens, past_error: Float | None) -> Float:
-    """Return the budget of a present in the tensor's own numbers: floats, codes or bytes."""
+    """Return the budget of a present in the units of the tensor: numbers, codes or bytes."""
     codes: Float = stored_error(tokens, past_error) / tokens.format.step
     if not tokens.format.packed:
         return codes
@@ -122,22 +122,22 @@ def _present_budget(tokens: Tokens, past_error: Float | None) -> Float:
 
 
 def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
-    """Return how far what a runtime stores may be from what the oracle stores, as numbers.
+    """Return the largest difference between the numbers that a runtime and the oracle store.
 
-    Where the cache is quantised that is nothing, or a step where the number is so near to a tie
-    that its error decides, times the scale.
+    In a quantised cache it is 0, except for numbers so close to a tie that their error may decide
+    the rounding: there it is one quantisation step, the scale.
     """
-    error = turned_error(tokens.magnitude, tokens.dtype, tokens.normed)
+    error = rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
     if tokens.format.quantised:
         error = _ambiguity(tokens, error) * tokens.format.step
     return error + _copied(past_error, tokens)
 
 
 def _ambiguity(tokens: Tokens, error: Float) -> Float:
-    """Return the distance of the codes that numbers off by as much as ``error`` may become.
+    """Return the distance between the codes of the numbers plus and minus ``error``.
 
-    The quotient by the scale is exact in float32 where the number is a copy and the scale a power
-    of two. Past tokens are not quantised again.
+    The quotient by the scale is exact in float32 if the number is a copy and the scale is a power
+    of two. Past tokens are not quantised again, so their distance is 0.
     """
     step = tokens.format.step
     quotient = tokens.exact / step
@@ -148,7 +148,7 @@ def _ambiguity(tokens: Tokens, error: Float) -> Float:
 
 
 def _copied(past_error: Float | None, tokens: Tokens) -> Float | float:
-    """Return the error that tokens copied from the past had there, [B, K, tokens, D]."""
+    """Return the errors that tokens copied from the past already have, [B, K, tokens, D]."""
     if past_error is None or past_error.shape[2] == 0:
         return 0.0
     copied = (tokens.past_row >= 0)[:, None, :, None]
@@ -157,32 +157,33 @@ def _copied(past_error: Float | None, tokens: Tokens) -> Float | float:
 
 
 def attended_error(tokens: Tokens, first_prompt: bool, past_error: Float | None) -> Float:
-    """Return how far the numbers a runtime attends to may be from the oracle's, [B, K, T, D].
+    """Return the largest difference between the keys or values that a runtime attends to and the
+    oracle's, [B, K, T, D].
 
-    Quantised ones are multiplied by their scale and may be rounded to the type T. The tokens of a
-    first prompt may be attended to as they were before they were quantised (docs/oracle.md).
+    Codes are multiplied by their scale, and the product may be rounded to the type T. A first
+    prompt may attend to its tokens as they were before quantisation (docs/oracle.md).
     """
     error = stored_error(tokens, past_error)
     if not tokens.format.quantised:
         return error
     error += (Storage.of(tokens.dtype).unit + A) * np.abs(tokens.value)
     if first_prompt:
-        error += turned_error(tokens.magnitude, tokens.dtype, tokens.normed)
+        error += rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
         error += np.abs(tokens.exact - tokens.value)
     return error
 
 
 def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> Float:
-    """Return each element's error as a share of its budget K * unit; above 1 is too much.
+    """Return the error of each element as a share of its budget K * unit; above 1 is wrong.
 
-    Undefined elements are 0, whatever the runtime left there. An exact value is 0 even where the
-    budget is 0; a wrong value where the budget is 0, and NaN or infinity anywhere, are infinite.
+    The share of an undefined element is 0, whatever its value. That of an exact value is 0, even if
+    the budget is 0. That of a wrong value with a budget of 0, of NaN and of infinity is infinite.
 
     Args:
-        got: what the runtime returned, in float64.
-        value: what it must be, of the same shape.
-        unit: the unit budget, from :func:`budgets`, and NaN where the value is undefined.
-        target_class: the kind of target, for K.
+        got: the runtime's values, in float64.
+        value: the oracle's values, of the same shape.
+        unit: the unit budgets from :func:`budgets`, with NaN for undefined elements.
+        target_class: the class of the target, which determines K.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         share: Float = np.abs(got - value) / (CONSTANTS[target_class] * unit)
@@ -191,11 +192,11 @@ def shares(got: Float, value: Float, unit: Float, target_class: TargetClass) -> 
     return share
 
 
-def turned_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -> Float:
-    """Return the error of turned elements from their magnitudes |x1 cos| + |x2 sin|; 0 for copies.
+def rotated_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -> Float:
+    """Return the error of rotated elements with magnitudes |x1 cos| + |x2 sin|; 0 for copies.
 
-    Two products and a sum in float32, then one rounding to storage; before that, where the heads
-    [..., D] were normed, the norm's own.
+    It comes from two products and a sum in float32 and one rounding to storage. If the heads
+    [..., D] were normed before, the error of the norm is added.
     """
     storage = Storage.of(dtype)
     error = (storage.unit + 2 * A) * magnitude + _floor(storage)
@@ -205,19 +206,19 @@ def turned_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) -
 
 
 def _norm_error(magnitude: Float, storage: Storage) -> Float:
-    """Return the error of the RMS norm of heads [..., D]: half the sum's, and one to storage."""
+    """Return the error of the RMS norm of heads [..., D]: half that of the sum, and storage."""
     head_size = magnitude.shape[-1]
     error: Float = (storage.unit + (head_size / 2 + NORM) * A) * magnitude
     return error + _floor(storage)
 
 
 def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | None) -> Float:
-    """Return the largest error of each score, softcap included, [B, K, G, S, T]."""
+    """Return the largest error of each score after softcap, [B, K, G, S, T]."""
     storage = Storage.of(dtype)
     q, k = np.abs(attention.query), np.abs(attention.key)[:, :, None]
     scale, head_size = abs(attention.scale), q.shape[-1]
 
-    # The query enters the matrix unit turned, scaled or both: one rounding to storage, whichever.
+    # The query enters the matrix unit rotated, scaled or both; in each case rounded once.
     query_error = (
         storage.unit * np.maximum(q, attention.query_magnitude)
         + 2 * A * attention.query_magnitude
@@ -233,7 +234,7 @@ def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | N
     error: Float = scale * in_dot_product + SCALE * A * np.abs(attention.scores)
     if attention.softcap:
         cap, s = attention.softcap, np.abs(attention.scores)
-        # tanh is flatter the farther from 0: the worst error is the one towards 0.
+        # tanh is flatter farther from 0, so an error towards 0 has the largest effect.
         error = np.abs(cap * np.tanh(s / cap) - cap * np.tanh((s - error) / cap))
         error += (TANH + 1) * A * np.abs(attention.capped)
     return error
@@ -242,7 +243,7 @@ def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | N
 def logit_error(
     attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None
 ) -> Float:
-    """Return the largest error of each logit before the softmax, [B, K, G, S, T]; 0 of -inf."""
+    """Return the largest error of each logit, [B, K, G, S, T]; 0 for a logit of -inf."""
     exists = np.isfinite(attention.logits)
     logits = np.where(exists, attention.logits, 0.0)
     error = score_error(attention, dtype, past) + A * np.abs(logits)
@@ -250,7 +251,7 @@ def logit_error(
 
 
 def weight_error(attention: Attention, logit_errors: Float) -> Float:
-    """Return the same with what exp adds: an error of the logit that the weight comes from."""
+    """Return ``logit_errors`` plus the error of exp, expressed as an error of the logit."""
     exists = np.isfinite(attention.logits)
     logits = np.where(exists, attention.logits, 0.0)
     below_top = np.where(exists, _top(attention)[..., None] - logits, 0.0)
@@ -258,14 +259,14 @@ def weight_error(attention: Attention, logit_errors: Float) -> Float:
 
 
 def sink_error(attention: Attention) -> Float:
-    """Return the largest error of the sink's logit, [B, K, G, S]: it only goes into exp."""
+    """Return the largest error of the sink's logit, [B, K, G, S]: only that of exp."""
     if attention.sink is None:
         return np.zeros_like(attention.sink_probability)
     return _exp_error(_top(attention) - np.maximum(attention.sink[:, :, None], -LARGEST_FLOAT32))
 
 
 def _exp_error(below_top: Float) -> Float:
-    """Return the relative error of exp(-below_top): its argument is rounded twice, then itself."""
+    """Return the relative error of exp(-below_top): two roundings of its argument, and its own."""
     return 2 * A * below_top + EXP * A
 
 
@@ -310,12 +311,12 @@ def qk_budget(
 
 
 def _seen(attention: Attention) -> Float:
-    """Return 1 for what a query may attend to, [B, 1, 1, S, T]."""
+    """Return 1 for each key that a query may attend to, else 0, [B, 1, 1, S, T]."""
     return attention.visible[:, None, None].astype(np.float64)
 
 
 def _sum_error(attention: Attention, storage: Storage) -> Float:
-    """Return what the sums of the softmax and storing a probability cost it, [B, K, G, S, T]."""
+    """Return the error of a probability from the softmax's sums and storage, [B, K, G, S, T]."""
     p = attention.probabilities
     keys = _seen(attention).sum(axis=-1, keepdims=True)
     error: Float = (storage.unit + (2 * keys + NORMALISE) * A) * p
@@ -323,7 +324,7 @@ def _sum_error(attention: Attention, storage: Storage) -> Float:
 
 
 def _top(attention: Attention) -> Float:
-    """Return the largest logit of each row, the sink's included, [B, K, G, S]; 0 if none."""
+    """Return the largest logit of each row, including the sink's, [B, K, G, S]; 0 without any."""
     top = np.max(attention.logits, axis=-1, initial=-np.inf)
     if attention.sink is not None:
         top = np.maximum(top, attention.sink[:, :, None])
@@ -333,9 +334,9 @@ def _top(attention: Attention) -> Float:
 def _moved_by(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
     """Return how far errors of the logits can move the output, [B, K, G, S, D].
 
-    With logits off by at most e_j the output moves by at most
-    sum_j p_j (exp(e_j) - 1) |v_j - o| / sum_j p_j exp(-e_j), and never out of the range of the
-    values attended to. A sink is one more key, whose value is 0.
+    If the errors of the logits are at most e_j, the output moves by at most
+    sum_j p_j (exp(e_j) - 1) |v_j - o| / sum_j p_j exp(-e_j), and never leaves the range of the
+    values attended to. A sink is one more key, with the value 0.
     """
     p, sink = attention.probabilities, attention.sink_probability
     least = _least_sum(attention, logit_errors, sink_errors)
@@ -345,15 +346,15 @@ def _moved_by(attention: Attention, logit_errors: Float, sink_errors: Float) -> 
 
 
 def _least_sum(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
-    """Return sum_j p_j exp(-e_j), the sink included, [B, K, G, S]."""
+    """Return sum_j p_j exp(-e_j), including the sink, [B, K, G, S]."""
     p, sink = attention.probabilities, attention.sink_probability
     least = (p * np.exp(-logit_errors)).sum(axis=-1) + sink * np.exp(-sink_errors)
-    floored: Float = np.maximum(least, 1e-30)  # then the range of the values is the bound
+    floored: Float = np.maximum(least, 1e-30)  # the range of the values is the bound in this case
     return floored
 
 
 def _largest_weights(attention: Attention, logit_errors: Float, sink_errors: Float) -> Float:
-    """Return the largest probability that errors of the logits can make, [B, K, G, S, T]."""
+    """Return the largest probability that errors of the logits can cause, [B, K, G, S, T]."""
     least = _least_sum(attention, logit_errors, sink_errors)[..., None]
     weights = attention.probabilities * np.exp(np.minimum(logit_errors, 60.0)) / least
     return np.minimum(weights, 1.0)
@@ -362,7 +363,7 @@ def _largest_weights(attention: Attention, logit_errors: Float, sink_errors: Flo
 def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> Float:
     """Return sum_j gain_j |v_j - o|, at most the largest |v_j - o|, [B, K, G, S, D].
 
-    |v_j - o| is a tensor [S, T, D] for each head: rows are taken in blocks of a few megabytes.
+    |v_j - o| is a tensor [S, T, D] for each head, so rows are processed in blocks of a few MiB.
     """
     batch_size, kv_num_heads, group, queries, keys = gain.shape
     moved = np.zeros_like(attention.output)
@@ -383,7 +384,7 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
 
 
 def _farthest(attention: Attention, rows: tuple[int, int, slice, slice], distance: Float) -> Float:
-    """Return the largest distance of an output from a value attended to, [G, rows, D]."""
+    """Return the largest distance between an output and a value attended to, [G, rows, D]."""
     attended = np.isfinite(attention.logits[rows])[..., None]
     farthest: Float = np.max(np.where(attended, distance, 0.0), axis=-2, initial=0.0)
     if attention.sink is not None:

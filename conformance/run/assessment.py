@@ -89,7 +89,7 @@ class Assessment:
         """
         for case in cases:
             for job in jobs_for(case):
-                why = None if job.variant else insensitive(case, job.prepared.matters)
+                why = None if job.variant else insensitive(case, job.prepared.sensitivity)
                 if why is not None:
                     self._insensitive.append((case, self._problem(case, why)))
                     break

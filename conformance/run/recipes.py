@@ -21,9 +21,9 @@ from conformance.results.records import LaterInput, Recipe
 def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
     """The recipe of a connected input of ``step``."""
     made = _made(call, step, tensor)
-    if tensor.but:
+    if tensor.elements:
         exact = int if tensor.dtype in INTEGER_RANGE else float
-        made = made.model_copy(update={"but": tuple((at, exact(x)) for at, x in tensor.but)})
+        made = made.model_copy(update={"but": tuple((at, exact(x)) for at, x in tensor.elements)})
     return made
 
 

@@ -184,9 +184,11 @@ def _values_text(tensor: Tensor) -> str:
     """How an input's values are made, in words."""
     if tensor.shape is not None and 0 in tensor.shape:
         return "no elements"
-    if tensor.but:
-        rest = _values_text(replace(tensor, but=()))
-        return f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.but)}"
+    if tensor.elements:
+        rest = _values_text(replace(tensor, elements=()))
+        return (
+            f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.elements)}"
+        )
     if tensor.data is not None:
         return f"{tensor.data}"
     if tensor.values is None:

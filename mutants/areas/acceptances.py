@@ -1,4 +1,4 @@
-"""Calls that must be refused and are computed as if something else had been said."""
+"""Calls that must be rejected but are computed as if they were other calls."""
 
 import numpy as np
 from kernel import Kernel
@@ -19,7 +19,7 @@ class accepts_heads_that_do_not_fit(Kernel):
 
 @mutant(Kernel.check_equal_lengths, kind="behaviour")
 def accepts_key_longer_than_value(kernel, call):
-    """Of a key that is longer than value the rest is dropped."""
+    """If key is longer than value, its last tokens are dropped."""
     if call.has("key"):
         key, value = call.inputs["key"], call.inputs["value"]
         length = min(key.shape[1], value.shape[1])
@@ -29,7 +29,7 @@ def accepts_key_longer_than_value(kernel, call):
 
 @mutant(Kernel.check_both_pasts, kind="behaviour")
 def accepts_past_key_alone(kernel, call):
-    """A past_key without past_value is taken for both."""
+    """A past_key without past_value is used as both."""
     for one, other in (("past_key", "past_value"), ("past_value", "past_key")):
         if call.has(one) and not call.has(other):
             call.inputs = {**call.inputs, other: call.inputs[one]}
@@ -38,18 +38,18 @@ def accepts_past_key_alone(kernel, call):
 
 @mutant(Kernel.check_seqlens, kind="behaviour")
 def accepts_lengths_out_of_range(kernel, call):
-    """Lengths that cannot be are moved to the nearest that can."""
+    """Invalid lengths are replaced by the nearest valid ones."""
     call.lengths = np.clip(call.lengths, 1, max(call.total, 1))
 
 
 @mutant(Kernel.check_room, kind="behaviour")
 def accepts_a_past_too_short(kernel, call):
-    """Rows of the past that are not there are zeros."""
+    """Missing rows of the past are read as zeros."""
 
 
 @mutant(Kernel.check_bias_width, kind="behaviour")
 def accepts_a_narrow_bias(kernel, call):
-    """Columns that attention_bias lacks are zeros, and those too many are dropped."""
+    """Missing columns of attention_bias are read as zeros, and surplus ones are dropped."""
     bias = call.inputs["attention_bias"]
     wide = np.zeros((*bias.shape[:3], call.total), bias.dtype)
     width = min(call.total, bias.shape[3])
@@ -59,12 +59,12 @@ def accepts_a_narrow_bias(kernel, call):
 
 @mutant(Kernel.check_window_causal, kind="behaviour")
 def accepts_a_window_without_causal(kernel, call):
-    """local_window_size is taken beside causal = 0."""
+    """local_window_size is accepted together with causal = 0."""
 
 
 @mutant(Kernel.check_tables, kind="behaviour")
 def accepts_rotary_without_tables(kernel, call):
-    """Without cos_cache and sin_cache nothing is turned, though do_rotary is 1."""
+    """Without cos_cache and sin_cache nothing is rotated, though do_rotary is 1."""
     if not call.has("cos_cache") or not call.has("sin_cache"):
         half = np.zeros((call.total, call.size // 2), call.dtype)
         call.inputs = {**call.inputs, "cos_cache": half + half.dtype.type(1), "sin_cache": half}
@@ -72,7 +72,7 @@ def accepts_rotary_without_tables(kernel, call):
 
 @mutant(Kernel.check_positions, kind="behaviour")
 def accepts_positions_beyond_the_tables(kernel, call):
-    """A position beyond cos_cache takes its last row."""
+    """A position beyond cos_cache uses its last row."""
 
 
 @mutant(
@@ -81,12 +81,12 @@ def accepts_positions_beyond_the_tables(kernel, call):
     only="Only the theme of omitted presents leaves them out beside a past and new tokens.",
 )
 def accepts_a_past_without_presents(kernel, call):
-    """A past and new tokens need no present; the call is computed."""
+    """A call with a past and new tokens is computed without presents."""
 
 
 @mutant(Kernel.check_position_ids, kind="behaviour")
 def accepts_position_ids_of_rank_one(kernel, call):
-    """position_ids of rank one are taken for the first position of each sequence."""
+    """position_ids of rank one are read as the first position of each sequence."""
     ids = call.inputs.get("position_ids")
     if ids is not None and ids.ndim == 1:
         wide = np.broadcast_to(ids[:1, None] + np.arange(call.queries), (call.batch, call.queries))
@@ -95,7 +95,7 @@ def accepts_position_ids_of_rank_one(kernel, call):
 
 @mutant(Kernel.read_sizes, kind="behaviour")
 def accepts_a_query_of_another_width(kernel, call):
-    """The head_size is that of key, and what query lacks of it is zeros."""
+    """The head_size is that of key, and missing elements of query are read as zeros."""
     query, key = call.inputs["query"], call.inputs.get("key")
     if key is not None and query.ndim == key.ndim == 3 and call.attributes["kv_num_heads"] > 0:
         size = key.shape[2] // call.attributes["kv_num_heads"]
@@ -108,7 +108,7 @@ def accepts_a_query_of_another_width(kernel, call):
 
 @mutant(Kernel.check_key_value, kind="behaviour")
 def accepts_key_without_value(kernel, call):
-    """Where only one of key and value is connected, it is taken for both."""
+    """If only one of key and value is connected, it is used as both."""
     for one, other in (("key", "value"), ("value", "key")):
         if call.has(one) and not call.has(other):
             call.inputs = {**call.inputs, other: call.inputs[one]}
@@ -118,4 +118,4 @@ def accepts_key_without_value(kernel, call):
 
 @mutant(Kernel.refuse, kind="behaviour")
 def accepts_whatever_can_be_computed(kernel, message):
-    """Nothing is refused that can be computed somehow."""
+    """Every call that can be computed in some way is accepted."""

@@ -1,4 +1,4 @@
-"""Which sequence of the batch a number is read from."""
+"""The sequence of the batch that a number is read from."""
 
 import numpy as np
 from kernel import Kernel
@@ -29,21 +29,21 @@ def _of_first(array):
 
 @mutant(Kernel.split)
 def key_of_the_first_sequence(kernel, call):
-    """Every sequence takes the new keys of the first."""
+    """Every sequence uses the new keys of the first."""
     query, key, value = Kernel.split(kernel, call)
     return query, _of_first(key), value
 
 
 @mutant(Kernel.split)
 def value_of_the_first_sequence(kernel, call):
-    """Every sequence takes the new values of the first."""
+    """Every sequence uses the new values of the first."""
     query, key, value = Kernel.split(kernel, call)
     return query, key, _of_first(value)
 
 
 @mutant(Kernel.split)
 def query_of_the_first_sequence(kernel, call):
-    """Every sequence takes the queries of the first."""
+    """Every sequence uses the queries of the first."""
     query, key, value = Kernel.split(kernel, call)
     return _of_first(query), key, value
 
@@ -66,7 +66,7 @@ def output_of_all_but_the_last_sequence(kernel, call, output):
 
 @mutant(Kernel.split)
 def value_batch_stride_of_query(kernel, call):
-    """The values of a sequence are looked for with the batch stride of query."""
+    """The values of a sequence are read with the batch stride of query."""
     query, key, value = Kernel.split(kernel, call)
     flat, stride = np.ravel(value), value[0].size * (call.heads // call.kv_heads)
     read = np.zeros_like(value)

@@ -1,4 +1,4 @@
-"""attention_bias: which number of it is added where."""
+"""attention_bias: which of its numbers is added to which score."""
 
 import numpy as np
 from kernel import Kernel
@@ -31,7 +31,7 @@ def bias_of_the_first_head(kernel, call, b):
 
 @mutant(Kernel.bias)
 def bias_by_kv_head(kernel, call, b):
-    """A head has the bias that stands at the place of its key/value head."""
+    """A head uses the bias at the index of its key/value head."""
     bias = Kernel.bias(kernel, call, b)
     return bias[kernel.kv_head(call)] if len(bias) > 1 else bias
 
@@ -61,7 +61,7 @@ def bias_batch_and_head_mistaken(kernel, call, b):
 
 @mutant(Kernel.bias)
 def bias_transposed(kernel, call, b):
-    """The bias is read with keys for rows, where there are as many as queries."""
+    """The bias is read transposed if there are as many keys as queries."""
     bias = Kernel.bias(kernel, call, b)
     return bias.swapaxes(1, 2) if bias.shape[1] == bias.shape[2] else bias
 
@@ -100,13 +100,13 @@ def bias_of_new_tokens_alone(kernel, call, b):
 
 @mutant(Kernel.bias)
 def bias_of_minus_infinity_is_zero(kernel, call, b):
-    """A bias of minus infinity is taken for none."""
+    """A bias of minus infinity is ignored."""
     bias = Kernel.bias(kernel, call, b)
     return np.where(np.isneginf(bias.astype(np.float32)), np.zeros_like(bias), bias)
 
 
 @mutant(Kernel.bias)
 def bias_only_masks(kernel, call, b):
-    """The bias is taken for a mask: what is below -1 hides its key, the rest does nothing."""
+    """The bias is used as a mask: a number below -1 hides its key, others do nothing."""
     bias = Kernel.bias(kernel, call, b).astype(np.float32)
     return np.where(bias < -1, np.float32(-np.inf), np.float32(0))

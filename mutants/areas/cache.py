@@ -1,4 +1,4 @@
-"""Where the new tokens go in the cache, and which of its rows are read."""
+"""The rows of the cache: where new tokens are written, and which rows are read."""
 
 import numpy as np
 from kernel import Kernel
@@ -7,14 +7,14 @@ from registry import mutant
 
 @mutant(Kernel.place)
 def append_at_the_buffers_end(kernel, call, b):
-    """New tokens go to the last rows of the buffer, not behind the past."""
+    """New tokens go to the last rows of the buffer, not to the rows after the past."""
     place = Kernel.place(kernel, call, b)
     return place if call.first_prompt or call.sliding else call.rows - call.new
 
 
 @mutant(Kernel.place)
 def append_one_row_late(kernel, call, b):
-    """New tokens go one row behind their place."""
+    """New tokens go one row after their place."""
     return Kernel.place(kernel, call, b) + 1
 
 
@@ -26,7 +26,7 @@ def append_one_row_early(kernel, call, b):
 
 @mutant(Kernel.place)
 def append_behind_the_longest(kernel, call, b):
-    """New tokens of every sequence go behind the past of the longest."""
+    """New tokens of every sequence go to the rows after the past of the longest."""
     if call.first_prompt or call.sliding:
         return Kernel.place(kernel, call, b)
     return call.total - call.new
@@ -34,7 +34,7 @@ def append_behind_the_longest(kernel, call, b):
 
 @mutant(Kernel.place)
 def append_behind_the_first_sequence(kernel, call, b):
-    """New tokens of every sequence go behind the past of the first."""
+    """New tokens of every sequence go to the rows after the past of the first."""
     return Kernel.place(kernel, call, 0)
 
 
@@ -46,13 +46,13 @@ def append_at_the_beginning(kernel, call, b):
 
 @mutant(Kernel.put)
 def only_one_token_appended(kernel, space, at, rows):
-    """Of several tokens on a past only the first is put into the cache."""
+    """Of several tokens on a past, only the first is written to the cache."""
     Kernel.put(kernel, space, at, rows[:, :1] if at else rows)
 
 
 @mutant(Kernel.put)
 def new_tokens_in_reverse(kernel, space, at, rows):
-    """Several tokens on a past are put into the cache last first."""
+    """Several tokens on a past are written to the cache in reverse order."""
     Kernel.put(kernel, space, at, rows[:, ::-1] if at else rows)
 
 
@@ -70,14 +70,14 @@ def past_one_row_off(kernel, call, side, b):
 
 @mutant(Kernel.past_rows)
 def past_key_and_value_swapped(kernel, call, side, b):
-    """past_key is read for past_value and the other way round."""
+    """past_key and past_value are swapped."""
     other = "value" if side == "key" else "key"
     return Kernel.past_rows(kernel, call, other, b).astype(kernel.cache_dtype(call, side))
 
 
 @mutant(Kernel.past_rows)
 def past_value_is_key(kernel, call, side, b):
-    """past_key is read for past_value too."""
+    """past_key is also read as past_value."""
     return Kernel.past_rows(kernel, call, "key", b)
 
 
@@ -97,7 +97,7 @@ def last_value_of_the_cache_twice(kernel, call, weights, value):
 
 @mutant()
 class stale_tail_read(Kernel):
-    """What the buffer holds behind a sequence's last token takes part."""
+    """The content of the buffer after a sequence's last token takes part."""
 
     def readable(self, call, b, tokens):
         whole = call.past and not call.sliding and not call.has("attention_bias")
@@ -112,5 +112,5 @@ class stale_tail_read(Kernel):
 
 @mutant(Kernel.readable)
 def cache_read_in_whole_tiles(kernel, call, b, tokens):
-    """Of a cache of more than 16 tokens only whole tiles of 16 are read."""
+    """In a cache of more than 16 tokens, only whole tiles of 16 are read."""
     return tokens // 16 * 16 if tokens > 16 else tokens

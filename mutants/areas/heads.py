@@ -1,4 +1,4 @@
-"""Which head belongs to which, and where heads lie."""
+"""The heads: which key/value head a query head uses, and the memory layout."""
 
 import numpy as np
 from kernel import Kernel
@@ -7,25 +7,25 @@ from registry import mutant
 
 @mutant(Kernel.kv_head)
 def heads_modulo(kernel, call):
-    """Query head n takes key/value head n % kv_num_heads, not that of its group."""
+    """Query head n uses key/value head n % kv_num_heads, not that of its group."""
     return np.arange(call.heads) % call.kv_heads
 
 
 @mutant(Kernel.kv_head)
 def heads_reversed(kernel, call):
-    """Groups take the key/value heads in reverse order."""
+    """Groups use the key/value heads in reverse order."""
     return Kernel.kv_head(kernel, call)[::-1]
 
 
 @mutant(Kernel.kv_head)
 def heads_all_first(kernel, call):
-    """Every query head takes the first key/value head."""
+    """Every query head uses the first key/value head."""
     return np.zeros(call.heads, np.int64)
 
 
 @mutant(Kernel.kv_head)
 def heads_group_of_kv_num_heads(kernel, call):
-    """A group is taken to be kv_num_heads query heads."""
+    """A group has kv_num_heads query heads."""
     return np.minimum(np.arange(call.heads) // call.kv_heads, call.kv_heads - 1)
 
 

@@ -1,4 +1,4 @@
-"""How long each sequence is taken to be."""
+"""The length of each sequence."""
 
 import numpy as np
 from kernel import Kernel
@@ -54,7 +54,7 @@ _replace(
 
 @mutant(Kernel.split)
 def prompts_padded_on_the_left(kernel, call):
-    """The tokens of a shorter prompt are looked for at the end of its row, not at the beginning."""
+    """The tokens of a shorter prompt are read from the end of its row, not from the beginning."""
     query, key, value = Kernel.split(kernel, call)
     if not call.first_prompt or call.borrowed:
         return query, key, value
@@ -67,7 +67,7 @@ def prompts_padded_on_the_left(kernel, call):
 
 @mutant(Kernel.read_sizes)
 def total_of_the_buffer(kernel, call):
-    """The longest sequence is taken to be as long as the past buffer."""
+    """The longest sequence has the length of the past buffer."""
     Kernel.read_sizes(kernel, call)
     if call.past > call.total > call.queries and not call.sliding:
         bias = call.inputs.get("attention_bias")

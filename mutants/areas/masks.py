@@ -1,4 +1,4 @@
-"""Which keys a query may see."""
+"""The keys that a query may attend to."""
 
 import numpy as np
 from kernel import Kernel
@@ -27,7 +27,7 @@ def window_ignored(kernel, call):
 
 @mutant(Kernel.window)
 def window_ignored_for_one_token(kernel, call):
-    """The path for a single token knows no local window."""
+    """The path for a single token ignores the local window."""
     return -1 if call.queries == 1 else Kernel.window(kernel, call)
 
 
@@ -65,7 +65,7 @@ def causal_ignored(kernel, call, i):
 
 @mutant(Kernel.last_visible)
 def causal_ignored_on_a_past(kernel, call, i):
-    """Several tokens on a past see one another in both directions."""
+    """Several tokens on a past attend to each other in both directions."""
     return i if call.first_prompt else i + call.total
 
 
@@ -78,7 +78,7 @@ def causal_always(kernel, call, b, tokens):
 
 @mutant(Kernel.last_visible)
 def causal_top_left(kernel, call, i):
-    """The causal mask begins at the first key, not so as to end at the last one."""
+    """The causal mask is aligned with the first key, not with the last one."""
     return np.arange(call.queries)[:, None]
 
 
@@ -90,7 +90,7 @@ def causal_by_the_longest(kernel, call, b):
 
 @mutant(Kernel.new_length)
 def padding_visible(kernel, call, b):
-    """The padding of a prompt takes part as if it were tokens."""
+    """The padding of a prompt takes part like tokens."""
     return 0 if call.borrowed else call.new
 
 
@@ -120,7 +120,7 @@ def keys_in_tiles_of_eight(kernel, call, b, tokens):
 
 @mutant(Kernel.softmax)
 def mask_before_softcap(kernel, call, b, logits):
-    """Masked scores go through the softcap and come out as its negative, not as minus infinity."""
+    """Masked scores pass through the softcap and become its negative, not minus infinity."""
     cap = np.float32(call.get("softcap", 0.0))
     masked = np.where(np.isneginf(logits), -cap, logits) if cap else logits
     return Kernel.softmax(kernel, call, b, masked)
@@ -128,13 +128,13 @@ def mask_before_softcap(kernel, call, b, logits):
 
 @mutant(Kernel.weigh, only="Only the boundaries of values have NaN and infinity behind a mask.")
 def masked_values_spread(kernel, call, weights, value):
-    """A value of NaN or infinity spoils the queries that do not see it: zero times it is NaN."""
+    """A NaN or infinite value affects queries that do not attend to it: zero times it is NaN."""
     return weights @ value
 
 
 @mutant(Kernel.softmax)
 def row_without_a_key_in_the_first_tile(kernel, call, b, logits):
-    """Tiles of 32: a row that sees no key of the first tile, where one beside it does, is NaN."""
+    """Tiles of 32: a row that attends to no key of the first tile is NaN if another row does."""
     weights = Kernel.softmax(kernel, call, b, logits)
     if logits.shape[2] > 32:
         hidden = np.isneginf(logits[:, :, :32]).all(axis=2)

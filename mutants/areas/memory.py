@@ -1,4 +1,4 @@
-"""What a kernel keeps, and should not: state of runs, steps and sequences before, and chance."""
+"""State wrongly kept from earlier runs, steps or sequences, and nondeterminism."""
 
 import numpy as np
 from kernel import Kernel
@@ -10,7 +10,7 @@ LEFT_OVER = {"value": np.float32(0.015625)}
 
 @mutant(Kernel.finish)
 def differs_by_chance(kernel, call, output):
-    """Every run is a little different, as where threads add up in any order they like."""
+    """Every run is slightly different, as if threads added in any order."""
     noise = np.random.default_rng().uniform(0.5, 1.5, output.shape).astype(np.float32)
     return Kernel.finish(kernel, call, output * (1 + np.float32(2**-7) * noise))
 
@@ -35,7 +35,7 @@ def every_second_run_wrong(kernel, call, output):
 
 @mutant(Kernel.finish)
 def output_not_cleared(kernel, call, output):
-    """output is added to what the run before has left in its memory."""
+    """output is added to the content that the previous run left in its memory."""
     left = kernel.memory.get("output")
     kernel.memory["output"] = output
     if left is not None and left.shape == output.shape:
@@ -45,7 +45,7 @@ def output_not_cleared(kernel, call, output):
 
 @mutant(Kernel.finish)
 def output_of_the_run_before(kernel, call, output):
-    """A run returns the output of the run before it, where that has its shape."""
+    """A run returns the output of the previous run if that has the same shape."""
     left = kernel.memory.get("output", output)
     kernel.memory["output"] = output
     return Kernel.finish(kernel, call, left if left.shape == output.shape else output)
@@ -53,7 +53,7 @@ def output_of_the_run_before(kernel, call, output):
 
 @mutant(Kernel.weigh)
 def accumulator_not_cleared(kernel, call, weights, value):
-    """The accumulator of a sequence begins with what the sequence before has left in it."""
+    """The accumulator of a sequence starts with the result of the previous sequence."""
     made = Kernel.weigh(kernel, call, weights, value)
     left = kernel.memory.get("accumulator")
     kernel.memory["accumulator"] = made
@@ -62,7 +62,7 @@ def accumulator_not_cleared(kernel, call, weights, value):
 
 @mutant(Kernel.finish)
 def memory_of_the_process_not_cleared(kernel, call, output):
-    """The first element of output holds besides what some other session has left there."""
+    """A leftover of another session is added to the first element of output."""
     made = Kernel.finish(kernel, call, output + 0)
     if made.size:
         value = made.reshape(-1)[:1]
@@ -81,7 +81,7 @@ def past_of_the_first_run(kernel, call, side, b):
 
 @mutant(Kernel.start)
 def position_counted_by_the_session(kernel, call, b):
-    """A session counts its own steps for the position, whatever the lengths say."""
+    """A session uses its own step count as the position, whatever the lengths are."""
     start = Kernel.start(kernel, call, b)
     if call.first_prompt:
         return start

@@ -7,7 +7,7 @@ from registry import mutant
 
 @mutant()
 class norm_after_rotary(Kernel):
-    """Heads are normalised after they are turned."""
+    """Heads are normalised after they are rotated."""
 
     def normalise(self, call, query, key):
         return query, key
@@ -27,7 +27,7 @@ class norm_after_rotary(Kernel):
 
 @mutant(Kernel.normalise)
 def norm_ignored(kernel, call, query, key):
-    """The norm's weights are connected and not read."""
+    """The norm's weights are connected but not read."""
     return query, key
 
 
@@ -45,7 +45,7 @@ def norm_of_keys_alone(kernel, call, query, key):
 
 @mutant(Kernel.normalise)
 def norm_weights_swapped(kernel, call, query, key):
-    """Queries have the weight of keys and the other way round."""
+    """The weights of queries and keys are swapped."""
     if not call.has("q_norm_weight"):
         return query, key
     q = kernel.rms_norm(call, query, call.inputs["k_norm_weight"])
@@ -66,7 +66,7 @@ def norm_epsilon_always_default(kernel, call):
 
 @mutant(Kernel.rms_norm)
 def norm_epsilon_outside_the_root(kernel, call, heads, weight):
-    """epsilon is added to the root, not under it."""
+    """epsilon is added after the square root, not before it."""
     x = heads.astype(np.float32)
     root = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
     return x / (root + kernel.epsilon(call)) * weight.astype(np.float32)
@@ -82,19 +82,19 @@ def norm_over_all_heads(kernel, call, heads, weight):
 
 @mutant(Kernel.rms_norm)
 def norm_weight_plus_one(kernel, call, heads, weight):
-    """The weight is taken as an offset from one, as Gemma stores it."""
+    """The weight is read as an offset from one, as Gemma stores it."""
     return Kernel.rms_norm(kernel, call, heads, weight.astype(np.float32) + 1)
 
 
 @mutant(Kernel.rms_norm)
 def norm_without_weight(kernel, call, heads, weight):
-    """The weight is not multiplied in."""
+    """The multiplication by the weight is missing."""
     return Kernel.rms_norm(kernel, call, heads, np.ones_like(weight))
 
 
 @mutant(Kernel.rms_norm)
 def norm_of_a_layer(kernel, call, heads, weight):
-    """The mean is taken off first, as in a layer norm."""
+    """The mean is subtracted first, as in a layer norm."""
     x = heads.astype(np.float32)
     return Kernel.rms_norm(kernel, call, x - x.mean(axis=-1, keepdims=True), weight)
 

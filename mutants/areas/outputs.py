@@ -1,4 +1,4 @@
-"""output and output_qk: their types, their shapes, and what output_qk shows."""
+"""output and output_qk: their types, their shapes, and the content of output_qk."""
 
 import numpy as np
 from kernel import Kernel
@@ -29,7 +29,7 @@ def output_by_heads(kernel, call, query, keys, values):
 
 @mutant(Kernel.results)
 def output_of_the_last_token_alone(kernel, call, query, keys, values):
-    """output has a row for the last token alone, which is all that sampling needs."""
+    """output has a row for the last token only, which is all that sampling needs."""
     made = Kernel.results(kernel, call, query, keys, values)
     return {**made, "output": made["output"][:, -1:]}
 
@@ -43,14 +43,14 @@ def output_not_written_after_row_64(kernel, call, output):
 
 @mutant(Kernel.finish)
 def output_is_nan_where_it_is_zero(kernel, call, output):
-    """A row that is zero comes out as NaN, as a division by a sum of zero makes it."""
+    """A row that must be zero is NaN, from a division by a sum of zero."""
     empty = ~output.any(axis=3, keepdims=True)
     return Kernel.finish(kernel, call, np.where(empty, np.float32(np.nan), output))
 
 
 @mutant(Kernel.shown_stage)
 def output_qk_stages_swapped(kernel, call):
-    """output_qk shows scores where probabilities are asked for, and the other way round."""
+    """output_qk has scores where probabilities are requested, and vice versa."""
     return 3 - Kernel.shown_stage(kernel, call)
 
 
@@ -70,17 +70,17 @@ def _show_kept(kernel, call, b, shown, logits, weights):
 
 
 def output_qk_without_bias(kernel, call, b, query, key):
-    """output_qk shows the scores before attention_bias is added."""
+    """output_qk has the scores before attention_bias is added."""
     return kernel.cap(call, kernel.scale(call, kernel.products(call, query, key)))
 
 
 def output_qk_not_scaled(kernel, call, b, query, key):
-    """output_qk shows the products of query and key before they are scaled."""
+    """output_qk has the products of query and key before they are scaled."""
     return kernel.products(call, query, key)
 
 
 def output_qk_before_softcap(kernel, call, b, query, key):
-    """output_qk shows the scores before softcap."""
+    """output_qk has the scores before softcap."""
     scores = kernel.scale(call, kernel.products(call, query, key))
     return kernel.add_bias(call, b, scores)
 
@@ -91,7 +91,7 @@ for change in (output_qk_without_bias, output_qk_not_scaled, output_qk_before_so
 
 @mutant(Kernel.show)
 def output_qk_without_the_sink(kernel, call, b, shown, logits, weights):
-    """The probabilities in output_qk sum to one, though a sink takes its share."""
+    """The probabilities in output_qk sum to one, although a sink takes a part."""
     total = weights.sum(axis=2, keepdims=True)
     weights = weights / np.where(total == 0, np.float32(1), total)
     Kernel.show(kernel, call, b, shown, logits, weights)
@@ -99,7 +99,7 @@ def output_qk_without_the_sink(kernel, call, b, shown, logits, weights):
 
 @mutant(Kernel.show)
 def output_qk_by_kv_head(kernel, call, b, shown, logits, weights):
-    """output_qk shows for every head what the first of its group has."""
+    """output_qk has for every head what the first of its group has."""
     group = call.heads // call.kv_heads
     first = np.arange(call.heads) // group * group
     Kernel.show(kernel, call, b, shown, logits[first], weights[first])

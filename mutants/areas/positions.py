@@ -1,4 +1,4 @@
-"""At which positions queries and keys are turned."""
+"""The positions of queries and keys."""
 
 import numpy as np
 from kernel import Kernel
@@ -15,7 +15,7 @@ def positions_one_too_far(kernel, call):
 
 @mutant(Kernel.positions)
 def positions_from_zero(kernel, call):
-    """Every call turns its tokens as if they were the first of their sequence."""
+    """Every call rotates its tokens like the first tokens of their sequence."""
     return np.broadcast_to(np.arange(call.queries), (call.batch, call.queries))
 
 
@@ -37,7 +37,7 @@ def positions_by_the_longest(kernel, call):
 
 @mutant(Kernel.positions)
 def positions_from_the_buffer(kernel, call):
-    """Positions begin at the length of the past buffer, not at that of what it holds."""
+    """Positions begin at the length of the past buffer, not at the number of its tokens."""
     if call.has("position_ids"):
         return Kernel.positions(kernel, call)
     start = 0 if call.first_prompt else call.past
@@ -46,14 +46,14 @@ def positions_from_the_buffer(kernel, call):
 
 @mutant(Kernel.positions)
 def position_of_the_first_token(kernel, call):
-    """All tokens of a call are turned at the position of the first."""
+    """All tokens of a call are rotated by the position of the first."""
     positions = Kernel.positions(kernel, call)
     return np.broadcast_to(positions[:, :1], positions.shape)
 
 
 @mutant(Kernel.key_positions)
 def key_positions_from_zero(kernel, call):
-    """New keys are turned as if there were no past."""
+    """New keys are rotated as if there were no past."""
     return np.broadcast_to(np.arange(call.new), (call.batch, call.new))
 
 
@@ -85,7 +85,7 @@ def position_ids_ignored_for_prompts(kernel, call):
 
 @mutant(Kernel.positions, only=WRITTEN)
 def position_ids_all_for_a_prompt(kernel, call):
-    """A first prompt reads every one of position_ids, not the first alone."""
+    """A first prompt reads all position_ids, not only the first."""
     if call.first_prompt and call.has("position_ids"):
         return call.inputs["position_ids"]
     return Kernel.positions(kernel, call)
@@ -101,7 +101,7 @@ def position_ids_by_sequence_for_a_prompt(kernel, call):
 
 @mutant(Kernel.positions)
 def position_ids_first_alone(kernel, call):
-    """Only the first of position_ids is read, on a past too."""
+    """Only the first of position_ids is read, even with a past."""
     if call.has("position_ids") and call.queries:
         ids = call.inputs["position_ids"]
         return np.broadcast_to(ids[:1, :1] + np.arange(call.queries), ids.shape)
@@ -119,7 +119,7 @@ def position_ids_of_the_first_sequence(kernel, call):
 
 @mutant(Kernel.start)
 def position_ids_move_the_mask(kernel, call, b):
-    """The first of a sequence's position_ids also decides where the mask places its queries."""
+    """The first of a sequence's position_ids also determines its queries' places in the mask."""
     if call.has("position_ids") and call.queries and not call.first_prompt:
         return int(call.inputs["position_ids"][b, 0])
     return Kernel.start(kernel, call, b)

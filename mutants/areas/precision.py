@@ -1,4 +1,4 @@
-"""Arithmetic that is too coarse, and sums that overflow."""
+"""Arithmetic that is too imprecise, and sums that overflow."""
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ def _summed(left, right, dtype):
 
 @mutant(Kernel.products)
 def query_key_summed_in_storage(kernel, call, query, key):
-    """float16 and bfloat16 products of query and key are added up in their own type."""
+    """float16 and bfloat16 products of query and key are accumulated in their own type."""
     if call.dtype == np.float32:
         return Kernel.products(kernel, call, query, key)
     return _summed(query, key.swapaxes(1, 2), call.dtype)
@@ -27,7 +27,7 @@ def query_key_summed_in_storage(kernel, call, query, key):
 
 @mutant(Kernel.weigh)
 def values_summed_in_storage(kernel, call, weights, value):
-    """float16 and bfloat16 values are weighed and added up in their own type."""
+    """float16 and bfloat16 values are weighted and added up in their own type."""
     if call.dtype == np.float32:
         return Kernel.weigh(kernel, call, weights, value)
     return _summed(weights, value, call.dtype)
@@ -41,7 +41,7 @@ def query_key_in_ten_bits(kernel, call, query, key):
 
 @mutant(Kernel.weigh)
 def values_in_ten_bits(kernel, call, weights, value):
-    """float32 values are weighed with ten bits of mantissa, as TF32 does."""
+    """float32 values are weighted with ten bits of mantissa, as TF32 does."""
     return Kernel.weigh(kernel, call, _ten_bits(weights), _ten_bits(value))
 
 
@@ -64,25 +64,25 @@ def probabilities_in_eight_bits(kernel, call, weights, value):
 
 @mutant(Kernel.exp)
 def exp_in_float16(kernel, x):
-    """exp is computed in float16, its argument too."""
+    """exp and its argument are computed in float16."""
     return np.exp(x.astype(np.float16)).astype(np.float32)
 
 
 @mutant(Kernel.exp)
 def exp_by_a_table(kernel, x):
-    """exp is looked up for multiples of 1/64."""
+    """exp is taken from a table for multiples of 1/64."""
     return np.exp(np.rint(x * 64) / np.float32(64))
 
 
 @mutant(Kernel.top)
 def softmax_without_maximum(kernel, logits, sink):
-    """Nothing is taken off before exp, so that large scores overflow."""
+    """The maximum is not subtracted before exp, so that large scores overflow."""
     return np.zeros((*logits.shape[:2], 1), np.float32)
 
 
 @mutant(Kernel.top)
 def softmax_with_the_global_minimum(kernel, logits, sink):
-    """The least logit is taken off before exp, not the largest."""
+    """The smallest logit is subtracted before exp, not the largest."""
     finite = np.where(np.isneginf(logits), np.inf, logits)
     least = finite.min(axis=2, keepdims=True, initial=np.inf)
     return np.where(np.isinf(least), np.float32(0), least)
@@ -90,7 +90,7 @@ def softmax_with_the_global_minimum(kernel, logits, sink):
 
 @mutant(Kernel.top)
 def softmax_maximum_of_the_first_row(kernel, logits, sink):
-    """All queries of a head take off the maximum of the first."""
+    """All queries of a head subtract the maximum of the first."""
     return np.broadcast_to(Kernel.top(kernel, logits, sink)[:, :1], (*logits.shape[:2], 1))
 
 
@@ -115,7 +115,7 @@ def scores_in_bfloat16(kernel, call, products):
 
 @mutant(Kernel.softmax)
 def softmax_summed_in_storage(kernel, call, b, logits):
-    """The terms of a softmax are added up in the type of query, one after the other."""
+    """The terms of a softmax are accumulated in the type of query, one after another."""
     weights = Kernel.softmax(kernel, call, b, logits).astype(call.dtype)
     total = np.zeros(weights.shape[:2], call.dtype)
     for j in range(weights.shape[2]):

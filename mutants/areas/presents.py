@@ -1,4 +1,4 @@
-"""What is handed on in present_key and present_value."""
+"""The content of present_key and present_value."""
 
 import numpy as np
 from kernel import Kernel
@@ -17,7 +17,7 @@ def _results(change):
 
 @mutant()
 class present_key_not_turned(Kernel):
-    """present_key holds the new keys as they came, without rotary."""
+    """present_key holds the new keys without rotary."""
 
     def turn_key(self, call, key):
         self.memory["key"] = key
@@ -30,7 +30,7 @@ class present_key_not_turned(Kernel):
 
 @mutant(Kernel.results)
 def present_key_turned_twice(kernel, call, query, keys, values):
-    """The new keys in present_key are turned once more."""
+    """The new keys in present_key are rotated once more."""
     present = keys[1]
     if call.get("do_rotary", 0) and not kernel.quantised(call, "key") and not call.sliding:
         places = np.broadcast_to(np.arange(call.rows), (call.batch, call.rows))
@@ -71,7 +71,7 @@ def present_without_new(kernel, call, side, b, space, tokens):
 
 @mutant(Kernel.kept)
 def present_begins_with_new(kernel, call, side, b, space, tokens):
-    """The present holds the new tokens first and the past behind them."""
+    """The present holds the new tokens first, then the past."""
     rows = Kernel.kept(kernel, call, side, b, space, tokens).copy()
     old = kernel.past_length(call, b)
     if not call.sliding:
@@ -147,7 +147,7 @@ def present_of_the_first_sequence(call, present):
 
 
 def present_rounded_to_half(call, present):
-    """float32 presents pass through float16."""
+    """float32 presents are rounded to float16."""
     if present.dtype != np.float32:
         return present
     return present.astype(np.float16).astype(np.float32)
@@ -167,11 +167,11 @@ for change in (
 
 @mutant(Kernel.bind)
 def shared_buffer_not_written(kernel, buffer, present):
-    """Where past and present share a buffer, the new tokens are not written to it."""
+    """If past and present share a buffer, the new tokens are not written to it."""
 
 
 @mutant(Kernel.bind)
 def shared_buffer_cleared(kernel, buffer, present):
-    """Where past and present share a buffer, what it held is cleared before the copy."""
+    """If past and present share a buffer, it is cleared before the copy."""
     old = buffer.copy()
     buffer[...] = np.where(old == present, np.zeros_like(old), present)

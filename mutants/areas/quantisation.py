@@ -7,7 +7,7 @@ from registry import mutant
 
 @mutant(Kernel.round)
 def quantised_by_truncation(kernel, scaled):
-    """Quantised numbers are cut off towards zero, not rounded."""
+    """Quantised numbers are truncated towards zero, not rounded."""
     return np.trunc(scaled)
 
 
@@ -92,7 +92,7 @@ def scale_of_values_for_keys(kernel, call, side):
 
 @mutant(Kernel.scale_of)
 def channels_read_as_one(kernel, call, side):
-    """Of scales per channel the first is used for the whole tensor."""
+    """The first of several scales per channel is used for the whole tensor."""
     scale = Kernel.scale_of(kernel, call, side)
     return scale[:, :, :1, :1]
 
@@ -120,7 +120,7 @@ def channels_laid_out_by_channel(kernel, call, side):
 
 @mutant()
 class new_tokens_not_quantised(Kernel):
-    """Attention reads the new tokens as they came, not as the cache holds them."""
+    """Attention uses the exact new tokens, not the quantised ones."""
 
     def join(self, call, side, new):
         read, present = Kernel.join(self, call, side, new)
@@ -133,7 +133,7 @@ class new_tokens_not_quantised(Kernel):
 
 @mutant()
 class quantised_before_rotary(Kernel):
-    """Keys are quantised before they are turned, and a second time after."""
+    """Keys are quantised before they are rotated, and a second time after."""
 
     def turn_key(self, call, key):
         if self.quantised(call, "key"):
@@ -156,7 +156,7 @@ class cache_not_dequantised(Kernel):
 
 @mutant()
 class scale_inverted(Kernel):
-    """New tokens are multiplied with the scale where they are to be divided."""
+    """New tokens are multiplied by the scale, not divided."""
 
     def store(self, call, side, new):
         if self.quantised(call, side):
@@ -172,7 +172,7 @@ def float8_overflows(kernel, scaled):
 
 @mutant(Kernel.to_float8)
 def float8_by_truncation(kernel, scaled):
-    """Numbers are cut off to float8, not rounded."""
+    """Numbers are truncated to float8, not rounded."""
     rounded = Kernel.to_float8(kernel, scaled)
     bits = rounded.view(np.uint8)
     beyond = np.abs(rounded.astype(np.float32)) > np.abs(scaled)

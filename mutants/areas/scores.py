@@ -43,13 +43,13 @@ def scale_default_by_kv_hidden_size(kernel, call):
 
 @mutant(Kernel.factor)
 def scale_zero_is_zero(kernel, call):
-    """A scale of 0 is taken at its word; it stands for the default."""
+    """A scale of 0 is used as 0; it stands for the default."""
     return np.float32(call.get("scale", call.size**-0.5))
 
 
 @mutant(Kernel.factor)
 def scale_one_is_default(kernel, call):
-    """A scale of 1 is taken for unset."""
+    """A scale of 1 is read as not set."""
     given = call.get("scale", 0.0)
     return np.float32(call.size**-0.5 if given in (0.0, 1.0) else given)
 
@@ -83,7 +83,7 @@ def softcap_ignored(kernel, call, scores):
 
 @mutant(Kernel.cap)
 def softcap_ignored_for_one_token(kernel, call, scores):
-    """The path for a single token knows no softcap."""
+    """The path for a single token ignores softcap."""
     return scores if call.queries == 1 else Kernel.cap(kernel, call, scores)
 
 
@@ -103,21 +103,21 @@ def softcap_without_division(kernel, call, scores):
 
 @mutant(Kernel.cap)
 def softcap_without_product(kernel, call, scores):
-    """The cap is tanh(score / softcap), without the product with softcap."""
+    """The cap is tanh(score / softcap), without the multiplication by softcap."""
     cap = np.float32(call.get("softcap", 0.0))
     return np.tanh(scores / cap) if cap else scores
 
 
 @mutant(Kernel.cap)
 def softcap_clips(kernel, call, scores):
-    """Scores beyond softcap are cut off, the others left as they are."""
+    """Scores beyond softcap are clamped, and the others are unchanged."""
     cap = np.float32(call.get("softcap", 0.0))
     return np.clip(scores, -cap, cap) if cap else scores
 
 
 @mutant(Kernel.cap)
 def softcap_of_gemma_always(kernel, call, scores):
-    """Scores are capped at 50, whatever softcap says."""
+    """Scores are capped at 50, whatever softcap is."""
     return np.float32(50) * np.tanh(scores / np.float32(50))
 
 
@@ -140,5 +140,5 @@ def softcap_loses_the_sign(kernel, call, scores):
 
 @mutant(Kernel.products)
 def query_and_key_swapped_heads(kernel, call, query, key):
-    """Each query meets the key of the head after its own."""
+    """Each query uses the keys of the next head."""
     return Kernel.products(kernel, call, query, np.roll(key, -1, axis=0))

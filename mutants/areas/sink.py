@@ -34,7 +34,7 @@ def smooth_softmax_before_head_sink(kernel, call):
 
 @mutant(Kernel.sink)
 def smooth_softmax_zero_is_on(kernel, call):
-    """smooth_softmax 0 is taken for 1."""
+    """smooth_softmax 0 is read as 1."""
     sink = Kernel.sink(kernel, call)
     on = sink is None and call.get("smooth_softmax", -1) == 0
     return np.zeros(call.heads, np.float32) if on else sink
@@ -49,7 +49,7 @@ def sink_scaled(kernel, call):
 
 @mutant(Kernel.sink)
 def sink_capped(kernel, call):
-    """The sink goes through the softcap."""
+    """The softcap is applied to the sink."""
     sink = Kernel.sink(kernel, call)
     return sink if sink is None else kernel.cap(call, sink)
 
@@ -63,21 +63,21 @@ def sink_of_the_first_head(kernel, call):
 
 @mutant(Kernel.sink)
 def sink_by_kv_head(kernel, call):
-    """A head has the sink that stands at the place of its key/value head."""
+    """A head uses the sink at the index of its key/value head."""
     sink = Kernel.sink(kernel, call)
     return sink if sink is None else sink[kernel.kv_head(call)]
 
 
 @mutant(Kernel.sink)
 def sink_negative(kernel, call):
-    """The sink enters with its sign turned."""
+    """The sink has the wrong sign."""
     sink = Kernel.sink(kernel, call)
     return sink if sink is None else -sink
 
 
 @mutant(Kernel.softmax)
 def sink_in_the_maximum_alone(kernel, call, b, logits):
-    """The sink is looked at for the maximum and not added to the sum."""
+    """The sink is part of the maximum but not of the sum."""
     sink = kernel.sink(call)
     weights = np.exp(logits - kernel.top(logits, sink))
     total = weights.sum(axis=2, keepdims=True)
@@ -97,7 +97,7 @@ def sink_without_exp(kernel, call, b, logits):
 
 @mutant(Kernel.softmax)
 def sink_not_below_the_maximum(kernel, call, b, logits):
-    """exp(sink) is added to a sum whose terms are taken below the maximum."""
+    """exp(sink) is added to a sum whose terms are relative to the maximum."""
     sink = kernel.sink(call)
     if sink is None:
         return Kernel.softmax(kernel, call, b, logits)
@@ -120,7 +120,7 @@ def sink_once_for_each_key(kernel, call, b, logits):
 
 @mutant()
 class sink_adds_to_the_output(Kernel):
-    """The sink has the first value for its own, not zero."""
+    """The sink has the first value as its value, not zero."""
 
     def weigh(self, call, weights, value):
         if self.sink(call) is not None:

@@ -1,4 +1,4 @@
-"""sliding_window_cache: which tokens stay, where they lie, and where they stand."""
+"""sliding_window_cache: which tokens stay, in which rows, and at which places."""
 
 import numpy as np
 from kernel import Kernel
@@ -7,19 +7,19 @@ from registry import declare, mutant
 
 @mutant(Kernel.resident)
 def evicts_one_at_a_time(kernel, call, tokens):
-    """The cache is kept full, though eviction frees all the room above the window at once."""
+    """The cache is kept full, although eviction frees all rows beyond the window at once."""
     return min(tokens, call.past)
 
 
 @mutant(Kernel.resident)
 def evicts_to_the_window(kernel, call, tokens):
-    """What is outside the window is evicted even where there is room for it."""
+    """Tokens outside the window are evicted even if there is room for them."""
     return min(tokens, int(call.get("local_window_size", -1)))
 
 
 @mutant(Kernel.resident)
 def evicts_one_row_too_many(kernel, call, tokens):
-    """An eviction takes one token more than it should."""
+    """An eviction removes one token too many."""
     resident = Kernel.resident(kernel, call, tokens)
     return resident if tokens <= call.past else resident - 1
 
@@ -35,19 +35,19 @@ def _sliding(change):
 
 
 def window_cache_as_a_ring(kernel, call, b, rows):
-    """Token t lies in row t % C, as in a ring buffer."""
+    """Token t is in row t % C, as in a ring buffer."""
     count = kernel.resident(call, int(call.lengths[b]))
     first = int(call.lengths[b]) - count
     return np.roll(rows, first % call.rows, axis=1)
 
 
 def window_cache_at_the_buffers_end(kernel, call, b, rows):
-    """The tokens of the cache lie in the last rows of the buffer."""
+    """The tokens of the cache are in the last rows of the buffer."""
     return np.roll(rows, call.rows - kernel.resident(call, int(call.lengths[b])), axis=1)
 
 
 def window_cache_oldest_last(kernel, call, b, rows):
-    """The tokens of the cache lie in the order from new to old."""
+    """The tokens of the cache are in the order from new to old."""
     count = kernel.resident(call, int(call.lengths[b]))
     return np.concatenate([rows[:, :count][:, ::-1], rows[:, count:]], axis=1)
 
@@ -62,7 +62,7 @@ for change in (
 
 @mutant(Kernel.start)
 def window_cache_positions_in_the_buffer(kernel, call, b):
-    """Tokens are turned at their rows in the buffer, not at their places in the sequence."""
+    """Tokens are rotated by their rows in the buffer, not at their places in the sequence."""
     start = Kernel.start(kernel, call, b)
     if call.sliding and not call.first_prompt:
         return min(start, kernel.past_length(call, b))
@@ -99,7 +99,7 @@ class window_cache_evicts_first(Kernel):
 
 @mutant(Kernel.kept)
 def window_cache_evicts_by_step(kernel, call, side, b, space, tokens):
-    """What is left depends on the step: eviction starts from the tokens at hand, not from T."""
+    """The remaining tokens depend on the step: eviction starts from the cache, not from T."""
     if not call.sliding:
         return Kernel.kept(kernel, call, side, b, space, tokens)
     rows = np.zeros((space.shape[0], call.rows, space.shape[2]), space.dtype)
