@@ -160,7 +160,8 @@ def main() -> None:
     print(f"{count} cases, minimum of {options.repeat}, {os.cpu_count()} cores\n")
     if options.markdown:
         print(
-            "| program | ms per case | ratio to the floor | ratio to the runs alone | not included |"
+            "| program | ms per case | ratio to the floor | ratio to the runs alone |"
+            " not included |"
         )
         print("| --- | ---: | ---: | ---: | --- |")
     for row in rows:

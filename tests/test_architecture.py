@@ -64,12 +64,12 @@ def own(file: Path) -> Iterator[str]:
 MODULES = {name_of(file): file for file in sorted(PACKAGE.rglob("*.py"))}
 
 
-def test_every_part_has_its_place() -> None:
+def test_every_package_is_in_the_order() -> None:
     assert {part_of(name) for name in MODULES} == {*ORDER}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_only_from_its_own_package_and_those_before(name: str) -> None:
+def test_a_module_imports_only_from_its_own_and_earlier_packages(name: str) -> None:
     here = ORDER.index(part_of(name))
     assert [other for other in own(MODULES[name]) if ORDER.index(part_of(other)) > here] == []
 
@@ -88,7 +88,7 @@ def test_a_module_imports_only_from_its_own_package_and_those_before(name: str) 
         ("_pytest", ()),
     ],
 )
-def test_a_library_is_known_in_one_place(library: str, allowed: tuple[str, ...]) -> None:
+def test_a_library_is_imported_in_one_place(library: str, allowed: tuple[str, ...]) -> None:
     users = {
         name
         for name, file in MODULES.items()
@@ -97,13 +97,13 @@ def test_a_library_is_known_in_one_place(library: str, allowed: tuple[str, ...])
     assert {name for name in users if not {name, part_of(name)} & {*allowed}} == set()
 
 
-def test_only_the_faces_know_what_people_look_at() -> None:
+def test_only_the_user_interfaces_import_presentation_libraries() -> None:
     for name, file in MODULES.items():
         if part_of(name) not in (*FACES, "report"):
             assert [other for other in own(file) if part_of(other) == "report"] == [], name
 
 
-def test_the_oracle_knows_the_base_alone() -> None:
+def test_the_oracle_imports_only_the_base() -> None:
     for name, file in MODULES.items():
         if part_of(name) == "oracle":
             assert {part_of(other) for other in own(file)} <= {"base", "oracle"}, name
@@ -130,7 +130,7 @@ def test_a_runner_imports_nothing_of_the_package(file: Path) -> None:
         ".ci/run",
     ],
 )
-def test_things_are_where_others_look_for_them(name: str) -> None:
+def test_files_are_where_users_expect_them(name: str) -> None:
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("not a checkout")
     assert (ROOT / name).is_file()

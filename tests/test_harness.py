@@ -101,7 +101,7 @@ def outcomes(runner: Pool, jobs: list[Job]) -> dict[str, Outcome]:
 # What goes right
 
 
-def test_a_runner_says_what_it_is() -> None:
+def test_a_runner_describes_itself() -> None:
     with pool("correct") as runner:
         answer = runner.start()
         assert isinstance(answer, DescribedAnswer)
@@ -130,7 +130,7 @@ def test_a_case_that_ran_comes_with_its_files(bundles: Path) -> None:
         assert not os.listdir(folder)
 
 
-def test_a_case_may_be_run_by_itself(bundles: Path) -> None:
+def test_a_case_can_be_run_alone(bundles: Path) -> None:
     with pool("dies") as runner:
         first = runner.run_one(job(bundles, "good"))
         assert isinstance(first, Ran)
@@ -152,7 +152,7 @@ def test_a_refusal(bundles: Path) -> None:
     assert found["good"].stderr == found["fine"].stderr == ""  # it belongs to the one case
 
 
-def test_a_case_that_cannot_be_tried(bundles: Path) -> None:
+def test_a_case_that_is_unavailable(bundles: Path) -> None:
     found = outcomes(pool("skips"), trio(bundles))["faulty"]
     assert isinstance(found, Unavailable)
     assert found.reason == "this adapter has no float16"
@@ -181,7 +181,7 @@ def test_no_more_processes_start_than_there_are_jobs(bundles: Path) -> None:
         assert runner.started == 1
 
 
-def test_the_next_case_runs_while_the_caller_has_the_last_one(bundles: Path) -> None:
+def test_the_next_case_runs_while_the_caller_handles_the_last(bundles: Path) -> None:
     with pool("correct") as runner:
         for case, outcome in runner.run([job(bundles, f"good-{number}") for number in range(4)]):
             assert isinstance(outcome, Ran)
@@ -192,7 +192,7 @@ def test_the_next_case_runs_while_the_caller_has_the_last_one(bundles: Path) -> 
                 time.sleep(0.005)
 
 
-def test_jobs_are_drawn_one_ahead(bundles: Path) -> None:
+def test_jobs_are_taken_one_ahead(bundles: Path) -> None:
     drawn = []
 
     def jobs() -> Iterator[Job]:
@@ -217,7 +217,7 @@ def test_an_error_among_the_jobs_reaches_the_caller(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
 
-def test_a_run_may_be_left(bundles: Path) -> None:
+def test_a_run_can_be_abandoned(bundles: Path) -> None:
     with pool("waits", jobs=2) as runner:
         for _ in runner.run([job(bundles, f"faulty-{number}") for number in range(9)]):
             break
@@ -290,7 +290,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was asked"),
     ],
 )  # fmt: skip
-def test_a_runner_at_fault_is_no_news_of_the_runtime(
+def test_a_runners_error_says_nothing_about_the_runtime(
     bundles: Path, name: str, env: dict[str, str], words: str
 ) -> None:
     begun = time.monotonic()
@@ -303,13 +303,13 @@ def test_a_runner_at_fault_is_no_news_of_the_runtime(
     assert time.monotonic() - begun < 10  # none of these waits for the time limit
 
 
-def test_a_runner_may_say_that_it_compiles_and_answer_in_one_write(bundles: Path) -> None:
+def test_compiling_and_the_answer_may_come_in_one_write(bundles: Path) -> None:
     found = outcomes(pool("compiles_at_once"), trio(bundles))
     assert isinstance(found["faulty"], Unavailable)
     assert [isinstance(found[name], Ran) for name in ("good", "fine")] == [True, True]
 
 
-def test_a_runner_that_compiles_has_more_time(bundles: Path) -> None:
+def test_a_compiling_runner_gets_more_time(bundles: Path) -> None:
     slow = {"FAULT_SECONDS": "0.8"}
     with pool("compiles", env=slow, compile_seconds=20) as runner:
         jobs = [*trio(bundles, seconds=0.5), job(bundles, "faulty-2", seconds=0.5)]
@@ -321,7 +321,7 @@ def test_a_runner_that_compiles_has_more_time(bundles: Path) -> None:
     assert isinstance(late["faulty"], TimedOut)
 
 
-def test_a_runner_that_compiles_has_not_for_ever(bundles: Path) -> None:
+def test_a_compiling_runner_still_has_a_time_limit(bundles: Path) -> None:
     runner = pool("compiles", env={"FAULT_SECONDS": "600"}, compile_seconds=0.5)
     found = outcomes(runner, trio(bundles, seconds=0.3))
     late = found["faulty"]
@@ -331,7 +331,7 @@ def test_a_runner_that_compiles_has_not_for_ever(bundles: Path) -> None:
     assert isinstance(found["fine"], Ran)
 
 
-def test_compiling_after_the_answer_is_a_line_that_nobody_asked_for(bundles: Path) -> None:
+def test_compiling_after_the_answer_is_unexpected_output(bundles: Path) -> None:
     with pool("compiles_afterwards") as runner:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
@@ -357,7 +357,7 @@ def test_a_crash_that_repeats(bundles: Path) -> None:
     assert isinstance(found["fine"], Ran)
 
 
-def test_a_crash_tells_what_the_runner_said_of_it(bundles: Path) -> None:
+def test_a_crash_contains_the_runners_message(bundles: Path) -> None:
     crash = outcomes(pool("gives_up"), trio(bundles))["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGABRT", True)
@@ -388,11 +388,11 @@ BACKTRACE = "stack backtrace:\n   0: rust_begin_unwind\n"
         ),
     ],
 )
-def test_last_words(stderr: str, words: str) -> None:
+def test_the_last_line_of_standard_error(stderr: str, words: str) -> None:
     assert _last_words(stderr) == words
 
 
-def test_a_crash_that_does_not_repeat(bundles: Path) -> None:
+def test_a_crash_that_is_not_reproducible(bundles: Path) -> None:
     crash = outcomes(pool("dies_after_another"), trio(bundles))["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGABRT", False)
@@ -407,14 +407,14 @@ def test_a_crash_that_a_shell_reports(bundles: Path, status: int, name: str) -> 
     assert ("out of memory" in crash.message) == (name == "SIGKILL")
 
 
-def test_a_crash_with_several_processes_costs_one_case(bundles: Path) -> None:
+def test_a_crash_with_several_processes_affects_one_case(bundles: Path) -> None:
     jobs = [*trio(bundles), *(job(bundles, f"good-{number}") for number in range(5))]
     found = outcomes(pool("dies", jobs=2), jobs)
     assert {key for key, outcome in found.items() if isinstance(outcome, Crashed)} == {"faulty"}
     assert sum(isinstance(outcome, Ran) for outcome in found.values()) == 7
 
 
-def test_a_death_between_two_cases_is_not_the_next_ones(bundles: Path) -> None:
+def test_a_crash_between_two_cases_does_not_count_for_the_next(bundles: Path) -> None:
     with pool("dies_while_idle") as runner:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
@@ -434,7 +434,7 @@ def test_a_runner_that_exits_after_its_answer(bundles: Path) -> None:
         assert "ended with status 0 before it was given the case" in after.message
 
 
-def test_a_line_that_nobody_asked_for(bundles: Path) -> None:
+def test_an_unsolicited_line(bundles: Path) -> None:
     with pool("speaks_unasked") as runner:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
@@ -455,7 +455,7 @@ def test_a_case_that_hangs(bundles: Path) -> None:
     assert isinstance(found["fine"], Ran)
 
 
-def test_the_time_of_a_case_does_not_hold_that_of_the_start(bundles: Path) -> None:
+def test_the_time_of_a_case_does_not_include_the_start(bundles: Path) -> None:
     found = outcomes(pool("slow_start"), [job(bundles, "good", seconds=0.3)])
     assert isinstance(found["good"], Ran)
 
@@ -477,14 +477,14 @@ def test_a_long_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) ->
                 assert len(outcome.message) == 300_000
 
 
-def test_half_an_answer_and_then_silence_is_the_runners_fault(bundles: Path) -> None:
+def test_half_an_answer_and_then_silence_is_the_runners_error(bundles: Path) -> None:
     found = outcomes(pool("half_line"), trio(bundles, seconds=0.3))
     assert isinstance(found["faulty"], InfrastructureFailure)
     assert 'did not end it in time: {"id": ' in found["faulty"].message
     assert isinstance(found["fine"], Ran)
 
 
-def test_a_runner_that_does_not_read(bundles: Path) -> None:
+def test_a_runner_that_does_not_read_its_input(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
     large = Job("large", bundles / "good", (StepFiles(files=files),), seconds=0.3)
     with pool("deaf") as runner:
@@ -523,7 +523,7 @@ def test_a_child_that_holds_the_pipes_open(bundles: Path) -> None:
     assert time.monotonic() - begun < 10
 
 
-def test_litter_is_removed(bundles: Path) -> None:
+def test_leftover_files_are_removed(bundles: Path) -> None:
     linked = bundles / "faulty"
     before = linked.stat()
     found = outcomes(pool("leaves_litter"), trio(bundles))
@@ -532,7 +532,7 @@ def test_litter_is_removed(bundles: Path) -> None:
     assert linked.stat().st_mode == before.st_mode
 
 
-def test_wrong_files_are_for_the_judge(bundles: Path) -> None:
+def test_wrong_files_are_left_to_the_judge(bundles: Path) -> None:
     for name in ("short_file", "other_dtype"):
         assert isinstance(outcomes(pool(name), trio(bundles))["faulty"], Ran)
 
@@ -580,7 +580,7 @@ def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> N
             runner.run_one(job(bundles, "good"))
 
 
-def test_what_the_system_cannot_start(tmp_path: Path) -> None:
+def test_a_program_that_the_system_cannot_start(tmp_path: Path) -> None:
     def failure(*argv: str, cwd: Path | None = None) -> RunnerFailed:
         with Pool(Command("exec", argv, cwd=cwd)) as runner, pytest.raises(RunnerFailed) as caught:
             runner.start()
@@ -636,7 +636,7 @@ def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
     assert "could not be started again" in done["faulty"].message
 
 
-def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
+def test_a_target_that_fails_repeatedly_is_abandoned(bundles: Path) -> None:
     order = ["faulty-1", "faulty-2", "good", "faulty-3", "faulty-4", "faulty-5", "faulty-6", "fine"]
     with pool("exits") as runner:
         done, failure = until_failure(runner, [job(bundles, key) for key in order])
@@ -649,7 +649,7 @@ def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
     assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]
 
 
-def test_what_is_under_way_elsewhere_is_finished_before_giving_up(bundles: Path) -> None:
+def test_running_cases_finish_before_a_target_is_abandoned(bundles: Path) -> None:
     with pool("slow_and_broken", jobs=2, failures_in_a_row=1) as runner:
         done, _ = until_failure(runner, trio(bundles))
     assert [type(outcome) for outcome in done.values()] == [InfrastructureFailure, Ran]
@@ -714,7 +714,7 @@ def test_ctrl_c_leaves_nothing_behind(bundles: Path, delay: float) -> None:
 
 
 @linux
-def test_runners_go_when_their_parent_is_killed(bundles: Path) -> None:
+def test_runners_end_when_their_parent_is_killed(bundles: Path) -> None:
     with driver(bundles, "waits", "faulty") as process:
         process.kill()
         process.wait(10)
@@ -723,7 +723,7 @@ def test_runners_go_when_their_parent_is_killed(bundles: Path) -> None:
         subprocess.run(["rm", "-r", left], check=True)
 
 
-def test_a_runner_that_does_not_go_is_killed(bundles: Path) -> None:
+def test_a_runner_that_does_not_end_is_killed(bundles: Path) -> None:
     with pool("deaf") as runner:
         runner.start()
         begun = time.monotonic()

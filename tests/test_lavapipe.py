@@ -172,7 +172,7 @@ def gqa(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
-def test_what_is_there_is_said_and_nothing_done(
+def test_an_installed_driver_is_reported_and_nothing_is_done(
     gqa: Gqa, debian: Machine, arguments: tuple[str, ...]
 ) -> None:
     driver = debian.has_driver()
@@ -198,7 +198,7 @@ def test_what_is_there_is_said_and_nothing_done(
         (f"installed {NEW}", "installed 1.3", False),
     ],
 )
-def test_what_is_not_whole_is_not_there(
+def test_an_incomplete_driver_does_not_count(
     gqa: Gqa, debian: Machine, mesa: str, loader: str, driver: bool
 ) -> None:
     debian.knows("installed-mesa-vulkan-drivers", mesa + "\n")
@@ -215,7 +215,7 @@ def test_what_is_not_whole_is_not_there(
 
 
 @pytest.mark.parametrize("version", [NEW, "1:26.0.0-1", "25.2.8-0ubuntu0.24.04.1"])
-def test_a_release_that_has_it_gives_it(gqa: Gqa, debian: Machine, version: str) -> None:
+def test_the_driver_comes_from_the_release_itself(gqa: Gqa, debian: Machine, version: str) -> None:
     debian.knows("policy", policy(version))
     done = gqa("setup", "lavapipe")
     assert done.status == 0
@@ -228,7 +228,7 @@ def test_a_release_that_has_it_gives_it(gqa: Gqa, debian: Machine, version: str)
 
 
 @pytest.mark.parametrize("system", [DEBIAN, UBUNTU])
-def test_lists_that_are_empty_are_renewed_first(
+def test_empty_package_lists_are_updated_first(
     gqa: Gqa, debian: Machine, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian.is_system(system)
@@ -238,7 +238,7 @@ def test_lists_that_are_empty_are_renewed_first(
     assert debian.calls() == [UPDATE, UPDATE, PLAIN]
 
 
-def test_lists_that_stay_empty_are_told_with_what_apt_says(
+def test_package_lists_that_stay_empty_are_reported_with_apts_message(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (debian.state / "policy").unlink()
@@ -274,7 +274,7 @@ def test_backports_are_added_after_the_machines_own_source(gqa: Gqa, debian: Mac
     assert debian.derived.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_source_is_there_when_apt_renews_its_lists(
+def test_the_source_exists_when_apt_updates_its_lists(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "etc/apt/sources.list.d/gqa-backports.sources"
@@ -283,7 +283,7 @@ def test_the_source_is_there_when_apt_renews_its_lists(
     assert (debian.state / "seen").read_text() == DERIVED
 
 
-def test_a_line_of_sources_list_serves_as_well(gqa: Gqa, machine: Machine) -> None:
+def test_a_line_of_sources_list_works_as_well(gqa: Gqa, machine: Machine) -> None:
     (machine.root / "etc/apt/sources.list").write_text(
         "deb http://mirror.test/debian-security bookworm-security main\n"
         "deb [arch=amd64 signed-by=/k.gpg] http://mirror.test/debian bookworm main contrib\n"
@@ -296,18 +296,14 @@ def test_a_line_of_sources_list_serves_as_well(gqa: Gqa, machine: Machine) -> No
     )
 
 
-def test_another_archive_with_debians_name_for_its_suite_is_not_taken(
-    gqa: Gqa, debian: Machine
-) -> None:
+def test_another_archive_with_the_same_suite_name_is_not_used(gqa: Gqa, debian: Machine) -> None:
     other = "deb http://other.test/prod bookworm main\n"
     (debian.parts / "another.list").write_text(other)
     assert gqa("setup", "lavapipe").status == 0
     assert debian.derived.read_text() == DERIVED
 
 
-def test_a_source_that_others_must_not_read_gives_one_that_they_cannot(
-    gqa: Gqa, debian: Machine
-) -> None:
+def test_a_private_source_gives_a_private_derived_source(gqa: Gqa, debian: Machine) -> None:
     (debian.parts / "debian.sources").chmod(0o600)
     assert gqa("setup", "lavapipe").status == 0
     assert debian.derived.stat().st_mode & 0o777 == 0o600
@@ -340,7 +336,7 @@ def test_backports_that_are_configured_are_not_added_again(
         ("backports.list", "deb http://b.test/debian bullseye-backports main\n"),
     ],
 )
-def test_what_is_no_source_of_these_backports_does_not_count(
+def test_other_sources_do_not_count_as_these_backports(
     gqa: Gqa, debian: Machine, name: str, text: str
 ) -> None:
     (debian.parts / name).write_text(text)
@@ -351,7 +347,7 @@ def test_what_is_no_source_of_these_backports_does_not_count(
 # What goes wrong
 
 
-def test_a_suite_that_does_not_exist_is_said_and_its_source_removed(
+def test_a_missing_suite_is_reported_and_its_source_removed(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (debian.state / "policy-bookworm-backports").unlink()
@@ -370,7 +366,7 @@ def test_a_suite_that_does_not_exist_is_said_and_its_source_removed(
     assert debian.log.read_text() == f"$ {UPDATE}\n{error}\nN: See apt-secure(8).\n"
 
 
-def test_another_source_that_fails_is_no_matter(
+def test_another_failing_source_is_ignored(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ON_UPDATE", 'echo "E: The repository of others is gone."; exit 100')
@@ -378,7 +374,7 @@ def test_another_source_that_fails_is_no_matter(
     assert debian.derived.exists()
 
 
-def test_backports_that_are_too_old_are_said(gqa: Gqa, debian: Machine) -> None:
+def test_backports_that_are_too_old_are_reported(gqa: Gqa, debian: Machine) -> None:
     debian.knows("policy-bookworm-backports", policy("24.2.8-1~bpo12+1"))
     done = gqa("setup", "lavapipe")
     assert done.status == 3
@@ -389,7 +385,7 @@ def test_backports_that_are_too_old_are_said(gqa: Gqa, debian: Machine) -> None:
     assert not debian.derived.exists()
 
 
-def test_backports_that_cannot_be_fetched_are_said(
+def test_backports_that_cannot_be_fetched_are_reported(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (debian.state / "policy-bookworm-backports").unlink()
@@ -404,7 +400,7 @@ def test_backports_that_cannot_be_fetched_are_said(
     assert not debian.derived.exists()
 
 
-def test_a_source_of_someone_else_is_never_removed(gqa: Gqa, debian: Machine) -> None:
+def test_a_source_that_we_did_not_add_is_never_removed(gqa: Gqa, debian: Machine) -> None:
     theirs = debian.parts / "backports.sources"
     theirs.write_text(DERIVED)
     (debian.state / "policy-bookworm-backports").unlink()
@@ -414,7 +410,7 @@ def test_a_source_of_someone_else_is_never_removed(gqa: Gqa, debian: Machine) ->
     assert theirs.exists()
 
 
-def test_what_apt_says_last_is_quoted_where_it_cannot_install(
+def test_apts_last_message_is_quoted_if_it_cannot_install(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = "E: Could not get lock /var/lib/dpkg/lock-frontend."
@@ -430,7 +426,7 @@ def test_what_apt_says_last_is_quoted_where_it_cannot_install(
     assert debian.log.read_text() == f"$ {UPDATE}\n$ {BACKPORTED}\nE: first\n{last}\nN: b\n"
 
 
-def test_only_the_install_itself_says_why_it_failed(
+def test_only_the_messages_of_the_install_itself_explain_a_failure(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ON_UPDATE", 'echo "E: The repository of others is gone."')
@@ -439,7 +435,7 @@ def test_only_the_install_itself_says_why_it_failed(
     assert "apt-get could not install mesa-vulkan-drivers: dpkg is gone\n" in done.err
 
 
-def test_apt_asks_nothing_and_speaks_as_it_is_read(
+def test_apt_runs_without_questions_in_a_fixed_language(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
@@ -448,7 +444,7 @@ def test_apt_asks_nothing_and_speaks_as_it_is_read(
     assert "\nC noninteractive\n" in debian.log.read_text()
 
 
-def test_an_install_that_brings_no_driver_is_no_success(
+def test_an_install_without_a_driver_is_a_failure(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ON_INSTALL", "")
@@ -469,7 +465,9 @@ def test_an_interrupt_ends_apt_and_removes_the_source(
     assert debian.log.read_text().endswith("ended\n")
 
 
-def test_a_release_with_an_old_one_and_no_backports_is_said(gqa: Gqa, debian: Machine) -> None:
+def test_a_release_with_an_old_driver_and_no_backports_is_reported(
+    gqa: Gqa, debian: Machine
+) -> None:
     debian.is_system(UBUNTU)
     debian.knows("policy", policy("23.2.1-1ubuntu3.1~22.04.3"))
     done = gqa("setup", "lavapipe")
@@ -482,9 +480,7 @@ def test_a_release_with_an_old_one_and_no_backports_is_said(gqa: Gqa, debian: Ma
     assert debian.calls() == [UPDATE]
 
 
-def test_a_machine_whose_source_has_another_name_for_the_suite_is_told(
-    gqa: Gqa, machine: Machine
-) -> None:
+def test_a_source_with_another_suite_name_is_reported(gqa: Gqa, machine: Machine) -> None:
     (machine.parts / "debian.list").write_text("deb http://mirror.test/debian oldstable main\n")
     done = gqa("setup", "lavapipe")
     assert (done.status, done.err) == (
@@ -497,7 +493,7 @@ def test_a_machine_whose_source_has_another_name_for_the_suite_is_told(
 
 
 @pytest.mark.parametrize("program", ["apt-get", "apt-cache", "dpkg-query"])
-def test_without_apt_it_is_said_what_is_needed(
+def test_without_apt_the_requirement_is_printed(
     gqa: Gqa, machine: Machine, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
@@ -521,7 +517,7 @@ def test_macos_needs_none(gqa: Gqa, machine: Machine, monkeypatch: pytest.Monkey
     )
 
 
-def test_a_folder_that_cannot_be_written_is_said(
+def test_a_folder_that_cannot_be_written_is_reported(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian.tools.write_text("a file")
@@ -551,7 +547,7 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(gqa: Gqa, debian: Machin
 
 
 @pytest.mark.usefixtures("user")
-def test_one_who_is_not_root_gets_them_with_sudo(gqa: Gqa, debian: Machine) -> None:
+def test_users_other_than_root_get_commands_with_sudo(gqa: Gqa, debian: Machine) -> None:
     done = gqa("setup", "lavapipe", "--dry-run")
     assert (done.status, done.out, done.err) == (0, COMMANDS.format("sudo "), "")
     done = gqa("setup", "lavapipe")
@@ -590,7 +586,7 @@ def test_the_commands_do_what_root_would_have_done(
     ],
 )
 @pytest.mark.usefixtures("user")
-def test_the_commands_follow_what_apt_knows(
+def test_the_commands_depend_on_the_state_of_apt(
     gqa: Gqa, debian: Machine, known: str, commands: list[str]
 ) -> None:
     debian.knows("policy", known)
@@ -604,7 +600,7 @@ def test_the_commands_follow_what_apt_knows(
     ("version", "number"),
     [(OLD, 22), (NEW, 25), ("1:25.0-1", 25), ("(none)", 0), ("", 0), ("100.1", 100)],
 )
-def test_the_first_number_of_a_version_is_meant(version: str, number: int) -> None:
+def test_the_first_number_of_a_version_counts(version: str, number: int) -> None:
     assert major(version) == number
 
 
@@ -621,7 +617,7 @@ def test_apts_last_error_is_found(said: str, error: str) -> None:
     assert last_error(said, 100) == error
 
 
-def test_no_address_of_an_archive_stands_in_the_program() -> None:
+def test_the_program_contains_no_archive_address() -> None:
     for module in (lavapipe, apt_sources):
         assert module.__file__ is not None
         assert "://" not in Path(module.__file__).read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ from conformance.case.tensors import steps_of
 # What a file may say
 
 
-def test_a_case_has_all_that_its_entry_says(tmp_path: Path) -> None:
+def test_a_case_has_all_fields_of_its_entry(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """\
@@ -93,13 +93,13 @@ def test_comments_anchors_and_any_quotes_are_allowed(tmp_path: Path) -> None:
     assert (made[0].call.head_size, made[0].call.rotary_dim) == (8, 8)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = write(tmp_path, b"\xef\xbb\xbf" + entries("- name: a").encode())
     assert is_case_file(file)
     assert [case.id for case in load_file(file)] == ["theme/a"]
 
 
-def test_a_matrix_multiplies_out_in_order(tmp_path: Path) -> None:
+def test_a_matrix_is_expanded_in_order(tmp_path: Path) -> None:
     made = cases_of(
         tmp_path,
         """
@@ -141,14 +141,14 @@ def test_a_matrix_multiplies_out_in_order(tmp_path: Path) -> None:
         ("attributes.scale: [null, .inf, 1]", ["none", "inf", "1"]),
     ],
 )
-def test_how_values_stand_in_an_id(tmp_path: Path, axis: str, labels: list[str]) -> None:
+def test_values_are_written_in_ids(tmp_path: Path, axis: str, labels: list[str]) -> None:
     made = cases_of(
         tmp_path, f"- {{name: a, sequence_length: 2, batch_size: 2, matrix: {{{axis}}}}}"
     )
     assert [label for case in made for label in case.axes.values()] == labels
 
 
-def test_what_an_entry_says_replaces_the_defaults_one_input_at_a_time(tmp_path: Path) -> None:
+def test_an_entry_overrides_the_defaults_input_by_input(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """\
@@ -743,7 +743,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("body", "complaint"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, body: str, complaint: str) -> None:
+def test_a_mistake_is_reported_with_its_location(tmp_path: Path, body: str, complaint: str) -> None:
     """One mistake, one sentence; those of YAML's own parser are compared as far as written."""
     said = complaints(tmp_path, entries(body))
     assert len(said) == 1, said
@@ -769,18 +769,18 @@ def test_a_mistake_is_told_with_its_place(tmp_path: Path, body: str, complaint: 
         "local_window_size: 9223372036854775807",
     ],
 )
-def test_what_is_just_possible(tmp_path: Path, fields: str) -> None:
+def test_limits_that_are_just_allowed(tmp_path: Path, fields: str) -> None:
     assert len(cases_of(tmp_path, f"- {{name: a, {fields}}}")) == 1
 
 
-def test_a_matrix_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_matrix_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "MAX_COMBINATIONS", 4)
     assert len(cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2], causal: [0, 1]}}")) == 4
     body = "- {name: a, matrix: {seed: [1, 2, 3], causal: [0, 1]}}"
     assert complaints(tmp_path, entries(body)) == ["6:15: multiplies out to 6 cases; at most 4"]
 
 
-def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:
+def test_any_file_name_gives_valid_ids(tmp_path: Path) -> None:
     for name in ("my theme.yaml", "a[1].yaml", "a::b.yaml", "é.yaml"):
         file = write(tmp_path, entries("- name: a"), name)
         with pytest.raises(InputError) as caught:
@@ -856,7 +856,7 @@ WHOLE_FILES = {
 
 
 @pytest.mark.parametrize(("text", "said"), WHOLE_FILES.values(), ids=WHOLE_FILES)
-def test_a_whole_file_is_wrong(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
+def test_a_file_without_any_valid_part(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
     assert complaints(tmp_path, text) == said
 
 
@@ -868,7 +868,7 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
         read_yaml(tmp_path)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once_in_order(tmp_path: Path) -> None:
     assert complaints(
         tmp_path,
         entries(
@@ -893,12 +893,12 @@ def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) ->
     ]
 
 
-def test_a_mistake_that_many_combinations_share_is_told_once(tmp_path: Path) -> None:
+def test_a_mistake_shared_by_many_combinations_is_reported_once(tmp_path: Path) -> None:
     body = "- {name: a, num_heads: 3, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}"
     assert complaints(tmp_path, entries(body)) == [f"6:26: {HEADS}{ON_PURPOSE}"]
 
 
-def test_what_is_excluded_need_not_be_possible(tmp_path: Path) -> None:
+def test_excluded_combinations_need_not_be_valid(tmp_path: Path) -> None:
     made = cases_of(
         tmp_path,
         """
@@ -914,7 +914,7 @@ def test_what_is_excluded_need_not_be_possible(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("demands", ["rejects", "either"])
-def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
+def test_a_case_may_be_invalid_on_purpose(tmp_path: Path, demands: str) -> None:
     wrong = (
         "num_heads: 3",
         "{rotary: half_split, rotary_dim: 3}",
@@ -931,7 +931,7 @@ def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
 # Several files
 
 
-def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     one = write(tmp_path, entries("- {name: a, sed: 1}"), "one.yaml")
     write(tmp_path, entries("- name: a"), "right.yaml")
     two = write(tmp_path, "format: gqa-cases/1\na: *b\n", "two.yml")
@@ -943,7 +943,7 @@ def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_two_files_of_one_stem_collide(tmp_path: Path) -> None:
+def test_two_files_with_the_same_stem_collide(tmp_path: Path) -> None:
     one = write(tmp_path, entries("- name: a"), "x/same.yaml")
     two = write(tmp_path, entries("- name: b"), "y/same.yml")
     with pytest.raises(InputError) as caught:
@@ -977,7 +977,7 @@ def test_folders_are_searched_for_case_files_only(tmp_path: Path) -> None:
     assert case_files([hidden]) == [hidden / "own.yaml"]
 
 
-def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
+def test_all_paths_without_cases_are_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, "a: 1", "x/other.yaml")
     with pytest.raises(InputError) as caught:
         case_files([tmp_path / "no.yaml", tmp_path / "x"])
@@ -987,7 +987,7 @@ def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_named_alone_need_not_say_that_it_is_one(tmp_path: Path) -> None:
+def test_a_file_named_explicitly_needs_no_header(tmp_path: Path) -> None:
     file = write(tmp_path, "a: 1\n")
     assert case_files([file]) == [file]
     assert not is_case_file(file)
@@ -1003,7 +1003,7 @@ def test_paths_below_the_current_folder_are_shown_as_typed(
         load([file])
 
 
-def test_problems_are_sorted_and_each_told_once() -> None:
+def test_problems_are_sorted_and_unique() -> None:
     late, early = Problem(Path("a"), 12, 1, "x"), Problem(Path("a"), 3, 20, "y")
     assert InputError([late, early, late]).problems == [early, late]
     assert str(Problem(Path("/a"), 0, 0, "of the file")) == "/a: of the file"
@@ -1020,7 +1020,7 @@ def bomb(levels: int, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_an_alias_bomb_is_refused_in_little_time_and_memory(tmp_path: Path) -> None:
+def test_an_alias_bomb_is_rejected_with_little_time_and_memory(tmp_path: Path) -> None:
     """10^15 values; measured in a process of its own, whose memory is limited."""
     file = write(tmp_path, entries("- name: a") + bomb(15, 10))
     code = (
@@ -1040,13 +1040,13 @@ def test_an_alias_bomb_is_refused_in_little_time_and_memory(tmp_path: Path) -> N
     assert float(seconds) < 10
 
 
-def test_aliases_nest_no_deeper_than_lists(tmp_path: Path) -> None:
+def test_aliases_have_the_same_nesting_limit_as_lists(tmp_path: Path) -> None:
     chain = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))]
     (said,) = complaints(tmp_path, "\n".join(chain))
     assert said.endswith("nested more than 40 deep")
 
 
-def test_the_limits_themselves_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_at_the_limits_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = read_yaml(write(tmp_path, f"a: {'[' * (MAX_DEPTH - 1)}x{']' * (MAX_DEPTH - 1)}\n")).data
     for _ in range(MAX_DEPTH):
         (inner,) = inner.values() if isinstance(inner, dict) else inner
@@ -1058,7 +1058,7 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path, monkeypatch: pytest.M
     assert complaints(tmp_path, f"a: [{'1,' * 49}]") == ["1:101: expands to more than 50 values"]
 
 
-def test_modest_aliases_are_welcome(tmp_path: Path) -> None:
+def test_small_aliases_are_allowed(tmp_path: Path) -> None:
     made = cases_of(
         tmp_path,
         """
@@ -1073,7 +1073,9 @@ def test_modest_aliases_are_welcome(tmp_path: Path) -> None:
     assert made[1].tags == ("one", "two")
 
 
-def test_both_of_yamls_parsers_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_yaml_parsers_give_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A PyYAML without libyaml gives the same cases, places and, where they are ours, sentences."""
     monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
     assert cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2]}}")
@@ -1127,13 +1129,13 @@ FRAGMENTS = st.sampled_from(
 
 @settings(max_examples=200)
 @given(text=st.one_of(st.text(), st.lists(FRAGMENTS, max_size=40).map("".join)))
-def test_no_text_breaks_the_loader(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_loader_handles_any_text(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     survive(tmp_path_factory, text.encode("utf-8", "surrogatepass"))
 
 
 @settings(max_examples=100)
 @given(content=st.binary(max_size=200))
-def test_no_bytes_break_the_loader(
+def test_the_loader_handles_any_bytes(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     survive(tmp_path_factory, content)
@@ -1163,7 +1165,7 @@ FIELDS = st.sampled_from(sorted(SCHEMA.schema["$defs"]["Entry"]["properties"]))
     entry=st.dictionaries(FIELDS, JUNK, max_size=4),
     matrix=st.dictionaries(FIELDS | st.sampled_from(["inputs.key", "own"]), JUNK, max_size=2),
 )
-def test_no_values_break_the_loader(
+def test_the_loader_handles_any_values(
     defaults: dict[str, Any],
     entry: dict[str, Any],
     matrix: dict[str, Any],
@@ -1208,7 +1210,7 @@ def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
         "- {name: a, title: local_window_size of 1}",
     ],
 )
-def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> None:
+def test_the_schema_accepts_what_the_loader_accepts(tmp_path: Path, body: str) -> None:
     assert cases_of(tmp_path, body)
     SCHEMA.validate(yaml.safe_load(entries(body)))
 
@@ -1234,12 +1236,12 @@ def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> No
         "- {name: a, matrix: {own: {x: {sed: 1}}}}",
     ],
 )
-def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path, body: str) -> None:
+def test_the_schema_rejects_what_the_loader_rejects(tmp_path: Path, body: str) -> None:
     assert complaints(tmp_path, entries(body))
     assert not SCHEMA.is_valid(yaml.safe_load(entries(body)))
 
 
-def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
+def test_a_tag_must_not_be_a_pytest_marker(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
         "format: gqa-cases/1\nquestion: Q?\ntags: [skip]\n"
@@ -1249,7 +1251,7 @@ def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
         load_file(file)
 
 
-def test_a_faulty_entry_does_not_hide_what_is_wrong_in_the_others(tmp_path: Path) -> None:
+def test_an_invalid_entry_does_not_hide_mistakes_in_others(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
         "format: gqa-cases/1\nquestion: Q?\n"

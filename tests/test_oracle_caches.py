@@ -69,7 +69,7 @@ def test_new_tokens_are_stored_as_codes(stored: str, numbers: list[float], codes
 
 
 @pytest.mark.parametrize("stored", ["int8", "int4"])
-def test_a_call_attends_to_what_the_codes_stand_for(stored: str) -> None:
+def test_a_call_attends_to_the_decoded_values(stored: str) -> None:
     """New tokens included: the oracle's output is that of a cache of the decoded numbers."""
     past = [[0x2F], [0xE4]] if stored == "int4" else [[7, -6], [-4, 6]]
     numbers = [[[3.5, -3.0], [-2.0, 3.0]]]  # (0xF - 8) / 2, (0x2 - 8) / 2, ...
@@ -96,7 +96,7 @@ def test_each_channel_has_its_scale() -> None:
     np.testing.assert_array_equal(references["present_value"].value[0, 0, 1], [1, 8])
 
 
-def test_keys_are_stored_turned() -> None:
+def test_keys_are_stored_rotated() -> None:
     inputs, attributes = decode("int8", [1.0, 2.0], [[1, 1]], do_rotary=1)
     inputs["cos_cache"] = np.array([[1.0], [0.0]], np.float32)  # position 1: a quarter turn
     inputs["sin_cache"] = np.array([[0.0], [1.0]], np.float32)
@@ -105,7 +105,7 @@ def test_keys_are_stored_turned() -> None:
     np.testing.assert_array_equal(references["present_value"].value[0, 0], [[1, 1], [2, 4]])
 
 
-def test_a_byte_is_undefined_beyond_the_end() -> None:
+def test_bytes_beyond_the_end_are_undefined() -> None:
     inputs, attributes = decode("int4", [1.0, 1.0], [[8], [7], [9], [9]])
     inputs["seqlens_k"], inputs["total_sequence_length"] = np.array([2], "i4"), np.array(3, "i4")
     present = reference(inputs, attributes, PRESENTS)["present_key"]
@@ -114,7 +114,7 @@ def test_a_byte_is_undefined_beyond_the_end() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, FLOAT8])
-def test_every_code_comes_back(dtype: Any) -> None:
+def test_every_code_round_trips(dtype: Any) -> None:
     raw = np.arange(256, dtype=np.uint8).view(dtype)
     raw = raw[np.isfinite(raw.astype(np.float32))].reshape(1, 1, 1, -1)
     format = Format(np.dtype(dtype), np.array([[[[0.0123]]]], np.float32).astype(float))
@@ -143,7 +143,7 @@ QUANTISED_BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", QUANTISED_BAD)
-def test_a_quantised_cache_without_a_meaning_is_refused(what: str) -> None:
+def test_an_undefined_quantised_cache_is_rejected(what: str) -> None:
     changes, message = QUANTISED_BAD[what]
     inputs, attributes = decode("int8", [1.0, 2.0], [[1, 1]])
     for name, value in changes.items():
@@ -154,7 +154,7 @@ def test_a_quantised_cache_without_a_meaning_is_refused(what: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_the_type_says_the_width_where_the_attribute_does_not() -> None:
+def test_the_dtype_gives_the_bit_width_without_the_attribute() -> None:
     for stored in CODES:
         inputs, attributes = decode(stored, [1.0, 2.0], [[1], [2]])
         want = reference(inputs, attributes, PRESENTS)
@@ -200,7 +200,9 @@ def windowed(
 
 @pytest.mark.parametrize(("capacity", "window"), [(1, 1), (4, 4), (6, 4), (7, 3), (5, 1)])
 @pytest.mark.parametrize("new", [1, 3, 9])
-def test_a_window_cache_is_a_full_cache_with_a_window(capacity: int, window: int, new: int) -> None:
+def test_a_sliding_window_cache_equals_a_full_cache_with_a_window(
+    capacity: int, window: int, new: int
+) -> None:
     """Same output as with everything kept; present holds the last L(T) tokens from row 0 on."""
     for before in range(15):
         inputs, attributes, tokens = windowed(before, new, capacity, window)
@@ -218,7 +220,7 @@ def test_a_window_cache_is_a_full_cache_with_a_window(capacity: int, window: int
             np.testing.assert_array_equal(present.defined[0, 0, :, 0], np.arange(capacity) < kept)
 
 
-def test_each_sequence_has_its_own_layout() -> None:
+def test_each_sequence_of_a_sliding_window_cache_has_its_own_layout() -> None:
     """Capacity 4, window 3: of 5 tokens the last 3 stay (2 are evicted), of 4 all four do."""
     tokens = np.arange(5, dtype=np.float32).reshape(5, 1)
     past = np.array([[[0], [1], [2], [3]], [[0], [1], [2], [9]]], np.float32)[:, None]
@@ -238,7 +240,7 @@ def test_each_sequence_has_its_own_layout() -> None:
     np.testing.assert_array_equal(present.defined[:, 0, :, 0], [[1, 1, 1, 0], [1, 1, 1, 1]])
 
 
-def test_the_columns_of_a_bias_are_places_in_the_sequence() -> None:
+def test_the_columns_of_a_bias_are_positions_in_the_sequence() -> None:
     inputs, attributes, _ = windowed(9, 1, 4, 3)
     bias = np.zeros((1, 1, 1, 10), np.float32)
     bias[..., :7] = np.nan  # evicted, or outside of the window
@@ -253,7 +255,7 @@ def test_the_columns_of_a_bias_are_places_in_the_sequence() -> None:
     ]
 
 
-def test_a_borrowed_window_cache_serves_one_query_and_not_several() -> None:
+def test_a_borrowed_sliding_window_cache_allows_one_query_only() -> None:
     inputs, attributes, tokens = windowed(9, 1, 3, 3)
     inputs["past_key"] = inputs["past_value"] = tokens[None, None, 7:10]
     inputs["key"] = inputs["value"] = np.zeros((1, 0, 2), np.float32)
@@ -273,7 +275,7 @@ def test_a_borrowed_window_cache_serves_one_query_and_not_several() -> None:
         ({}, PRESENTS, "past_key is missing: sliding_window_cache is 1"),
     ],
 )
-def test_a_window_cache_without_a_meaning_is_refused(
+def test_an_undefined_sliding_window_cache_is_rejected(
     attributes: Attributes, without: tuple[str, ...], message: str
 ) -> None:
     inputs, said, _ = windowed(0, 2, 4, 4)

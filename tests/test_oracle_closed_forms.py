@@ -65,7 +65,7 @@ def test_one_key_gives_its_value_to_the_last_bit(stage: int) -> None:
 
 
 @pytest.mark.parametrize("stage", range(7))
-def test_queries_of_zero_attend_to_all_alike(stage: int) -> None:
+def test_queries_of_zero_attend_to_all_keys_equally(stage: int) -> None:
     """The mean of what is seen; a sink takes its weight from it, as so many more keys would."""
     for seed in SEEDS[stage::7]:
         configuration = bent(seed, "attention_bias")
@@ -80,7 +80,7 @@ def test_queries_of_zero_attend_to_all_alike(stage: int) -> None:
 
 
 @pytest.mark.parametrize("stage", range(7))
-def test_equal_keys_are_attended_to_alike(stage: int) -> None:
+def test_equal_keys_get_equal_weights(stage: int) -> None:
     for seed in SEEDS[stage::7]:
         configuration = bent(seed, *SINKS, "attention_bias", "do_rotary")
         said = Said(configuration)
@@ -123,7 +123,7 @@ def test_a_dominating_key_gives_its_value_to_the_last_bit(stage: int) -> None:
 
 
 @pytest.mark.parametrize("stage", ["borrowed", "borrowed_prompt"])
-def test_a_key_of_value_zero_dilutes(stage: str) -> None:
+def test_a_key_with_a_zero_value_reduces_the_output(stage: str) -> None:
     """The output is (1 - w) times the one without the key, w the weight that it takes.
 
     Whatever else the call has: the key is at place 0 of a whole cache, w is the output where all
@@ -207,7 +207,7 @@ def test_dilution_to_the_last_bit(keys: int, zeros: int) -> None:
     np.testing.assert_allclose(got, without * (1 - zeros / (keys + zeros)), rtol=1e-15)
 
 
-def test_a_zero_key_of_value_zero_is_a_sink_of_zero() -> None:
+def test_a_zero_key_with_a_zero_value_equals_a_sink_of_zero() -> None:
     rng = RandomState(0)
     query, *keys = rng.standard_normal((6, 8)).astype(np.float32)
     values = rng.standard_normal((5, 8)).astype(np.float32)

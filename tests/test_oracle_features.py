@@ -266,7 +266,7 @@ def window_calls() -> Iterator[tuple[Configuration, Configuration]]:
         yield replace(whole, inputs=inputs, attributes=attributes), whole
 
 
-def test_a_window_cache_gives_what_a_whole_one_gives() -> None:
+def test_a_sliding_window_cache_agrees_with_a_full_cache() -> None:
     for windowed, whole in window_calls():
         outputs = ["output", "present_key", "present_value"]
         ours = reference(windowed.inputs, windowed.attributes, outputs)

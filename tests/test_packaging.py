@@ -70,11 +70,11 @@ def test_the_wheel_installs_one_import_name(installed: Path) -> None:
         "docs/findings/webgpu-borrowed-window.md",
     ],
 )
-def test_data_lies_inside_the_package(installed: Path, name: str) -> None:
+def test_data_files_are_inside_the_package(installed: Path, name: str) -> None:
     assert (installed / "conformance" / "data" / name).is_file()
 
 
-def test_what_npm_put_beside_a_runner_is_in_no_package(installed: Path, tmp_path: Path) -> None:
+def test_packages_do_not_contain_node_modules(installed: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     leave = shutil.ignore_patterns(".git", ".venv", "node_modules", "tests", "*_cache")
     shutil.copytree(ROOT, checkout, ignore=leave)

@@ -132,7 +132,7 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
 
 
 @in_checkout
-def test_bare_pytest_means_the_projects_tests_and_the_cases() -> None:
+def test_pytest_without_arguments_runs_the_tests_and_the_cases() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests", "cases"]
 
@@ -154,7 +154,7 @@ def failed(desk: Desk) -> Done:
     return py_test(desk, "three.yaml", "-x", "--ep", desk.runner("wrong_values"), environment=ALL)
 
 
-def test_a_failure_says_what_happened_and_no_traceback(failed: Done, desk: Desk) -> None:
+def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> None:
     assert (failed.status, last(failed)) == (1, "1 failed")
     target = desk.runner("wrong_values")
     lines = failed.out.splitlines()
@@ -179,7 +179,7 @@ def test_the_reproduction_works_when_pasted(failed: Done, desk: Desk) -> None:
     assert "1 result, 1 unexpected" in done.out
 
 
-def test_last_failed_runs_what_failed(failed: Done, desk: Desk) -> None:
+def test_last_failed_runs_only_the_failed_cases(failed: Done, desk: Desk) -> None:
     assert "three.yaml::one@" in failed.out
     arguments = ("three.yaml", "--lf", "-v", "--ep", desk.runner("wrong_values"))
     done = py_test(desk, *arguments, environment=NONE)
@@ -187,7 +187,7 @@ def test_last_failed_runs_what_failed(failed: Done, desk: Desk) -> None:
     assert "three.yaml::one@" in done.out
 
 
-def test_a_rejection_is_told_with_message_contract_and_links(desk: Desk) -> None:
+def test_a_rejection_is_printed_with_message_contract_and_links(desk: Desk) -> None:
     body = """
     - name: refused
       links: [https://example.org/2]
@@ -242,7 +242,7 @@ def test_markers_lists_the_tags(desk: Desk) -> None:
         assert f"@pytest.mark.{tag}: cases tagged so" in done.out
 
 
-def test_k_that_selects_nothing_ends_as_pytest_does(desk: Desk) -> None:
+def test_an_empty_selection_ends_as_in_pytest(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "-k", "nothing", "--ep", desk.runner("correct"))
     assert (done.status, last(done)) == (5, "3 deselected")
 
@@ -267,7 +267,7 @@ def test_the_options_are_in_the_help(desk: Desk) -> None:
 # Nothing but skips
 
 
-def test_nothing_but_skips_is_not_green_where_the_target_was_asked_for(desk: Desk) -> None:
+def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
     target = desk.runner("unavailable")
     done = py_test(desk, "three.yaml", "--ep", target)
     assert (done.status, last(done)) == (1, "3 skipped")
@@ -275,7 +275,7 @@ def test_nothing_but_skips_is_not_green_where_the_target_was_asked_for(desk: Des
     assert said in done.out.splitlines()
 
 
-def test_one_target_that_skips_all_is_not_hidden_by_another(desk: Desk) -> None:
+def test_a_target_that_skips_everything_is_not_hidden_by_another(desk: Desk) -> None:
     skips, correct = desk.runner("unavailable"), desk.runner("correct")
     done = py_test(desk, "three.yaml", "--ep", skips, "--ep", correct, "-p", "xdist", "-n", "2")
     assert (done.status, last(done)) == (1, "3 passed, 3 skipped")
@@ -283,7 +283,7 @@ def test_one_target_that_skips_all_is_not_hidden_by_another(desk: Desk) -> None:
     assert f"{correct}: nothing was tried" not in done.out
 
 
-def test_without_ep_skips_are_skips_and_said(desk: Desk, tmp_path: Path) -> None:
+def test_without_ep_skips_are_reported_as_skips(desk: Desk, tmp_path: Path) -> None:
     """Whose project holds case files and no onnxruntime has not asked for the cpu."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
     done = py_test(desk, "three.yaml", "--ort-python", str(tmp_path / "bin" / "python"))
@@ -291,7 +291,7 @@ def test_without_ep_skips_are_skips_and_said(desk: Desk, tmp_path: Path) -> None
     assert "cpu: nothing was tried; every case was skipped: onnxruntime is not inst" in done.out
 
 
-def test_a_runner_that_does_not_start_is_a_failure_and_no_skip(desk: Desk) -> None:
+def test_a_runner_that_does_not_start_is_a_failure_and_not_a_skip(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "--ort-python", "/no/such/python")
     assert (done.status, last(done)) == (1, "3 failed")
     lines = done.out.splitlines()
@@ -302,7 +302,7 @@ def test_a_runner_that_does_not_start_is_a_failure_and_no_skip(desk: Desk) -> No
 # Elsewhere
 
 
-def test_other_peoples_yaml_is_left_alone(desk: Desk, tmp_path: Path) -> None:
+def test_other_yaml_files_are_ignored(desk: Desk, tmp_path: Path) -> None:
     write(tmp_path, "services:\n  web: {image: nginx}\n", "docker-compose.yaml")
     write(tmp_path, "a: [1,\n", "broken.yaml")
     write(tmp_path, "- !!python/object/apply:os.abort []\n", "evil.yml")
@@ -323,7 +323,7 @@ def test_other_peoples_yaml_is_left_alone(desk: Desk, tmp_path: Path) -> None:
     assert f"ERROR: not found: {tmp_path}/docker-compose.yaml" in named.both
 
 
-def test_a_case_file_that_is_wrong_is_a_collection_error(desk: Desk, tmp_path: Path) -> None:
+def test_an_invalid_case_file_is_a_collection_error(desk: Desk, tmp_path: Path) -> None:
     write(tmp_path, f"{HEAD}  - name: x\n    dtyp: y\n  - name: x\n", "wrong.yaml")
     done = py_test(desk, str(tmp_path), "three.yaml", "--ep", desk.runner("correct"))
     assert (done.status, last(done)) == (2, "1 error")
@@ -347,7 +347,7 @@ def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path)
     assert [line.partition("::")[2] for line in found] == [f"{c.label}@{target}" for c in cases]
 
 
-def test_a_folder_with_case_files_of_its_own_keeps_to_them(desk: Desk, tmp_path: Path) -> None:
+def test_a_folder_with_its_own_case_files_runs_only_those(desk: Desk, tmp_path: Path) -> None:
     own = Desk(tmp_path / "desk", desk.folder)
     target = desk.runner("correct")
     done = py_test(own, "--ep", target, "--collect-only", "-q")
@@ -362,7 +362,7 @@ def test_a_path_and_a_node_id_elsewhere(desk: Desk) -> None:
     assert f"three.yaml::fine@{target} PASSED" in done.out
 
 
-def test_a_run_without_cases_does_not_pay_for_the_engine() -> None:
+def test_a_run_without_cases_does_not_load_the_engine() -> None:
     script = (
         "import sys, conformance.pytest_plugin;"
         "print(sorted({'onnx', 'pydantic', 'numpy', 'jinja2'} & set(sys.modules)))"

@@ -61,7 +61,7 @@ def test_counts_lead_to_what_they_count(real: Run) -> None:
     assert "#?target=cpu%401.26.0&unexpected=" in hrefs
 
 
-def test_a_finding_is_there_to_be_read(tmp_path: Path) -> None:
+def test_a_linked_finding_is_included(tmp_path: Path) -> None:
     link = "docs/findings/tract-nan-beyond-a-tile.md"
     run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
     html = render([run])
@@ -90,14 +90,14 @@ def test_a_run_cut_short_says_so(tmp_path: Path) -> None:
     assert "ended not at all: the run was cut short" in words
 
 
-def test_troubles_tell_what_mends_them(tmp_path: Path) -> None:
+def test_problems_are_shown_with_their_fix(tmp_path: Path) -> None:
     cuda = target("cuda", unavailable="No NVIDIA driver.", fix="apt-get install driver")
     run = read(write(tmp_path / "a.jsonl", [case()], [result()], targets=[target(), cuda]))
     words = Parsed(render([run])).words
     assert "cuda : Not tried: No NVIDIA driver. To mend it: apt-get install driver" in words
 
 
-def test_what_changed_is_told_first(tmp_path: Path) -> None:
+def test_changes_are_shown_first(tmp_path: Path) -> None:
     cases = [case("a/x"), case("a/y"), case("a/z")]
     verdicts = ("pass", "wrong", "pass")
     before = [result(c.id, verdict=v) for c, v in zip(cases, verdicts, strict=True)]
@@ -114,18 +114,18 @@ def test_what_changed_is_told_first(tmp_path: Path) -> None:
     assert "only what changed" not in Parsed(render([new])).words
 
 
-def test_an_empty_run_is_a_page_all_the_same(tmp_path: Path) -> None:
+def test_an_empty_run_gives_a_valid_page(tmp_path: Path) -> None:
     parsed = Parsed(render([read(write(tmp_path / "a.jsonl", [], [], targets=[target()]))]))
     assert "0 ways to call" in parsed.text
     assert parsed.cells["cases"] == []
 
 
-def test_no_files_are_refused() -> None:
+def test_an_empty_list_of_files_is_rejected() -> None:
     with pytest.raises(ResultsError):
         render([])
 
 
-def test_the_foot_tells_where_it_comes_from(real: Run) -> None:
+def test_the_footer_names_its_sources(real: Run) -> None:
     words = Parsed(render([real])).words
     for told in (
         str(real.path),
@@ -159,7 +159,7 @@ def test_text_is_never_markup(hostile: Run, tmp_path: Path) -> None:
     assert len(html) < 200_000
 
 
-def test_only_fragments_are_linked_before_the_script_looks(hostile: Run, real: Run) -> None:
+def test_only_fragments_are_linked_without_the_script(hostile: Run, real: Run) -> None:
     for run in (hostile, real):
         for link in Parsed(render([run])).attributes("a"):
             assert link["href"].startswith("#")
@@ -176,7 +176,7 @@ def test_the_page_needs_nothing_else(real_page: str) -> None:
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_its_policy_allows_just_its_own_scripts_and_style(real: Run, served: bool) -> None:
+def test_the_content_policy_allows_only_its_own_scripts_and_style(real: Run, served: bool) -> None:
     parsed = Parsed(render([real], served=served))
     policy = next(
         meta["content"]
@@ -195,7 +195,7 @@ def test_its_policy_allows_just_its_own_scripts_and_style(real: Run, served: boo
     )
 
 
-def test_the_scripts_never_make_markup_of_text() -> None:
+def test_the_scripts_never_parse_text_as_markup() -> None:
     assert {file.stem for file in PAGE.glob("*.js")} == set(SCRIPTS)
     for file in PAGE.glob("*.js"):
         for word in (
@@ -273,7 +273,7 @@ def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
     assert len(html.encode()) < 200_000
 
 
-def test_a_finding_is_told_to_who_has_no_other() -> None:
+def test_a_finding_can_be_read_without_the_other_pages() -> None:
     text = alone("docs/findings/webgpu-borrowed-window.md") or ""
     assert "**Workaround** Give the layer an `attention_bias`" in text
     for missing in ("# ONNX Runtime", "on_webgpu", "](wasm", "Reproduce"):

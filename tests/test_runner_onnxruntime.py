@@ -92,7 +92,7 @@ def plain_session(content: bytes) -> Any:
 # describe
 
 
-def test_describe_tells_what_is_here(cpu: Runner) -> None:
+def test_describe_reports_the_runtime(cpu: Runner) -> None:
     answer = cpu.ask(cmd="describe")
     assert answer["outcome"] == "described"
     assert (answer["runtime"], answer["version"]) == ("onnxruntime", onnxruntime.__version__)
@@ -114,7 +114,7 @@ def test_it_exits_with_0_at_the_end_of_input(start: Start) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_ran_gives_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype: str) -> None:
+def test_ran_has_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype: str) -> None:
     content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     arrays = gqa_inputs(past=4, total=5, dtype=dtype)
     [files] = bundle(tmp_path, content, arrays)
@@ -134,7 +134,7 @@ def test_ran_gives_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 300)], ids=str)
 @pytest.mark.parametrize("word", ANSWERED_DTYPES)
-def test_the_bits_of_every_dtype_and_shape_come_through(
+def test_the_bits_of_every_dtype_and_shape_are_preserved(
     cpu: Runner, tmp_path: Path, word: str, shape: tuple[int, ...]
 ) -> None:
     data_type = ANSWERED_DTYPES[word]
@@ -148,7 +148,7 @@ def test_the_bits_of_every_dtype_and_shape_come_through(
     assert_same(again, {"y": array})
 
 
-def test_bfloat16_is_understood_as_such(cpu: Runner, tmp_path: Path) -> None:
+def test_bfloat16_is_passed_as_bfloat16(cpu: Runner, tmp_path: Path) -> None:
     kind = oh.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
     array = np.array([1.0, -2.5, 3e38, 0.1]).astype(kind)
     content = one_node("Cast", TensorProto.BFLOAT16, 1, TensorProto.FLOAT, to=TensorProto.FLOAT)
@@ -157,7 +157,7 @@ def test_bfloat16_is_understood_as_such(cpu: Runner, tmp_path: Path) -> None:
     assert_same(got, {"y": array.astype(np.float32)})
 
 
-def test_an_output_name_that_is_no_file_name(cpu: Runner, tmp_path: Path) -> None:
+def test_an_output_name_that_is_not_a_valid_file_name(cpu: Runner, tmp_path: Path) -> None:
     name = "/layers.0/attn/y:0"
     node = oh.make_node("Identity", ["x"], [name])
     floats = TensorProto.FLOAT
@@ -192,7 +192,7 @@ def test_a_loop_carries_the_runtimes_own_outputs(cpu: Runner, tmp_path: Path) ->
     assert want["present_key"].shape == (1, 1, 7, 8)
 
 
-def test_a_shared_buffer_goes_on_through_the_steps_of_a_repeat(cpu: Runner, tmp_path: Path) -> None:
+def test_a_shared_buffer_is_reused_in_the_steps_of_a_repeat(cpu: Runner, tmp_path: Path) -> None:
     """``present = past + 1`` in place. What is read back is the input's memory."""
     floats = TensorProto.FLOAT
     content = model(
@@ -250,7 +250,7 @@ class WritingSession:
         return [onnxruntime.OrtValue.ortvalue_from_numpy(array)._ortvalue]
 
 
-def test_an_input_that_a_kernel_changed_is_restored_and_told(
+def test_an_input_that_a_kernel_changed_is_restored_and_reported(
     module: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     execution = module("ort_execution")
@@ -286,13 +286,13 @@ def test_rejected_at_run_names_the_step(cpu: Runner, tmp_path: Path) -> None:
     assert answer["message"] == str(plain.value)
 
 
-def test_a_wrong_dtype_is_for_onnxruntime_to_refuse(cpu: Runner, tmp_path: Path) -> None:
+def test_a_wrong_dtype_is_left_to_onnxruntime_to_reject(cpu: Runner, tmp_path: Path) -> None:
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(1, np.float16)})
     answer = cpu.run(tmp_path, step(files))
     assert (answer["outcome"], answer["code"]) == ("rejected", "INVALID_ARGUMENT")
 
 
-def test_what_counts_as_a_refusal(module: Callable[[str], ModuleType]) -> None:
+def test_errors_that_count_as_rejections(module: Callable[[str], ModuleType]) -> None:
     execution = module("ort_execution")
     state = onnxruntime.capi.onnxruntime_pybind11_state
     for refusal in (state.Fail("no"), RuntimeError("no"), MemoryError("std::bad_alloc")):
@@ -482,7 +482,7 @@ class InferenceSession(InferenceSession):
 """
 
 
-def test_what_a_library_prints_never_mixes_with_an_answer(start: Start, tmp_path: Path) -> None:
+def test_output_of_a_library_never_mixes_with_an_answer(start: Start, tmp_path: Path) -> None:
     real = os.path.dirname(onnxruntime.__file__)
     runner = start(**fake_package(tmp_path, NOISY.replace("REAL", repr(real))))
     assert runner.ask(cmd="describe")["outcome"] == "described"
@@ -543,7 +543,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("reason", CAUSES)
-def test_the_first_cause_of_no_cuda_is_told(
+def test_the_first_cause_of_missing_cuda_is_reported(
     module: Callable[[str], ModuleType],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -564,7 +564,7 @@ def test_the_first_cause_of_no_cuda_is_told(
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
-def test_the_probe_is_a_sound_model_and_never_falls_back(
+def test_the_probe_is_a_valid_model_and_never_falls_back(
     module: Callable[[str], ModuleType],
 ) -> None:
     availability = module("ort_availability")
@@ -595,7 +595,7 @@ def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -
 @pytest.mark.parametrize(
     "path", sorted([*FOLDER.glob("*.py"), *COMMON.glob("*.py")]), ids=lambda path: path.name
 )
-def test_it_says_so_in_its_imports(path: Path) -> None:
+def test_its_imports_are_those_that_it_declares(path: Path) -> None:
     siblings = {file.stem for folder in (FOLDER, COMMON) for file in folder.glob("*.py")}
     allowed = siblings | {"numpy"} | set(sys.stdlib_module_names)
     names: set[str] = set()
@@ -653,7 +653,7 @@ BAD_TENSORS = {
 
 
 @pytest.mark.parametrize("text", BAD_TENSORS)
-def test_a_file_that_is_no_tensor_is_told(
+def test_a_file_that_is_not_a_tensor_is_reported(
     module: Callable[[str], ModuleType], tmp_path: Path, text: str
 ) -> None:
     files = module("tensor_file")

@@ -76,7 +76,7 @@ def wheel(tract: Any, start: Start) -> Runner:
 # describe
 
 
-def test_describe_tells_what_is_here(wheel: Runner, tract: Any) -> None:
+def test_describe_reports_the_runtime(wheel: Runner, tract: Any) -> None:
     answer = wheel.ask(cmd="describe")
     assert answer["outcome"] == "described"
     assert (answer["runtime"], answer["version"]) == ("tract", tract.version())
@@ -115,7 +115,7 @@ def unavailable(runner: Runner) -> tuple[str, str]:
     return answer["reason"], answer["fix"]
 
 
-def test_without_the_package_it_tells_how_to_install_it(start: Start, tmp_path: Path) -> None:
+def test_without_the_package_the_fix_installs_it(start: Start, tmp_path: Path) -> None:
     path = fake(tmp_path, "raise ModuleNotFoundError('No module', name='tract')")
     reason, fix = unavailable(start(PYTHONPATH=path))
     assert reason == f"The package tract is not installed in {sys.executable}."
@@ -129,7 +129,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_package_that_does_not_import_is_told(start: Start, tmp_path: Path, what: str) -> None:
+def test_a_package_that_does_not_import_is_reported(
+    start: Start, tmp_path: Path, what: str
+) -> None:
     source, said = BROKEN[what]
     reason, fix = unavailable(start(PYTHONPATH=fake(tmp_path, source)))
     assert re.match(r"Importing the package tract .+ failed in ", reason)
@@ -137,21 +139,21 @@ def test_a_package_that_does_not_import_is_told(start: Start, tmp_path: Path, wh
     assert fix.endswith(REINSTALL)
 
 
-def test_an_old_package_is_told(start: Start, tmp_path: Path) -> None:
+def test_an_old_package_is_reported(start: Start, tmp_path: Path) -> None:
     path = fake(tmp_path, "def version(): return '0.22.4'")
     reason, fix = unavailable(start(PYTHONPATH=path))
     assert reason == "tract 0.22.4 is too old: this runner needs 0.23 or later."
     assert fix.endswith(INSTALL)
 
 
-def test_a_package_that_lacks_what_is_called_is_told(start: Start, tmp_path: Path) -> None:
+def test_a_package_that_lacks_a_function_is_reported(start: Start, tmp_path: Path) -> None:
     path = fake(tmp_path, "def version(): return '0.31.0'\nclass TractError(Exception): pass")
     reason, fix = unavailable(start(PYTHONPATH=path))
     assert reason == "The package tract 0.31.0 has no Tensor, which this runner calls."
     assert fix.endswith(REINSTALL)
 
 
-def test_a_package_of_another_kind_is_told(start: Start, tmp_path: Path) -> None:
+def test_a_package_without_content_is_reported(start: Start, tmp_path: Path) -> None:
     """Such as the folder that is left after an uninstall."""
     reason, fix = unavailable(start(PYTHONPATH=fake(tmp_path, "")))
     assert re.match(r"The package tract .+ has no TractError, which this runner calls\.", reason)
@@ -204,7 +206,7 @@ CALLS = {"decode": lambda dtype: gqa_inputs(past=4, total=5, dtype=dtype), "pref
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("call", CALLS)
-def test_ran_gives_right_numbers(wheel: Runner, tmp_path: Path, call: str, dtype: str) -> None:
+def test_ran_has_correct_numbers(wheel: Runner, tmp_path: Path, call: str, dtype: str) -> None:
     arrays = CALLS[call](dtype)
     content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     [files] = bundle(tmp_path, content, arrays)
@@ -219,7 +221,7 @@ def test_ran_gives_right_numbers(wheel: Runner, tmp_path: Path, call: str, dtype
     assert answer["runs"][1] == [{name: f"1_0_{name}.pb" for name in GQA_OUTPUTS}]
 
 
-def test_the_inputs_are_fed_by_name(wheel: Runner, tmp_path: Path) -> None:
+def test_inputs_are_fed_by_name(wheel: Runner, tmp_path: Path) -> None:
     """The request may have them in any order."""
     arrays = gqa_inputs(past=4, total=5)
     [files] = bundle(
@@ -231,7 +233,7 @@ def test_the_inputs_are_fed_by_name(wheel: Runner, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 300)], ids=str)
 @pytest.mark.parametrize("word", DTYPES)
-def test_the_bits_of_every_dtype_and_shape_come_through(
+def test_the_bits_of_every_dtype_and_shape_are_preserved(
     wheel: Runner, tmp_path: Path, word: str, shape: tuple[int, ...]
 ) -> None:
     data_type = DTYPES[word]
@@ -244,7 +246,7 @@ def test_the_bits_of_every_dtype_and_shape_come_through(
     assert_same(again, {"y": array})
 
 
-def test_an_output_keeps_the_dtype_that_tract_gave_it(wheel: Runner, tmp_path: Path) -> None:
+def test_an_output_has_the_dtype_that_tract_returned(wheel: Runner, tmp_path: Path) -> None:
     array = np.array([1, 2, 3], np.float32)
     content = model(
         [oh.make_node("Greater", ["x", "one"], ["y"])],
@@ -256,7 +258,7 @@ def test_an_output_keeps_the_dtype_that_tract_gave_it(wheel: Runner, tmp_path: P
     assert_same(got, {"y": array > 1})
 
 
-def test_an_output_name_that_is_no_file_name(wheel: Runner, tmp_path: Path) -> None:
+def test_an_output_name_that_is_not_a_valid_file_name(wheel: Runner, tmp_path: Path) -> None:
     name = "/layers.0/attn/y:0"
     content = model(
         [oh.make_node("Neg", ["x"], [name])], [value("x", FLOAT, 1)], [value(name, FLOAT, 1)]
@@ -310,7 +312,7 @@ def test_a_model_is_prepared_once_for_each_set_of_shapes(
 # rejected
 
 
-def test_rejected_at_load_with_the_causes_alone(wheel: Runner, tmp_path: Path) -> None:
+def test_rejected_at_load_with_only_the_chain_of_causes(wheel: Runner, tmp_path: Path) -> None:
     [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
     content = gqa_model().replace(b"kv_num_heads", b"xx_num_heads")
     (tmp_path / "model.onnx").write_bytes(content)
@@ -355,7 +357,7 @@ def test_rejected_at_run_names_the_step(wheel: Runner, tmp_path: Path) -> None:
     assert "backtrace" not in answer["message"]
 
 
-def test_a_later_steps_shapes_are_refused_in_that_step(wheel: Runner, tmp_path: Path) -> None:
+def test_shapes_of_a_later_step_are_rejected_in_that_step(wheel: Runner, tmp_path: Path) -> None:
     """Nothing but the first call's shapes is known before something ran."""
     good, bad = gqa_inputs(past=4, total=5), gqa_inputs(past=4, total=5)
     bad["key"] = np.ones((1, 1, 24), np.float32)
@@ -397,7 +399,9 @@ def test_a_dtype_that_the_binding_lacks_is_unavailable(wheel: Runner, tmp_path: 
 
 
 @pytest.mark.usefixtures("tract")
-def test_an_output_that_the_binding_keeps_ends_the_runner(start: Start, tmp_path: Path) -> None:
+def test_an_output_that_the_binding_cannot_return_ends_the_runner(
+    start: Start, tmp_path: Path
+) -> None:
     """Shape gives a type of tract's own; no output of the operator is declared so."""
     content = one_node("Shape", FLOAT, 1, TensorProto.INT64)
     [files] = bundle(tmp_path, content, {"x": np.ones(2, np.float32)})
@@ -407,7 +411,7 @@ def test_an_output_that_the_binding_keeps_ends_the_runner(start: Start, tmp_path
     assert "does not hand output 'y' over: Unsupported DatumType" in runner.stderr()
 
 
-def test_an_input_that_tract_has_made_a_constant_is_unavailable(
+def test_an_input_that_tract_turned_into_a_constant_is_unavailable(
     wheel: Runner, tmp_path: Path
 ) -> None:
     """Its default would be computed with, and not the case's value."""
@@ -454,7 +458,7 @@ def test_a_bad_bundle_ends_the_runner(start: Start, tmp_path: Path, what: str) -
 # The program
 
 
-def test_it_imports_the_standard_library_and_its_siblings_alone() -> None:
+def test_it_imports_only_the_standard_library_and_its_siblings() -> None:
     sources = [*(RUNNERS / "tract").glob("*.py"), *(RUNNERS / "common").glob("*.py")]
     siblings = {path.stem for path in sources}
     for source in sources:
@@ -470,7 +474,7 @@ def test_it_imports_the_standard_library_and_its_siblings_alone() -> None:
 
 @pytest.mark.usefixtures("tract")
 @pytest.mark.parametrize(("asked", "threads"), [(None, 2), ("3", 4)], ids=["default", "asked"])
-def test_it_computes_with_one_thread(
+def test_computing_uses_one_thread(
     start: Start, tmp_path: Path, asked: str | None, threads: int
 ) -> None:
     """The engine keeps its own beside the runner's; the caller may ask for more."""

@@ -53,7 +53,7 @@ def with_packages(folder: Path, *packages: str) -> Path:
         ("wasm", []),
     ],
 )
-def test_it_becomes_the_runner_in_node(
+def test_the_process_is_replaced_by_the_runner_in_node(
     start: Start, node: Path, folder: Path, ep: str, adapter: list[str]
 ) -> None:
     runner = start("--ep", ep, "--modules", folder, *adapter)
@@ -71,7 +71,7 @@ def test_it_becomes_the_runner_in_node(
     assert runner.end() == 0
 
 
-def test_a_runtime_folder_of_its_own_where_there_is_none(
+def test_a_missing_runtime_folder_is_created(
     start: Start, node: Path, folder: Path, tmp_path: Path
 ) -> None:
     arguments = ("--ep", "wasm", "--modules", folder)
@@ -111,9 +111,7 @@ def test_without_node(start: Start, folder: Path) -> None:
         ("", "is no Node.js: to --version it says ''."),
     ],
 )
-def test_a_node_that_is_of_no_use(
-    start: Start, node: Path, folder: Path, version: str, why: str
-) -> None:
+def test_an_unusable_node(start: Start, node: Path, folder: Path, version: str, why: str) -> None:
     if (Path(sys.executable).parent / "node").exists():
         pytest.skip("there is a node beside this interpreter")
     runner = start("--ep", "webgpu", "--modules", folder, FAKE_NODE_VERSION=version)
@@ -153,7 +151,7 @@ def test_without_a_folder(start: Start, node: Path) -> None:
     assert answer["fix"] == "gqa setup webgpu"
 
 
-def test_dawn_is_needed_for_a_gpu_alone(start: Start, node: Path, tmp_path: Path) -> None:
+def test_dawn_is_needed_only_for_webgpu(start: Start, node: Path, tmp_path: Path) -> None:
     folder = with_packages(tmp_path / "own", "onnxruntime-web", "protobufjs")
     answer = start("--ep", "webgpu-jsep", "--modules", folder, "--named").ask(cmd="describe")
     assert answer["reason"] == f"There is no npm package webgpu in {folder}/node_modules."

@@ -85,7 +85,7 @@ def by_us(text: str, names: Iterable[str]) -> bool | None:
 @example(text="window or decode and nothing")
 @example(text="not (window or nothing)")
 @example(text="not not nothing")
-def test_an_expression_means_what_it_means_to_pytest(text: str) -> None:
+def test_an_expression_means_the_same_as_in_pytest(text: str) -> None:
     assert by_pytest(text, NAMES) is not None
     assert by_us(text, NAMES) == by_pytest(text, NAMES)
 
@@ -95,7 +95,7 @@ def test_an_expression_means_what_it_means_to_pytest(text: str) -> None:
 @example(pairs=[])
 @example(pairs=[("(", ""), (")", "")])
 @example(pairs=[("decode", ""), ("(", ""), ("cpu", ""), (")", "")])
-def test_what_pytest_refuses_is_refused(pairs: list[tuple[str, str]]) -> None:
+def test_expressions_that_pytest_rejects_are_rejected(pairs: list[tuple[str, str]]) -> None:
     text = "".join(token + gap for token, gap in pairs)
     assert by_us(text, NAMES) == by_pytest(text, NAMES)
 
@@ -148,13 +148,13 @@ def test_no_names_match_no_word() -> None:
         ("a (b)", "-k 'a (b)': wanted 'and' or 'or', found '('"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, sentence: str) -> None:
+def test_invalid_expressions_are_reported(text: str, sentence: str) -> None:
     with pytest.raises(SelectionError) as caught:
         compile_expression(text)
     assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize("text", ["(" * 5000 + "a" + ")" * 5000, "not " * 5000 + "a"])
-def test_nesting_has_an_end(text: str) -> None:
+def test_nesting_is_limited(text: str) -> None:
     with pytest.raises(SelectionError, match=r"nested too deep$"):
         compile_expression(text)

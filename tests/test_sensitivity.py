@@ -77,7 +77,7 @@ def matters(**fields: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", ACTIVE)
-def test_a_feature_has_a_figure_and_with_the_drawn_values_it_matters(name: str, dtype: str) -> None:
+def test_each_feature_has_an_effect_with_the_generated_values(name: str, dtype: str) -> None:
     fields, beside = ACTIVE[name]
     found = matters(**fields, dtype=dtype)
     assert set(found) == {name} | beside
@@ -94,11 +94,11 @@ def test_a_feature_has_a_figure_and_with_the_drawn_values_it_matters(name: str, 
     ],
     ids=str,
 )
-def test_what_is_off_has_no_figure(fields: dict[str, Any]) -> None:
+def test_a_disabled_feature_has_no_effect(fields: dict[str, Any]) -> None:
     assert matters(**fields) == {}
 
 
-def test_the_padding_of_a_prompt_is_no_feature_of_what_comes_before_it() -> None:
+def test_the_padding_of_a_prompt_does_not_affect_its_tokens() -> None:
     ragged = {**PROMPT, "batch_size": 2, "total_sequence_lengths": (6, 4)}
     assert set(matters(**ragged)) == {"causal"}
     assert set(matters(**ragged, causal=0)) == {"causal", "ragged"}
@@ -113,7 +113,7 @@ def test_a_window_that_hides_nothing_has_no_edge() -> None:
     assert found["window_edge"] > EDGE
 
 
-def test_a_scale_is_looked_for_where_it_can_be_seen() -> None:
+def test_the_effect_of_a_scale_is_measured_in_its_present() -> None:
     """In the present that it makes; zeros are the same by any scale, and a borrowed cache as is."""
     prompt = {**INT8, "cache": "concatenated", "sequence_length": 4}
     for presents in ("both", "key_only", "value_only"):
@@ -123,11 +123,11 @@ def test_a_scale_is_looked_for_where_it_can_be_seen() -> None:
         assert set(found) == {"dequantisation", "past"}
 
 
-def test_a_head_sink_overrides_smooth_softmax_which_then_is_no_feature() -> None:
+def test_a_head_sink_overrides_smooth_softmax_which_then_has_no_effect() -> None:
     assert set(matters(head_sink=True, smooth_softmax=1)) == {"head_sink"}
 
 
-def test_the_figure_is_the_largest_change_in_budgets() -> None:
+def test_the_effect_is_the_largest_change_in_budgets() -> None:
     """By hand, for a softcap: the oracle with it and without it."""
     call = Call(**DECODE, softcap=4.0, dtype="float16")
     (step,) = steps_of(call)
@@ -140,7 +140,7 @@ def test_the_figure_is_the_largest_change_in_budgets() -> None:
 
 
 @pytest.mark.parametrize("past", [1, 5])
-def test_a_forgotten_token_is_as_if_a_bias_hid_it(past: int) -> None:
+def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
     """The closed form against the oracle; the only other key is the new one."""
     call = Call(past_sequence_length=past, batch_size=2)
     (step,) = steps_of(call)
@@ -161,12 +161,12 @@ def test_a_forgotten_token_is_as_if_a_bias_hid_it(past: int) -> None:
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
 
 
-def test_a_past_that_is_all_there_is_leaves_nothing_behind() -> None:
+def test_without_other_tokens_a_missing_past_leaves_nothing() -> None:
     found = bundle_for(Call(key_value="zero_length", past_sequence_length=1)).matters
     assert found["past"] == found["past_token"] > MATTERS
 
 
-def test_a_loop_has_the_largest_figure_of_its_calls() -> None:
+def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
     assert worst([{"softcap": 3.0, "past": 1.0}, {"softcap": 2.0, "past": 7.0}, {}]) == {
         "softcap": 3.0,
         "past": 7.0,
@@ -176,19 +176,19 @@ def test_a_loop_has_the_largest_figure_of_its_calls() -> None:
     assert found["past"] > MATTERS
 
 
-def test_the_manifest_records_the_figures() -> None:
+def test_the_manifest_records_the_effects() -> None:
     made = bundle_for(Call(**DECODE, softcap=2.0))
     said = json.loads((made.path / "manifest.json").read_text())["matters"]
     assert said == made.matters
     assert set(said) == {"softcap", "past", "past_token"}
 
 
-def test_what_cannot_be_computed_has_no_figures() -> None:
+def test_undefined_calls_have_no_effects() -> None:
     assert matters(softcap=-1.0) == {}
     assert matters(sequence_length=0, past_sequence_length=3) == {}
 
 
-def test_every_name_that_a_case_may_say_is_looked_at() -> None:
+def test_every_name_that_a_case_may_list_is_checked() -> None:
     assert set(get_args(EffectName)) == set(THRESHOLDS)
 
 
@@ -203,7 +203,7 @@ def verdict(folder: Path, body: str) -> str | None:
 WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
 
 
-def test_a_case_whose_feature_changes_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_case_whose_feature_changes_nothing_is_rejected(tmp_path: Path) -> None:
     assert verdict(tmp_path, WIDE) == (
         "The case cannot show a fault in window: a call without it, or with another, is 0 error"
         " budgets away at most, and 20 are wanted. Give it sharper values, or say"
@@ -211,11 +211,11 @@ def test_a_case_whose_feature_changes_nothing_is_refused(tmp_path: Path) -> None
     )
 
 
-def test_unless_it_says_that_it_must_not_matter(tmp_path: Path) -> None:
+def test_a_case_may_declare_a_part_without_effect(tmp_path: Path) -> None:
     assert verdict(tmp_path, WIDE + "  indifferent: [window]\n") is None
 
 
-def test_a_case_that_shows_too_little_cannot_say_so(tmp_path: Path) -> None:
+def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) -> None:
     """Between 1 and 20 budgets a feature neither matters nor is it indifferent."""
     values = "{values: {low: -0.7, high: 0.7}}"
     body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
@@ -236,19 +236,21 @@ def test_a_claim_that_is_false_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("demands", "refused"), [("rejects", False), ("either", True)])
-def test_who_may_compute_is_held_to_his_values(tmp_path: Path, demands: str, refused: bool) -> None:
+def test_a_case_that_may_compute_is_checked_too(
+    tmp_path: Path, demands: str, refused: bool
+) -> None:
     contract = f"  contract: {{source: x, demands: {demands}}}\n"
     assert (verdict(tmp_path, WIDE + contract) is not None) == refused
 
 
-def test_a_name_that_is_no_feature_is_told(tmp_path: Path) -> None:
+def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:
     (said,) = complaints(tmp_path, entries("- name: a\n  indifferent: [windows]"))
     assert said.startswith("7:19: indifferent: found 'windows', allowed: rotary, ")
     assert said.endswith("did you mean 'window'?")
 
 
 @pytest.mark.slow
-def test_shipped_cases_that_the_cpu_does_not_take_can_show_their_faults() -> None:
+def test_shipped_cases_that_the_cpu_rejects_are_sensitive() -> None:
     """The others are held to it wherever they run."""
     cases = [
         case
@@ -279,7 +281,7 @@ def test_gqa_run_blames_the_case_and_runs_the_others(desk: Desk) -> None:
     assert "1 result, 0 unexpected, 1 infrastructure problem" in done.out
 
 
-def test_a_runtime_that_fails_on_it_is_not_blamed_either(desk: Desk) -> None:
+def test_a_failing_runtime_is_not_blamed_for_an_insensitive_case(desk: Desk) -> None:
     done = desk.gqa("run", "w.yaml::wide", "--ep", desk.runner("rejects"), environment=FAULT)
     assert done.status == 3
     assert REFUSED in done.out
@@ -295,7 +297,7 @@ def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
     assert "Traceback" not in done.both
 
 
-def test_gqa_show_draws_it_and_says_so(desk: Desk) -> None:
+def test_gqa_show_draws_an_insensitive_case_and_says_so(desk: Desk) -> None:
     done = desk.gqa("show", "w.yaml::wide")
     assert done.status == 3
     assert "matters     in error budgets: window 0\n" in done.out
@@ -303,7 +305,7 @@ def test_gqa_show_draws_it_and_says_so(desk: Desk) -> None:
     assert desk.gqa("show", "w.yaml::b").status == 0
 
 
-def test_the_command_lists_figures_and_ends_with_the_count(
+def test_the_command_lists_effects_and_ends_with_the_count(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(desk.folder)

@@ -128,7 +128,7 @@ def file(tmp_path: Path) -> Path:
     return run
 
 
-def test_the_page_is_what_the_renderer_makes(file: Path, start: Start) -> None:
+def test_the_page_is_the_renderers_output(file: Path, start: Start) -> None:
     served = start([file])
     status, headers, body = served.ask()
     assert status == 200
@@ -141,7 +141,7 @@ def test_the_page_is_what_the_renderer_makes(file: Path, start: Start) -> None:
     assert served.said == [f"The report is at http://127.0.0.1:{served.port}/ until Ctrl-C."]
 
 
-def test_nothing_is_kept_by_anybody(file: Path, start: Start) -> None:
+def test_no_response_is_cached(file: Path, start: Start) -> None:
     served = start([file])
     for path in ("/", "/version", "/other"):
         _, headers, _ = served.ask(path)
@@ -153,7 +153,7 @@ def test_nothing_is_kept_by_anybody(file: Path, start: Start) -> None:
         assert "Python" not in headers["Server"]
 
 
-def test_head_has_the_headers_alone(file: Path, start: Start) -> None:
+def test_head_returns_only_headers(file: Path, start: Start) -> None:
     served = start([file])
     status, headers, body = served.ask(method="HEAD")
     assert (status, body) == (200, "")
@@ -161,7 +161,7 @@ def test_head_has_the_headers_alone(file: Path, start: Start) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_it_can_only_be_read(file: Path, start: Start, method: str) -> None:
+def test_only_reading_methods_are_allowed(file: Path, start: Start, method: str) -> None:
     status, headers, _ = start([file], no_render).ask(method=method)
     assert (status, headers["Allow"]) == (405, "GET, HEAD")
 
@@ -189,7 +189,7 @@ def test_an_unknown_method(file: Path, start: Start) -> None:
         "*",
     ],
 )
-def test_there_is_nothing_else(file: Path, start: Start, path: str) -> None:
+def test_other_paths_are_not_found(file: Path, start: Start, path: str) -> None:
     served = start([file], no_render)
     status, _, body = served.ask(path, Host=f"localhost:{served.port}")
     assert (status, body) == (404, "There is nothing here but the report.\n")
@@ -211,7 +211,7 @@ def test_there_is_nothing_else(file: Path, start: Start, path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/version", "/other"])
-def test_a_page_of_another_name_reads_nothing(
+def test_requests_with_another_host_name_are_rejected(
     file: Path, start: Start, host: str, path: str
 ) -> None:
     served = start([file], no_render)
@@ -220,7 +220,7 @@ def test_a_page_of_another_name_reads_nothing(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LocalHost:{port}"])
-def test_its_own_names(file: Path, start: Start, host: str) -> None:
+def test_requests_with_its_own_host_names_are_answered(file: Path, start: Start, host: str) -> None:
     served = start([file])
     assert served.ask(Host=host.format(port=served.port))[0] == 200
 
@@ -230,7 +230,7 @@ def test_its_own_names(file: Path, start: Start, host: str) -> None:
     ["", "Host: {own}\r\nHost: {own}\r\n", "Host: {own}\r\nHost: evil.example\r\n"],
     ids=["none", "twice", "two"],
 )
-def test_one_host_is_named(file: Path, start: Start, headers: str) -> None:
+def test_the_host_header_must_be_unique(file: Path, start: Start, headers: str) -> None:
     served = start([file], no_render)
     request = f"GET / HTTP/1.1\r\n{headers.format(own=f'127.0.0.1:{served.port}')}\r\n"
     assert served.raw(request.encode()).startswith(b"HTTP/1.0 403 ")
@@ -240,7 +240,7 @@ def test_one_host_is_named(file: Path, start: Start, headers: str) -> None:
     "request_",
     [b"", b"\r\n", b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\xff" * 99],
 )
-def test_what_is_no_request_does_no_harm(
+def test_invalid_requests_are_harmless(
     file: Path, start: Start, request_: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served = start([file])
@@ -249,7 +249,7 @@ def test_what_is_no_request_does_no_harm(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_browser_that_goes_away_is_nothing_to_tell_of(
+def test_a_closed_connection_is_not_reported(
     file: Path, start: Start, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked, gone = threading.Event(), threading.Event()
@@ -286,7 +286,7 @@ def test_only_this_machine_reaches_it(file: Path, start: Start) -> None:
     assert addresses == {f"0100007F{suffix}"}  # 127.0.0.1, in this machine's order of bytes
 
 
-def test_a_file_that_grows_has_another_version(file: Path, start: Start) -> None:
+def test_a_growing_file_gets_a_new_version(file: Path, start: Start) -> None:
     served = start([file])
     before = served.ask("/version")[2]
     assert served.ask("/version")[2] == before
@@ -346,7 +346,7 @@ def test_a_version_is_rendered_once(file: Path, start: Start) -> None:
     assert rendered == [1, 1]
 
 
-def test_what_is_written_while_it_renders_is_a_newer_version(file: Path) -> None:
+def test_data_written_while_rendering_is_a_newer_version(file: Path) -> None:
     def meanwhile(paths: Sequence[Path]) -> str:
         page = sizes(paths)
         file.write_bytes(file.read_bytes() + b"\n")
@@ -359,7 +359,7 @@ def test_what_is_written_while_it_renders_is_a_newer_version(file: Path) -> None
 
 
 @pytest.mark.parametrize("text", [None, b"", b'{"kind":"header","format":"gqa-res'])
-def test_a_run_that_has_not_begun_is_waited_for(
+def test_a_missing_results_file_is_waited_for(
     tmp_path: Path, file: Path, start: Start, text: bytes | None
 ) -> None:
     waiting = tmp_path / "<b>later\x1b[31m.jsonl"
@@ -386,7 +386,7 @@ def test_a_run_that_begins_is_shown(tmp_path: Path, file: Path, start: Start) ->
     assert "<title>1 results</title>" in served.ask()[2]
 
 
-def test_what_is_no_results_file_is_told(tmp_path: Path, start: Start) -> None:
+def test_a_file_that_is_not_a_results_file_is_reported(tmp_path: Path, start: Start) -> None:
     other = tmp_path / "other.txt"
     other.write_text("<script>alert(1)</script>\n")
     page = start([other]).ask()[2]
@@ -397,18 +397,18 @@ def test_what_is_no_results_file_is_told(tmp_path: Path, start: Start) -> None:
     assert f"Cannot read results from {tmp_path}: Is a directory." in folder
 
 
-def test_a_pipe_holds_up_nothing(tmp_path: Path) -> None:
+def test_a_pipe_does_not_block_the_server(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ResultsError, match="it is no file"):
         has_begun(tmp_path / "pipe")
 
 
-def test_a_name_that_no_file_has(tmp_path: Path) -> None:
+def test_an_impossible_file_name(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"Cannot read results from .*: File name too long\."):
         has_begun(tmp_path / ("x" * 300))
 
 
-def test_a_renderer_that_fails_is_told_and_asked_again(file: Path, start: Start) -> None:
+def test_a_failing_renderer_is_reported_and_called_again(file: Path, start: Start) -> None:
     def broken(paths: Sequence[Path]) -> str:
         raise KeyError("<colour>")
 
@@ -431,12 +431,12 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     )
 
 
-def test_no_such_port(tmp_path: Path) -> None:
+def test_an_invalid_port(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match="on port 70000: there is no such port;"):
         serve([tmp_path / "x"], no_render, port=70000, say=no_render)  # type: ignore[arg-type]
 
 
-def test_a_port_can_be_had_again_at_once(file: Path) -> None:
+def test_a_port_can_be_reused_immediately(file: Path) -> None:
     """The system keeps a connection that the server has closed for a minute."""
     pages = Pages([file], sizes, no_render)  # type: ignore[arg-type]
     with serving._Server(0, pages) as server:
@@ -459,7 +459,7 @@ print("ended")
 """
 
 
-def test_ctrl_c_ends_it_well(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_server_cleanly(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "none.jsonl")],
         stdout=subprocess.PIPE,
@@ -530,7 +530,7 @@ def wait_for_title(tab: Any, title: str) -> None:
     raise AssertionError(f"{tab.title()!r} is the title, not {title!r}")
 
 
-def test_the_page_follows_and_stays_where_it_is(file: Path, start: Start, tab: Any) -> None:
+def test_the_page_updates_and_keeps_its_scroll_position(file: Path, start: Start, tab: Any) -> None:
     served = start([file], tall)
     address = f"http://127.0.0.1:{served.port}/#a/b"
     tab.goto(address)
@@ -558,7 +558,9 @@ def test_the_page_follows_and_stays_where_it_is(file: Path, start: Start, tab: A
     ],
     ids=["selected", "typing"],
 )
-def test_nobody_is_disturbed(file: Path, start: Start, tab: Any, begin: str, end: str) -> None:
+def test_an_update_does_not_disturb_the_reader(
+    file: Path, start: Start, tab: Any, begin: str, end: str
+) -> None:
     served = start([file], tall)
     tab.goto(f"http://localhost:{served.port}/")
     tab.evaluate(begin)

@@ -117,7 +117,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 # It works
 
 
-def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
+def test_tract_is_built_and_its_use_is_explained(gqa: Gqa, place: Place) -> None:
     done = gqa("setup", "tract")
     assert (done.status, done.out) == (
         0,
@@ -141,7 +141,7 @@ def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     assert (done.status, done.err, len(place.called())) == (0, "", 1)
 
 
-def test_what_is_there_needs_no_cargo(
+def test_an_installed_binary_needs_no_cargo(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.put(f"echo tract {TRACT_VERSION}")
@@ -149,7 +149,7 @@ def test_what_is_there_needs_no_cargo(
     assert gqa("setup", "tract").status == 0
 
 
-def test_where_another_one_would_be_taken_the_path_is_named(
+def test_the_path_is_named_if_another_binary_would_be_used(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = gqa("setup", "tract", "--version", "0.22.3")
@@ -164,14 +164,14 @@ def test_where_another_one_would_be_taken_the_path_is_named(
     ("version", "crate"),
     [("0.19.2", "tract"), ("0.22.3", "tract"), ("0.23.0", "tract-cli"), ("1.0.0", "tract-cli")],
 )
-def test_the_crate_is_called_as_it_was_then(
+def test_older_releases_use_the_older_crate_name(
     gqa: Gqa, place: Place, version: str, crate: str
 ) -> None:
     assert gqa("setup", "tract", "--version", version).status == 0
     assert place.called()[0].startswith(f"install {crate} --version {version} ")
 
 
-def test_a_cargo_where_rustup_puts_it_is_found(
+def test_cargo_is_found_in_rustups_folder(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = place.programs.parent / "cargo_home"
@@ -195,9 +195,7 @@ def test_a_cargo_where_rustup_puts_it_is_found(
         ("", f"says that it is '', not {TRACT_VERSION}"),
     ],
 )
-def test_a_binary_that_is_of_no_use_is_built_again(
-    gqa: Gqa, place: Place, script: str, why: str
-) -> None:
+def test_a_broken_binary_is_built_again(gqa: Gqa, place: Place, script: str, why: str) -> None:
     place.put(script)
     done = gqa("setup", "tract")
     assert done.status == 0
@@ -206,7 +204,7 @@ def test_a_binary_that_is_of_no_use_is_built_again(
     assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is there: ")
 
 
-def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
+def test_a_truncated_binary_is_built_again(gqa: Gqa, place: Place) -> None:
     place.put("")
     place.binary.write_bytes(b"\x7fELF")
     done = gqa("setup", "tract")
@@ -214,7 +212,7 @@ def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
     assert f"{place.binary} does not start (Exec format error), so" in done.err
 
 
-def test_what_was_built_and_does_not_work_is_not_put_there(
+def test_a_built_binary_that_does_not_work_is_not_installed(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", 'compiled; binary "exit 1"')
@@ -245,7 +243,7 @@ def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) 
     assert other.startswith("There is no cargo to build tract 0.22.3.\n")
 
 
-def test_a_failure_is_told_with_its_log_and_what_to_try(
+def test_a_failure_is_reported_with_its_log_and_a_command_to_try(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", "compiled; echo 'error: No space left' >&2; exit 101")
@@ -268,7 +266,7 @@ def test_a_failure_is_told_with_its_log_and_what_to_try(
     assert not place.building.exists()
 
 
-def test_the_command_to_try_by_hand_does_it(
+def test_the_command_to_try_works(
     gqa: Gqa, place: Place, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", "exit 1")
@@ -300,7 +298,7 @@ def test_a_folder_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("version", ["0.23", "v0.23.9", "0.23.9/../x", "latest", "", "1.2.3\n"])
-def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
+def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) -> None:
     done = gqa("setup", "tract", "--version", version)
     assert (done.status, done.out) == (2, "")
     wanted = f"' is no release of tract; wanted three numbers, as in {TRACT_VERSION}.\n"
@@ -308,7 +306,7 @@ def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> 
     assert not place.tools.exists()
 
 
-def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
+def test_the_available_setups_are_listed(gqa: Gqa) -> None:
     for command in (("setup",), ("setup", "-h")):
         done = gqa(*command)
         assert done.status in (0, 2)
@@ -386,7 +384,7 @@ error: could not compile `libc` (build script) due to 1 previous error
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_of_all_that_cargo_says_one_sentence_is_told(name: str) -> None:
+def test_cargos_output_is_reduced_to_one_sentence(name: str) -> None:
     said, told = FAILURES[name]
     assert why_it_failed(said, 101) == told
 
@@ -405,7 +403,7 @@ def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
 # While it goes
 
 
-def test_without_a_terminal_a_line_is_written_now_and_then(
+def test_without_a_terminal_a_line_is_written_periodically(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
@@ -418,7 +416,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
         )
 
 
-def test_a_terminal_shows_how_far_it_is(place: Place, desk: Desk) -> None:
+def test_a_terminal_shows_the_progress(place: Place, desk: Desk) -> None:
     from test_cli import in_terminal
 
     fake = {**place.environment, "FAKE": f"compiled; sleep 1.2; {BUILDS}"}
@@ -474,7 +472,9 @@ def _living(place: Place) -> list[int]:
 
 
 @pytest.mark.slow
-def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
+def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
+    desk: Desk, place: Place
+) -> None:
     command = (sys.executable, "-m", "conformance", "setup", "tract")
     gate = place.tools.parent / "gate"
     fake = f"while [ ! -e {gate} ]; do sleep 0.05; done; {BUILDS}"

@@ -112,7 +112,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 # It works
 
 
-def test_it_is_installed_as_locked_and_said_what_it_computes_on(gqa: Gqa, place: Place) -> None:
+def test_the_locked_packages_are_installed_and_the_adapter_is_printed(
+    gqa: Gqa, place: Place
+) -> None:
     done = gqa("setup", "webgpu")
     assert (done.status, done.out.splitlines()) == (
         0,
@@ -141,7 +143,7 @@ def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     assert done.out.splitlines()[0] == there
 
 
-def test_of_another_release_the_other_pins_stay(gqa: Gqa, place: Place) -> None:
+def test_another_release_keeps_the_other_pins(gqa: Gqa, place: Place) -> None:
     version = "1.31.0-dev.20261101-0a1b2c3"
     done = gqa("setup", "webgpu", "--version", version)
     assert (done.status, done.out.splitlines()[-1]) == (0, f"{USE} --onnxruntime-web {version}")
@@ -154,7 +156,7 @@ def test_of_another_release_the_other_pins_stay(gqa: Gqa, place: Place) -> None:
     assert not place.folder.exists()
 
 
-def test_where_another_one_would_be_taken_the_release_is_named(
+def test_the_release_is_named_if_another_one_would_be_used(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "/some/folder")
@@ -163,7 +165,7 @@ def test_where_another_one_would_be_taken_the_release_is_named(
 
 
 @pytest.mark.parametrize("broken", ["half", "other", "no_json"])
-def test_what_is_not_whole_is_installed_again(gqa: Gqa, place: Place, broken: str) -> None:
+def test_an_incomplete_installation_is_repeated(gqa: Gqa, place: Place, broken: str) -> None:
     gqa("setup", "webgpu")
     file = place.folder / "node_modules" / "webgpu" / "package.json"
     if broken == "half":
@@ -182,7 +184,7 @@ def test_what_is_not_whole_is_installed_again(gqa: Gqa, place: Place, broken: st
 # What it computes on
 
 
-def test_an_adapter_without_float16_is_told(
+def test_an_adapter_without_float16_is_reported(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_NODE", "no_float16")
@@ -201,7 +203,7 @@ def test_an_adapter_without_float16_is_told(
         (False, "install one"),
     ],
 )
-def test_where_there_is_no_adapter_the_command_that_gets_one_is_told(
+def test_without_an_adapter_the_command_to_install_one_is_printed(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, debian: bool, mends: str
 ) -> None:
     monkeypatch.setenv("FAKE_NODE", "no_adapter")
@@ -311,7 +313,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_of_all_that_npm_says_one_sentence_is_told(name: str) -> None:
+def test_npms_output_is_reduced_to_one_sentence(name: str) -> None:
     said, status, told = SAID[name]
     failed = npm.why_it_failed(said, status)
     assert str(failed).startswith(told)
@@ -329,7 +331,7 @@ def test_of_all_that_npm_says_one_sentence_is_told(name: str) -> None:
     ],
     ids=["refused", "no_release", "disk_full"],
 )
-def test_a_failure_is_told_with_its_log_and_what_mends_it(
+def test_a_failure_is_reported_with_its_log_and_a_fix(
     gqa: Gqa,
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
@@ -354,7 +356,7 @@ def test_a_failure_is_told_with_its_log_and_what_mends_it(
     assert not place.working.exists()
 
 
-def test_an_npm_that_ends_well_and_installs_nothing(
+def test_an_npm_that_succeeds_but_installs_nothing(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", "installs; package webgpu 0.6.1")
@@ -383,7 +385,7 @@ def test_a_folder_that_cannot_be_written(gqa: Gqa, place: Place) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.30", "v1.30.0", "1.30.0/../x", "latest", "", "1.2.3\n"])
-def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
+def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) -> None:
     done = gqa("setup", "webgpu", "--version", version)
     assert (done.status, done.out) == (2, "")
     wanted = f"wanted three numbers, as in {ONNXRUNTIME_WEB_VERSION}.\n"
@@ -394,7 +396,7 @@ def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> 
 # While it goes
 
 
-def test_without_a_terminal_a_line_is_written_now_and_then(
+def test_without_a_terminal_a_line_is_written_periodically(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
@@ -414,7 +416,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
     ],
     ids=["SIGINT", "SIGTERM_that_npm_ignores"],
 )
-def test_an_interruption_ends_npm_too_and_leaves_nothing_half(
+def test_an_interruption_ends_npm_too_and_leaves_no_partial_installation(
     desk: Desk, place: Place, gqa: Gqa, number: signal.Signals, fake: str
 ) -> None:
     process = desk.start(
@@ -446,7 +448,9 @@ def _living(place: Place) -> list[int]:
 
 
 @pytest.mark.slow
-def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
+def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
+    desk: Desk, place: Place
+) -> None:
     command = (sys.executable, "-m", "conformance", "setup", "webgpu")
     gate = place.tools.parent / "gate"
     fake = f"while [ ! -e {gate} ]; do sleep 0.05; done; installs"
@@ -470,7 +474,7 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place
 
 
 @pytest.mark.slow
-def test_doctor_tells_of_each_target_what_mends_it(
+def test_doctor_prints_the_fix_for_each_target(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = ("webgpu", "webgpu-jsep", "wasm")
@@ -498,7 +502,7 @@ def test_doctor_tells_of_each_target_what_mends_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [ONNXRUNTIME_WEB_VERSION, "1.27.0"])
-def test_what_npm_really_installs_is_whole(
+def test_a_real_npm_installation_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     from conformance.targets.setup.tract import SetupError

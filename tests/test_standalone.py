@@ -99,14 +99,14 @@ def differences(cases: Sequence[Case]) -> list[str]:
     return found
 
 
-def test_a_program_makes_the_inputs_of_the_suite_and_its_model() -> None:
+def test_a_program_generates_the_suites_inputs_and_model() -> None:
     chosen = sample()
     assert {case.theme for case in chosen} == {case.theme for case in CORPUS}
     assert differences(chosen) == []
 
 
 @pytest.mark.slow
-def test_a_program_makes_the_inputs_of_every_case() -> None:
+def test_a_program_generates_the_inputs_of_every_case() -> None:
     assert differences(CORPUS) == []
 
 
@@ -248,7 +248,7 @@ BY_ID = {case.id: case for case in CORPUS}
 
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)
-def test_a_program_says_the_verdict_of_the_suite(
+def test_a_program_prints_the_verdict_of_the_suite(
     suite: Suite, tmp_path: Path, ep: str, case_id: str
 ) -> None:
     case = BY_ID[case_id]
@@ -313,7 +313,7 @@ def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
 
 
 @pytest.mark.parametrize("ep", TARGETS)
-def test_no_text_gets_out_of_a_comment_or_a_literal(ep: str) -> None:
+def test_no_text_escapes_a_comment_or_a_literal(ep: str) -> None:
     text = standalone.script(*hostile(), told(ep))
     blocks = text.split("\n\n")
     mark = "//" if ep in ("webgpu", "wasm") else "#"
@@ -326,14 +326,14 @@ def test_no_text_gets_out_of_a_comment_or_a_literal(ep: str) -> None:
     assert "${process.exit" not in "\n\n".join(blocks[1:])
 
 
-def test_text_in_literals_comes_back_as_it_was() -> None:
+def test_text_in_literals_round_trips() -> None:
     case, _ = hostile()
     names = made(case)
     assert names["attributes"][EVIL] == EVIL
     assert names["inputs"][0][2][0] == EVIL
 
 
-def test_a_name_that_the_operator_has_not_is_no_name_of_a_file() -> None:
+def test_an_unknown_tensor_name_is_not_used_as_a_file_name() -> None:
     case, result = hostile()
     tensor = case.call.inputs[0].model_copy(update={"name": "../../evil"})
     call = case.call.model_copy(update={"inputs": (tensor, *case.call.inputs[1:])})
@@ -342,7 +342,7 @@ def test_a_name_that_the_operator_has_not_is_no_name_of_a_file() -> None:
     assert standalone.why_not(changed, result, told("tract")) is not None
 
 
-def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
+def test_a_report_contains_everything_and_no_text_escapes_its_fences() -> None:
     case, result = hostile()
     message = "```\n````python\nout"
     text = standalone.issue(case, result.model_copy(update={"message": message}), told(), "")
@@ -375,7 +375,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     assert "/tmp/" not in text
 
 
-def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
+def test_the_same_code_blocks_have_the_same_text_in_every_program() -> None:
     case, result = hostile()
     blocks = {ep: standalone.script(case, result, told(ep)).split("\n\n") for ep in TARGETS}
     for block in (IMPORTS, *making(case)):
@@ -384,7 +384,7 @@ def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
         assert wanting == []
 
 
-def test_only_the_helpers_that_a_case_needs_are_there() -> None:
+def test_a_program_contains_only_the_helpers_that_its_case_needs() -> None:
     case = case_record(BY_ID["bounds_heads/head_size[dtype=float32,head_size=24]"])
     code = "\n".join(making(case))
     assert re.findall(r"def (\w+)", code) == ["uniform", "marked"]
@@ -397,7 +397,7 @@ def test_only_the_helpers_that_a_case_needs_are_there() -> None:
         ("cpu", "skip", "It was not tried here, so there is nothing to show."),
     ],
 )
-def test_where_there_is_no_program_one_sentence_says_why(
+def test_a_missing_program_is_explained_in_one_sentence(
     ep: str, verdict: Verdict, says: str
 ) -> None:
     case, result = hostile(verdict)
@@ -430,7 +430,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
         ("The same call, with key and value packed: refused.", "which is not in here"),
     ],
 )
-def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:
+def test_a_program_names_what_it_cannot_show(reason: str, says: str) -> None:
     case, result = hostile()
     shown = result.model_copy(update={"reason": reason})
     text = standalone.script(case, shown, TargetRecord(name="cpu", ep="cpu"))
@@ -438,7 +438,7 @@ def test_what_a_program_cannot_show_it_says(reason: str, says: str) -> None:
     assert ("calls * 2" in text) == ("twice" in says)
 
 
-def test_of_a_long_loop_the_worst_is_looked_at() -> None:
+def test_a_program_for_a_long_loop_checks_the_worst_step() -> None:
     case, result = hostile()
     errors = tuple(
         OutputErrorRecord(

@@ -34,7 +34,7 @@ def output_of(ep: str, bundle: Bundle) -> bytes:
         pool.close()
 
 
-def test_cpu_noflash_takes_the_other_kernels_whatever_the_environment_says(
+def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
@@ -46,7 +46,7 @@ def test_cpu_noflash_takes_the_other_kernels_whatever_the_environment_says(
     assert output_of("cpu-noflash", bundle) == other
 
 
-def test_results_tell_where_two_targets_return_the_same_bits(tmp_path: Path) -> None:
+def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     body = "- {name: prompt, sequence_length: 37, head_size: 64, matrix: {softcap: [0.0, 1.0]}}"
     cases = cases_of(tmp_path, body)

@@ -183,7 +183,7 @@ def test_a_careful_kernel_stays_within_half_over_a_long_sum_of_equal_terms() -> 
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_rounding_the_exact_values_is_right(dtype: Any) -> None:
+def test_rounding_the_exact_values_is_within_the_budget(dtype: Any) -> None:
     for kind in KINDS:
         inputs, attributes = random_call(RandomState(3), kind, dtype, ragged_several=True)
         references = reference(inputs, attributes, ALL)
@@ -202,7 +202,7 @@ def test_tiny_values_are_not_judged_by_relative_error_alone(dtype: Any) -> None:
     assert worst_shares(rounded, references)["output"] <= 0.5
 
 
-def test_flushing_float32_subnormals_is_right() -> None:
+def test_flushing_float32_subnormals_is_within_the_budget() -> None:
     inputs, attributes = prompt(np.float32)
     inputs["value"] *= np.float32(1e-39)
     references = reference(inputs, attributes, ["output"])
@@ -211,7 +211,7 @@ def test_flushing_float32_subnormals_is_right() -> None:
     assert worst_shares(flushed, references)["output"] <= 0.5
 
 
-def test_an_exp_that_never_quite_gets_to_zero_is_right() -> None:
+def test_an_exp_that_never_reaches_zero_is_within_the_budget() -> None:
     """A fast exp stops near the smallest normal number: it counts where all else is exactly 0."""
     inputs, attributes = prompt(np.float32, length=1, past=99, heads=(1, 1), head_size=8)
     inputs["query"][...] = 0.0
@@ -273,7 +273,7 @@ def test_an_ignored_sink_is_found(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_query_heads_dealt_out_in_turn_are_found(dtype: Any) -> None:
+def test_query_heads_assigned_in_rotation_are_found(dtype: Any) -> None:
     """Head n on key head n % K instead of n // (N / K)."""
     inputs, attributes = prompt(dtype, heads=(4, 2))
     query = inputs["query"].reshape(1, 24, 4, 32)
@@ -433,7 +433,7 @@ def test_copies_must_be_exact() -> None:
     assert np.count_nonzero(share) == 1
 
 
-def test_of_a_turned_cache_only_what_was_turned_now_may_differ() -> None:
+def test_in_a_rotated_cache_only_newly_rotated_keys_may_differ() -> None:
     inputs, attributes = prompt(np.float32, length=1, past=5, do_rotary=1)
     inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(6, 8)  # half of the head
     unit = budgets(reference(inputs, attributes, ["present_key"]))["present_key"]
@@ -462,7 +462,7 @@ def test_a_budget_belongs_to_its_own_row() -> None:
     assert (after[0, 20] > before[0, 20]).all()
 
 
-def test_undefined_elements_are_never_looked_at() -> None:
+def test_undefined_elements_are_never_compared() -> None:
     inputs, attributes = prompt(np.float32)
     inputs["seqlens_k"] = np.array([9], np.int32)
     references = reference(inputs, attributes, ALL)
@@ -490,7 +490,7 @@ def test_a_zero_row_of_a_sink_alone_must_be_zero() -> None:
     assert worst_shares({"output": output.value + 1e-30}, references)["output"] > 2
 
 
-def test_a_bias_that_swallows_every_score_leaves_only_the_range_of_the_values() -> None:
+def test_a_bias_that_absorbs_every_score_allows_the_range_of_the_values() -> None:
     """-3.4e38 on every key: float32 cannot keep the scores beside it, so any mean is right."""
     inputs, attributes = prompt(np.float32, length=6)
     lowest = np.finfo(np.float32).min

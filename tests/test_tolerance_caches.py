@@ -77,7 +77,7 @@ def test_where_float32_is_exact_a_tie_is_one_and_goes_to_the_even_code() -> None
     assert worst(present.value + 1.0, present, units["present_key"]) == np.inf
 
 
-def test_a_turned_key_may_be_off_by_a_step_where_its_error_reaches_a_tie() -> None:
+def test_a_rotated_key_may_be_off_by_a_code_near_a_tie() -> None:
     made = call("int8", past=2, new=40, do_rotary=1)
     references = reference(*made, ALL)
     unit = budgets(references)["present_key"]
@@ -93,7 +93,7 @@ def test_a_turned_key_may_be_off_by_a_step_where_its_error_reaches_a_tie() -> No
     assert 0.05 < new.mean() < 0.5
 
 
-def test_of_a_byte_the_high_half_must_be_sure() -> None:
+def test_the_high_half_of_a_byte_must_be_certain() -> None:
     """Element 0 is next to a tie in one token, element 1 in the other."""
     inputs, attributes = call("int4", np.float32, new=2)
     inputs["key"][...] = 0.0
@@ -179,7 +179,7 @@ def normed(dtype: Any) -> tuple[Arrays, Attributes]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_normed_key_may_be_rounded_after_the_norm_and_after_the_turn(dtype: Any) -> None:
+def test_a_normed_key_may_be_rounded_after_the_norm_and_after_the_rotation(dtype: Any) -> None:
     inputs, attributes = normed(dtype)
     references = reference(inputs, attributes, ALL)
     unit = budgets(references)["present_key"]
@@ -193,7 +193,7 @@ def test_a_normed_key_may_be_rounded_after_the_norm_and_after_the_turn(dtype: An
     assert not unit[:, :, :9].any()
 
 
-def test_a_norm_without_a_turn_is_no_copy() -> None:
+def test_a_norm_without_rotation_is_not_a_copy() -> None:
     inputs, attributes = normed(np.float16)
     unit = budgets(reference(inputs, attributes | {"do_rotary": 0}, ALL))["present_key"]
     assert (unit[:, :, 9:] > 0.0).all()
@@ -218,7 +218,7 @@ def test_faults_of_the_norm_are_found(dtype: Any, fault: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("mode", [1, 2])
-def test_scores_are_told_apart_from_one_another(dtype: Any, mode: int) -> None:
+def test_faults_in_output_qk_are_found(dtype: Any, mode: int) -> None:
     """Storing is within half; scale, softcap or bias off by a little is not."""
     inputs, attributes = call(None, dtype, new=3, qk_output=mode, softcap=2.0)
     inputs["attention_bias"] = RandomState(1).randn(1, 2, 3, 12).astype(dtype)

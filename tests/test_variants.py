@@ -54,12 +54,12 @@ def shipped(relation: RelationName, dtype: str = "float32") -> Case:
     return next(c for c in SHIPPED if c.relation == relation and c.call.dtype == dtype)
 
 
-def test_every_relation_has_a_case_and_a_law() -> None:
+def test_every_relation_has_a_case_and_a_rule() -> None:
     assert {case.relation for case in SHIPPED} == set(RELATIONS) == set(get_args(RelationName))
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_the_two_forms_mean_the_same(relation: RelationName) -> None:
+def test_a_call_and_its_variant_agree_in_the_oracle(relation: RelationName) -> None:
     """By the oracle, which computes each from its own inputs and knows nothing of relations."""
     exact = RELATIONS[relation].closeness != "storage"
     for case in SHIPPED:
@@ -87,7 +87,7 @@ def test_the_page_is_what_the_command_writes() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_standard_operators_mean_what_the_oracle_says(dtype: str) -> None:
+def test_the_standard_operators_agree_with_the_oracle(dtype: str) -> None:
     """By onnx.reference, which runs the very graph that a runtime gets."""
     for case in SHIPPED:
         if case.relation != "standard_attention" or case.call.dtype != dtype:
@@ -122,7 +122,7 @@ def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_otherwise_each_form_may_be_off_by_its_arithmetic_alone(dtype: str) -> None:
+def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) -> None:
     """What a float16 kernel loses inside is far more: two kernels of the CPU do not lose it."""
     case = shipped("token_by_token", dtype)
     mine, theirs = both(case)
@@ -152,7 +152,7 @@ def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
     assert related(case, own, other).share == np.inf
 
 
-def test_what_is_undefined_in_either_form_is_not_compared() -> None:
+def test_elements_undefined_in_either_variant_are_not_compared() -> None:
     case = next(c for c in SHIPPED if c.id.endswith("alone[dtype=float32,how=prompt_ragged]"))
     own, other = (rounded(bundle) for bundle in both(case))
     own[0]["output"][1, 4:] = np.nan
@@ -178,7 +178,7 @@ def exact(desk: Desk) -> Case:
     return case
 
 
-def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
+def test_two_results_within_budget_that_disagree_are_wrong(desk: Desk) -> None:
     case = exact(desk)
     other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("last_bit"), environment=other)
@@ -195,9 +195,7 @@ def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("runner", "verdict"), [("dies", "crash"), ("rejects", "unsupported"), ("one_file", "")]
 )
-def test_what_befalls_the_other_form_befalls_the_case(
-    desk: Desk, runner: str, verdict: str
-) -> None:
+def test_a_failure_of_the_variant_fails_the_case(desk: Desk, runner: str, verdict: str) -> None:
     case = exact(desk)
     other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=other)
@@ -211,7 +209,7 @@ def test_what_befalls_the_other_form_befalls_the_case(
         assert "Infrastructure" in said
 
 
-def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
+def test_a_failing_call_needs_no_variant(desk: Desk) -> None:
     own = {"FAULT_ON": digest_of(exact(desk).call)}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("dies"), environment=own)
     assert done.status == 1
@@ -258,12 +256,14 @@ def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
         ),
     ],
 )
-def test_a_call_without_that_form_is_refused(tmp_path: Path, fields: str, sentence: str) -> None:
+def test_a_call_without_that_variant_is_rejected(
+    tmp_path: Path, fields: str, sentence: str
+) -> None:
     said = complaints(tmp_path, entries(f"- {{name: a, {fields}}}"))
     assert any(sentence in line for line in said), said
 
 
-def test_a_call_that_must_be_rejected_has_no_other_form(tmp_path: Path) -> None:
+def test_a_call_that_must_be_rejected_has_no_variant(tmp_path: Path) -> None:
     body = "- {name: a, relation: doubled_values, contract: {demands: rejects, source: here}}"
     (said,) = complaints(tmp_path, entries(body))
     assert said.endswith("a call that must be rejected has no other form")

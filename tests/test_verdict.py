@@ -156,7 +156,7 @@ def test_a_crash_and_a_timeout_say_what_happened() -> None:
     assert "2.5 s" in verdict_on(TimedOut(seconds=2.5)).reason
 
 
-def test_a_crash_is_a_crash_where_a_rejection_is_due() -> None:
+def test_a_crash_is_a_crash_even_where_a_rejection_is_required() -> None:
     died = Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")
     assert verdict_on(died, NO_PLACE, REJECTS).verdict == "crash"
     assert verdict_on(TimedOut(seconds=1.0), NO_PLACE, EITHER).verdict == "timeout"
@@ -179,7 +179,7 @@ def test_a_runtime_without_providers_falls_back_nowhere(tmp_path: Path) -> None:
     assert verdict_on(ran(tmp_path, right(PROMPT), right(PROMPT))).verdict == "pass"
 
 
-def test_what_the_runner_did_wrong_is_no_verdict() -> None:
+def test_an_infrastructure_failure_is_not_a_verdict() -> None:
     with pytest.raises(Unjudgeable):
         verdict_on(InfrastructureFailure(message="The runner spoke French."))
 
@@ -335,7 +335,7 @@ def zero(values: Values) -> None:
         (zero, "output is 0 at"),
     ],
 )
-def test_a_fault_is_wrong_and_named(
+def test_a_fault_is_wrong_and_described(
     tmp_path: Path, breaks: Callable[[Values], None], says: str
 ) -> None:
     values = right(PROMPT)
@@ -427,7 +427,7 @@ def test_the_same_values_in_another_encoding_are_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("call", [RAGGED, STATIC], ids=["ragged", "static"])
-def test_undefined_elements_are_never_looked_at(tmp_path: Path, call: Call) -> None:
+def test_undefined_elements_are_never_compared(tmp_path: Path, call: Call) -> None:
     first, second = right(call), right(call)
     undefined = 0
     for name, want in bundle_for(call).expected[0].items():
@@ -464,7 +464,7 @@ def figures(got: list[float], want: Expected) -> OutputError:
     return made
 
 
-def test_the_element_that_is_told_of_is_a_defined_one() -> None:
+def test_the_reported_element_is_a_defined_one() -> None:
     exact = figures([math.nan, 2.0], expected([0.0, 2.0], [math.nan, 0.5]))
     assert (exact.index, exact.got, exact.want) == ((1,), 2.0, 2.0)
     assert (exact.share, exact.absolute, exact.relative) == (0.0, 0.0, 0.0)
@@ -574,7 +574,7 @@ def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
     assert made.rows == (f"0{digit}",)
 
 
-def test_long_sides_are_told_in_blocks_by_their_worst() -> None:
+def test_long_sides_are_grouped_in_blocks_with_their_worst_value() -> None:
     share = np.zeros((2, 20, 130, 4))  # 40 heads by 130 positions
     share[1, 19, 129, 3] = 5.0
     share[0, 1, 3, 0] = 50.0
@@ -656,25 +656,25 @@ def test_a_rejection(
         assert ", ".join(contract.mentions) in made.reason
 
 
-def test_a_refusal_of_what_is_only_requested_says_so() -> None:
+def test_a_rejection_of_a_requested_call_says_so() -> None:
     assert "not promised" in verdict_on(rejected("no"), contract=REQUESTED).reason
     assert "not promised" not in verdict_on(rejected("no")).reason
 
 
-def test_an_outcome_may_be_had_either_way(tmp_path: Path) -> None:
+def test_a_case_may_allow_both_outcomes(tmp_path: Path) -> None:
     good, bad = right(NO_PLACE), right(NO_PLACE)
     bad[0]["output"][0, 0, 0] += 1
     assert verdict_on(ran(tmp_path, good, good), NO_PLACE, EITHER).verdict == "pass"
     assert verdict_on(ran(tmp_path, bad, bad), NO_PLACE, EITHER).verdict == "wrong"
 
 
-def test_wrong_numbers_are_wrong_where_the_behaviour_is_only_requested(tmp_path: Path) -> None:
+def test_wrong_results_are_wrong_even_if_only_requested(tmp_path: Path) -> None:
     bad = right(PROMPT)
     bad[0]["output"][0, 0, 0] += 1
     assert verdict_on(ran(tmp_path, bad, bad), PROMPT, REQUESTED).verdict == "wrong"
 
 
-def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
+def test_accepted_says_whether_the_values_are_correct(tmp_path: Path) -> None:
     good, bad = right(NO_PLACE), right(NO_PLACE)
     bad[0]["output"][0, 0, 0] += 1
     harmless = verdict_on(ran(tmp_path, good, good), NO_PLACE, REJECTS)
@@ -720,7 +720,7 @@ def without(values: Values, name: str) -> Values:
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_missing_and_extra_outputs_are_the_runners_fault(tmp_path: Path, run: int) -> None:
+def test_missing_and_extra_outputs_are_the_runners_error(tmp_path: Path, run: int) -> None:
     good = right(PROMPT)
     for odd in (without(good, "present_key"), [{**good[0], "extra": good[0]["output"]}]):
         runs = [good, good]
@@ -746,7 +746,9 @@ BROKEN = {
 
 @pytest.mark.parametrize("run", [0, 1])
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_file_that_is_no_tensor_is_the_runners_fault(tmp_path: Path, what: str, run: int) -> None:
+def test_a_file_that_is_not_a_tensor_is_the_runners_error(
+    tmp_path: Path, what: str, run: int
+) -> None:
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     Path(outcome.runs[run][0]["output"]).write_bytes(BROKEN[what])
     with pytest.raises(Unjudgeable) as caught:
@@ -772,7 +774,7 @@ def test_values_in_another_file_are_not_read(
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_a_file_that_is_gone_is_the_runners_fault(tmp_path: Path, run: int) -> None:
+def test_a_missing_file_is_the_runners_error(tmp_path: Path, run: int) -> None:
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     Path(outcome.runs[run][0]["output"]).unlink()
     with pytest.raises(Unjudgeable, match=f"{run}_0_output.pb cannot be read: No such file"):

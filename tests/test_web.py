@@ -79,7 +79,7 @@ def test_every_family_of_kernels_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_that_wasm_does_is_known(gqa: Gqa, tmp_path: Path) -> None:
+def test_every_result_of_wasm_is_expected(gqa: Gqa, tmp_path: Path) -> None:
     run = ran(gqa, tmp_path, "wasm", "--jobs", "2")
     found = verdicts(list(run.results))
     assert found["pass"] >= 2000

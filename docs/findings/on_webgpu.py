@@ -25,7 +25,7 @@ def gqa(feeds, outputs=("output", "present_key", "present_value"), **attributes)
 
 
 def in_one_page(*calls):
-    """The result of `gqa` for each (feeds, outputs, attributes), one after the other in one process."""
+    """The result of `gqa` for each (feeds, outputs, attributes), in turn in one process."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [pathlib.Path(folder, f"{number}.json") for number in range(len(calls))]
         for path, (feeds, outputs, attributes) in zip(paths, calls, strict=True):

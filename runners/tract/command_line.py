@@ -195,7 +195,7 @@ class Tract:
     def run(self, model: str, given: Iterable[str], inputs: str, outputs: str) -> Called:
         """Run ``model`` once, in a separate process.
 
-        ``given`` has each input in the form of `input_option`; the folder ``inputs`` has the values.
+        ``given`` has each input in the form of `input_option`; ``inputs`` has their values.
         tract creates the folder ``outputs``, with one NNEF file for each output.
         """
         argv = [self.binary, model]
