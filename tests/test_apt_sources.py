@@ -1,4 +1,4 @@
-"""apt's own files, read as apt reads them, and a source derived from one."""
+"""apt's own files, parsed as apt parses them, and a source derived from one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part may know which: imports go one way, along the flow from a case to its verdict."""
+"""The allowed imports: they follow the flow from a case to its verdict, in one direction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from conformance.base.paths import PACKAGE, ROOT
 
-#: The packages, and the modules that stand in none, in the order of the data's way: each may import
-#: from itself and from those before it, and nothing from those behind.
+#: The packages, and the modules outside any package, in the order of the data flow: each may import
+#: from itself and from earlier ones, and nothing from later ones.
 ORDER = [
     "",  # the package itself: its version
     "base",
@@ -35,17 +35,17 @@ FACES = ("cli", "pytest_cases", "pytest_plugin")
 
 
 def name_of(file: Path) -> str:
-    """The module's name within the package."""
+    """The module's name relative to the package."""
     return ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__")
 
 
 def part_of(name: str) -> str:
-    """The package or the module of the first level that a module belongs to."""
+    """The top-level package or module that a module belongs to."""
     return name.partition(".")[0]
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Every module that ``file`` imports, wherever in it."""
+    """Every module that ``file`` imports, anywhere in it."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -55,7 +55,7 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def own(file: Path) -> Iterator[str]:
-    """The modules of the package that ``file`` imports, by their names within it."""
+    """The modules of the package that ``file`` imports, by their relative names."""
     for module in imports(file):
         if module == "conformance" or module.startswith("conformance."):
             yield module.removeprefix("conformance").lstrip(".")

@@ -1,7 +1,7 @@
-"""The cache of bundles: what lies in one, that it is the same everywhere, and what faults do to it.
+"""The cache of bundles: their content, its reproducibility, and its handling of damage.
 
-A fault never shows as another content: a damaged bundle is noticed and made again, and a cache that
-cannot be used is said in one sentence.
+Damage never leads to other content: a damaged bundle is noticed and created again, and a cache that
+cannot be used gives one sentence.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ CALLS: dict[str, dict[str, Any]] = {
     },
 }
 
-#: What runners read of these calls. A change here changes what every case asks: new numbers, a new
-#: model or a new oracle. That may be meant; then results recorded before speak of other bundles.
+#: Digests of what runners read of these calls. A change here changes every case: new numbers, a
+#: new model or a new oracle. That may be intended; then earlier results belong to other bundles.
 DIGESTS = {
     "plain": "5d60d21fc0f9839ec90d07f3f834c7763077a0240d70c82857e1b130d80db38c",
     "rotary prompt": "2b59c9756dc34dd8bb182d2f474d7584d6d10ab402ec7e03136d1540de45fca3",
@@ -112,7 +112,7 @@ def files_of(made: Bundle) -> list[str]:
 
 
 def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """A process that runs ``code``; its standard output is all that it says."""
+    """A process that runs ``code``; returns its standard output."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -122,7 +122,7 @@ def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[
     )
 
 
-# What lies in a bundle
+# The content of a bundle
 
 
 def test_the_layout_is_that_of_onnxs_backend_tests(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_outputs_are_the_oracles_values_rounded_and_zero_where_undefined(tmp_pat
 
 
 def test_the_past_of_a_later_call_is_the_oracles_present_of_the_one_before(tmp_path: Path) -> None:
-    """For other tools; a run carries the runtime's own."""
+    """For other tools; a run uses the runtime's own."""
     made = bundle_for(Call(loop=(2, 1), key_value="packed"), tmp_path)
     past = onnx.load_tensor(str(made.path / "test_data_set_1/input_1.pb"))
     present = onnx.load_tensor(str(made.path / "test_data_set_0/output_1.pb"))
@@ -212,7 +212,7 @@ def test_the_past_of_a_later_call_is_the_oracles_present_of_the_one_before(tmp_p
 
 
 def test_a_loop_is_judged_with_the_errors_of_its_own_presents(tmp_path: Path) -> None:
-    """Rows that a call takes over from the one before are off by what that one was off."""
+    """Rows that a step carries over from the one before have the errors of that one."""
     first, second = bundle_for(Call(loop=(3, 1), rotary="half_split"), tmp_path).expected
     before, after = first["present_key"].unit, second["present_key"].unit
     assert (before > 0).all()
@@ -265,7 +265,7 @@ def test_expected_outputs_of_a_quantised_cache_have_its_dtype(
 
 
 def test_a_loop_carries_codes_and_their_errors(tmp_path: Path) -> None:
-    """A key that may have gone to either of two codes stays in doubt in the calls after."""
+    """A key that may have either of two codes stays uncertain in the later steps."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
     call = Call(
         dtype="float16", cache_dtype="int8", rotary="half_split", loop=(8, 1), seed=5, **kinds
@@ -277,12 +277,12 @@ def test_a_loop_carries_codes_and_their_errors(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_becomes_undefined_has_no_values(tmp_path: Path) -> None:
-    """The second call stands beyond the buffer: nothing of the first is judged either."""
+    """The second step is beyond the buffer: the first is not judged either."""
     made = bundle_for(Call(loop=(4, 4, 1), max_sequence_length=6), tmp_path)
     assert made.unjudged is not None
     assert made.expected == ({}, {}, {})
     assert not list(made.path.rglob("output_*.pb"))
-    assert not (made.path / "test_data_set_2/input_3.pb").exists()  # no past of the first call
+    assert not (made.path / "test_data_set_2/input_3.pb").exists()  # no past for the first step
 
 
 def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
 
 
-# The same everywhere
+# Reproducibility
 
 
 @each_call
@@ -311,7 +311,7 @@ def test_the_content_of_a_bundle_never_changes(
 
 
 def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
-    """With another seed of hashes, another locale, time zone and number of threads."""
+    """With another hash seed, locale, time zone and number of threads."""
     code = (
         "import json, sys; from pathlib import Path; from conformance.bundle.cache import *\n"
         "from conformance.case.call import Call\n"
@@ -372,10 +372,10 @@ def test_a_changed_generator_changes_the_bundle(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_only_the_generator_determines_the_content() -> None:
-    """Each module that making a bundle imports is in its digest, or named here with a reason."""
+    """Each module that creating a bundle imports is in its digest, or listed here with a reason."""
     code = "import sys, conformance.bundle.cache; print(*sys.modules)"
     said, _ = python(code).communicate(timeout=60)
-    elsewhere = {"harness"}  # how a step is checked, not what it says
+    elsewhere = {"harness"}  # how a step is checked, not its content
     parts = {name.split(".")[1] for name in said.split() if name.startswith("conformance.")}
     assert parts == {*bundles._SOURCES} | elsewhere
 
@@ -389,7 +389,7 @@ def made(tmp_path: Path) -> Bundle:
 
 
 def rebuilt(made: Bundle, before: dict[str, bytes]) -> bool:
-    """Whether the next use notices that something is wrong and makes all of it again."""
+    """Whether the next use notices the damage and creates the whole bundle again."""
     assert not intact(made)
     again = bundle_for(Call(sequence_length=2), made.path.parents[2])
     assert again.path == made.path
@@ -420,7 +420,7 @@ def test_one_changed_byte_in_any_file_is_noticed(made: Bundle) -> None:
 
 
 def test_one_changed_byte_anywhere_in_the_manifest_is_noticed(made: Bundle) -> None:
-    """It is what everything else is held against, and it says where what lies."""
+    """The manifest is what all other files are compared with, and it says where they are."""
     file = made.path / "manifest.json"
     content = file.read_bytes()
     for position in range(0, len(content), 5):
@@ -472,7 +472,7 @@ def test_a_manifest_that_is_something_else_is_noticed(made: Bundle, text: str) -
 
 
 def test_a_partially_written_bundle_is_replaced(tmp_path: Path) -> None:
-    """As a lost power supply leaves it: the folder is there, its files are not, or are empty."""
+    """As after a power failure: the folder exists, its files do not, or they are empty."""
     call = Call()
     whole = contents(bundle_for(call, tmp_path / "whole").path)
     digest = digest_of(call)
@@ -502,7 +502,7 @@ def test_no_temporary_files_are_left_beside_a_bundle(made: Bundle) -> None:
     assert list(made.path.parent.iterdir()) == [made.path]
 
 
-# Several at once
+# Concurrency
 
 MAKE_TWENTY = """
 import sys
@@ -599,7 +599,7 @@ def test_a_full_disk_gives_one_sentence_and_leaves_no_files(
 
 
 def test_a_file_size_limit_gives_one_sentence(tmp_path: Path) -> None:
-    """A real refusal in mid-file: no file may grow beyond 300 bytes."""
+    """A real error in the middle of a file: no file may grow beyond 300 bytes."""
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from conformance.bundle.cache import bundle_for, BundleError\n"
@@ -619,7 +619,7 @@ def test_a_file_size_limit_gives_one_sentence(tmp_path: Path) -> None:
 def test_a_cache_that_loses_data_gives_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written never comes back whole, however often it is tried."""
+    """Data that is written never comes back complete, however often it is tried."""
     monkeypatch.setattr(bundles, "_open", lambda place: None)
     assert sentence(tmp_path) == (
         f"The bundle cache does not keep what is written to it: {tmp_path}."
@@ -635,7 +635,7 @@ def test_a_read_only_cache_still_works(made: Bundle, monkeypatch: pytest.MonkeyP
     assert bundle_for(Call(sequence_length=2), made.path.parents[2]).path == made.path
 
 
-# Where it is, how much it holds, and clearing it
+# Its location, its size, and clearing it
 
 
 @pytest.fixture
@@ -666,7 +666,7 @@ def test_the_environment_variable_sets_the_cache_folder(
     monkeypatch.setenv(CACHE_VARIABLE, "below/here")
     assert cache_root() == tmp_path / "below/here"
     made = bundle_for(Call())
-    assert made.path.is_absolute()  # a runner is told an absolute path
+    assert made.path.is_absolute()  # a runner gets an absolute path
     assert made.path.is_relative_to(tmp_path / "below/here")
 
 
@@ -712,7 +712,7 @@ def test_a_cache_that_cannot_be_cleared_gives_an_error(
 
 
 def test_the_digests_of_a_manifest_are_those_of_the_files(made: Bundle) -> None:
-    """So that another tool can check a bundle with nothing but SHA-256."""
+    """So another tool can check a bundle with nothing but SHA-256."""
     said = json.loads((made.path / "manifest.json").read_text())
     found = contents(made.path)
     del found["manifest.json"]

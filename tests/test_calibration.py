@@ -1,4 +1,4 @@
-"""The calibration picture: which shares go into it, where they stand, and what the command says."""
+"""The calibration picture: the shares it contains, their positions, and the command's output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def power_file(path: Path, *mutants: dict[str, Any]) -> Path:
 
 
 def mutant(name: str, numerical: bool = True, kills: int = 3, **shares: Any) -> dict[str, Any]:
-    """An entry of gqa power, with more in it than is needed."""
+    """An entry of gqa power, with additional fields."""
     of = {"mutant": name, "numerical": numerical, "kills": kills, "first": "sink/entry"}
     return of | {"largest_share": shares}
 

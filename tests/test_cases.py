@@ -1,4 +1,4 @@
-"""The shipped corpus: that it loads, says what it asks and why, and can be judged."""
+"""The shipped corpus: it loads, has questions and reasons, and can be judged."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_no_two_cases_are_the_same_call(corpus: list[Case]) -> None:
 
 
 def test_every_theme_has_float32_and_float16(corpus: list[Case]) -> None:
-    """And each entry, but for refusals: what a shape or an attribute may be is asked once."""
+    """And so does each entry, except rejections: allowed shapes and attributes are tested once."""
     both = {"float32", "float16"}
     for theme, cases in by_theme(corpus).items():
         assert {case.call.dtype for case in cases} >= both, theme
@@ -136,12 +136,12 @@ def test_sentences_end(corpus: list[Case]) -> None:
 
 @each_file
 def test_every_entry_has_a_title_of_its_own(file: Path) -> None:
-    """Written by hand, but for the pairs, which are told by their features."""
+    """Written by hand, except for the pairs, which are described by their features."""
     written = [entry.get("title") for entry in yaml.safe_load(file.read_text())["cases"]]
     assert file.stem == "pairs" or all(written)
 
 
-#: Runtimes, and what they call their parts; a row is read for each of them.
+#: Runtimes, and names of their parts; a row must be readable for each of them.
 RUNTIMES = re.compile(
     r"\b(ort|onnx ?runtime|tract|webgpu|jsep|wasm|web|cuda|cpu|gpu|openvino|migraphx|rten|qnn)\b",
     re.IGNORECASE,
@@ -163,10 +163,10 @@ def themes(corpus: list[Case]) -> dict[str, list[Case]]:
     return by_theme(corpus)
 
 
-@pytest.mark.slow  # makes every bundle; running the cases on a target says the same of each
+@pytest.mark.slow  # creates every bundle; running the cases on a target checks the same
 @pytest.mark.parametrize("theme", [file.stem for file in FILES])
 def test_specified_values_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
-    """A contract that is specified and demands values has them from the oracle, and not none."""
+    """A contract that is specified and requires values gets at least some from the oracle."""
     for case in themes[theme]:
         if (case.contract.demands, case.contract.basis) != ("computes", "specified"):
             continue

@@ -1,4 +1,4 @@
-"""What changed between two runs: each kind, what is no change, and the Markdown of it."""
+"""Changes between two runs: each kind of change, unchanged results, and the Markdown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OLD, NEW = "cpu@1.30.0", "cpu@1.31.1"
 
 
 def run(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
-    """A run of these results, joined. ``name`` is the file's."""
+    """A run with these results, joined. ``name`` is the file's name."""
     name = fields.pop("name", f"{len(list(folder.iterdir()))}.jsonl")
     cases: Sequence[CaseRecord] = fields.pop("cases", None) or [
         case(id) for id in dict.fromkeys(r.case for r in results)
@@ -61,7 +61,7 @@ def compared(
 
 
 def one(folder: Path, before: ResultRecord | None, after: ResultRecord | None) -> Changes:
-    """A result before and after, beside another that stays."""
+    """A result before and after, beside another that does not change."""
     still = "other/stays"
     olds, news = [result(still, OLD)], [result(still, NEW)]
     return compared(
@@ -169,7 +169,7 @@ def test_a_result_that_is_no_longer_expected(tmp_path: Path) -> None:
     assert change.sentence.startswith("still wrong, and expected now. The expectations know it")
 
 
-# The same fault says it in other words
+# The same fault in other words
 
 
 REFUSED = [
@@ -288,7 +288,7 @@ def test_slower_runs_are_listed_but_not_worse(
         assert f"{after:.3g} ms" in found.slower[0].sentence
 
 
-# Which column is which
+# Matching columns
 
 
 def names(found: Changes) -> list[tuple[str | None, str | None]]:
@@ -332,7 +332,7 @@ def test_columns_are_matched(
         f"{name} is gone, and its 1 result." for name in gone
     ]
     assert found.worse == bool(gone)
-    # A column without its other is none of the cases' doing.
+    # Columns without a counterpart are not changes of their cases.
     assert kinds(found) == []
 
 
@@ -358,7 +358,7 @@ def test_a_target_that_became_unavailable(tmp_path: Path) -> None:
     assert "webgpu could not be tried: There is no adapter." in found.reasons
 
 
-# The runs as wholes
+# Whole runs
 
 
 def selected(folder: Path, name: str, text: str, ids: Sequence[str], **fields: Any) -> Joined:
@@ -382,7 +382,7 @@ def test_a_smaller_selection_is_worse_and_reported(tmp_path: Path) -> None:
     said = "The selections differ: “whole corpus” before, “-k a” now."
     assert said in found.reasons
     assert found.worse
-    # The other way around it is a thing to know.
+    # The opposite direction is only a note.
     found = changes(old, new)
     assert not found.worse
     assert "The selections differ: “-k a” before, “whole corpus” now." in found.notes
@@ -640,7 +640,7 @@ def test_a_report_compared_with_another_run(gqa: Gqa, desk: Desk) -> None:
         "# Worse than before",
         "# Conformance of GroupQueryAttention",
     ]
-    # The page has it, too.
+    # The page has it as well.
     plain, compared = ("plain.html", "compared.html")
     assert gqa("report", "new.jsonl", "--html", plain).status == 0
     assert gqa("report", "new.jsonl", "--against", "old.jsonl", "--html", compared).status == 0

@@ -1,4 +1,4 @@
-"""``gqa`` as a user meets it: what is typed, what is printed, and the exit status."""
+"""``gqa`` as a user sees it: arguments, output, and exit status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 def gqa(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     monkeypatch.chdir(desk.folder)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -49,7 +49,7 @@ def gqa(
 
 
 def sentence(done: Done, status: int) -> str:
-    """The one line that a command said before it ended with ``status``."""
+    """The one line that a command printed before it ended with ``status``."""
     assert (done.status, done.out) == (status, "")
     (line,) = done.err.splitlines()
     return line
@@ -156,7 +156,7 @@ def test_gqa_without_arguments_lists_the_commands(gqa: Gqa) -> None:
     assert "Usage: gqa" in done.both
 
 
-# Runners that go wrong: one run over all of them
+# Faulty runners: one run over all of them
 
 VERDICTS = {
     "dies": (
@@ -310,7 +310,7 @@ def test_a_report_of_several_files(faults: tuple[Done, Run], gqa: Gqa, desk: Des
         assert html.escape(f"{desk.runner(name)}@1.0") in page
 
 
-# Ends
+# Exit status
 
 
 def test_exit_status_0_if_all_is_as_expected(gqa: Gqa, desk: Desk) -> None:
@@ -351,7 +351,7 @@ def test_a_target_can_be_left_out_by_the_selection(gqa: Gqa, desk: Desk) -> None
     assert len(read(desk.folder / "left.jsonl").results) == 1
 
 
-# What is missing
+# Missing programs and targets
 
 
 def test_a_runner_that_cannot_start_gives_one_sentence_and_the_others_run(
@@ -410,7 +410,7 @@ def test_a_target_that_skips_every_case_does_not_exit_with_0(gqa: Gqa, desk: Des
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter in which nothing is installed."""
+    """An interpreter without any packages."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     return str(folder / "bin" / "python")
@@ -491,7 +491,7 @@ def test_the_real_cpu_target(desk: Desk) -> None:
     assert done.out.splitlines()[-2:] == ["Results: cpu.jsonl", "Report:  cpu.html"]
 
 
-# Where results go
+# Results files
 
 
 def test_an_impossible_results_path_is_reported_before_anything_runs(gqa: Gqa) -> None:
@@ -633,7 +633,7 @@ def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> Non
         environment={"GQA_TEST_MARK": mark},
     )
     wait_for(lambda: len(living(mark)) == 2)
-    time.sleep(0.2)  # in the midst of starting one, its end is left to the end of its input
+    time.sleep(0.2)  # while one starts, it ends at the end of its input
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -643,7 +643,7 @@ def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> Non
     assert not (desk.folder / "early.jsonl").exists()
 
 
-# One cache for many
+# One cache for several runs
 
 
 def test_two_concurrent_runs_share_one_cache(desk: Desk, tmp_path: Path) -> None:
@@ -684,7 +684,7 @@ def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str
 
 
 def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit status of ``gqa`` in a terminal of 100 columns, and all that it wrote there."""
+    """Exit status of ``gqa`` in a terminal of 100 columns, and its whole output."""
     master, slave = pty.openpty()
     process = desk.start(
         *(sys.executable, "-m", "conformance", *arguments),
@@ -730,7 +730,7 @@ def test_a_terminal_without_unicode_gets_question_marks(desk: Desk) -> None:
     assert "theme  ? pass  unexpected" in done.out
 
 
-# Looking at cases
+# Listing and showing cases
 
 
 def test_list_prints_ids(gqa: Gqa, desk: Desk) -> None:

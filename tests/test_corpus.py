@@ -1,4 +1,4 @@
-"""Which cases a person means by a path, an id, or a file and a name."""
+"""The cases selected by a path, an id, or a file and a name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_file_selects_all_its_cases(own: Path) -> None:
 
 
 def test_a_name_in_a_file(own: Path) -> None:
-    """``a`` is the entry and not what begins with it."""
+    """``a`` selects the entry of that name, not those that begin with it."""
     assert named("own.yaml::a") == ["own/a[seed=1]", "own/a[seed=2]"]
     assert named("own.yaml::a[seed=2]") == ["own/a[seed=2]"]
     assert named("./sub/other.yaml::a") == ["other/a"]
@@ -79,7 +79,7 @@ def test_a_case_named_twice_is_selected_once(own: Path) -> None:
 
 
 def test_a_shipped_file_and_the_id_of_a_case_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is named by two paths and is one file."""
+    """The two paths name the same file."""
     monkeypatch.chdir(SHIPPED.parent)
     assert named("cases/shared_kv.yaml", SOME) == named("cases/shared_kv.yaml")
     assert named(SOME, "cases/rotary.yaml::prompt")[0] == SOME
@@ -94,13 +94,13 @@ def test_all_shipped_files_together_are_the_corpus() -> None:
 
 
 def test_an_existing_path_is_not_an_id(own: Path) -> None:
-    """Even where it looks like one."""
+    """Even if it looks like one."""
     (own / "rotary").mkdir()
     write(own, entries("- name: mine"), "rotary/prompt/mine.yaml")
     assert named("rotary/prompt") == ["mine/mine"]
 
 
-# What means nothing
+# Arguments that match nothing
 
 
 def test_an_unknown_id_names_the_nearest() -> None:
@@ -153,7 +153,7 @@ def test_mistakes_in_a_file_are_reported_by_the_loader(own: Path) -> None:
         find(["wrong.yaml", "own.yaml"])
 
 
-# What -k looks at
+# Names that -k matches
 
 
 def test_names_are_folder_file_test_and_tags(own: Path) -> None:

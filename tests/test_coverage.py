@@ -1,4 +1,4 @@
-"""The coverage table and the pairs: what is read from a call, and that there is no hole."""
+"""The coverage table and the pairs: features are read from a call, and no pair is missing."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> No
 def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
     counts = pair_counts(case for case in corpus if case.theme == "pairs")
     missing = {pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]}
-    # Roundings as coarse as bfloat16's hide scales; cases/quantised_types.yaml has sharper numbers.
+    # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
     assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
 
 

@@ -1,4 +1,4 @@
-"""Known verdicts: which line speaks of a case, what it forgives, and what is wrong with a file."""
+"""Known verdicts: which expectation applies to a case, what it allows, and errors in its file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LINE = """\
 
 
 def expectation(**fields: Any) -> Expectation:
-    """A line of ``cpu.yaml``, the seventh."""
+    """An expectation of ``cpu.yaml``, on line 7."""
     known = {
         "cases": "theme/a",
         "versions": ">=1.27",
@@ -58,18 +58,18 @@ def expectation(**fields: Any) -> Expectation:
 
 
 def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
-    """What is said of a file, each as ``name:line:column: sentence``."""
+    """The errors in a file, each as ``name:line:column: sentence``."""
     file = write(folder, text, name)
     with pytest.raises(InputError) as caught:
         load_expectations([file])
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
 
 
-# Which line speaks of a case
+# Which expectation applies to a case
 
 
 def subject(case_id: str) -> Subject:
-    """A case of which only the id and the contract matter."""
+    """A case in which only the id and the contract matter."""
     contract = SimpleNamespace(demands="computes")
     return Subject(cast(Case, SimpleNamespace(id=case_id, contract=contract)))
 
@@ -212,7 +212,7 @@ def test_an_expectation_covers_only_cases_that_can_get_its_verdict(
     assert [name for name, of_it in every.items() if line.covers(of_it)] == demands
 
 
-# What a line forgives
+# What an expectation allows
 
 
 def described(version: str = "1.31.1", adapter: str | None = None) -> DescribedAnswer:
@@ -230,7 +230,7 @@ def described(version: str = "1.31.1", adapter: str | None = None) -> DescribedA
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    """``theme/a``, which must compute."""
+    """``theme/a``, whose contract says computes."""
     return cases_of(tmp_path, "- name: a")[0]
 
 
@@ -241,7 +241,7 @@ def result(
     version: str = "1.31.1",
     adapter: str | None = None,
 ) -> ResultRecord:
-    """The record of ``outcome`` on cpu, held against ``lines``."""
+    """The record of ``outcome`` on cpu, compared with ``lines``."""
     ready = DescribedTarget(target_for("cpu"), described(version, adapter), None, None)
     record = assess(judge_job(job_for(case), outcome, ready), None, ready, lines)
     assert isinstance(record, ResultRecord)
@@ -393,7 +393,7 @@ def test_a_kernel_variants_expectation_has_precedence(tmp_path: Path) -> None:
     assert known.file == files[0]
 
 
-# Lines that match nothing
+# Expectations that match nothing
 
 
 def test_a_stale_expectation_is_an_error_if_its_theme_is_loaded(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_a_users_file_with_a_shipped_name_makes_no_expectation_stale(tmp_path: P
     assert plan.expectations
 
 
-# Files that are wrong
+# Invalid files
 
 
 def test_expectations_are_read_with_their_line_numbers(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_bad_file_stops_the_run_before_it_starts(
         target_plans([], [target_for("cpu")], whole_corpus=False)
 
 
-# What is shipped
+# The shipped files
 
 
 def shipped() -> list[Expectation]:
@@ -592,7 +592,7 @@ def test_no_shipped_expectation_hides_another() -> None:
 def test_each_shipped_expectation_applies_to_some_case(file: Path) -> None:
     lines = load_expectations([file])
     subjects = [Subject(case) for case in load([data_path("cases")])]
-    # Lines on several adapters or ranges of versions may speak of the same cases.
+    # Expectations for several adapters or ranges of versions may cover the same cases.
     adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
     first = {
         next((n for n, line in enumerate(lines) if line.covers(subject) and line.on(adapter)), None)
@@ -604,7 +604,7 @@ def test_each_shipped_expectation_applies_to_some_case(file: Path) -> None:
     assert idle == [] or len(ranges) > 2, idle
 
 
-# A target that is given up
+# A target that is abandoned
 
 
 def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:

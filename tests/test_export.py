@@ -1,4 +1,4 @@
-"""``gqa export``: what it writes, what it refuses, and that the program there says the same."""
+"""``gqa export``: what it writes, what it rejects, and that its program gives the same verdict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gqa(
 
 
 def results_file(path: Path, *names: str, old: bool = False) -> Path:
-    """A results file in which the case is wrong on each of the targets ``names``."""
+    """A results file in which the case is wrong on each target in ``names``."""
     (case,) = find([CASE]).named
     record = case_record(case)
     if old:

@@ -1,4 +1,4 @@
-"""The harness against runners that go wrong in every way we could think of (tests/faulty)."""
+"""The harness with faulty runners of every kind we could think of (tests/faulty)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """After each test no process that it started lives, and no file is left."""
+    """After each test, none of its processes is alive, and no file is left."""
     files = tmp_path_factory.mktemp("outputs")
     monkeypatch.setenv(MARK, str(files))
     monkeypatch.setenv("TMPDIR", str(files))
-    monkeypatch.setattr("tempfile.tempdir", None)  # it is remembered there
+    monkeypatch.setattr("tempfile.tempdir", None)  # tempfile caches the folder there
     yield
     assert not living(str(files))
     assert not list(files.iterdir())
@@ -70,24 +70,24 @@ def living(mark: str) -> list[str]:
             if entry.name != str(os.getpid()) and mark.encode() in (entry / "environ").read_bytes():
                 found.append((entry / "cmdline").read_bytes().decode())
         except OSError:
-            continue  # gone, or another user's
+            continue  # ended, or another
     return found
 
 
 def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: Any) -> Pool:
-    """A pool of the miniature ``name``, started without `site`, which takes longer than it does."""
+    """A pool of the miniature ``name``, started without `site`, which would take longer to load."""
     argv = (sys.executable, "-S", str(FAULTY / f"{name}.py"))
     limits = {"case_seconds": 20, "start_seconds": 20, **limits}
     return Pool(Command(name, argv, env or {}, fix="mend it"), jobs, Limits(**limits))
 
 
 def job(bundles: Path, key: str, seconds: float | None = None) -> Job:
-    """A job on the bundle that ``key`` starts with."""
+    """A job on the bundle whose key starts with ``key``."""
     return Job(key, bundles / key.split("-")[0], (STEP,), seconds=seconds)
 
 
 def trio(bundles: Path, seconds: float | None = None) -> list[Job]:
-    """A job, the faulty one (which alone has ``seconds``), and another."""
+    """A job, the faulty one (the only one with ``seconds``), and another."""
     return [job(bundles, "good"), job(bundles, "faulty", seconds), job(bundles, "fine")]
 
 
@@ -98,7 +98,7 @@ def outcomes(runner: Pool, jobs: list[Job]) -> dict[str, Outcome]:
     return dict(found)
 
 
-# What goes right
+# Normal operation
 
 
 def test_a_runner_describes_itself() -> None:
@@ -149,7 +149,7 @@ def test_a_refusal(bundles: Path) -> None:
     assert refused.stderr == "E: bad shape\n"
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)
-    assert found["good"].stderr == found["fine"].stderr == ""  # it belongs to the one case
+    assert found["good"].stderr == found["fine"].stderr == ""  # it belongs to one case only
 
 
 def test_a_case_that_is_unavailable(bundles: Path) -> None:
@@ -202,7 +202,7 @@ def test_jobs_are_taken_one_ahead(bundles: Path) -> None:
 
     with pool("correct") as runner:
         for number, _ in enumerate(runner.run(jobs())):
-            # One is with the caller, one with the runner, and one may wait for it.
+            # One is with the caller, one with the runner, and one is waiting.
             assert len(drawn) <= number + 3
 
 
@@ -247,7 +247,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         assert isinstance(runner.run_one(large), Ran)
 
 
-# What goes wrong in a case
+# Failures in a case
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_runners_error_says_nothing_about_the_runtime(
     assert "(the case before in this process: good)" in found["faulty"].message
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)
-    assert time.monotonic() - begun < 10  # none of these waits for the time limit
+    assert time.monotonic() - begun < 10  # none of these reaches the time limit
 
 
 def test_compiling_and_the_answer_may_come_in_one_write(bundles: Path) -> None:
@@ -344,7 +344,7 @@ def test_compiling_after_the_answer_is_unexpected_output(bundles: Path) -> None:
 def test_a_crash_that_repeats(bundles: Path) -> None:
     with pool("dies") as runner:
         found = {case.key: outcome for case, outcome in runner.run(trio(bundles))}
-        assert runner.started == 3  # the second try has a process of its own
+        assert runner.started == 3  # the retry has its own process
     crash = found["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGSEGV", True)
@@ -491,7 +491,7 @@ def test_a_runner_that_does_not_read_its_input(bundles: Path) -> None:
         found = runner.run_one(large)
         assert isinstance(found, InfrastructureFailure)
         assert "did not read its request" in found.message
-        # One that fits into the pipe looks like a hang.
+        # A request that fits into the pipe looks like a hang.
         assert isinstance(runner.run_one(job(bundles, "good", seconds=0.3)), TimedOut)
 
 
@@ -510,7 +510,7 @@ def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
     assert isinstance(
         outcomes(pool("floods_stdout"), trio(bundles))["faulty"], InfrastructureFailure
     )
-    # The flood may come with the answer or after it, while the other process is at work.
+    # The output may come with the answer or after it, while the other process is working.
     assert isinstance(outcomes(pool("floods_when_idle", jobs=2), trio(bundles)[:2])["good"], Ran)
     assert peak() - before < 30 << 10
 
@@ -552,7 +552,7 @@ def test_memory_is_limited(bundles: Path) -> None:
     assert 0 < default_memory_bytes() <= 8 << 30
 
 
-# What goes wrong with a runner altogether
+# Failures of a whole runner
 
 
 @pytest.mark.parametrize(
@@ -574,7 +574,7 @@ def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> N
         assert caught.value.fix == "mend it"
         with pytest.raises(RunnerFailed) as again:
             list(runner.run(trio(bundles)))
-        assert again.value is not caught.value  # which would collect traces
+        assert again.value is not caught.value  # which would accumulate
         assert again.value.args == caught.value.args
         with pytest.raises(RunnerFailed):
             runner.run_one(job(bundles, "good"))
@@ -661,7 +661,7 @@ def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch
         runner.run_one(job(bundles, "good"))
 
 
-# How it ends
+# The end of processes
 
 DRIVER = """
 import sys
@@ -679,7 +679,7 @@ with Pool(Command("x", argv), jobs=2) as pool:
 
 
 def driver(bundles: Path, name: str, bundle: str) -> subprocess.Popen[str]:
-    """Another Python that runs jobs on ``name``; returns when that has started."""
+    """Another Python that runs jobs on ``name``; returns once they have started."""
     command = [sys.executable, "-c", DRIVER, str(bundles / bundle), sys.executable, "-S"]
     root = str(FAULTY.parent.parent)
     process = subprocess.Popen(
@@ -695,7 +695,7 @@ def driver(bundles: Path, name: str, bundle: str) -> subprocess.Popen[str]:
 
 
 def gone(mark: str, seconds: float = 5) -> bool:
-    """Whether all processes with ``mark`` are gone within ``seconds``."""
+    """Whether all processes with ``mark`` end within ``seconds``."""
     until = time.monotonic() + seconds
     while living(mark) and time.monotonic() < until:
         time.sleep(0.02)
@@ -719,7 +719,7 @@ def test_runners_end_when_their_parent_is_killed(bundles: Path) -> None:
         process.kill()
         process.wait(10)
     assert gone(os.environ[MARK])
-    for left in Path(os.environ[MARK]).iterdir():  # nobody was there to remove it
+    for left in Path(os.environ[MARK]).iterdir():  # no process was left
         subprocess.run(["rm", "-r", left], check=True)
 
 

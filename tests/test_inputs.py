@@ -1,4 +1,4 @@
-"""A case's numbers: frozen, the same whatever the machine, and meaning what the operator reads."""
+"""The numbers of a case: they never change, on any machine, and match the meaning of the inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def uniform(name: str, shape: tuple[int, ...], low: float, high: float, seed: st
     return low + stream.random_sample(shape) * (high - low)
 
 
-# Frozen
+# Reproducibility
 
 FROZEN = {
     "query": [6.329434871673584, 2.25203537940979, -7.354791641235352],
@@ -95,7 +95,7 @@ def test_scales_and_norm_weights_stay_the_same_in_a_loop() -> None:
 
 
 def test_scales_fit_the_codes() -> None:
-    """The numbers of new tokens are within the range of the codes, or nearly."""
+    """The numbers of new tokens are within the range of the codes, or nearly so."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
     wide = drawn(cache_dtype="int8", **kinds)
     narrow = drawn(cache_dtype="uint8", kv_cache_bit_width=4, **kinds)
@@ -109,7 +109,7 @@ def test_scales_fit_the_codes() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_a_dtype_rounds_the_same_numbers(dtype: str) -> None:
-    """To the nearest representable one, once: float32 and float16 cases are the same question."""
+    """To the nearest representable one, once: float32 and float16 cases are the same call."""
     made = drawn(dtype=dtype)["query"]
     exact = uniform("query", (1, 1, 64), -8.0, 8.0)
     assert made.dtype == NUMPY[dtype]
@@ -183,7 +183,7 @@ def test_zero_length_is_connected_and_empty() -> None:
     ids=str,
 )
 def test_packed_and_separate_inputs_have_the_same_numbers(fields: dict[str, Any]) -> None:
-    """So that packed and unpacked can be compared with one another, exactly."""
+    """So packed and separate inputs can be compared exactly."""
     for index in range(len(fields.get("loop", (1,)))):
         packed = drawn(index, key_value="packed", **fields)
         apart = drawn(index, **fields)
@@ -349,7 +349,7 @@ def test_data_of_floats_are_rounded_to_the_dtype() -> None:
 
 
 def test_lengths_in_a_narrow_type_wrap_the_same_everywhere() -> None:
-    """A float beyond an integer's range is cast as the machine likes; by way of int64 it is not."""
+    """Casting a float beyond an integer's range depends on the machine; via int64 it does not."""
     made = drawn(past_sequence_length=299, inputs={"seqlens_k": {"dtype": "int8"}})["seqlens_k"]
     assert made.tolist() == [299 - 256]
 
@@ -373,11 +373,11 @@ def test_the_past_of_a_later_step_comes_from_the_step_before() -> None:
     }
 
 
-# Marked
+# Marked values
 
 
 def elements(**fields: Any) -> np.ndarray:
-    """[batch, heads, tokens]: which element of each token of `value` stands out."""
+    """[batch, heads, tokens]: the index of the large element of each token of `value`."""
     value = drawn(**fields)["value"].astype(float)
     heads = value.reshape(*value.shape[:2], -1, fields.get("head_size", 16)).swapaxes(1, 2)
     assert np.all(np.sort(np.abs(heads))[..., -2] < 0.5)
@@ -394,7 +394,7 @@ def test_each_token_has_one_large_element_unlike_its_neighbours() -> None:
 
 
 def test_marked_new_tokens_continue_where_the_past_ends() -> None:
-    """By place in the sequence, whatever the cache and however the sequence is dealt to calls."""
+    """By position in the sequence, whatever the cache and the split into calls."""
     whole = elements(batch_size=2, sequence_length=8)
     ragged = {"batch_size": 2, "total_sequence_lengths": (8, 4)}
     for fields in ({"past_sequence_length": 7}, {"max_sequence_length": 12}):

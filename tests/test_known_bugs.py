@@ -1,4 +1,4 @@
-"""The known bugs: a file that is right, with links that are links and cases that show each."""
+"""The known bugs: a valid file, with valid links and cases for each entry."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_entries_are_sorted(shipped: list[Entry]) -> None:
 def test_every_case_of_the_theme_belongs_to_a_known_bug(
     shipped: list[Entry], corpus: list[Case]
 ) -> None:
-    """And so has a reason to be there that can be read."""
+    """So each case has a documented reason."""
     links = {entry.bug.link for entry in shipped}
     for case in corpus:
         if case.theme == "known_bugs":

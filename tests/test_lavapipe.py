@@ -1,4 +1,4 @@
-"""``gqa setup lavapipe``, on a file system of its own with an apt that notes what it is asked."""
+"""``gqa setup lavapipe``, on its own file system with a fake apt that records its calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BACKPORTED = (
 )
 NO_SUITE = "E: The repository '{} bookworm-backports Release' does not have a Release file."
 
-#: Each tells from files in $STATE, and apt-get does $ON_UPDATE or $ON_INSTALL after noting it.
+#: Each answers from files in $STATE, and apt-get runs $ON_UPDATE or $ON_INSTALL after recording it.
 PROGRAMS = {
     "apt-get": 'echo "apt-get $@" >> "$STATE/calls"\n'
     'case $1 in update) eval "$ON_UPDATE";; install) eval "$ON_INSTALL";; esac',
@@ -71,14 +71,14 @@ INSTALLS = (
 
 
 def policy(version: str, *offers: str) -> str:
-    """What ``apt-cache policy`` writes; an offer is like ``http://mirror.test/debian bookworm``."""
+    """Output of ``apt-cache policy``; an offer is like ``http://mirror.test/debian bookworm``."""
     lines = [f"        500 {offer}/main amd64 Packages\n" for offer in offers]
     table = f"     {version} 500\n{''.join(lines)}"
     return f"mesa-vulkan-drivers:\n  Candidate: {version}\n  Version table:\n{table}"
 
 
 class Machine:
-    """A file system, what is installed and what apt knows; programs are on PATH alone."""
+    """A file system, installed packages and apt's state; only the fake programs are on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -150,7 +150,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def debian(machine: Machine) -> Machine:
-    """Debian 12 as it is installed: its own archive, in stanzas, and no driver."""
+    """A fresh Debian 12: its own archive, in stanzas, and no driver."""
     (machine.parts / "debian.sources").write_text(STANZAS)
     return machine
 
@@ -168,7 +168,7 @@ def gqa(
         yield call
 
 
-# Where there is nothing to do
+# Nothing to do
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
@@ -344,7 +344,7 @@ def test_other_sources_do_not_count_as_these_backports(
     assert debian.derived.read_text() == DERIVED
 
 
-# What goes wrong
+# Failures
 
 
 def test_a_missing_suite_is_reported_and_its_source_removed(
@@ -528,7 +528,7 @@ def test_a_folder_that_cannot_be_written_is_reported(
     )
 
 
-# Commands instead of deeds
+# Printing commands instead of running them
 
 COMMANDS = f"""\
 {{0}}tee /etc/apt/sources.list.d/gqa-backports.sources >/dev/null <<'EOF'
@@ -593,7 +593,7 @@ def test_the_commands_depend_on_the_state_of_apt(
     assert gqa("setup", "lavapipe", "--dry-run").out.splitlines() == commands
 
 
-# Small things
+# Helpers
 
 
 @pytest.mark.parametrize(

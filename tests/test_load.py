@@ -1,4 +1,4 @@
-"""From YAML to cases: what a file may say, and each mistake with its place and its sentence."""
+"""From YAML to cases: what a file may contain, and each mistake with location and message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from conformance.case.case_file import schema
 from conformance.case.load import MAX_COMBINATIONS, case_files, load, load_file
 from conformance.case.tensors import steps_of
 
-# What a file may say
+# What a file may contain
 
 
 def test_a_case_has_all_fields_of_its_entry(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ cases:
     assert second.links == ("https://example.org/a", "https://example.org/b")
     assert second.time_limit_seconds == 90
     assert second.contract.demands == "rejects"
-    assert second.contract.why == ""  # a contract is replaced, not mixed
+    assert second.contract.why == ""  # a contract is replaced, not merged
 
 
 def test_comments_anchors_and_any_quotes_are_allowed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_matrix_is_the_product_minus_what_is_excluded(
     assert len({case.id for case in made}) == len(made)
 
 
-# Mistakes: place and sentence
+# Mistakes: location and message
 
 HEADS = "num_heads 3 is not a multiple of kv_num_heads 2"
 ON_PURPOSE = "; a case that is wrong on purpose has the contract 'rejects' or 'either'"
@@ -238,7 +238,7 @@ OWN_AXIS = "an axis of your own maps each value's label to the fields it sets"
 STATES = "allowed: connected, omitted, trailing"
 
 MISTAKES = {
-    # what YAML itself refuses
+    # rejected by YAML itself
     "list left open": ("- {name: a, tags: [", "7:1: bad YAML: while parsing a flow node did not"),
     "undefined alias": ("- {name: a, tags: *no}", "6:21: bad YAML: found undefined alias"),
     "duplicate key": (
@@ -427,7 +427,7 @@ MISTAKES = {
         f"- {{name: a, batch_size: {'x' * 500}}}",
         f"6:27: batch_size: wanted an integer, found '{'x' * 78}…",
     ),
-    # words of a list
+    # unknown words
     "literal": (
         "- {name: a, dtype: flaot16}",
         "6:22: dtype: found 'flaot16', allowed: float32, float16, bfloat16; did you mean"
@@ -744,7 +744,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("body", "complaint"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_reported_with_its_location(tmp_path: Path, body: str, complaint: str) -> None:
-    """One mistake, one sentence; those of YAML's own parser are compared as far as written."""
+    """One mistake gives one message; those of YAML's own parser are compared as far as written."""
     said = complaints(tmp_path, entries(body))
     assert len(said) == 1, said
     assert said[0].startswith(complaint) if "bad YAML" in complaint else said[0] == complaint
@@ -1021,7 +1021,7 @@ def bomb(levels: int, width: int) -> str:
 
 
 def test_an_alias_bomb_is_rejected_with_little_time_and_memory(tmp_path: Path) -> None:
-    """10^15 values; measured in a process of its own, whose memory is limited."""
+    """10^15 values; measured in a separate process with limited memory."""
     file = write(tmp_path, entries("- name: a") + bomb(15, 10))
     code = (
         "import resource, sys, time; from pathlib import Path; import conformance.case.load as l\n"
@@ -1076,7 +1076,7 @@ def test_small_aliases_are_allowed(tmp_path: Path) -> None:
 def test_both_yaml_parsers_give_the_same_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A PyYAML without libyaml gives the same cases, places and, where they are ours, sentences."""
+    """PyYAML without libyaml gives the same cases, locations and, for our messages, texts."""
     monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
     assert cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2]}}")
     for text in (entries("- name: a\n  seed: 1\n  seed: 2"), "é: 1\nq: é \a?\n", "a: " + "[" * 99):
@@ -1171,7 +1171,7 @@ def test_the_loader_handles_any_values(
     matrix: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Every field with every kind of value: cases, or sentences with a place."""
+    """Every field with every kind of value gives cases, or messages with a location."""
     data = {
         "format": "gqa-cases/1",
         "question": "Q?",
@@ -1182,7 +1182,7 @@ def test_the_loader_handles_any_values(
 
 
 def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
-    """Loads ``content``; whatever is wrong with it is an InputError of one-line sentences."""
+    """Loads ``content``; every error in it must be an InputError with one-line messages."""
     file = factory.getbasetemp() / "any.yaml"
     file.write_bytes(content)
     try:

@@ -1,4 +1,4 @@
-"""The ONNX model of a call: valid, as exporters write it, and taken by ONNX Runtime."""
+"""The ONNX model of a call: valid, in the form of exporters, and accepted by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def since(case: Case) -> Version:
 
 
 def test_onnxruntime_loads_the_models_it_supports(corpus: list[Case]) -> None:
-    """One case of each entry whose values are promised, as far as the installed version goes."""
+    """One case of each entry with specified values, as far as the installed version supports it."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     seen: set[tuple[str, str]] = set()
     refused = [
@@ -162,7 +162,7 @@ def test_onnxruntime_loads_the_models_it_supports(corpus: list[Case]) -> None:
     ids=str,
 )
 def test_onnxruntime_accepts_the_generated_inputs(dims: Any, fields: dict[str, Any]) -> None:
-    """A scalar total_sequence_length among them, which no rank of the graph contradicts."""
+    """Including a scalar total_sequence_length, which the graph's rank must not contradict."""
     call = Call(dims=dims, **fields)
     (step,) = steps_of(call)
     made = session(build_model(call, step)).run(None, draw_inputs(call, step))

@@ -1,7 +1,7 @@
-"""The oracle against examples by hand, and what it refuses.
+"""The oracle compared with examples worked out by hand, and the calls that it rejects.
 
-Others' code is in test_oracle_onnx.py and test_oracle_torch.py, formulas in
-test_oracle_closed_forms.py.
+Comparisons with other implementations are in test_oracle_onnx.py and test_oracle_torch.py, formulas
+in test_oracle_closed_forms.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conformance.oracle.tolerance import budgets
 def call_of(
     query: Any, key: Any, value: Any, *, heads: tuple[int, int] = (1, 1), **more: Any
 ) -> tuple[Arrays, Attributes]:
-    """A first prompt of one sequence from nested lists [S, width]; ``more`` goes where it belongs.
+    """A first prompt of one sequence from nested lists [S, width]; ``more`` are further inputs.
 
     Arrays become inputs, everything else an attribute.
     """
@@ -77,7 +77,7 @@ def test_two_keys_give_a_logistic() -> None:
 
 
 def test_a_zero_key_with_a_zero_value_takes_part_in_the_softmax() -> None:
-    """It has logit 0 and a share like any other key: it is no missing key."""
+    """It has logit 0 and takes part like any other key: it is not a missing key."""
     call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], [[3.0, 5.0], [0.0, 0.0]], scale=1.0)
     share = np.exp(2.0) / (np.exp(2.0) + 1.0)
     np.testing.assert_allclose(output_of(call), [[[3 * share, 5 * share]]], atol=1e-15)
@@ -186,7 +186,7 @@ EAST, NORTH, WEST, SOUTH = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]
 
 
 def test_a_first_prompt_uses_only_the_first_position() -> None:
-    """Of the whole batch, counting up from there."""
+    """Of the whole batch, counting up from it."""
     inputs, attributes = call_of([EAST] * 3, [EAST] * 3, [EAST] * 3, do_rotary=1)
     for name in ("query", "key", "value"):
         inputs[name] = np.repeat(inputs[name], 2, axis=0)
@@ -213,7 +213,7 @@ def test_later_calls_use_every_position() -> None:
 
 
 def ragged_decode(past_rows: int, total: int) -> tuple[Arrays, Attributes]:
-    """Two sequences of 3 and 1 past tokens get their next; past rows hold 10, 11, 12, ..."""
+    """Two sequences of 3 and 1 past tokens get their next token; past rows hold 10, 11, 12, ..."""
     inputs, attributes = call_of([[0.0]], [[1.0]], [[1.0]])
     past = np.arange(10, 10 + past_rows, dtype=np.float32).reshape(1, 1, past_rows, 1)
     inputs = {
@@ -297,7 +297,7 @@ def test_a_borrowed_cache_is_unchanged_and_only_queries_are_rotated() -> None:
     np.testing.assert_array_equal(references["present_key"].value, inputs["past_key"])
     np.testing.assert_array_equal(references["present_value"].value, inputs["past_value"])
     assert references["present_key"].defined.all()
-    # The one query stands at position 2 and points west; the keys' first elements are 1, 3, 5.
+    # The one query is at position 2 and points west; the keys' first elements are 1, 3, 5.
     weights = np.exp([-1.0, -3.0, -5.0])
     expected = weights @ [[1, 2], [3, 4], [5, 6]] / weights.sum()
     np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
@@ -432,7 +432,7 @@ def test_rows_that_meet_nan_or_infinity_are_undefined_and_no_others(what: str) -
 
 
 def test_values_that_overflow_the_storage_type_are_undefined() -> None:
-    """A turned key beyond 65504 in float16, and every row that attends to it."""
+    """A rotated key beyond 65504 in float16, and every row that attends to it."""
     diagonal = np.full((3, 1), np.sqrt(0.5))
     inputs, attributes = call_of([[1.0, 1.0]] * 3, [[1.0, 1.0]] * 3, [[1.0, 1.0]] * 3, do_rotary=1)
     inputs |= {"cos_cache": diagonal, "sin_cache": diagonal}
@@ -476,7 +476,7 @@ def test_padding_may_be_beyond_the_rotary_tables() -> None:
 
 
 def test_seqlens_k_of_another_matrix_shape_is_rejected() -> None:
-    """[2, 2] has as many elements as a batch of 4, and no meaning."""
+    """[2, 2] has as many elements as a batch of 4, but its meaning is undefined."""
     tokens = np.zeros((4, 1, 1), np.float32)
     inputs, attributes = call_of([[0.0]], [[0.0]], [[0.0]])
     inputs |= {"query": tokens, "key": tokens, "value": tokens}
@@ -485,7 +485,7 @@ def test_seqlens_k_of_another_matrix_shape_is_rejected() -> None:
         reference(inputs, attributes, ALL)
 
 
-# --- calls without a meaning ---
+# --- undefined calls ---
 
 
 def good() -> tuple[Arrays, Attributes]:
@@ -643,7 +643,7 @@ def test_attributes_at_their_defaults_equal_unset_ones() -> None:
 
 
 def test_omitted_key_and_value_beside_a_past_mean_length_zero() -> None:
-    """The reading that onnxruntime#28318 asks for, where packed QKV cannot be meant."""
+    """The reading that onnxruntime#28318 requests, where packed QKV is impossible."""
     inputs, attributes = random_call(RandomState(0), "borrowed")
     omitted = {name: array for name, array in inputs.items() if name not in ("key", "value")}
     want = reference(inputs, attributes, ["output", "present_key"])

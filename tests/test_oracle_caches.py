@@ -1,4 +1,4 @@
-"""Quantised caches and window caches, by examples small enough to work out by hand."""
+"""Quantised and sliding-window caches, with examples small enough to work out by hand."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def decode(
 @pytest.mark.parametrize(
     ("stored", "numbers", "codes"),
     [
-        # 0.5 a step: 1.25 and 1.75 are just between two codes and go to the even one.
+        # With a scale of 0.5, 1.25 and 1.75 are halfway between two codes and go to the even one.
         ("int8", [1.25, -1.75], [2, -4]),
         ("int8", [99.0, -99.0], [127, -128]),
         ("int8", [0.3, -0.2], [1, 0]),
-        # Two codes a byte, each with 8 added, the first one in the low half.
+        # Two codes in one byte, each with 8 added, the first one in the low half.
         ("int4", [1.0, -1.5], [(2 + 8) + 16 * (-3 + 8)]),
         ("int4", [99.0, -99.0], [(7 + 8) + 16 * (-8 + 8)]),
         ("int4", [0.25, 0.75], [(0 + 8) + 16 * (2 + 8)]),
-        # Between 16 and 32, a float8 has steps of 2; it ends at 448.
+        # Between 16 and 32, float8 has steps of 2; its maximum is 448.
         ("float8", [8.4, 9.5], [16.0, 20.0]),
         ("float8", [8.5, 999.0], [16.0, 448.0]),
     ],
@@ -70,7 +70,7 @@ def test_new_tokens_are_stored_as_codes(stored: str, numbers: list[float], codes
 
 @pytest.mark.parametrize("stored", ["int8", "int4"])
 def test_a_call_attends_to_the_decoded_values(stored: str) -> None:
-    """New tokens included: the oracle's output is that of a cache of the decoded numbers."""
+    """Including new tokens: the oracle's output is that of a cache of the decoded numbers."""
     past = [[0x2F], [0xE4]] if stored == "int4" else [[7, -6], [-4, 6]]
     numbers = [[[3.5, -3.0], [-2.0, 3.0]]]  # (0xF - 8) / 2, (0x2 - 8) / 2, ...
     inputs, attributes = decode(stored, [0.6, -1.1], past)
@@ -163,11 +163,11 @@ def test_the_dtype_gives_the_bit_width_without_the_attribute() -> None:
         np.testing.assert_array_equal(got["present_key"].value, want["present_key"].value)
 
 
-# --- window caches ---
+# --- sliding-window caches ---
 
 
 def resident(total: int, capacity: int, window: int) -> int:
-    """L(T) as the documentation has it, counted by evicting one group after another."""
+    """L(T) as documented, counted by evicting one group after another."""
     length = 0
     for _ in range(total):
         length += 1
@@ -179,7 +179,7 @@ def resident(total: int, capacity: int, window: int) -> int:
 def windowed(
     before: int, new: int, capacity: int, window: int
 ) -> tuple[Arrays, Attributes, np.ndarray]:
-    """A call on a window cache, and all keys of the sequence [tokens, 2], evicted ones too."""
+    """A call on a sliding-window cache, and all keys of the sequence [tokens, 2]."""
     rng = RandomState(before * 100 + new)
     tokens = rng.randn(before + new, 2).astype(np.float32)
     kept = resident(before, capacity, window)
@@ -203,7 +203,7 @@ def windowed(
 def test_a_sliding_window_cache_equals_a_full_cache_with_a_window(
     capacity: int, window: int, new: int
 ) -> None:
-    """Same output as with everything kept; present holds the last L(T) tokens from row 0 on."""
+    """Same output as with the full cache; present holds the last L(T) tokens from row 0 on."""
     for before in range(15):
         inputs, attributes, tokens = windowed(before, new, capacity, window)
         references = reference(inputs, attributes, ["output", *PRESENTS])

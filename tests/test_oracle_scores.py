@@ -1,4 +1,4 @@
-"""The norm of query and key, and output_qk, by examples small enough to work out by hand."""
+"""The norm of query and key, and output_qk, with examples small enough to work out by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def weights(query: list[float], key: list[float]) -> Arrays:
 
 
 def test_query_and_key_are_divided_by_their_root_mean_square() -> None:
-    """(3, 1) has the mean square 5, (7, 1) has 25; values stay as they are."""
+    """(3, 1) has the mean square 5, (7, 1) has 25; values are unchanged."""
     inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]], qk_norm_epsilon=0.0)
     inputs |= weights([2.0, 1.0], [1.0, -10.0])
     references = reference(inputs, attributes, [*ALL])
@@ -109,7 +109,7 @@ def test_an_undefined_norm_is_rejected(changes: dict[str, Any], message: str) ->
 def qk(
     call: tuple[Arrays, Attributes], mode: int, **attributes: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values and what is defined of the first head, [S, T]."""
+    """Values and mask of defined elements of the first head, [S, T]."""
     made = reference(call[0], call[1] | {"qk_output": mode} | attributes, [*ALL, "output_qk"])
     return made["output_qk"].value[0, 0], made["output_qk"].defined[0, 0]
 

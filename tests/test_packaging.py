@@ -1,4 +1,4 @@
-"""What a wheel installs: one import name with everything inside, and it works anywhere."""
+"""The content of a wheel: one import name with everything inside, and it works anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel's content, as pip lays it out."""
+    """A folder with the wheel's content, in pip's layout."""
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("not a checkout: there is nothing to build a wheel from")
     pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")

@@ -1,4 +1,4 @@
-"""The suite's power: the mutants, the kernel without a fault, and `gqa power`."""
+"""The suite's power: the mutants, the correct kernel, and `gqa power`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str
 
 @pytest.mark.slow
 def test_mutants_that_the_probe_skips_pass(mutants: dict[str, Mutant]) -> None:
-    """A mutant that is not run on a case, because no step of its own differs, is right there."""
+    """A mutant that is not run on a case, because none of its steps differs, passes there."""
     ids = [
         "window/rotary[dtype=float16]",
         "static_cache/ragged[dtype=float32]",
@@ -187,7 +187,7 @@ def gqa_power(*arguments: str) -> Done:
 
 @pytest.mark.slow
 def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
-    """The reduced form, which is what CI has of the whole: all are killed, none is dead."""
+    """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
     done = gqa_power("--reduced", "--jobs", "2")
     assert done.status == 0, done.out[-3000:] + done.err
@@ -226,7 +226,7 @@ def test_the_correct_kernel_passes_the_whole_corpus() -> None:
 
 
 def test_a_graph_of_several_nodes(tmp_path: Path) -> None:
-    """What is not the operator goes through onnx's own reference; two nodes share one kernel."""
+    """Other operators are computed by onnx's own reference; two nodes share one kernel."""
     names = ["query", "key", "value", "", "", "seqlens_k", "total_sequence_length"]
     attributes = {"num_heads": 2, "kv_num_heads": 1, "domain": "com.microsoft"}
     first = oh.make_node("GroupQueryAttention", names, ["first", "pk", "pv"], **attributes)

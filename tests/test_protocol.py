@@ -1,4 +1,4 @@
-"""The messages: what is sent, what is taken for an answer, and the schemas a stranger reads."""
+"""The messages: requests, valid and invalid answers, and the published schemas."""
 
 from __future__ import annotations
 

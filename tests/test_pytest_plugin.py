@@ -1,4 +1,4 @@
-"""The plugin as a pytest user meets it: ids, options, failures, and other people's YAML."""
+"""The plugin as a pytest user sees it: ids, options, failures, and unrelated YAML files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ in_checkout = pytest.mark.skipif(
     not (ROOT / "conftest.py").is_file(), reason="not a checkout: there is no conftest.py"
 )
 
-#: Not the entry point but the tests decide whether the plugin is loaded.
+#: The tests, not the entry point, decide whether the plugin is loaded.
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 ALL = {**ALONE, "FAULT_ON": "/"}
 NONE = {**ALONE, "FAULT_ON": "no bundle"}
@@ -37,7 +37,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 
 
 def py_test(desk: Desk, *arguments: str, environment: dict[str, str] = ALONE) -> Done:
-    """``pytest`` in the desk's folder, as if the package were installed."""
+    """``pytest`` in the user's folder, as if the package were installed."""
     plugin = ("-p", "conformance.pytest_plugin")
     return desk.run(sys.executable, "-m", "pytest", *plugin, *arguments, environment=environment)
 
@@ -145,7 +145,7 @@ def test_a_node_id_of_the_checkout(desk: Desk) -> None:
     assert (done.status, last(done)) == (0, "1 passed")
 
 
-# What a failure prints
+# Printed failures
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> N
 
 
 def test_the_reproduction_works_when_pasted(failed: Done, desk: Desk) -> None:
-    # In CI pytest tells a failure a second time, in its summary.
+    # In CI pytest prints a failure a second time, in its summary.
     (line,) = {line for line in failed.out.splitlines() if line.startswith("  again     ")}
     done = desk.paste(f"FAULT_ON=/ {line.removeprefix('  again     ')}")
     assert done.status == 1
@@ -264,7 +264,7 @@ def test_the_options_are_in_the_help(desk: Desk) -> None:
         assert f"--{field.name.replace('_', '-')}=" in done.out
 
 
-# Nothing but skips
+# Runs that skip everything
 
 
 def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
@@ -284,7 +284,7 @@ def test_a_target_that_skips_everything_is_not_hidden_by_another(desk: Desk) -> 
 
 
 def test_without_ep_skips_are_reported_as_skips(desk: Desk, tmp_path: Path) -> None:
-    """Whose project holds case files and no onnxruntime has not asked for the cpu."""
+    """A project with case files but without onnxruntime has not requested cpu."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
     done = py_test(desk, "three.yaml", "--ort-python", str(tmp_path / "bin" / "python"))
     assert (done.status, last(done)) == (0, "3 skipped")
@@ -299,7 +299,7 @@ def test_a_runner_that_does_not_start_is_a_failure_and_not_a_skip(desk: Desk) ->
     assert "Traceback" not in done.both
 
 
-# Elsewhere
+# Outside the checkout
 
 
 def test_other_yaml_files_are_ignored(desk: Desk, tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_other_yaml_files_are_ignored(desk: Desk, tmp_path: Path) -> None:
     assert ".yaml" not in done.out
     assert ".yml" not in done.out
     named = py_test(theirs, str(tmp_path / "docker-compose.yaml"))
-    assert named.status == 4  # as for any file that no plugin collects
+    assert named.status == 4  # as for any file that
     assert f"ERROR: not found: {tmp_path}/docker-compose.yaml" in named.both
 
 

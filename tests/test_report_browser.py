@@ -1,4 +1,4 @@
-"""The report in a real browser: every way to use it, and what must not happen."""
+"""The report in a real browser: every way to use it, and what must never happen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cell(tab: Any, id: str, column: int = 0) -> Any:
 
 
 def rows(tab: Any, *kinds: str) -> list[str]:
-    """Ids of the rows that are there, of these kinds: theme, group, single, member."""
+    """Ids of the visible rows of these kinds: theme, group, single, member."""
     tab.locator("#matrix[aria-busy=false]").wait_for()
     wanted = ", ".join(f"#matrix > tbody > tr.{kind}" for kind in kinds)
     found: list[str] = tab.locator(wanted).evaluate_all("rows => rows.map(row => row.id)")
@@ -38,7 +38,7 @@ def cases(tab: Any) -> list[str]:
 
 
 def asked(tab: Any) -> str:
-    """What stands in the address."""
+    """The fragment of the address."""
     return unquote(tab.evaluate("location.hash"))
 
 
@@ -167,7 +167,7 @@ def test_filtering_by_verdict_by_words_and_by_mark(show: Open, real: Run, real_p
     assert rows(tab, "theme", "group", "single") == everything
     chips.get_by_text("only unexpected").click()
     assert set(cases(tab)) == {result.case for result in real.results if result.unexpected}
-    # Its unexpected results are timeouts: a pass beside them is no reason to show a row.
+    # Its unexpected results are timeouts: a pass beside them is not a reason to show a row.
     chips.get_by_text("pass").click()
     assert cases(tab) == []
     assert tab.locator("#nothing").is_visible()
@@ -293,7 +293,7 @@ def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str)
         tab = show(real_page, f"#{anchor}")
         fold = tab.locator(f'tr[id="{told}"] .fold')
         assert fold.get_attribute("aria-expanded") == "true"
-    # An address that leads nowhere, or is none, does no harm.
+    # An invalid address does no harm.
     show(real_page, "#nobody/knows[it=1]")
     show(real_page, "#%E0%A4%A")
     show(real_page, "#?verdict=none&target=nobody&open=x&sort=y&%zz")
@@ -498,7 +498,7 @@ def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     keys.press("/")
     assert tab.evaluate("document.activeElement.id") == "search"
     keys.type("several_tokens sequence_length=33,rotary=none")
-    for _ in range(30):  # past the other controls to the table's one stop
+    for _ in range(30):  # past the other controls to the table's only tab stop
         keys.press("Tab")
         if tab.evaluate("Boolean(document.activeElement.closest('#matrix'))"):
             break

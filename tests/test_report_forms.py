@@ -1,4 +1,4 @@
-"""Other forms of a report: JUnit, CSV, JSON, badges and support data say what the file says."""
+"""Other forms of a report: JUnit, CSV, JSON, badges and support data agree with the file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
-    """A run of these results."""
+    """A run with these results."""
     cases = fields.pop("cases", None)
     if cases is None:
         cases = [case(id) for id in dict.fromkeys(r.case for r in results)]
@@ -72,7 +72,7 @@ NUMBERS = st.none() | st.floats()
 
 @st.composite
 def runs(draw: st.DrawFn, folder: Path) -> Joined:
-    """A file that validates: whatever is in its texts, however little fits together."""
+    """A file that validates, with arbitrary texts and inconsistent content."""
     names = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=3))
     targets = [
         draw(
@@ -124,7 +124,8 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
 
 def counted(run: Joined) -> dict[str, Counter[tuple[str, bool]]]:
     """Results by target, verdict and mark: of several for a case, the worst, and of those the
-    first."""
+    first.
+    """
     kept: dict[tuple[str, str], ResultRecord] = {}
     for record in run.runs[0].results:
         other = kept.get((record.case, record.target))
@@ -287,7 +288,7 @@ def test_junit_of_an_incomplete_run_has_an_error(tmp_path: Path) -> None:
 
 
 def hostile(folder: Path, text: str) -> Joined:
-    """A run in which everything that can be text is ``text``."""
+    """A run in which every text field is ``text``."""
     fields: dict[str, Any] = {
         "reason": text, "message": text, "reproduce": text, "stderr": text, "code": text,
         "expectation": expected(link=text, why=text, file=text),
@@ -421,9 +422,9 @@ def validate(document: Any) -> None:
 
 
 def over(folder: Path, **versions: Sequence[str]) -> Any:
-    """The statement of an entry whose cases had these verdicts in versions 1.2, 1.3 …
+    """The support statement of an entry whose cases had these verdicts in versions 1.2, 1.3 …
 
-    An empty word is a case that has no result.
+    An empty word is a case without a result.
     """
     read_runs = []
     for number, (version, verdicts) in enumerate(versions.items()):

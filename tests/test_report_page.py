@@ -1,4 +1,4 @@
-"""The page as it is written: what it says at once, and what it must not let through."""
+"""The generated page: what it shows at once, and what it must not let through."""
 
 from __future__ import annotations
 

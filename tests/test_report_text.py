@@ -1,4 +1,4 @@
-"""Text from anywhere, made fit to be looked at."""
+"""Arbitrary text, made safe to display."""
 
 from __future__ import annotations
 

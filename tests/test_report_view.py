@@ -1,4 +1,4 @@
-"""What the page is made of: heads, causes, troubles, and the cells with all about them."""
+"""The data of the page: headings, causes, problems, and the cells with their details."""
 
 from __future__ import annotations
 

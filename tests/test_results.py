@@ -294,7 +294,7 @@ def test_a_full_device_gives_one_sentence() -> None:
 
 @contextlib.contextmanager
 def small_disk() -> Iterator[None]:
-    """Files may not grow past 6,000 bytes: the write that would do so goes in by half or fails.
+    """Files may not grow past 6,000 bytes: the write that would exceed that is partial or fails.
 
     No fixture: pytest itself may be writing to a file between a fixture and its test.
     """
@@ -342,7 +342,7 @@ def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> 
         interrupted()
 
 
-# ── Reading what is broken ──────────────────────────────────────────────────────────────────────
+# ── Reading broken files ────────────────────────────────────────────────────────────────────────
 
 
 def test_a_truncated_last_line_is_a_problem_and_the_rest_is_read(path: Path) -> None:
@@ -428,7 +428,7 @@ def test_a_missing_file_gives_one_sentence(path: Path) -> None:
     assert str(caught.value) == f"Cannot read results from {path}: No such file or directory."
 
 
-# ── Files that cannot be relied on ──────────────────────────────────────────────────────────────
+# ── Inconsistent files ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -580,7 +580,7 @@ def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
     (problem,) = joined.problems
     assert problem.startswith("new.jsonl: cases that are others")
     assert case().id in problem
-    # Words may be others: an older file has none.
+    # The title may differ: an older file has none.
     words = read(write(tmp_path / "words.jsonl", [case(why="Then.", title="So")], [result()]))
     assert join([old, words]).problems == ()
 

@@ -1,7 +1,7 @@
-"""The runner for ONNX Runtime, driven as the harness drives it: a process that is spoken to.
+"""The runner for ONNX Runtime, driven like the harness drives it: as a process with messages.
 
-Small models of one or two nodes, each answer held against the protocol's JSON Schema, each value
-against a plain ONNX Runtime session.
+Small models of one or two nodes; each answer is checked with the protocol's JSON Schema, each value
+with a plain ONNX Runtime session.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def cpu(start: Start) -> Runner:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, as the runner itself finds it."""
+    """Imports one of the runner's modules, in the way the runner itself does."""
     with modules(monkeypatch, "onnxruntime") as found:
         yield found
 
@@ -193,7 +193,7 @@ def test_a_loop_carries_the_runtimes_own_outputs(cpu: Runner, tmp_path: Path) ->
 
 
 def test_a_shared_buffer_is_reused_in_the_steps_of_a_repeat(cpu: Runner, tmp_path: Path) -> None:
-    """``present = past + 1`` in place. What is read back is the input's memory."""
+    """``present = past + 1`` in place. The result is read from the input's memory."""
     floats = TensorProto.FLOAT
     content = model(
         [oh.make_node("Add", ["past", "one"], ["present"])],
@@ -228,7 +228,7 @@ def test_attention_with_a_shared_static_cache(cpu: Runner, tmp_path: Path) -> No
         np.testing.assert_array_equal(got["output"], want["output"])
         for name, past in share.items():
             np.testing.assert_array_equal(got[name][:, :, :5], want[name][:, :, :5])
-            # Only a shared cache keeps what the past had behind the last row in use.
+            # Only a shared cache keeps the past's rows after the last row in use.
             np.testing.assert_array_equal(got[name][:, :, 5:], arrays[past][:, :, 5:])
 
 
@@ -239,7 +239,7 @@ def test_a_present_that_does_not_fit_into_its_past_is_rejected(cpu: Runner, tmp_
 
 
 class WritingSession:
-    """A session whose kernel adds 1 to its input, of which the output is a copy."""
+    """A session whose kernel adds 1 to its input and outputs a copy of it."""
 
     outputs_meta = (SimpleNamespace(name="y"),)
 
@@ -310,7 +310,7 @@ def test_errors_that_count_as_rejections(module: Callable[[str], ModuleType]) ->
 
 
 def test_a_profile_proves_the_placement_too(start: Start, tmp_path: Path) -> None:
-    """As it must before 1.24; its file is gone afterwards, also when the case was rejected."""
+    """As required before 1.24; its file is removed afterwards, also when the case was rejected."""
     runner = start("--ep", "cpu", "--placement", "profile")
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.mkdir()
@@ -360,7 +360,7 @@ def test_a_graph_folded_at_load_ran_on_the_cpu(cpu: Runner, tmp_path: Path) -> N
     assert_same(answer["arrays"][0][0], {"y": np.full(2, 2, np.float32)})
 
 
-# What ends the runner: faults of a bundle or a request never look like a rejection
+# Errors that end the runner: defects of a bundle or a request never look like a rejection
 
 
 def truncated(folder: Path) -> None:
@@ -407,7 +407,7 @@ def test_a_request_it_does_not_know_ends_it_with_1(start: Start, request_: Messa
     assert re.match(r"runner\.py: \w+: .*\(serving\.py:\d+\)\n$", runner.stderr())
 
 
-# A faulty onnxruntime, played by a package of that name that is found first
+# A faulty onnxruntime: a fake package of that name that is found first
 
 
 def fake_package(folder: Path, source: str) -> dict[str, str]:
@@ -511,7 +511,7 @@ def test_cuda_without_its_wheel_is_unavailable(start: Start, tmp_path: Path) -> 
 
 
 class FakeLoader:
-    """`ctypes.CDLL` on a machine that has some libraries."""
+    """`ctypes.CDLL` on a machine that has only some libraries."""
 
     def __init__(self, missing: str | None, status: int = 0, gpus: int = 1) -> None:
         self.missing = missing
@@ -577,7 +577,7 @@ def test_the_probe_is_a_valid_model_and_never_falls_back(
             availability.run_probe(onnxruntime, "CUDAExecutionProvider")
 
 
-# What it needs
+# Dependencies
 
 
 def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The runner for tract's command line: on a fake that goes wrong, and on the real program."""
+"""The runner for tract's command line: with a fake that can fail, and with the real program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake as a program, started by this very interpreter."""
+    """The fake as a program, started by this interpreter."""
     program = tmp_path_factory.mktemp("bin") / "tract"
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{FAKE}' \"$@\"\n")
     program.chmod(0o755)
@@ -67,7 +67,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 
 @pytest.fixture
 def relu(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A bundle of ``y = Relu(x)`` on which the fake goes wrong, and its only step's files."""
+    """A bundle of ``y = Relu(x)`` on which the fake fails, and the files of its only step."""
     folder = tmp_path / "bundle"
     folder.mkdir()
     [files] = bundle(folder, one_node("Relu", TensorProto.FLOAT16, 2), {"x": VALUES})
@@ -86,13 +86,13 @@ def real() -> Path:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, as the runner itself finds it."""
+    """Imports one of the runner's modules, in the way the runner itself does."""
     with modules(monkeypatch, "tract") as found:
         yield found
 
 
 def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
-    """What the runner says of the bundle, and the runner."""
+    """The runner's answer for the bundle, and the runner."""
     runner = start(*arguments, **env)
     assert runner.ask(cmd="describe")["outcome"] == "described"
     folder, files = relu
@@ -170,7 +170,7 @@ def test_errors_of_the_system_are_not_blamed_on_the_release(start: Start, fake: 
 
 
 def test_a_failing_start_gives_one_line(tmp_path: Path) -> None:
-    """As of a runner whose libraries are broken in a way that nobody thought of."""
+    """For example a runner whose libraries are broken in an unforeseen way."""
     text = "import sys, serving; sys.exit(serving.serve(lambda: 1 / 0))"
     done = subprocess.run(
         (sys.executable, "-c", text), cwd=RUNNERS / "common", capture_output=True, text=True
@@ -191,7 +191,7 @@ def test_ran_has_the_bits_and_the_placement(
     assert answer["ms"]["run"] > 0
     for [got] in answer["arrays"]:
         assert_same(got, {"y": np.maximum(VALUES, 0)})
-    assert runner.stderr() == ""  # what only tells progress is no news
+    assert runner.stderr() == ""  # progress messages are dropped
     assert sorted(p.name for p in relu[0].glob("out*/*")) == ["0_0_y.pb", "1_0_y.pb"]
     assert runner.end() == 0
 
@@ -227,7 +227,7 @@ def test_death_by_a_signal_is_a_crash(
 ) -> None:
     answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
     assert answer == {"outcome": "crashed", "step": 0, "ended": ended, "message": ""}
-    assert runner.end() == 0  # the runner lives
+    assert runner.end() == 0  # the runner is still alive
 
 
 def test_a_panic_is_a_crash_and_not_a_rejection(
@@ -277,7 +277,7 @@ def test_an_end_that_says_nothing_about_tract_ends_the_runner(
 
 @pytest.mark.parametrize("columns", [0, 4])
 def test_two_outputs_with_one_file(start: Start, fake: Path, tmp_path: Path, columns: int) -> None:
-    """One file for two wires without elements is how tract is called; any other loss is a fault."""
+    """tract writes one file for two wires without elements; any other missing file is an error."""
     model = onnx.load_model_from_string(one_node("Relu", TensorProto.FLOAT16, 2))
     other = oh.make_tensor_value_info("other", TensorProto.FLOAT16, [None, None])
     model.graph.output.append(other)
@@ -327,7 +327,7 @@ def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
             "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
         )
         assert "index 48 out of range" in outcome.stderr
-        assert target.started == 1  # nothing was tried again
+        assert target.started == 1  # nothing was retried
 
 
 def test_the_harness_reports_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
@@ -346,11 +346,11 @@ def test_a_hanging_tract_is_killed_with_its_runner(
     with pool(fake, "hang") as target:
         outcome = target.run_one(job(relu, seconds=1.0))
     assert isinstance(outcome, TimedOut)
-    assert "going to sleep" in outcome.stderr  # told at once, not when it ends
+    assert "going to sleep" in outcome.stderr  # reported at once, not when it ends
     mark = str(relu[0]).encode()
     until = time.monotonic() + 10
     while alive := [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark in read_or_nothing(p)]:
-        assert time.monotonic() < until, alive  # what was killed may take a moment to be gone
+        assert time.monotonic() < until, alive  # a killed process may take a moment to end
         time.sleep(0.05)
 
 
@@ -375,13 +375,13 @@ def test_the_binary_named_on_the_command_line_is_used(desk: Desk, fake: Path) ->
     arguments = ("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
     done = desk.gqa(*arguments)
     assert "tract@0.23.9: tract 0.23.9 on " in done.out
-    assert "x.dat" in done.out  # the fake knows one model only
+    assert "x.dat" in done.out  # the fake supports one model only
     target = target_for("tract", Programs(tract=str(fake)))
     assert target.arguments == ("--ep", "tract", "--tract", str(fake))  # what repeats a case
     gone = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", "/no/such/tract")
     assert gone.status == 3
     assert "/no/such/tract cannot be started: No such file or directory." in gone.both
-    assert "mend it" not in gone.both  # what setup builds would not be taken
+    assert "mend it" not in gone.both  # the binary that setup builds would not be used
 
 
 # NNEF's tensors and the names of outputs

@@ -1,6 +1,6 @@
-"""The runner for tract's Python package, driven as the harness drives it: spoken to as a process.
+"""The runner for tract's Python package, driven like the harness drives it: as a process.
 
-Small models, each answer held against the protocol's JSON Schema, each value against NumPy or
+Small models; each answer is checked with the protocol's JSON Schema, each value with NumPy or
 ONNX Runtime.
 """
 
@@ -56,7 +56,7 @@ DTYPES = {
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts runners, which take no arguments: python's options, environment variables."""
+    """Starts runners without arguments; the parameters are python's options and the environment."""
     with runners(RUNNER, lambda: tmp_path_factory.mktemp("runner")) as started:
         yield lambda *python, **environment: started(python=python, **environment)
 
@@ -69,7 +69,7 @@ def tract() -> Any:
 
 @pytest.fixture(scope="module")
 def wheel(tract: Any, start: Start) -> Runner:
-    """The runner that most tests share, with backtraces asked for as in a developer's shell."""
+    """The runner that most tests share, with backtraces enabled as in a developer's shell."""
     return start(RUST_BACKTRACE="1")
 
 
@@ -104,7 +104,7 @@ def fake(folder: Path, text: str) -> str:
 
 
 def unavailable(runner: Runner) -> tuple[str, str]:
-    """The reason and the command, asked twice: a run is answered as describe is."""
+    """The reason and the command, queried twice: run gets the same answer as describe."""
     answer = runner.ask(cmd="describe")
     assert answer.pop("outcome") == "unavailable"
     again = runner.ask(cmd="run", bundle="/nowhere", out="/nowhere", repeat=1, steps=[step({})])
@@ -154,7 +154,7 @@ def test_a_package_that_lacks_a_function_is_reported(start: Start, tmp_path: Pat
 
 
 def test_a_package_without_content_is_reported(start: Start, tmp_path: Path) -> None:
-    """Such as the folder that is left after an uninstall."""
+    """Such as the folder that remains after an uninstall."""
     reason, fix = unavailable(start(PYTHONPATH=fake(tmp_path, "")))
     assert re.match(r"The package tract .+ has no TractError, which this runner calls\.", reason)
     assert fix.endswith(REINSTALL)
@@ -173,7 +173,7 @@ def prefill(dtype: str) -> Arrays:
 
 
 def attended(arrays: Arrays) -> Arrays:
-    """What two query heads on one key head make of it, in float64."""
+    """The expected result for two query heads on one key head, in float64."""
     past, new = arrays["past_key"].shape[2], arrays["query"].shape[1]
     whole = {
         name: np.concatenate(
@@ -340,7 +340,7 @@ def test_a_message_loses_its_backtrace_and_its_colours(monkeypatch: pytest.Monke
 
 
 def test_rejected_at_run_names_the_step(wheel: Runner, tmp_path: Path) -> None:
-    """A range's stride is a value, and nothing that preparing can know: 0 makes it endless."""
+    """The stride of Range is a value, unknown during preparation: 0 makes it endless."""
     names, ints = ("start", "limit", "delta"), TensorProto.INT64
     content = model(
         [oh.make_node("Range", names, ["y"])],
@@ -358,7 +358,7 @@ def test_rejected_at_run_names_the_step(wheel: Runner, tmp_path: Path) -> None:
 
 
 def test_shapes_of_a_later_step_are_rejected_in_that_step(wheel: Runner, tmp_path: Path) -> None:
-    """Nothing but the first call's shapes is known before something ran."""
+    """Only the shapes of the first step are known before something ran."""
     good, bad = gqa_inputs(past=4, total=5), gqa_inputs(past=4, total=5)
     bad["key"] = np.ones((1, 1, 24), np.float32)
     files = bundle(tmp_path, gqa_model(), good, bad)
@@ -373,7 +373,7 @@ def test_shapes_of_a_later_step_are_rejected_in_that_step(wheel: Runner, tmp_pat
 
 @pytest.mark.usefixtures("tract")
 def test_a_panic_of_the_engine_kills_the_process(start: Start, tmp_path: Path) -> None:
-    """Which the harness counts as a crash. An integer is divided by zero."""
+    """The harness counts it as a crash. An integer is divided by zero."""
     ints = TensorProto.INT32
     content = model(
         [oh.make_node("Div", ["x", "z"], ["y"])],
@@ -402,7 +402,7 @@ def test_a_dtype_that_the_binding_lacks_is_unavailable(wheel: Runner, tmp_path: 
 def test_an_output_that_the_binding_cannot_return_ends_the_runner(
     start: Start, tmp_path: Path
 ) -> None:
-    """Shape gives a type of tract's own; no output of the operator is declared so."""
+    """Shape returns a type of tract's own; no output of the operator is declared so."""
     content = one_node("Shape", FLOAT, 1, TensorProto.INT64)
     [files] = bundle(tmp_path, content, {"x": np.ones(2, np.float32)})
     runner = start()
@@ -414,7 +414,7 @@ def test_an_output_that_the_binding_cannot_return_ends_the_runner(
 def test_an_input_that_tract_turned_into_a_constant_is_unavailable(
     wheel: Runner, tmp_path: Path
 ) -> None:
-    """Its default would be computed with, and not the case's value."""
+    """The computation would use its default, not the case's value."""
     one = numpy_helper.from_array(np.ones(2, np.float32), "z")
     graph = oh.make_graph(
         [oh.make_node("Add", ["x", "z"], ["y"])],
@@ -477,7 +477,7 @@ def test_it_imports_only_the_standard_library_and_its_siblings() -> None:
 def test_computing_uses_one_thread(
     start: Start, tmp_path: Path, asked: str | None, threads: int
 ) -> None:
-    """The engine keeps its own beside the runner's; the caller may ask for more."""
+    """The engine keeps its own threads beside the runner's; the caller may request more."""
     if not Path("/proc/self/task").is_dir():
         pytest.skip("needs /proc")
     runner = start(**({"RAYON_NUM_THREADS": asked} if asked else {}))

@@ -1,4 +1,4 @@
-"""The runner for onnxruntime-web: its own tests, on packages that go wrong, on the real ones."""
+"""The runner for onnxruntime-web: its own tests, with faulty packages, and with the real ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 WEB = Path(__file__).with_name("web")
 X = {"x": np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)}
 
-#: What Dawn says where there is no Vulkan driver for it.
+#: Dawn's message without a Vulkan driver.
 NO_ADAPTER = "Dawn finds no WebGPU adapter"
 
 
@@ -66,7 +66,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture
 def webgpu(start: Start, packages: Path) -> Runner:
-    """The real runner on whatever adapter there is."""
+    """The real runner on any available adapter."""
     runner = start("--ep", "webgpu", "--modules", packages)
     answer = runner.ask(cmd="describe")
     if answer["outcome"] == "unavailable" and NO_ADAPTER in answer["reason"]:
@@ -77,7 +77,7 @@ def webgpu(start: Start, packages: Path) -> Runner:
 
 @pytest.fixture
 def fake(tmp_path: Path, packages: Path) -> Path:
-    """A folder of packages in which onnxruntime-web goes wrong."""
+    """A folder of packages with a faulty onnxruntime-web."""
     modules = tmp_path / "fake" / "node_modules"
     package = modules / "onnxruntime-web"
     package.mkdir(parents=True)
@@ -92,7 +92,7 @@ def fake(tmp_path: Path, packages: Path) -> Path:
 
 @pytest.fixture
 def faulty_dawn(tmp_path: Path, packages: Path) -> Path:
-    """The real packages, but for Dawn, whose device goes wrong."""
+    """The real packages, except for a Dawn with a faulty device."""
     modules = tmp_path / "faulty" / "node_modules"
     (modules / "webgpu").mkdir(parents=True)
     (modules / "webgpu" / "package.json").write_text(
@@ -114,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def identity(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A bundle for the fake, and its only step's files."""
+    """A bundle for the fake, and the files of its only step."""
     [files] = bundle(folder, one_node("Identity", TensorProto.FLOAT16, 2), X)
     return folder, files
 
@@ -136,13 +136,13 @@ def test_its_modules_pass_their_own_tests(packages: Path) -> None:
     assert re.search(r"^# pass [1-9]", done.stdout, re.MULTILINE)
 
 
-# With an onnxruntime-web that goes wrong
+# With a faulty onnxruntime-web
 
 
 def faulty(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str
 ) -> tuple[dict[str, Any], Runner]:
-    """What the runner says of the bundle, and the runner."""
+    """The runner's answer for the bundle, and the runner."""
     runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
     return runner.run(identity[0], step(identity[1])), runner
 
@@ -272,7 +272,7 @@ def test_a_broken_bundle_ends_the_runner(
 
 
 def of_constants() -> bytes:
-    """``y = a + b`` of two constants; the input ``x`` is of no use."""
+    """``y = a + b`` of two constants; the input ``x`` is not used."""
     nodes = [
         oh.make_node("Constant", [], [name], value_floats=values)
         for name, values in (("a", [1.0, 2.0]), ("b", [3.0, 4.0]))
@@ -319,7 +319,7 @@ def test_a_supported_node_ran_on_the_adapter(webgpu: Runner, folder: Path) -> No
 
 
 def test_an_unsupported_node_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:
-    """The proof fails when the node runs elsewhere: the kernels for WebGPU have no NonZero."""
+    """The test fails if the node runs elsewhere: the WebGPU kernels have no NonZero."""
     model = one_node("NonZero", TensorProto.FLOAT, 2, TensorProto.INT64)
     [files] = bundle(folder, model, {"x": np.eye(3, dtype=np.float32)})
     answer = webgpu.run(folder, step(files))
@@ -331,7 +331,7 @@ def test_an_unsupported_node_ran_on_the_cpu(webgpu: Runner, folder: Path) -> Non
 def test_a_model_that_was_computed_while_it_was_loaded_ran_on_the_cpu(
     webgpu: Runner, folder: Path
 ) -> None:
-    """Nothing of it is left that could fall back, which is no proof that the adapter did it."""
+    """No node remains that could fall back, which does not prove that the adapter computed it."""
     [files] = bundle(folder, of_constants(), {"x": np.zeros(2, np.float32)})
     answer = webgpu.run(folder, step(files))
     assert answer["placement"] == "CPUExecutionProvider"
@@ -367,7 +367,7 @@ def test_a_static_cache_is_carried_from_step_to_step(webgpu: Runner, folder: Pat
 
 
 def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path) -> None:
-    """A static cache of 8 rows, of which 3 are in use: the fourth is written, the rest stays."""
+    """A static cache of 8 rows, 3 of them in use: the fourth is written, the rest is unchanged."""
     inputs = gqa_inputs(past=8, total=4)
     [files] = bundle(folder, gqa_model(), inputs)
     share = {"present_key": "past_key", "present_value": "past_value"}
@@ -393,7 +393,7 @@ def test_a_step_is_fed_the_outputs_of_the_step_before(webgpu: Runner, folder: Pa
 def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
     webgpu: Runner, folder: Path
 ) -> None:
-    """Dawn in Node ends the process where a browser throws; the next case is as good as ever."""
+    """Dawn in Node ends the process where a browser throws; the next case is not affected."""
     inputs = gqa_inputs(past=0, total=1)
     del inputs["past_key"], inputs["past_value"]
     inputs["key"] = inputs["value"] = np.zeros((1, 0, 8), np.float32)
@@ -411,7 +411,7 @@ def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
 def test_no_case_runs_a_shader_of_an_earlier_case(
     start: Start, webgpu: Runner, packages: Path, tmp_path: Path
 ) -> None:
-    """The older kernels take a model of one query head for each key head for any other."""
+    """The older kernels reuse the shader of an MHA model for a GQA model."""
     (tmp_path / "gqa").mkdir()
     (tmp_path / "mha").mkdir()
     inputs = gqa_inputs(past=3, total=4)

@@ -1,4 +1,4 @@
-"""How the runner for onnxruntime-web is started: what is looked for, and what Node is told."""
+"""The start of the runner for onnxruntime-web: which programs it searches, and what Node gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Node alone on PATH."""
+    """A Node as the only program on PATH."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -64,9 +64,9 @@ def test_the_process_is_replaced_by_the_runner_in_node(
     again = ["--again", f"rm -r {folder} && gqa setup webgpu"]
     assert told[:-2] == [runner_file, "--ep", ep, "--modules", str(folder), *adapter, *again]
     assert told[-2] == "--answers"
-    assert runner.stderr() == "a driver prints\n"  # and not among the answers
+    assert runner.stderr() == "a driver prints\n"  # not among
     command = Path(f"/proc/{runner.process.pid}/cmdline")
-    if command.exists():  # this very process, so that a signal of it is the runtime's
+    if command.exists():  # the same process, so that its signal is the runtime's
         assert b"fake_node" in command.read_bytes()
     assert runner.end() == 0
 
@@ -84,7 +84,7 @@ def test_a_missing_runtime_folder_is_created(
     assert made == f"{tmp_path}/gqa-runtime-{os.getuid()}"
     assert stat.S_IMODE(os.stat(made).st_mode) == 0o700
     assert used(XDG_RUNTIME_DIR="") == made
-    os.chmod(made, 0o777)  # anyone may have made it
+    os.chmod(made, 0o777)  # another user may have
     other = used(XDG_RUNTIME_DIR="")
     assert other != made
     assert stat.S_IMODE(os.stat(other).st_mode) == 0o700

@@ -1,4 +1,4 @@
-"""``-k``: pytest's own grammar, held against pytest's own parser, and pieces of ids as words."""
+"""``-k``: pytest's own grammar, compared with pytest's own parser, and parts of ids as words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def well_formed() -> st.SearchStrategy[str]:
 
 
 def by_pytest(text: str, names: Iterable[str]) -> bool | None:
-    """What pytest makes of ``-k text``; None where it refuses."""
+    """pytest's result for ``-k text``; None if it rejects the expression."""
     if not text.lstrip():
         return True  # no expression: pytest deselects nothing
     try:
@@ -103,7 +103,7 @@ def test_expressions_that_pytest_rejects_are_rejected(pairs: list[tuple[str, str
 @settings(max_examples=150)
 @given(text=st.text(st.characters(codec="utf-8")))
 def test_any_text_is_an_expression_or_an_error_of_one_sentence(text: str) -> None:
-    """What pytest can read means the same; beyond that a piece of an id is a word as well."""
+    """An expression that pytest accepts means the same; in addition a part of an id is a word."""
     wanted = by_pytest(text, NAMES)
     found = by_us(text, NAMES)
     assert wanted is None or found == wanted

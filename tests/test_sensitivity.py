@@ -1,4 +1,4 @@
-"""What a feature changes, measured; and what becomes of a case whose feature changes nothing."""
+"""Sensitivity: the measured effect of each feature, and cases whose feature has no effect."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INT8 = {
 }
 CHANNELS = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
 
-#: A call for each feature, and the figures that it has beside that one.
+#: A call for each feature, and the effects that it has beside that feature's own.
 ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "rotary": ({**DECODE, "rotary": "half_split"}, {"rotary_interleaved", "past"}),
     "rotary_interleaved": ({**DECODE, "rotary": "interleaved"}, {"rotary", "past"}),
@@ -66,13 +66,13 @@ ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 def matters(**fields: Any) -> dict[str, float]:
-    """The figures of a call, without the one that is for information."""
+    """The effects of a call, without the one that is for information only."""
     found = dict(bundle_for(Call(**fields)).matters)
     found.pop("past_token", None)
     return found
 
 
-# Figures
+# Effects
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -114,7 +114,7 @@ def test_a_window_that_hides_nothing_has_no_edge() -> None:
 
 
 def test_the_effect_of_a_scale_is_measured_in_its_present() -> None:
-    """In the present that it makes; zeros are the same by any scale, and a borrowed cache as is."""
+    """In the present; zeros are the same with any scale, and a borrowed cache is unchanged."""
     prompt = {**INT8, "cache": "concatenated", "sequence_length": 4}
     for presents in ("both", "key_only", "value_only"):
         assert matters(**prompt, presents=presents)["quantisation"] > MATTERS
@@ -141,7 +141,7 @@ def test_the_effect_is_the_largest_change_in_budgets() -> None:
 
 @pytest.mark.parametrize("past", [1, 5])
 def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
-    """The closed form against the oracle; the only other key is the new one."""
+    """The closed form compared with the oracle; the only other key is the new one."""
     call = Call(past_sequence_length=past, batch_size=2)
     (step,) = steps_of(call)
     inputs, attributes = draw_inputs(call, step), attributes_of(call)
@@ -216,7 +216,7 @@ def test_a_case_may_declare_a_part_without_effect(tmp_path: Path) -> None:
 
 
 def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) -> None:
-    """Between 1 and 20 budgets a feature neither matters nor is it indifferent."""
+    """With an effect of 1 to 20 budgets a part is neither relevant nor irrelevant."""
     values = "{values: {low: -0.7, high: 0.7}}"
     body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
     (case,) = cases_of(tmp_path, body + "  dtype: float16\n")
@@ -251,7 +251,7 @@ def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_shipped_cases_that_the_cpu_rejects_are_sensitive() -> None:
-    """The others are held to it wherever they run."""
+    """The other cases are checked wherever they run."""
     cases = [
         case
         for case in load([data_path("cases")])
@@ -261,7 +261,7 @@ def test_shipped_cases_that_the_cpu_rejects_are_sensitive() -> None:
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
 
 
-# What the user sees
+# User interface
 
 REFUSED = "The case cannot show a fault in window: a call without it, or with another, is 0 error"
 

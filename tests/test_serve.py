@@ -1,4 +1,4 @@
-"""The served report: who may read what of it, and when it is another one."""
+"""The served report: who may read which parts, and when its version changes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def no_render(paths: Sequence[Path]) -> str:
 
 
 def sizes(paths: Sequence[Path]) -> str:
-    """Stands for the report: it tells how many results there are."""
+    """A stand-in for the report: it shows how many results there are."""
     told = ", ".join(f"{len(read(path).results)} results" for path in paths)
     return f"<!DOCTYPE html>\n<html>\n<head>\n<title>{told}</title>\n</head></html>"
 
 
 @dataclass
 class Served:
-    """A server in this process, and what it said."""
+    """A server in this process, and its messages."""
 
     port: int = 0
     said: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Served:
             connection.close()
 
     def raw(self, request: bytes) -> bytes:
-        """All that is answered to these bytes."""
+        """The whole response to these bytes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
@@ -80,7 +80,7 @@ Start = Callable[..., Served]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a server of these files, and ends it."""
+    """Starts a server for these files, and ends it."""
     servers: list[Any] = []
     begin = serving._Server.serve_forever
 
@@ -111,7 +111,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def wait_for(there: Callable[[], Any], seconds: float = 15) -> Any:
-    """What ``there`` gives as soon as it is something."""
+    """The result of ``there`` as soon as it is true."""
     until = time.monotonic() + seconds
     while not (found := there()):
         assert time.monotonic() < until
@@ -121,7 +121,7 @@ def wait_for(there: Callable[[], Any], seconds: float = 15) -> Any:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A results file with one result; its run goes on."""
+    """A results file with one result; its run is still in progress."""
     run = made.write(tmp_path / "a.jsonl", [made.case()], [made.result()])
     lines = run.read_bytes().splitlines(keepends=True)
     run.write_bytes(b"".join(lines[:-1]))
@@ -263,7 +263,7 @@ def test_a_closed_connection_is_not_reported(
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{served.port}\r\n\r\n".encode())
         assert asked.wait(10)
-        linger = b"\x01\0\0\0\0\0\0\0"  # reset, not a goodbye
+        linger = b"\x01\0\0\0\0\0\0\0"  # reset instead of an orderly close
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     gone.set()
     assert served.ask("/version")[0] == 200
@@ -296,7 +296,7 @@ def test_a_growing_file_gets_a_new_version(file: Path, start: Start) -> None:
     assert after != before
     page = served.ask()[2]
     assert f'content="{after}"' in page
-    assert "<title>1 results</title>" in page  # half a line is no result yet
+    assert "<title>1 results</title>" in page  # half a line is
     with file.open("ab") as more:
         more.write(made.result(verdict="wrong").model_dump_json().encode()[40:] + b"\n")
     assert "<title>2 results</title>" in served.ask()[2]
@@ -373,7 +373,7 @@ def test_a_missing_results_file_is_waited_for(
     assert "\x1b" not in body
     assert reload_script() in body
     assert CONNECT in body
-    # One that has begun is shown, whatever the others do.
+    # A run that has begun is shown, whatever the others do.
     assert "<title>1 results</title>" in start([waiting, file]).ask()[2]
 
 
@@ -473,7 +473,7 @@ def test_ctrl_c_ends_the_server_cleanly(tmp_path: Path) -> None:
         first = process.stdout.readline()
         port = int(first.split(":")[2].split("/")[0])
         assert "Waiting" in Served(port).ask()[2]
-        # A client that says nothing holds up nothing.
+        # A client that sends nothing blocks nothing.
         with socket.create_connection(("127.0.0.1", port)):
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
@@ -486,7 +486,7 @@ def test_ctrl_c_ends_the_server_cleanly(tmp_path: Path) -> None:
 
 
 def tall(paths: Sequence[Path]) -> str:
-    """A page with all that a reload must leave alone, made as the report is."""
+    """A page with everything that a reload must keep, generated like the report."""
     (path,) = paths
     script = reload_script()
     digest = serving.digest(script)
@@ -503,7 +503,7 @@ def tall(paths: Sequence[Path]) -> str:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
-    """A tab of a Chromium; fails if its page complained."""
+    """A tab of a Chromium; fails if its page logged an error."""
     page = browser.new_page(viewport={"width": 800, "height": 600})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -522,7 +522,7 @@ def grow(file: Path) -> None:
 
 
 def wait_for_title(tab: Any, title: str) -> None:
-    """Until the page has it. Playwright's own waiting is what the page's policy forbids."""
+    """Waits for the page. Playwright's own waiting is forbidden by the page's policy."""
     for _ in range(200):
         if tab.title() == title:
             return

@@ -19,7 +19,7 @@ from conformance.cli import terminal
 from conformance.targets.setup.cargo import why_it_failed
 from conformance.targets.tools import TRACT_VERSION
 
-#: Reads its options, notes how it was called, and says what cargo says; then does $FAKE.
+#: Reads its options, records its call, and prints cargo's output; then runs $FAKE.
 CARGO = """\
 #!/bin/sh
 echo "$@" >> "$CALLS"
@@ -49,14 +49,14 @@ BUILDS = 'compiled; binary "echo tract-cli $version"'
 
 
 class Place:
-    """A folder of tools, a cargo alone on PATH, and the environment to use both."""
+    """A folder of tools, only cargo on PATH, and the environment to use both."""
 
     def __init__(self, folder: Path) -> None:
         self.tools = folder / "tools"
         self.calls = folder / "calls"
         self.programs = folder / "programs"
         self.programs.mkdir()
-        # Nothing else is on PATH, so that no fault can start a real cargo.
+        # Nothing else is on PATH, so no mistake can start a real cargo.
         for name in ("chmod", "mkdir", "sleep"):
             found = shutil.which(name)
             assert found is not None
@@ -80,7 +80,7 @@ class Place:
         return self.tools / f"tract-{TRACT_VERSION}" / "bin" / "tract"
 
     def put(self, script: str) -> None:
-        """A binary that lies there already."""
+        """A binary that is already installed."""
         self.binary.parent.mkdir(parents=True)
         self.binary.write_text(f"#!/bin/sh\n{script}\n")
         self.binary.chmod(0o755)
@@ -104,7 +104,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def gqa(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 
@@ -114,7 +114,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
-# It works
+# Success
 
 
 def test_tract_is_built_and_its_use_is_explained(gqa: Gqa, place: Place) -> None:
@@ -184,7 +184,7 @@ def test_cargo_is_found_in_rustups_folder(
     assert by_hand.startswith(f"  try it by hand    {home}/bin/cargo install tract ")
 
 
-# A binary that is of no use
+# Broken binaries
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_built_binary_that_does_not_work_is_not_installed(
     assert not place.binary.exists()
 
 
-# It does not work
+# Failures
 
 
 def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_a_failure_is_reported_with_its_log_and_a_command_to_try(
     assert log.read_text().endswith("error: No space left\n")
     assert not place.binary.exists()
 
-    # What was compiled is there for the second try, and gone when it is not needed any more.
+    # The build folder is kept for the second try, and removed when it is no longer needed.
     monkeypatch.setenv("FAKE", f'[ -f "$target/half" ] || exit 1; {BUILDS}')
     assert gqa("setup", "tract").status == 0
     assert not place.building.exists()
@@ -318,7 +318,7 @@ def test_the_available_setups_are_listed(gqa: Gqa) -> None:
     assert done.err == "gqa setup cannot set up 'onnx'; what it can: lavapipe, tract, webgpu.\n"
 
 
-# What cargo says when it fails: its own words, shortened to one sentence
+# cargo's messages on failure, shortened to one sentence
 
 FAILURES = {
     "unknown_version": (
@@ -400,7 +400,7 @@ def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
     assert why_it_failed("   Compiling a v1.0.0\n", -9) == "it was ended by SIGKILL"
 
 
-# While it goes
+# Progress
 
 
 def test_without_a_terminal_a_line_is_written_periodically(
@@ -445,7 +445,7 @@ def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
         environment={**place.environment, "FAKE": fake, "GQA_TEST_MARK": str(place.tools)},
     )
     wait_for(lambda: (place.building / "target" / "half").exists())
-    wait_for(lambda: len(_living(place)) >= 4)  # gqa, cargo, and two that it has started
+    wait_for(lambda: len(_living(place)) >= 4)  # gqa, cargo, and two that cargo started
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
@@ -460,7 +460,7 @@ def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
 
 
 def _living(place: Place) -> list[int]:
-    """The processes of a test, by the mark in their environment."""
+    """The processes of a test, found by the mark in their environment."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""``gqa setup webgpu``, with an npm that writes small files, and a Node that plays a runner."""
+"""``gqa setup webgpu``, with an npm that writes small files, and a Node that acts as a runner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from conformance.targets.setup import npm
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web, why_it_is_not_whole
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, built_onnxruntime_web
 
-#: Notes how it was called and where; then does $FAKE.
+#: Records its call and its folder; then runs $FAKE.
 NPM = """\
 #!/bin/sh
 echo "$@" >> "$CALLS"
@@ -45,14 +45,14 @@ USE = "use it with: gqa run --ep webgpu"
 
 
 class Place:
-    """A folder of tools, npm and node alone on PATH, and the environment to use them."""
+    """A folder of tools, only npm and node on PATH, and the environment to use them."""
 
     def __init__(self, folder: Path) -> None:
         self.tools = folder / "tools"
         self.calls = folder / "calls"
         self.programs = folder / "programs"
         self.programs.mkdir()
-        # Nothing else is on PATH, so that no fault can start a real npm.
+        # Nothing else is on PATH, so no mistake can start a real npm.
         for name in ("cat", "mkdir", "sed", "sleep"):
             found = shutil.which(name)
             assert found is not None
@@ -99,7 +99,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def gqa(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 
@@ -109,7 +109,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
-# It works
+# Success
 
 
 def test_the_locked_packages_are_installed_and_the_adapter_is_printed(
@@ -181,7 +181,7 @@ def test_an_incomplete_installation_is_repeated(gqa: Gqa, place: Place, broken: 
     assert not place.working.exists()
 
 
-# What it computes on
+# The adapter
 
 
 def test_an_adapter_without_float16_is_reported(
@@ -245,7 +245,7 @@ def test_a_node_that_is_too_old(gqa: Gqa, place: Place, monkeypatch: pytest.Monk
     ]
 
 
-# It does not work
+# Failures
 
 
 def test_without_npm(gqa: Gqa, place: Place) -> None:
@@ -262,7 +262,7 @@ def test_without_npm(gqa: Gqa, place: Place) -> None:
     assert not place.tools.exists()
 
 
-#: What npm writes, and what is told of it.
+#: npm's output, and the sentence made from it.
 REFUSED = """\
 npm warn Unknown user config "nodedir".
 npm error code ECONNREFUSED
@@ -326,7 +326,7 @@ def test_npms_output_is_reduced_to_one_sentence(name: str) -> None:
     [
         (REFUSED, 1, "try it again      gqa setup webgpu"),
         (NO_RELEASE, 1, "which there are   npm view onnxruntime-web versions"),
-        # npm says that all is well.
+        # npm reports success.
         (f"{DISK_FULL}", 0, "on another disk   GQA_TOOLS=/another/folder gqa setup webgpu"),
     ],
     ids=["refused", "no_release", "disk_full"],
@@ -349,7 +349,7 @@ def test_a_failure_is_reported_with_its_log_and_a_fix(
     assert lines[2:] == [f"  all that it said  {log}", f"  {mends}"]
     assert log.read_text() == said
     assert not place.folder.exists()
-    assert os.listdir(place.working) == ["npm.log"]  # nothing half
+    assert os.listdir(place.working) == ["npm.log"]  # no partial files
 
     monkeypatch.setenv("FAKE", "installs")
     assert gqa("setup", "webgpu").status == 0
@@ -393,7 +393,7 @@ def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) ->
     assert not place.tools.exists()
 
 
-# While it goes
+# Progress
 
 
 def test_without_a_terminal_a_line_is_written_periodically(
@@ -424,7 +424,7 @@ def test_an_interruption_ends_npm_too_and_leaves_no_partial_installation(
         environment={**place.environment, "FAKE": fake, "GQA_TEST_MARK": str(place.tools)},
     )
     wait_for(lambda: not why_it_is_not_whole(place.working / "root", ONNXRUNTIME_WEB_VERSION))
-    wait_for(lambda: len(_living(place)) >= 4)  # gqa, npm, and two that it has started
+    wait_for(lambda: len(_living(place)) >= 4)  # gqa, npm, and two that npm started
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
@@ -436,7 +436,7 @@ def test_an_interruption_ends_npm_too_and_leaves_no_partial_installation(
 
 
 def _living(place: Place) -> list[int]:
-    """The processes of a test, by the mark in their environment."""
+    """The processes of a test, found by the mark in their environment."""
     found = []
     for process in psutil.process_iter():
         try:

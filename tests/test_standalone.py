@@ -1,4 +1,4 @@
-"""A result as a program of its own: its inputs are the suite's, and it says the suite's verdict."""
+"""A result as a standalone program: it has the suite's inputs and prints the suite's verdict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CORPUS = find([]).named
 
 
 def kinds(case: Case) -> set[tuple[str, ...]]:
-    """What is particular about how the case's inputs are made."""
+    """The characteristics of how the case's inputs are generated."""
     call = case_record(case).call
     recipes = [(t.dtype, t.recipe) for t in call.inputs if t.recipe is not None]
     recipes += [(None, later.recipe) for step in call.later for later in step]
@@ -51,7 +51,7 @@ def kinds(case: Case) -> set[tuple[str, ...]]:
 
 
 def sample() -> list[Case]:
-    """Cases of every theme, and of every way to make an input that a sixth of the corpus has."""
+    """Cases of every theme, and of every kind of input that a sixth of the corpus uses."""
     seen: set[Any] = set()
     chosen = []
     first = {case.theme: case for case in reversed(CORPUS)}
@@ -64,7 +64,7 @@ def sample() -> list[Case]:
 
 
 def made(record: CaseRecord) -> dict[str, Any]:
-    """What the blocks of a program make."""
+    """The values that the code blocks of a program create."""
     names: dict[str, Any] = {}
     code = "\n\n".join([IMPORTS, *making(record)])
     assert not re.search("[`$]", code), "it stands in a template of JavaScript"
@@ -74,7 +74,7 @@ def made(record: CaseRecord) -> dict[str, Any]:
 
 
 def differences(cases: Sequence[Case]) -> list[str]:
-    """Inputs that the program makes otherwise than the suite, to the byte."""
+    """Inputs that the program generates differently from the suite, compared byte by byte."""
     found = []
     for case in cases:
         script, names = script_of(case.call), made(case_record(case))
@@ -133,9 +133,9 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
 
 # ── The programs, run ───────────────────────────────────────────────────────────────────────────
 
-#: A call that works, one whose numbers are wrong, one that must be refused and is not, one that is
-#: refused, one that ends the process: on ONNX Runtime 1.31 and tract 0.23. Of another release the
-#: verdict may be another one, and the program must say that one as well.
+#: A call that passes, one with wrong results, one that is accepted but must be rejected, one that
+#: is rejected, one that crashes: on ONNX Runtime 1.31 and tract 0.23. On another release the
+#: verdict may differ, and the program must print that one as well.
 CPU = (
     "smoke/decode[dtype=float32]",
     "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]",
@@ -185,7 +185,7 @@ RUNS = [
 
 
 class Suite:
-    """What the suite says of a case on a target; a runner is started once."""
+    """The suite's verdict on a case on a target; a runner is started once."""
 
     def __init__(self) -> None:
         self._runs: dict[str, TargetRun] = {}
@@ -217,7 +217,7 @@ def suite(shared_cache: Path) -> Iterator[Suite]:
 
 
 def said(result: ResultRecord, target: TargetRecord, case: CaseRecord, folder: Path) -> list[str]:
-    """What the program prints, run as its user runs it, with nothing of the suite in reach."""
+    """The program's output, run as a user runs it, without access to the suite."""
     program = folder / standalone.filename(target)
     program.write_text(standalone.script(case, result, target), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", CACHE_VARIABLE)}
@@ -278,7 +278,7 @@ def told(name: str = "cpu") -> TargetRecord:
 
 
 def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
-    """Text that wants to get out, wherever a results file may have text."""
+    """Text that tries to escape, in every place where a results file may have text."""
     case = case_record(BY_ID["smoke/decode[dtype=float32]"])
     inputs = tuple(
         tensor.model_copy(update={"values": EVIL, "dims": tuple(EVIL for _ in tensor.shape or ())})

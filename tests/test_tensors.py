@@ -1,6 +1,6 @@
-"""What can be written: each input, output and attribute, connected or not, of any shape.
+"""What a case can express: each input, output and attribute, connected or not, of any shape.
 
-What the fields of a call come down to is read off the ONNX model's own node and graph.
+The meaning of a call's fields is read from the ONNX model's own node and graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from conformance.case.call import Call
 from conformance.case.load import load
 from conformance.case.tensors import MAX_ELEMENTS, MAX_SCORES, ShapeError, attributes_of, steps_of
 
-#: The inputs that a call has unless it says otherwise.
+#: The inputs that a call has by default.
 PLAIN = ("query", "key", "value", "seqlens_k", "total_sequence_length")
 
 
@@ -71,7 +71,7 @@ def shapes(index: int = 0, **fields: Any) -> dict[str, tuple[int, ...]]:
 
 
 def listed(*connected: str, upto: str) -> list[str]:
-    """The node's inputs, of which these are connected, its list ending with ``upto``."""
+    """The node's inputs with these connected; the list ends with ``upto``."""
     end = INPUT_NAMES.index(upto) + 1
     return [name if name in connected else "" for name in INPUT_NAMES[:end]]
 
@@ -531,7 +531,7 @@ def test_the_size_of_a_tensor_is_limited() -> None:
 
 
 def test_a_call_has_no_more_scores_than_the_oracle_can_hold() -> None:
-    """A long prompt is refused in a sentence; it would take the machine's whole memory."""
+    """A long prompt is rejected with one sentence; it would need all memory of the machine."""
     assert shapes(sequence_length=2048, head_size=8)["query"] == (1, 2048, 32)
     sentence = (
         "32768 query tokens, 32768 keys and 4 heads are too many for the oracle: at most"
@@ -609,7 +609,7 @@ def test_dims_can_be_static() -> None:
     found = declared(dims="static", **fields)
     for name, shape in shapes(dims="static", **fields).items():
         assert found[name] == list(shape)
-    assert found["output"] == [None] * 3  # outputs are declared by rank all the same
+    assert found["output"] == [None] * 3  # outputs are still declared by rank
     assert declared(dims="static", key_value="zero_length", past_sequence_length=4)["key"] == [
         1,
         0,
@@ -625,7 +625,7 @@ def test_a_dim_that_broadcasts_is_a_number() -> None:
 
 
 def test_a_shape_written_by_hand_has_its_own_names() -> None:
-    """It may contradict the other inputs on purpose, which one name for both would not allow."""
+    """It may contradict the other inputs on purpose, which a shared name would not allow."""
     said = declared(inputs={"key": {"shape": [1, 5, 32]}, "seqlens_k": {"data": [[0], [1]]}})
     assert said["key"] == ["key_0", "key_1", "key_2"]
     assert said["value"] == ["batch_size", "kv_sequence_length", 32]
@@ -711,7 +711,7 @@ def test_a_loop_needs_what_it_carries(name: str) -> None:
 
 
 def test_infinities_and_nan_differ_in_json() -> None:
-    """What a bundle is called is a digest of this text."""
+    """The name of a bundle is a digest of this text."""
     texts = set()
     for value in (float("inf"), float("-inf"), float("nan"), 0.0, -0.0):
         constant = {"kind": "constant", "value": value}

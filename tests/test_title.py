@@ -1,4 +1,4 @@
-"""Calls in words: what is told, what goes without saying, and titles that nobody wrote."""
+"""Descriptions of calls: which features they mention or omit, and generated titles."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_a_call_in_words(fields: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_every_value_has_words(feature: Any) -> None:
-    """And all of them differ, one feature at a time."""
+    """And all differ, one feature at a time."""
     for phase in ("first_prompt", "one_token"):
         row = {**PLAIN, "phase": phase, "batch": "more", "cache": "static"}
         said = [words({**row, feature.name: value}) for value in feature.values]
-        # A past of its own length is what one token has as a rule.
+        # One token usually has a past of its own length.
         known = {"none", "concatenated"} if feature.name == "cache" else set()
         told = [
             text for text, value in zip(said, feature.values, strict=True) if value not in known

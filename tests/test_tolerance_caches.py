@@ -1,4 +1,4 @@
-"""The error model where caches are quantised, heads are normed, and scores are put out."""
+"""The error model for quantised caches, normed heads, and output_qk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = {"int8": (np.int8, 1, 0.02), "int4": (np.uint8, 2, 0.2)}
 def call(
     stored: str | None, dtype: Any = np.float16, past: int = 9, new: int = 1, **attributes: Any
 ) -> tuple[Arrays, Attributes]:
-    """Two heads of 16 elements on one of keys; ``stored`` None: a cache of floats."""
+    """Two query heads of 16 elements on one key/value head; ``stored`` None: a cache of floats."""
     rng = RandomState(7)
     total = past + new
     inputs: Arrays = {
@@ -61,7 +61,7 @@ def with_new(
 
 
 def test_codes_are_exact_but_for_numbers_next_to_a_tie() -> None:
-    """0.06 is no power of two: 2.5 steps of it may be a little more or less in float32."""
+    """0.06 is not a power of two: 2.5 steps of it may be slightly more or less in float32."""
     scale = float(np.float32(0.06))
     units = budgets(with_new(call("int8", np.float32), 2.5 * scale, 2.51 * scale, scale))
     np.testing.assert_array_equal(np.unique(units["present_key"][:, :, 9:]), [1.0])
@@ -105,7 +105,7 @@ def test_the_high_half_of_a_byte_must_be_certain() -> None:
 
 @pytest.mark.parametrize("stored", STORED)
 def test_on_a_past_the_new_token_is_attended_to_as_it_is_stored(stored: str) -> None:
-    """As it came would be another result, and is one that first prompts may have."""
+    """Attending to the unquantised token gives another result, which first prompts may have."""
     for past, found in ((9, True), (0, False)):
         inputs, attributes = call(stored, np.float32, past, new=4)
         references = reference(inputs, attributes, ALL)
@@ -135,7 +135,7 @@ def test_a_scale_of_the_cache_that_is_off_is_found() -> None:
 
 @pytest.mark.parametrize("stored", STORED)
 def test_in_a_loop_codes_of_the_runtimes_own_are_followed(stored: str) -> None:
-    """A key that went to the other code stays there, and moves the output within its budget."""
+    """A key that got the other code keeps it, and moves the output within its budget."""
     first = reference(*call(stored, past=2, new=40, do_rotary=1), ALL)
     errors = past_errors(first, None)
     assert errors is not None
@@ -158,7 +158,7 @@ def test_in_a_loop_codes_of_the_runtimes_own_are_followed(stored: str) -> None:
 
 
 def test_the_errors_of_a_window_cache_move_with_its_rows() -> None:
-    """Capacity 4, window 3: the fifth token evicts two, so that row 2 comes to lie in row 0."""
+    """Capacity 4, window 3: the fifth token evicts two, so row 2 moves to row 0."""
     inputs, attributes = call(None, past=4, local_window_size=3, sliding_window_cache=1)
     references = reference(inputs, attributes, ALL)
     error = np.zeros((1, 1, 4, 16))
@@ -219,7 +219,7 @@ def test_faults_of_the_norm_are_found(dtype: Any, fault: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("mode", [1, 2])
 def test_faults_in_output_qk_are_found(dtype: Any, mode: int) -> None:
-    """Storing is within half; scale, softcap or bias off by a little is not."""
+    """Rounding to storage is within half; a small error of scale, softcap or bias is not."""
     inputs, attributes = call(None, dtype, new=3, qk_output=mode, softcap=2.0)
     inputs["attention_bias"] = RandomState(1).randn(1, 2, 3, 12).astype(dtype)
     want = reference(inputs, attributes, ["output_qk"])["output_qk"]

@@ -1,4 +1,4 @@
-"""Which program is meant where several could be."""
+"""Which program is used if there are several."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_tools_are_in_the_users_data_folder(monkeypatch: pytest.MonkeyPatch)
 
 
 def packages(folder: Path) -> Path:
-    """A folder in which npm has installed it."""
+    """A folder into which npm has installed it."""
     (folder / "node_modules" / "onnxruntime-web").mkdir(parents=True)
     return folder
 
@@ -121,7 +121,7 @@ def test_the_pinned_release_is_the_one_that_the_runner_locks() -> None:
     for name, package in lock["packages"].items():
         if name:
             assert package["integrity"].startswith("sha512-"), name
-            assert "resolved" not in package, name  # whichever registry npm is configured for
+            assert "resolved" not in package, name  # works with any npm registry
     for name, version in wanted["dependencies"].items():
         assert lock["packages"][f"node_modules/{name}"]["version"] == version
 

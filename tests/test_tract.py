@@ -1,6 +1,6 @@
-"""tract itself, where it is installed: it does what its expectations say, by both ways to it.
+"""tract itself, where it is installed: its results match its expectations, in both forms.
 
-The theme of borrowed caches, and the plain ground: prompts, steps, and calls longer than a tile.
+The theme of borrowed caches, and basic calls: prefill, decode, and calls longer than a tile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Results = dict[str, ResultRecord]
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, tuple[str, Results]]:
-    """What each target that is there made of the themes, with its name and version."""
+    """The results of each installed target on these themes, with its name and version."""
     cases = tuple(load([data_path("cases") / f"{theme}.yaml" for theme in THEMES]))
     found = {}
     for ep in ("tract", "tract-plain", "tract-wheel"):
@@ -46,7 +46,7 @@ def results() -> dict[str, tuple[str, Results]]:
 
 
 def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
-    """The results of ``ep``; skips where it is not there."""
+    """The results of ``ep``; skips if it is not installed."""
     name, records = results[ep]
     if not records:
         pytest.skip(f"{ep}: {name}")

@@ -1,4 +1,4 @@
-"""The relations: that the two forms of a call mean the same, and that a difference is noticed."""
+"""The relations: a call and its variant agree, and a difference is noticed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def both(case: Case) -> tuple[Bundle, Bundle]:
 
 
 def rounded(bundle: Bundle) -> list[dict[str, np.ndarray]]:
-    """What a perfect kernel returns."""
+    """The output of a perfect kernel."""
     return [
         {name: want.value.astype(NUMPY[want.dtype]) for name, want in step.items()}
         for step in bundle.expected
@@ -60,7 +60,7 @@ def test_every_relation_has_a_case_and_a_rule() -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_call_and_its_variant_agree_in_the_oracle(relation: RelationName) -> None:
-    """By the oracle, which computes each from its own inputs and knows nothing of relations."""
+    """In the oracle, which computes each from its own inputs and does not use relations."""
     exact = RELATIONS[relation].closeness != "storage"
     for case in SHIPPED:
         if case.relation != relation:
@@ -74,7 +74,7 @@ def test_a_call_and_its_variant_agree_in_the_oracle(relation: RelationName) -> N
             unit = pair.own(units[0]) + pair.other(units[1])
             defined = ~np.isnan(unit)
             difference = np.abs(pair.own(values[0]) * pair.factor - pair.other(values[1]))[defined]
-            # Of a loop in a coarse dtype the second call has the rounded present of the first.
+            # In a loop in a coarse dtype, the second step has the rounded present of the first.
             carried = case.call.dtype != "float32" and len(other.steps) > 1
             bound = unit[defined] if carried or not exact else 1e-6 * np.maximum(unit[defined], 1)
             assert np.all(difference <= bound), case.id
@@ -88,7 +88,7 @@ def test_the_page_is_what_the_command_writes() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_the_standard_operators_agree_with_the_oracle(dtype: str) -> None:
-    """By onnx.reference, which runs the very graph that a runtime gets."""
+    """With onnx.reference, which runs the same graph that a runtime gets."""
     for case in SHIPPED:
         if case.relation != "standard_attention" or case.call.dtype != dtype:
             continue
@@ -99,7 +99,7 @@ def test_the_standard_operators_agree_with_the_oracle(dtype: str) -> None:
         wanted = both(case)[1].expected[0]
         for name, got in zip(script.outputs, outputs, strict=True):
             share = shares(got.astype(np.float64), wanted[name].value, wanted[name].unit, "cpu")
-            assert share.max() < 2, f"{case.id}: {name}"  # it rounds scores to storage too
+            assert share.max() < 2, f"{case.id}: {name}"  # it rounds scores to storage as well
 
 
 def test_equal_answers_agree_to_the_bit() -> None:
@@ -123,7 +123,7 @@ def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> Non
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) -> None:
-    """What a float16 kernel loses inside is far more: two kernels of the CPU do not lose it."""
+    """A float16 kernel's internal errors are larger: two kernels of the CPU do not have them."""
     case = shipped("token_by_token", dtype)
     mine, theirs = both(case)
     own, other = rounded(mine), rounded(theirs)
@@ -162,7 +162,7 @@ def test_elements_undefined_in_either_variant_are_not_compared() -> None:
     assert related(case, own, other).share == np.inf
 
 
-# As a user sees it
+# User interface
 
 EXACT = entries("""
 - name: faulty
@@ -219,7 +219,7 @@ def test_a_failing_call_needs_no_variant(desk: Desk) -> None:
     assert said.endswith("1 result, 1 unexpected")
 
 
-# What a case file may say
+# Case files
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The judge, judged: outcomes made by hand, on real bundles, each with one thing wrong."""
+"""The judge: constructed outcomes, on real bundles, each with one fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from conformance.judge.verdict import Judgement, OutputError, Unjudgeable, compa
 from conformance.oracle.tolerance import CONSTANTS
 from conformance.results.verdicts import VERDICTS
 
-#: For each call of a case, each output's values.
+#: For each step of a case, each output's values.
 Values = list[dict[str, np.ndarray]]
 
 PROMPT = Call(sequence_length=5)
@@ -42,7 +42,7 @@ RAGGED = Call(batch_size=2, sequence_length=4, total_sequence_lengths=(2, 4))
 #: 7 of 12 rows of the buffer are undefined.
 STATIC = Call(past_sequence_length=4, max_sequence_length=12)
 LOOP = Call(loop=(3, 1, 2), rotary="half_split")
-#: Must be refused; the oracle has values for it all the same.
+#: Must be rejected; the oracle nevertheless has values for it.
 NO_PLACE = Call(past_sequence_length=4, presents="none")
 COMPUTES = Contract(source="a document")
 REJECTS = Contract(demands="rejects", source="a document", mentions=("Present", "past_key"))
@@ -72,7 +72,7 @@ def case_of(call: Call, contract: Contract = COMPUTES) -> Case:
 
 
 def right(call: Call) -> Values:
-    """What a faultless runtime returns; zeros where nothing is defined."""
+    """The outputs of a correct runtime; zeros where elements are undefined."""
     return [
         {name: np.nan_to_num(want.value).astype(NUMPY[want.dtype]) for name, want in step.items()}
         for step in bundle_for(call).expected
@@ -106,7 +106,7 @@ def verdict_on(
     provider: str | None = None,
     bundle: Bundle | None = None,
 ) -> Judgement:
-    """The judgement, of a target of the class cpu."""
+    """The judgement, for a target of the class cpu."""
     made = judge(
         case_of(call, contract),
         bundle or bundle_for(call),
@@ -120,7 +120,7 @@ def verdict_on(
 
 
 def judged(folder: Path, call: Call, first: Values, second: Values | None = None) -> Judgement:
-    """The judgement on a case that must compute and ran twice, the same both times by default."""
+    """The judgement on a case that must compute and ran twice, by default with equal results."""
     return verdict_on(ran(folder, first, first if second is None else second), call)
 
 
@@ -257,17 +257,17 @@ def test_figures_of_a_pass_are_kept(tmp_path: Path) -> None:
     assert made.share < 1
 
 
-# Things that are wrong
+# Faults
 
 
 def swap_heads(values: Values) -> None:
-    """Heads 0 and 1 (of 16 elements) change places."""
+    """Heads 0 and 1 (of 16 elements) are swapped."""
     output = values[0]["output"]
     output[..., :32] = np.concatenate([output[..., 16:32], output[..., :16]], axis=-1)
 
 
 def transpose_heads(values: Values) -> None:
-    """[B, S, N, D] laid out as [B, N, S, D], in the same shape."""
+    """[B, S, N, D] stored as [B, N, S, D], in the same shape."""
     batch_size, sequence_length, hidden_size = values[0]["output"].shape
     heads = values[0]["output"].reshape(batch_size, sequence_length, 4, 16)
     values[0]["output"] = heads.transpose(0, 2, 1, 3).reshape(1, sequence_length, hidden_size)
@@ -300,7 +300,7 @@ def retype(dtype: Any, output: str = "output") -> Callable[[Values], None]:
 
 
 def one_step_off(values: Values) -> None:
-    """One float32 further: a copy may not even be that."""
+    """The next float32: a copy may not even differ by that."""
     values[0]["present_value"].flat[5] = np.nextafter(
         values[0]["present_value"].flat[5], np.float32(2)
     )
@@ -423,7 +423,7 @@ def test_the_same_values_in_another_encoding_are_the_same(tmp_path: Path) -> Non
     assert verdict_on(outcome).verdict == "pass"
 
 
-# What is undefined
+# Undefined elements
 
 
 @pytest.mark.parametrize("call", [RAGGED, STATIC], ids=["ragged", "static"])
@@ -498,7 +498,7 @@ def test_a_copy_has_no_budget() -> None:
     assert figures([step], expected([1.0], [0.0])).share == math.inf
 
 
-# Where the error sits
+# Maps of the errors
 
 
 def error_of(made: Judgement, output: str) -> OutputError:
@@ -534,7 +534,7 @@ def test_the_map_shows_a_wrong_head_and_a_wrong_position(tmp_path: Path) -> None
 
 def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined(tmp_path: Path) -> None:
     values = right(RAGGED)
-    values[0]["output"][0, 2:] = np.nan  # nothing is defined there
+    values[0]["output"][0, 2:] = np.nan  # undefined
     values[0]["output"][0, 1, 0] = np.nan
     values[0]["output"][1, 3, 63] = np.nan
     made = judged(tmp_path, RAGGED, values)
@@ -581,8 +581,8 @@ def test_long_sides_are_grouped_in_blocks_with_their_worst_value() -> None:
     made = error_map("present_key", share.ravel(), np.ones(share.shape, bool), 20)
     assert made is not None
     assert (made.heads, made.positions) == (40, 130)
-    assert len(made.rows) == 20  # two heads each
-    assert {len(row) for row in made.rows} == {44}  # three positions each, the last one alone
+    assert len(made.rows) == 20  # two heads per row
+    assert {len(row) for row in made.rows} == {44}  # three positions per column, the last one alone
     assert made.rows[0] == "02" + 42 * "0"
     assert made.rows[19] == 43 * "0" + "1"
     assert set(made.rows[1:19]) == {44 * "0"}
@@ -688,7 +688,7 @@ def test_accepted_says_whether_the_values_are_correct(tmp_path: Path) -> None:
     assert (unstable.verdict, unstable.values_right) == ("accepted", False)
 
 
-# Where the oracle says nothing
+# Without values from the oracle
 
 
 @pytest.mark.parametrize(
@@ -712,7 +712,7 @@ def test_a_crash_needs_no_oracle() -> None:
     assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
 
 
-# What no runner may return
+# Invalid outputs of runners
 
 
 def without(values: Values, name: str) -> Values:
@@ -761,7 +761,7 @@ def test_a_file_that_is_not_a_tensor_is_the_runners_error(
 def test_values_in_another_file_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even right ones: what a stranger's tensor points to may be any file of this machine."""
+    """Even correct ones: the file that a runner's tensor points to may be any on this machine."""
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     values = right(PROMPT)[0]["output"]
     (tmp_path / "weights").write_bytes(values.tobytes())

@@ -1,4 +1,4 @@
-"""What GitHub runs: workflows that are safe and name what there is, and the scripts they call."""
+"""The GitHub workflows: they are safe and refer to existing things; and the scripts they call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_KNOWN_TO_ACTIONLINT = (
 
 
 def load(file: Path) -> dict[str, Any]:
-    """The workflow; ``on`` is a key like any other."""
+    """The workflow; ``on`` is an ordinary key."""
     text = re.sub(r"(?m)^on:", '"on":', file.read_text(encoding="utf-8"))
     content = yaml.safe_load(text)
     assert isinstance(content, dict)
@@ -49,7 +49,7 @@ def steps(workflow: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def found_by(packages: Path, *files: Path) -> list[str]:
     script = packages / "lint.mjs"
-    shutil.copy(FOLDER / "lint.mjs", script)  # modules are looked up beside it
+    shutil.copy(FOLDER / "lint.mjs", script)  # modules are resolved relative to it
     done = subprocess.run(
         ["node", str(script), *map(str, files)],
         capture_output=True,
@@ -114,7 +114,7 @@ def test_nobody_else_has_a_say(file: Path) -> None:
     assert set(workflow["on"]) <= {"push", "pull_request", "schedule", "workflow_dispatch"}
     assert "secrets" not in file.read_text(encoding="utf-8")
     for step in steps(workflow):
-        # An expression is put into the script as it is, whatever characters it has.
+        # An expression is inserted into the script unescaped.
         assert "${{" not in step.get("run", "")
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
@@ -164,7 +164,7 @@ def test_the_same_release_runs_on_cpu_and_cuda() -> None:
 
 # ── The scripts ──────────────────────────────────────────────────────────────────────────────────
 
-#: Stands for gqa. A results file is a word: another one is a regression, and `bad` is unreadable.
+#: A stand-in for gqa. A results file is a word: another word is a regression, `bad` is unreadable.
 GQA = """#!/bin/sh
 echo "$*" >>"$LOG"
 case "$1" in
@@ -202,7 +202,7 @@ class Night:
         self.last = folder / "last"
 
     def call(self, script: str, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Exit status and all that was said."""
+        """Exit status and the whole output."""
         done = subprocess.run(
             [str(SCRIPTS / script), *arguments],
             env={**os.environ, "PATH": self.path, "LOG": str(self.folder / "log"), **environment},
@@ -222,7 +222,7 @@ class Night:
         return self.call("nightly-report", str(self.out), str(self.last), *targets)[0]
 
     def next(self) -> None:
-        """What the workflow does between two nights."""
+        """The steps of the workflow between two nights."""
         self.last.mkdir(exist_ok=True)
         for file in (self.out / "baseline").iterdir():
             shutil.copy(file, self.last)
@@ -239,7 +239,7 @@ class Night:
 
     @property
     def baseline(self) -> dict[str, str]:
-        """What the next night is compared with: the word of each target."""
+        """The baseline of the next night: the word of each target."""
         files = sorted((self.out / "baseline").iterdir())
         return {file.name: file.read_text().strip() for file in files}
 
@@ -274,7 +274,7 @@ def test_a_target_is_set_up_and_run(night: Night, target: str, setups: list[str]
 
 @pytest.mark.parametrize("target", ["webgpu", "webgpu-jsep"])
 def test_webgpu_runs_on_lavapipe_everywhere(night: Night, target: str) -> None:
-    # Whoever is not root asks sudo, which here runs what it is told.
+    # Other users call sudo, which here runs its arguments.
     (night.folder / "programs" / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
     (night.folder / "programs" / "sudo").chmod(0o755)
     assert night.target(target) == 0
@@ -362,7 +362,7 @@ def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
     assert night.report("cpu", "tract") == 3
     assert "# Nothing is worse\n\n## Not everything could be tried\n\n- tract: " in night.summary
     assert night.baseline == {"cpu.jsonl": "fine", "tract.jsonl": "fine"}
-    # What there is of it is shown.
+    # The partial output is shown.
     assert ("tract.jsonl" in night.calls("report")[-1]) == (how == "cut off")
     night.next()
     for target in ("cpu", "tract"):
@@ -425,7 +425,7 @@ def test_bash_can_read_the_script(name: str) -> None:
 def test_shellcheck_finds_nothing() -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("there is no shellcheck; apt-get install shellcheck")
-    # What pip puts into a virtual environment is not there to be followed.
+    # Files that pip puts into a virtual environment are not checked.
     command = ["shellcheck", "--exclude=SC1091", *map(str, SCRIPTS.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
