@@ -143,7 +143,7 @@ def test_a_folder_without_cases(own: Path) -> None:
         find(["empty"])
 
 
-def test_one_wrong_argument_among_right_ones(own: Path) -> None:
+def test_one_invalid_argument_among_valid_ones(own: Path) -> None:
     assert refused("own.yaml", "own.yaml::zzz").startswith("No case is called 'own/zzz'")
 
 

@@ -126,7 +126,7 @@ def test_a_results_file_without_recipes_is_accepted(gqa: Gqa, desk: Desk) -> Non
     assert 'uniform("0/0/query"' in (desk.folder / "of_old" / "repro.py").read_text()
 
 
-def test_a_file_with_another_call_of_that_name_is_refused(gqa: Gqa, desk: Desk) -> None:
+def test_a_file_with_another_call_of_that_name_is_rejected(gqa: Gqa, desk: Desk) -> None:
     file = results_file(desk.folder / "other.jsonl", "cpu@1.31.1")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     lines[1]["call"]["attributes"]["num_heads"] = 8

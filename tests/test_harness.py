@@ -140,7 +140,7 @@ def test_a_case_can_be_run_alone(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
 
-def test_a_refusal(bundles: Path) -> None:
+def test_a_rejection_with_its_message(bundles: Path) -> None:
     found = outcomes(pool("rejects"), trio(bundles))
     refused = found["faulty"]
     assert isinstance(refused, Rejected)

@@ -560,7 +560,7 @@ def test_users_other_than_root_get_commands_with_sudo(gqa: Gqa, debian: Machine)
 
 
 @pytest.mark.usefixtures("user")
-def test_the_commands_do_what_root_would_have_done(
+def test_the_printed_commands_have_the_effect_of_a_run_as_root(
     gqa: Gqa, debian: Machine, tmp_path: Path, shared_cache: Path
 ) -> None:
     printed = gqa("setup", "lavapipe", "--dry-run").out

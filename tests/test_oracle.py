@@ -625,7 +625,7 @@ def test_an_undefined_call_is_rejected(what: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_an_unknown_output_is_refused() -> None:
+def test_an_unknown_output_is_rejected() -> None:
     with pytest.raises(OracleError, match="no output 'present'"):
         reference(*good(), ["present"])
 

@@ -310,7 +310,7 @@ def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: 
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
 
 
-def test_counts_lead_to_what_they_count(show: Open, real: Run, real_page: str) -> None:
+def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator('.summary a[href="#?target=cpu%401.26.0&verdict=timeout"]').click()
     tab.locator("#reset").wait_for()

@@ -48,14 +48,14 @@ def test_many_findings_are_folded(tmp_path: Path) -> None:
     assert "3 more" in Parsed(render([read(write(tmp_path / "a.jsonl", cases, results))])).text
 
 
-def test_nothing_unexpected_is_said(tmp_path: Path) -> None:
+def test_a_run_without_unexpected_results_says_so(tmp_path: Path) -> None:
     text = Parsed(render([small(tmp_path / "a.jsonl")])).text
     assert "Nothing unexpected" in text
     assert "in what was judged" not in text
     assert "Read with care" not in text
 
 
-def test_counts_lead_to_what_they_count(real: Run) -> None:
+def test_counts_link_to_the_cases_they_count(real: Run) -> None:
     hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
     assert "#?target=cpu%401.26.0&verdict=timeout" in hrefs
     assert "#?target=cpu%401.26.0&unexpected=" in hrefs
@@ -72,7 +72,7 @@ def test_a_linked_finding_is_included(tmp_path: Path) -> None:
         assert "<template" not in render([run])
 
 
-def test_an_incomplete_run_says_so_at_the_top(tmp_path: Path) -> None:
+def test_an_incomplete_run_is_marked_at_the_top(tmp_path: Path) -> None:
     run = read(write(tmp_path / "a.jsonl", [case()], [result()], complete=False))
     html = render([run])
     words = Parsed(html).words
@@ -81,7 +81,7 @@ def test_an_incomplete_run_says_so_at_the_top(tmp_path: Path) -> None:
     assert words.index("Read with care") < words.index("total")
 
 
-def test_a_run_cut_short_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_marked(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     small(path)
     path.write_bytes(path.read_bytes()[:-9])

@@ -130,7 +130,7 @@ def test_non_finite_numbers_are_written_as_words(path: Path) -> None:
 
 
 @pytest.mark.parametrize("got", ["NaN", "-Infinity", '"Infinity"', '"1.5"', "[]"])
-def test_other_spellings_of_numbers_are_refused(path: Path, got: str) -> None:
+def test_other_spellings_of_numbers_are_rejected(path: Path, got: str) -> None:
     small(path, "wrong")
     text = path.read_text().replace('"got":0.2871', f'"got":{got}')
     path.write_text(text)
@@ -652,7 +652,7 @@ def test_every_line_fits_the_schema(tmp_path: Path) -> None:
     assert not validator.is_valid({k: v for k, v in line.items() if k != "kind"})
 
 
-def test_a_start_without_a_zone_is_refused() -> None:
+def test_a_start_time_without_a_time_zone_is_rejected() -> None:
     with pytest.raises(ValueError, match="timezone"):
         Header.model_validate(
             header([], 0, 0).model_dump(mode="json") | {"start": "2026-11-21T10:29:00"}

@@ -228,7 +228,7 @@ def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) ->
     assert said.endswith("20 are wanted. Give it sharper values.")
 
 
-def test_a_claim_that_is_false_is_refused(tmp_path: Path) -> None:
+def test_a_false_declaration_is_rejected(tmp_path: Path) -> None:
     said = verdict(tmp_path, "- name: a\n  sequence_length: 4\n  indifferent: [causal]\n")
     assert said is not None
     assert said.startswith("The case says that causal is indifferent, but a call without it, or")

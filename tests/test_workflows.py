@@ -68,7 +68,7 @@ def test_actionlint_finds_nothing(packages: Path) -> None:
     assert found_by(packages, *WORKFLOWS) == []
 
 
-def test_actionlint_finds_what_is_wrong(packages: Path, tmp_path: Path) -> None:
+def test_actionlint_finds_errors(packages: Path, tmp_path: Path) -> None:
     text = next(f for f in WORKFLOWS if f.name == "nightly.yml").read_text(encoding="utf-8")
     broken = tmp_path / "broken.yml"
     broken.write_text(text.replace("needs: report", "needs: repart"))
@@ -98,7 +98,7 @@ def test_an_action_is_pinned_once() -> None:
 
 
 @each_workflow
-def test_permissions_are_least(file: Path) -> None:
+def test_permissions_are_minimal(file: Path) -> None:
     workflow = load(file)
     assert workflow["permissions"] == {"contents": "read"}
     more = {
@@ -109,7 +109,7 @@ def test_permissions_are_least(file: Path) -> None:
 
 
 @each_workflow
-def test_nobody_else_has_a_say(file: Path) -> None:
+def test_workflows_do_not_trust_outside_input(file: Path) -> None:
     workflow = load(file)
     assert set(workflow["on"]) <= {"push", "pull_request", "schedule", "workflow_dispatch"}
     assert "secrets" not in file.read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def test_nobody_else_has_a_say(file: Path) -> None:
 
 
 @each_workflow
-def test_every_job_ends(file: Path) -> None:
+def test_every_job_has_a_time_limit(file: Path) -> None:
     workflow = load(file)
     assert "group" in workflow["concurrency"]
     for name, job in workflow["jobs"].items():
@@ -129,7 +129,7 @@ def test_every_job_ends(file: Path) -> None:
 
 
 @each_workflow
-def test_scripts_that_are_named_are_there(file: Path) -> None:
+def test_scripts_in_workflows_exist(file: Path) -> None:
     named = {
         name
         for step in steps(load(file))
@@ -141,7 +141,7 @@ def test_scripts_that_are_named_are_there(file: Path) -> None:
 
 
 @each_workflow
-def test_what_keys_of_caches_are_made_of_is_there(file: Path) -> None:
+def test_files_in_the_keys_of_caches_exist(file: Path) -> None:
     for arguments in re.findall(r"hashFiles\(([^)]*)\)", file.read_text(encoding="utf-8")):
         for pattern in re.findall(r"'([^']*)'", arguments):
             assert any(ROOT.glob(pattern)), pattern
@@ -283,7 +283,7 @@ def test_webgpu_runs_on_lavapipe_everywhere(night: Night, target: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "end"), [(0, 0), (1, 0), (2, 2), (3, 3), (130, 130)])
-def test_what_is_unexpected_is_no_failure_of_the_job(night: Night, status: int, end: int) -> None:
+def test_unexpected_results_do_not_fail_the_job(night: Night, status: int, end: int) -> None:
     assert night.target("cpu", STATUS=str(status)) == end
     assert (night.out / "cpu.status").read_text() == f"{status}\n"
 
@@ -297,7 +297,7 @@ def test_a_set_up_that_fails_is_a_failure(night: Night) -> None:
     assert not night.calls("run")
 
 
-def test_what_nobody_knows(night: Night) -> None:
+def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     status, said = night.call("nightly-target", "nosuch", str(night.out))
     assert (status, said) == (2, "nightly-target knows no target 'nosuch'.\n")
     for script in ("nightly-target", "nightly-report"):
@@ -328,7 +328,7 @@ def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
     ("word", "status", "end"),
     [("fine", "0", 0), ("fine", "1", 0), ("worse", "1", 1), ("worse", "0", 1)],
 )
-def test_a_later_night_is_red_by_what_changed(
+def test_a_later_night_fails_only_for_changes(
     night: Night, word: str, status: str, end: int
 ) -> None:
     night.target("cpu", STATUS=status)
@@ -344,7 +344,7 @@ def test_a_later_night_is_red_by_what_changed(
 
 
 @pytest.mark.parametrize("how", ["missing", "failed", "empty", "cut off"])
-def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
+def test_a_failed_target_is_reported_and_compared_again_once_it_works(
     night: Night, how: str
 ) -> None:
     for target in ("cpu", "tract"):
@@ -377,7 +377,7 @@ def test_both_worse_and_failed_is_worse(night: Night) -> None:
     assert "- wasm: its job left no results." in night.summary
 
 
-def test_a_target_that_need_not_be_there_is_reported_where_it_is(night: Night) -> None:
+def test_an_optional_target_is_reported_if_it_exists(night: Night) -> None:
     night.target("cpu")
     night.target("cuda")
     assert night.report("cpu") == 0
@@ -387,7 +387,7 @@ def test_a_target_that_need_not_be_there_is_reported_where_it_is(night: Night) -
     assert night.report("cpu") == 0
 
 
-def test_nothing_at_all(night: Night) -> None:
+def test_a_report_without_any_results(night: Night) -> None:
     assert night.report("cpu", "wasm") == 3
     assert "- No target has left results; there is no report.\n" in night.summary
     assert not (night.folder / "log").exists()
@@ -403,7 +403,7 @@ def test_results_that_cannot_be_compared(night: Night) -> None:
     assert "- cpu: gqa diff ended with status 2; it could not be compared." in night.summary
 
 
-def test_a_second_report_is_the_first(night: Night) -> None:
+def test_a_second_report_equals_the_first(night: Night) -> None:
     night.target("cpu")
     assert night.report("cpu") == 0
     before = night.summary
@@ -414,7 +414,7 @@ def test_a_second_report_is_the_first(night: Night) -> None:
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in SCRIPTS.glob("*")) if SCRIPTS.is_dir() else []
 )
-def test_bash_can_read_the_script(name: str) -> None:
+def test_bash_can_parse_the_script(name: str) -> None:
     script = SCRIPTS / name
     assert script.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash\n")
     assert os.access(script, os.X_OK)
