@@ -1,4 +1,4 @@
-"""What a user has at hand: a case file, runners as programs, and a command line in a folder."""
+"""A user's environment: a case file, runners as programs, and a command line in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from conformance.cli.main import main
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
 
-#: ``three/faulty`` is the case on which the runners of tests/faulty go wrong.
+#: ``three/faulty`` is the case on which the runners of tests/faulty fail.
 THREE = entries(
     """
     - name: one
@@ -38,7 +38,7 @@ THREE = entries(
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """The result of a command."""
 
     status: int
     out: str
@@ -46,7 +46,7 @@ class Done:
 
     @property
     def both(self) -> str:
-        """Everything that it wrote."""
+        """Its whole output."""
         return self.out + self.err
 
 
@@ -78,7 +78,7 @@ class Desk:
         return program
 
     def runner(self, name: str) -> str:
-        """The target of a miniature: of tests/faulty, or of tests/runners_for_cli."""
+        """The target for a miniature of tests/faulty or of tests/runners_for_cli."""
         return f"exec:{self._program(name, sys.executable, '-S', str(LAUNCH), name)}"
 
     def start(
@@ -104,7 +104,7 @@ class Desk:
         return self.run(sys.executable, "-m", "conformance", *arguments, environment=environment)
 
     def paste(self, command: str) -> Done:
-        """A line as a user pastes it into a shell."""
+        """A command line as a user pastes it into a shell."""
         return self.run("sh", "-c", command)
 
 
@@ -115,7 +115,7 @@ Gqa = Callable[..., Done]
 def in_this_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
 
@@ -132,7 +132,7 @@ def in_this_process(
 
 
 def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
-    """Until ``what()`` is true; fails if that takes longer."""
+    """Waits until ``what()`` is true; fails if that takes longer."""
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until

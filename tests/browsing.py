@@ -39,13 +39,13 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def context(browser: Any) -> Any:
-    """What tests share that want nothing special of the browser."""
+    """A shared context for tests without special requirements."""
     return browser.new_context(viewport=SIZE)
 
 
 @pytest.fixture
 def show(browser: Any, context: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page from a file; fails if it complained or asked for anything else."""
+    """Opens a page from a file; fails if it logged an error or requested anything else."""
     tabs: list[Any] = []
     complaints: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Case files written for a test: the least that a file needs, and what the loader says of it."""
+"""Case files for tests: the minimum that a file needs, and the loader's messages for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cases_of(folder: Path, body: str) -> list[Case]:
 
 
 def complaints(folder: Path, text: str | bytes) -> list[str]:
-    """What the loader says of a file, each as ``line:column: sentence``."""
+    """The loader's messages for a file, each as ``line:column: sentence``."""
     file = write(folder, text)
     with pytest.raises(InputError) as caught:
         load_file(file)

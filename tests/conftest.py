@@ -1,4 +1,4 @@
-"""Shared by all tests: a cache of bundles of their own; hypothesis draws the same each time."""
+"""Shared by all tests: a separate cache of bundles; hypothesis is deterministic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reported import hostile, real, real_page
 
 from conformance.base.paths import CACHE_VARIABLE
 
-#: Fixtures that several files use, each made once for all of them.
+#: Fixtures that several files use, each created once for all of them.
 __all__ = ["browser", "context", "hostile", "packages", "real", "real_page", "show"]
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
@@ -21,9 +21,9 @@ settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give Ctrl-C and a hang-up their meaning back, which a job in the background has not.
+    """Restore the default handling of Ctrl-C and hang-up, which a background job ignores.
 
-    What tests start inherits that these are ignored, and some tests are about just them.
+    Processes that tests start inherit that, and some tests need these signals.
     """
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, None)):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -32,11 +32,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for the whole session, so that a bundle is made once."""
+    """One cache for the whole session, so that each bundle is created once."""
     return tmp_path_factory.mktemp("bundle_cache")
 
 
 @pytest.fixture(autouse=True)
 def _no_user_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's own cache is never touched; processes that a test starts inherit this."""
+    """The user's own cache is never touched; child processes inherit this."""
     monkeypatch.setenv(CACHE_VARIABLE, str(shared_cache))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Play Node: say a version, or be the runner of onnxruntime-web as FAKE_NODE says it is."""
+"""A fake Node: prints a version, or acts as onnxruntime-web's runner as FAKE_NODE selects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROVIDERS = {
 
 
 def program(folder: Path) -> Path:
-    """The fake as the program ``node`` in ``folder``, started by this very interpreter."""
+    """The fake as the program ``node`` in ``folder``, started by this interpreter."""
     made = folder / "node"
     made.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{__file__}' \"$@\"\n")
     made.chmod(0o755)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Play tract's command line: one node, ``y = Relu(x)``, and whatever FAKE_TRACT says goes wrong.
+"""A fake of tract's command line: one node, ``y = Relu(x)``, and the failure FAKE_TRACT selects.
 
-It is right for what `describe` asks; a fault befalls only models beside a file called ``case``.
+It is correct for `describe`; it fails only for models beside a file called ``case``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> int:
     print("a drawing of the graph")
     outputs.mkdir(exist_ok=True)
     content = bytearray(Path(inputs, "x.dat").read_bytes())
-    for at in range(128, len(content), 2):  # float16: what has its sign bit set becomes 0
+    for at in range(128, len(content), 2):  # float16: negative numbers become 0
         if content[at + 1] & 0x80:
             content[at : at + 2] = b"\0\0"
     if not is_case and FAULT == "lossy":
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def go_wrong(outputs: Path) -> int | None:
-    """What happens instead of a run; the exit status, or None for nothing."""
+    """The failure instead of a run; the exit status, or None for no failure."""
     if FAULT == "run":
         say(REFUSED.replace('Error at stage "analyse"', "Evaluating #3"))
         return 1

@@ -40,10 +40,10 @@ def random_call(
     ragged_several: bool = False,
     sink: bool | None = None,
 ) -> tuple[Arrays, Attributes]:
-    """Return a legal call with random sizes and features.
+    """Return a valid call with random sizes and features.
 
-    ``ragged_several`` allows batches of several tokens on a cache, which ONNX Runtime refuses;
-    ``sink`` True or False demands or forbids a sink, None leaves it to chance.
+    ``ragged_several`` allows batches of several tokens on a cache, which ONNX Runtime rejects;
+    ``sink`` True or False requires or excludes a sink, None leaves it to chance.
     """
 
     def pick(*choices: Any) -> Any:
@@ -105,7 +105,7 @@ def token_inputs(
     lengths: np.ndarray,
     packed: bool,
 ) -> Arrays:
-    """Return the inputs that every call has, their numbers from ``values(*shape)``.
+    """Return the inputs that every call has, with numbers from ``values(*shape)``.
 
     ``sizes``: num_heads, kv_num_heads, head_size. ``tokens``: queries, new keys, rows of the past
     buffer (None: no past), total length. ``lengths``: [B], tokens of each sequence. ``packed``: key

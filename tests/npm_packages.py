@@ -1,4 +1,4 @@
-"""What tests need of npm, installed once for each lock file."""
+"""The npm packages of the tests, installed once for each lock file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "packages"
 
 @pytest.fixture(scope="session")
 def packages() -> Path:
-    """A folder with node_modules; skips, with the reason, where there can be none."""
+    """A folder with node_modules; skips, with the reason, if it cannot be created."""
     npm = find_npm()
     if npm is None or shutil.which("node") is None:
         pytest.skip("there is no Node with npm")

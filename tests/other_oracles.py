@@ -1,8 +1,8 @@
-"""How a call is held against what code of others makes of it: test helpers.
+"""Comparing the oracle with other implementations: test helpers.
 
-No line of the oracle is used to say a call to others. What is ours is where tokens stand, and how
-a feature that the other side lacks is put into a mask; heads, groups, caches, causal and window
-masks, softcap, softmax and rotary are theirs.
+No line of the oracle is used to express a call for the others. Our own part is the position of the
+tokens, and the way a feature that the other side lacks is expressed as a mask; heads, groups,
+caches, causal and window masks, softcap, softmax and rotary are theirs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK = 100
 
 
 class Said:
-    """One call, taken apart for whoever computes it again. Token tensors are [B, S, width]."""
+    """One call, split up for another implementation. Token tensors are [B, S, width]."""
 
     def __init__(self, configuration: Configuration) -> None:
         inputs, self.attributes = configuration.inputs, configuration.attributes
@@ -63,7 +63,7 @@ class Said:
         if "position_ids" not in self.inputs:
             return self.starts[:, None] + np.arange(self.queries)
         positions = self.inputs["position_ids"]
-        if self.prompt:  # its first element alone counts, for the whole batch
+        if self.prompt:  # only its first element counts, for the whole batch
             return np.tile(positions[0, 0] + np.arange(self.queries), (self.batch_size, 1))
         return positions
 
@@ -88,7 +88,7 @@ class Said:
 
     @property
     def real(self) -> np.ndarray:
-        """[B, S]: whether a query is a token at all, and no padding of a prompt."""
+        """[B, S]: whether a query is a token and not padding of a prompt."""
         return self.starts[:, None] + np.arange(self.queries) < self.lengths[:, None]
 
     def bnsh(self, tokens: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ class Said:
 
 
 class Computed(NamedTuple):
-    """What somebody else computed."""
+    """The result of another implementation."""
 
     way: str
     output: np.ndarray
@@ -115,8 +115,8 @@ class Computed(NamedTuple):
 def largest_difference(configuration: Configuration, ways: Iterable[Computed]) -> float:
     """Return the largest difference between the oracle and any of ``ways``, where defined.
 
-    Asserts that the oracle calls those rows defined that are tokens and have anything to attend
-    to, and no others.
+    Asserts that the oracle defines exactly those rows that are tokens and have anything to attend
+    to.
     """
     said = Said(configuration)
     references = reference(configuration.inputs, configuration.attributes, ALL)

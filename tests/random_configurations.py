@@ -1,7 +1,7 @@
-"""Legal calls of GroupQueryAttention drawn at random, as wide as the operator itself: test helpers.
+"""Random valid calls of GroupQueryAttention, as general as the operator itself: test helpers.
 
-Unlike `gqa_calls.random_call`, nothing here is bound to what a kernel takes: any head size, any
-rotary width, holes in the bias, ragged batches at every stage.
+Unlike `gqa_calls.random_call`, this is not limited to what a kernel supports: any head size, any
+rotary width, gaps in the bias, ragged batches in every phase.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STAGES = (
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """A call, and where it stands in the life of a cache (one of `STAGES`)."""
+    """A call, and its stage in the life of a cache (one of `STAGES`)."""
 
     seed: int
     stage: str
@@ -40,7 +40,7 @@ class Configuration:
 
 
 def random_configuration(seed: int) -> Configuration:
-    """Return the configuration of a seed; whatever its dtype, float64 holds its numbers."""
+    """Return the configuration of a seed; its numbers are float64, whatever its dtype."""
     rng = RandomState(seed)
     dtype = np.dtype((np.float32, np.float16, ml_dtypes.bfloat16)[max(0, rng.randint(-5, 3))])
 

@@ -1,4 +1,4 @@
-"""Pages for the tests of the report: runs that have everything, hostile ones, how to read them."""
+"""Pages for the tests of the report: full and hostile runs, and a parser for them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def real_page(real: Run) -> str:
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Hostile text wherever text can stand."""
+    """Hostile text in every place for text."""
     bad = case(
         f"evil/{HOSTILE}",
         HOSTILE,
@@ -89,7 +89,7 @@ def run_of(path: Path, *verdicts: Verdict, **fields: Any) -> Run:
 
 
 class Parsed(HTMLParser):
-    """A page as its elements, its text, and the cells that it brings along."""
+    """A page as its elements, its text, and the cells in its data."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -125,12 +125,12 @@ class Parsed(HTMLParser):
 
     @property
     def words(self) -> str:
-        """The text with each space once."""
+        """The text with whitespace collapsed."""
         return " ".join(self.text.split())
 
     @property
     def packed(self) -> str:
-        """The cells as they stand in the page."""
+        """The cells as they are in the page."""
         return self.scripts[-2]
 
     @property

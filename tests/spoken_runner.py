@@ -1,6 +1,6 @@
-"""A runner process as the harness drives it, spoken to line by line, and small bundles for it.
+"""A runner process, driven with single messages like the harness does, and small bundles for it.
 
-Each request and each answer is held against the protocol's JSON Schema.
+Each request and each answer is checked with the protocol's JSON Schema.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Runner:
             )
 
     def tell(self, request: Message) -> bytes:
-        """Send ``request`` as it is; the line that comes back, empty if the runner ends."""
+        """Send ``request`` unchanged; returns the answer's line, empty if the runner ends."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -65,7 +65,7 @@ class Runner:
     def ask(self, **request: Any) -> Message:
         """The answer to a valid request, itself valid and with the same id.
 
-        A runner may say once before that it is compiling: ``compiled`` counts that.
+        A runner may announce once that it is compiling: ``compiled`` counts these notices.
         """
         self.last_id += 1
         request["id"] = self.last_id
@@ -86,7 +86,7 @@ class Runner:
         return message
 
     def run(self, bundle: Path, *steps: Message, repeat: int = 2) -> Message:
-        """Run a case into a new folder beside its bundle; ``arrays`` has what the files hold."""
+        """Run a case into a new folder beside its bundle; ``arrays`` has the files' content."""
         out = bundle / f"out{self.last_id}"
         out.mkdir()
         answer = self.ask(
@@ -220,8 +220,8 @@ def assert_same(got: Arrays, want: Arrays) -> None:
 def runners(program: Path, folder: Callable[[], Path]) -> Iterator[Start]:
     """Starts runners of ``program``, and kills them at the end.
 
-    Each is given the runner's arguments, python's options and environment variables; its standard
-    error lies in a ``folder`` of its own.
+    Each gets the runner's arguments, python's options and environment variables; its standard
+    error is written to its own ``folder``.
     """
     started: list[Runner] = []
 
@@ -238,7 +238,7 @@ def runners(program: Path, folder: Callable[[], Path]) -> Iterator[Start]:
 
 @contextmanager
 def modules(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports modules of the runner ``name``, as the runner itself finds them."""
+    """Imports modules of the runner ``name``, in the way the runner itself does."""
     for folder in ("common", name):
         monkeypatch.syspath_prepend(str(RUNNERS / folder))
     before = set(sys.modules)

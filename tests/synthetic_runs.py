@@ -33,9 +33,9 @@ ISSUE = "https://github.com/microsoft/onnxruntime/issues/28318"
 
 
 def target(name: str = "cpu@1.31.1", **fields: Any) -> TargetRecord:
-    """A target that is there; ``unavailable=…`` makes one that is not.
+    """An available target; ``unavailable=…`` makes it unavailable.
 
-    What follows a + in its name is its adapter.
+    The part of its name after a + is its adapter.
     """
     ep, _, rest = name.partition("@")
     version, _, adapter = rest.partition("+")
@@ -71,7 +71,7 @@ def case(
     question: str = "May a layer borrow another layer's cache?",
     **fields: Any,
 ) -> CaseRecord:
-    """A case by its id, with everything else made up."""
+    """A case with this id; all other fields are invented."""
     theme, _, rest = id.partition("/")
     name, _, axes = rest.rstrip("]").partition("[")
     labels = dict(axis.split("=", 1) for axis in axes.split(",") if "=" in axis)
@@ -112,7 +112,7 @@ def result(
     verdict: str = "pass",
     **fields: Any,
 ) -> ResultRecord:
-    """A result with what such a verdict brings along."""
+    """A result with the fields that its verdict requires."""
     about: dict[str, Any] = {
         "outcome": "ran",
         "reason": "Every defined element is within its budget.",
@@ -196,7 +196,7 @@ def write(
     problems: Sequence[InfrastructureRecord] = (),
     complete: bool = True,
 ) -> Path:
-    """A results file of these records, whose header expects just them."""
+    """A results file of these records, whose header matches them."""
     targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
     with Writer(path, header(targets, len(cases), len(results))) as writer:
         for record in cases:
@@ -214,7 +214,7 @@ def small(path: Path, verdict: str = "pass", **fields: Any) -> Run:
     return read(write(path, [case()], [result(verdict=verdict, **fields)]))
 
 
-# What a run over the themes of the corpus looks like: theme, question, then each entry's name, why
+# The shape of a run over the themes of the corpus: theme, question, then each entry's name, why
 # and axes.
 _DTYPES = ("float32", "float16")
 _CORPUS: list[tuple[str, str, list[tuple[str, str, dict[str, Sequence[str]]]]]] = [
@@ -376,7 +376,7 @@ def _judged(case: CaseRecord, target: str) -> ResultRecord:
 
 
 def realistic(path: Path) -> Run:
-    """About 150 cases on two versions, with every verdict and mark among them."""
+    """About 150 cases on two versions, with every verdict and mark."""
     cases = list(_entries())
     names = ("cpu@1.31.1", "cpu@1.26.0")
     results = [_judged(case, name) for case in cases for name in names]
@@ -405,9 +405,9 @@ _OWN = re.compile(r"<https://[A-Za-z0-9._~/?=&%+#:-]+>")
 
 
 def only_own_markup(page: str) -> None:
-    """Fails if anything but the Markdown's own words stands outside of code spans.
+    """Fails if any text but Markdown's own syntax is outside code spans.
 
-    Code spans are read as CommonMark does: a run of backticks up to the next one as long.
+    Code spans are read as CommonMark does: a run of backticks up to the next one of equal length.
     """
     for line in page.splitlines():
         outside = ""

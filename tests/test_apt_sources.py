@@ -1,4 +1,4 @@
-"""apt's own files, read as apt reads them, and a source derived from one."""
+"""apt's own files, parsed as apt parses them, and a source derived from one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def write(root: Path, name: str, text: str) -> Path:
     return file
 
 
-def test_a_system_without_apt_has_none(tmp_path: Path) -> None:
+def test_a_system_without_apt_has_no_sources(tmp_path: Path) -> None:
     assert sources(tmp_path) == []
 
 
-def test_stanzas_are_read_with_their_comments_gone_and_their_options_kept(tmp_path: Path) -> None:
+def test_stanzas_are_read_without_comments_and_with_options(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         "sources.list.d/debian.sources",
@@ -47,7 +47,7 @@ def test_stanzas_are_read_with_their_comments_gone_and_their_options_kept(tmp_pa
     ]
 
 
-def test_lines_are_read_with_options_by_the_names_that_stanzas_have(tmp_path: Path) -> None:
+def test_one_line_sources_have_options_named_as_in_stanzas(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         "sources.list",
@@ -80,7 +80,7 @@ def test_files_that_apt_ignores_are_ignored(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("off", ["no", "No", "false", "0"])
-def test_a_stanza_that_is_switched_off_is_none(tmp_path: Path, off: str) -> None:
+def test_a_disabled_stanza_is_ignored(tmp_path: Path, off: str) -> None:
     stanza = "Types: deb\nURIs: http://a.test/\nSuites: bookworm\nComponents: main\n"
     write(tmp_path, "sources.list.d/a.sources", f"Enabled: {off}\n{stanza}")
     assert sources(tmp_path) == []
@@ -88,13 +88,13 @@ def test_a_stanza_that_is_switched_off_is_none(tmp_path: Path, off: str) -> None
     assert len(sources(tmp_path)) == 1
 
 
-def test_a_stanza_of_source_code_alone_is_none(tmp_path: Path) -> None:
+def test_a_stanza_for_source_code_only_is_ignored(tmp_path: Path) -> None:
     stanza = "Types: deb-src\nURIs: http://a.test/\nSuites: bookworm\nComponents: main\n"
     write(tmp_path, "sources.list.d/a.sources", stanza)
     assert sources(tmp_path) == []
 
 
-def test_a_suite_and_a_component_are_meant_to_the_letter(tmp_path: Path) -> None:
+def test_suites_and_components_match_exactly(tmp_path: Path) -> None:
     write(
         tmp_path,
         "sources.list",
@@ -105,7 +105,7 @@ def test_a_suite_and_a_component_are_meant_to_the_letter(tmp_path: Path) -> None
     assert [source.uris for source in found] == [("http://c.test/",)]
 
 
-def test_a_derived_source_reads_as_the_same_archive_in_another_suite(tmp_path: Path) -> None:
+def test_a_derived_source_is_the_same_archive_with_another_suite(tmp_path: Path) -> None:
     origin = Source(
         tmp_path,
         ("http://a.test/debian", "http://b.test/debian"),

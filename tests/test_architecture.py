@@ -1,4 +1,4 @@
-"""Which part may know which: imports go one way, along the flow from a case to its verdict."""
+"""The allowed imports: they follow the flow from a case to its verdict, in one direction."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from conformance.base.paths import PACKAGE, ROOT
 
-#: The packages, and the modules that stand in none, in the order of the data's way: each may import
-#: from itself and from those before it, and nothing from those behind.
+#: The packages, and the modules outside any package, in the order of the data flow: each may import
+#: from itself and from earlier ones, and nothing from later ones.
 ORDER = [
     "",  # the package itself: its version
     "base",
@@ -36,17 +36,17 @@ FACES = ("cli", "pytest_cases", "pytest_plugin")
 
 
 def name_of(file: Path) -> str:
-    """The module's name within the package."""
+    """The module's name relative to the package."""
     return ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__")
 
 
 def part_of(name: str) -> str:
-    """The package or the module of the first level that a module belongs to."""
+    """The top-level package or module that a module belongs to."""
     return name.partition(".")[0]
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Every module that ``file`` imports, wherever in it."""
+    """Every module that ``file`` imports, anywhere in it."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -56,7 +56,7 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def own(file: Path) -> Iterator[str]:
-    """The modules of the package that ``file`` imports, by their names within it."""
+    """The modules of the package that ``file`` imports, by their relative names."""
     for module in imports(file):
         if module == "conformance" or module.startswith("conformance."):
             yield module.removeprefix("conformance").lstrip(".")
@@ -65,12 +65,12 @@ def own(file: Path) -> Iterator[str]:
 MODULES = {name_of(file): file for file in sorted(PACKAGE.rglob("*.py"))}
 
 
-def test_every_part_has_its_place() -> None:
+def test_every_package_is_in_the_order() -> None:
     assert {part_of(name) for name in MODULES} == {*ORDER}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_only_from_its_own_package_and_those_before(name: str) -> None:
+def test_a_module_imports_only_from_its_own_and_earlier_packages(name: str) -> None:
     here = ORDER.index(part_of(name))
     assert [other for other in own(MODULES[name]) if ORDER.index(part_of(other)) > here] == []
 
@@ -89,7 +89,7 @@ def test_a_module_imports_only_from_its_own_package_and_those_before(name: str) 
         ("_pytest", ()),
     ],
 )
-def test_a_library_is_known_in_one_place(library: str, allowed: tuple[str, ...]) -> None:
+def test_a_library_is_imported_in_one_place(library: str, allowed: tuple[str, ...]) -> None:
     users = {
         name
         for name, file in MODULES.items()
@@ -98,13 +98,13 @@ def test_a_library_is_known_in_one_place(library: str, allowed: tuple[str, ...])
     assert {name for name in users if not {name, part_of(name)} & {*allowed}} == set()
 
 
-def test_only_the_faces_know_what_people_look_at() -> None:
+def test_only_the_user_interfaces_import_presentation_libraries() -> None:
     for name, file in MODULES.items():
         if part_of(name) not in (*FACES, "report"):
             assert [other for other in own(file) if part_of(other) == "report"] == [], name
 
 
-def test_the_oracle_knows_the_base_alone() -> None:
+def test_the_oracle_imports_only_the_base() -> None:
     for name, file in MODULES.items():
         if part_of(name) == "oracle":
             assert {part_of(other) for other in own(file)} <= {"base", "oracle"}, name
@@ -131,7 +131,7 @@ def test_a_runner_imports_nothing_of_the_package(file: Path) -> None:
         ".ci/run",
     ],
 )
-def test_things_are_where_others_look_for_them(name: str) -> None:
+def test_files_are_where_users_expect_them(name: str) -> None:
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("not a checkout")
     assert (ROOT / name).is_file()

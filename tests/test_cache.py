@@ -1,7 +1,7 @@
-"""The cache of bundles: what lies in one, that it is the same everywhere, and what faults do to it.
+"""The cache of bundles: their content, its reproducibility, and its handling of damage.
 
-A fault never shows as another content: a damaged bundle is noticed and made again, and a cache that
-cannot be used is said in one sentence.
+Damage never leads to other content: a damaged bundle is noticed and created again, and a cache that
+cannot be used gives one sentence.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ CALLS: dict[str, dict[str, Any]] = {
     },
 }
 
-#: What runners read of these calls. A change here changes what every case asks: new numbers, a new
-#: model or a new oracle. That may be meant; then results recorded before speak of other bundles.
+#: Digests of what runners read of these calls. A change here changes every case: new numbers, a
+#: new model or a new oracle. That may be intended; then earlier results belong to other bundles.
 DIGESTS = {
     "plain": "5d60d21fc0f9839ec90d07f3f834c7763077a0240d70c82857e1b130d80db38c",
     "rotary prompt": "2b59c9756dc34dd8bb182d2f474d7584d6d10ab402ec7e03136d1540de45fca3",
@@ -112,7 +112,7 @@ def files_of(made: Bundle) -> list[str]:
 
 
 def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[str]:
-    """A process that runs ``code``; its standard output is all that it says."""
+    """A process that runs ``code``; returns its standard output."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -122,7 +122,7 @@ def python(code: str, *arguments: object, **variables: str) -> subprocess.Popen[
     )
 
 
-# What lies in a bundle
+# The content of a bundle
 
 
 def test_the_layout_is_that_of_onnxs_backend_tests(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_onnx_reads_every_file_as_the_graph_declares_it(fields: dict[str, Any]) 
                 assert tensor.HasField("raw_data")
 
 
-def test_inputs_and_outputs_are_those_of_the_step(tmp_path: Path) -> None:
+def test_inputs_and_outputs_match_the_step(tmp_path: Path) -> None:
     call = Call(sequence_length=3, batch_size=2, rotary="interleaved", dtype="float16")
     made = bundle_for(call, tmp_path)
     (step,), (plan,) = steps_of(call), made.steps
@@ -203,7 +203,7 @@ def test_outputs_are_the_oracles_values_rounded_and_zero_where_undefined(tmp_pat
 
 
 def test_the_past_of_a_later_call_is_the_oracles_present_of_the_one_before(tmp_path: Path) -> None:
-    """For other tools; a run carries the runtime's own."""
+    """For other tools; a run uses the runtime's own."""
     made = bundle_for(Call(loop=(2, 1), key_value="packed"), tmp_path)
     past = onnx.load_tensor(str(made.path / "test_data_set_1/input_1.pb"))
     present = onnx.load_tensor(str(made.path / "test_data_set_0/output_1.pb"))
@@ -211,15 +211,15 @@ def test_the_past_of_a_later_call_is_the_oracles_present_of_the_one_before(tmp_p
     assert past.raw_data == present.raw_data
 
 
-def test_a_loop_is_judged_on_what_its_own_presents_may_be_off(tmp_path: Path) -> None:
-    """Rows that a call takes over from the one before are off by what that one was off."""
+def test_a_loop_is_judged_with_the_errors_of_its_own_presents(tmp_path: Path) -> None:
+    """Rows that a step carries over from the one before have the errors of that one."""
     first, second = bundle_for(Call(loop=(3, 1), rotary="half_split"), tmp_path).expected
     before, after = first["present_key"].unit, second["present_key"].unit
     assert (before > 0).all()
     assert np.array_equal(after[:, :, :3], before)
 
 
-def test_plans_say_what_is_read_carried_and_shared(tmp_path: Path) -> None:
+def test_plans_list_what_is_read_carried_and_shared(tmp_path: Path) -> None:
     first, second = bundle_for(Call(**CALLS["bfloat16 loop in a shared buffer"]), tmp_path).steps[
         :2
     ]
@@ -233,13 +233,13 @@ def test_plans_say_what_is_read_carried_and_shared(tmp_path: Path) -> None:
     assert (plain.carry, plain.share) == ({}, {})
 
 
-def test_the_case_is_there_to_read(tmp_path: Path) -> None:
+def test_the_bundle_contains_the_case(tmp_path: Path) -> None:
     made = bundle_for(Call(softcap=2.0, dtype="float16"), tmp_path)
     said = json.loads((made.path / "case.json").read_text())
     assert (said["softcap"], said["dtype"], said["scale"]) == (2.0, "float16", None)
 
 
-def test_a_call_without_a_meaning_has_no_values_and_says_why(tmp_path: Path) -> None:
+def test_an_undefined_call_has_no_values_and_a_reason(tmp_path: Path) -> None:
     made = bundle_for(Call(num_heads=3), tmp_path)
     assert made.expected == ({},)
     assert made.unjudged is not None
@@ -248,7 +248,9 @@ def test_a_call_without_a_meaning_has_no_values_and_says_why(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("cache_dtype", ["int8", "uint8", "float8e4m3fn"])
-def test_a_quantised_cache_is_expected_in_its_type(cache_dtype: Any, tmp_path: Path) -> None:
+def test_expected_outputs_of_a_quantised_cache_have_its_dtype(
+    cache_dtype: Any, tmp_path: Path
+) -> None:
     bits = 4 if cache_dtype == "uint8" else 8
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
     call = Call(past_sequence_length=3, cache_dtype=cache_dtype, kv_cache_bit_width=bits, **kinds)
@@ -262,8 +264,8 @@ def test_a_quantised_cache_is_expected_in_its_type(cache_dtype: Any, tmp_path: P
     assert expected["present_key"].value.shape == (1, 2, 4, 8 if bits == 4 else 16)
 
 
-def test_a_loop_carries_codes_and_what_they_may_be_off(tmp_path: Path) -> None:
-    """A key that may have gone to either of two codes stays in doubt in the calls after."""
+def test_a_loop_carries_codes_and_their_errors(tmp_path: Path) -> None:
+    """A key that may have either of two codes stays uncertain in the later steps."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
     call = Call(
         dtype="float16", cache_dtype="int8", rotary="half_split", loop=(8, 1), seed=5, **kinds
@@ -274,16 +276,16 @@ def test_a_loop_carries_codes_and_what_they_may_be_off(tmp_path: Path) -> None:
     assert set(np.unique(first.unit)) == {0.0, 1.0}
 
 
-def test_a_loop_that_loses_its_meaning_has_no_values_at_all(tmp_path: Path) -> None:
-    """The second call stands beyond the buffer: nothing of the first is judged either."""
+def test_a_loop_that_becomes_undefined_has_no_values(tmp_path: Path) -> None:
+    """The second step is beyond the buffer: the first is not judged either."""
     made = bundle_for(Call(loop=(4, 4, 1), max_sequence_length=6), tmp_path)
     assert made.unjudged is not None
     assert made.expected == ({}, {}, {})
     assert not list(made.path.rglob("output_*.pb"))
-    assert not (made.path / "test_data_set_2/input_3.pb").exists()  # no past of the first call
+    assert not (made.path / "test_data_set_2/input_3.pb").exists()  # no past for the first step
 
 
-def test_onnxruntime_runs_a_bundle_as_it_lies(tmp_path: Path) -> None:
+def test_onnxruntime_runs_a_bundle_unchanged(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     made = bundle_for(Call(**CALLS["rotary prompt"]), tmp_path)
     tensors = [onnx.load_tensor(str(file)) for file in made.path.glob("*/input_*.pb")]
@@ -297,11 +299,11 @@ def test_onnxruntime_runs_a_bundle_as_it_lies(tmp_path: Path) -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
 
 
-# The same everywhere
+# Reproducibility
 
 
 @each_call
-def test_the_content_of_a_call_is_frozen(
+def test_the_content_of_a_bundle_never_changes(
     fields: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     name = next(name for name, its in CALLS.items() if its is fields)
@@ -309,7 +311,7 @@ def test_the_content_of_a_call_is_frozen(
 
 
 def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
-    """With another seed of hashes, another locale, time zone and number of threads."""
+    """With another hash seed, locale, time zone and number of threads."""
     code = (
         "import json, sys; from pathlib import Path; from conformance.bundle.cache import *\n"
         "from conformance.case.call import Call\n"
@@ -334,7 +336,7 @@ def test_another_process_makes_the_same_bytes(tmp_path: Path) -> None:
     assert len(contents(here)) > 50
 
 
-def test_every_field_makes_another_bundle() -> None:
+def test_every_field_changes_the_bundle() -> None:
     others: list[dict[str, Any]] = [
         {},
         {"dtype": "float16"},
@@ -358,22 +360,22 @@ def test_every_field_makes_another_bundle() -> None:
     assert len({digest_of(Call(**fields)) for fields in others}) == len(others)
 
 
-def test_every_shipped_case_has_a_bundle_of_its_own() -> None:
+def test_every_shipped_case_has_its_own_bundle() -> None:
     cases = load([data_path("cases")])
     assert len({digest_of(case.call, case.relation) for case in cases}) == len(cases)
 
 
-def test_a_change_of_the_generator_makes_another_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_generator_changes_the_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     before = digest_of(Call())
     monkeypatch.setattr(bundles, "generator_digest", lambda: "another")
     assert digest_of(Call()) != before
 
 
-def test_the_generator_is_all_that_decides_a_content() -> None:
-    """Each module that making a bundle imports is in its digest, or named here with a reason."""
+def test_only_the_generator_determines_the_content() -> None:
+    """Each module that creating a bundle imports is in its digest, or listed here with a reason."""
     code = "import sys, conformance.bundle.cache; print(*sys.modules)"
     said, _ = python(code).communicate(timeout=60)
-    elsewhere = {"harness"}  # how a step is checked, not what it says
+    elsewhere = {"harness"}  # how a step is checked, not its content
     parts = {name.split(".")[1] for name in said.split() if name.startswith("conformance.")}
     assert parts == {*bundles._SOURCES} | elsewhere
 
@@ -387,7 +389,7 @@ def made(tmp_path: Path) -> Bundle:
 
 
 def rebuilt(made: Bundle, before: dict[str, bytes]) -> bool:
-    """Whether the next use notices that something is wrong and makes all of it again."""
+    """Whether the next use notices the damage and creates the whole bundle again."""
     assert not intact(made)
     again = bundle_for(Call(sequence_length=2), made.path.parents[2])
     assert again.path == made.path
@@ -395,7 +397,7 @@ def rebuilt(made: Bundle, before: dict[str, bytes]) -> bool:
     return contents(made.path) == before
 
 
-def test_a_sound_bundle_is_used_as_it_is(made: Bundle) -> None:
+def test_an_intact_bundle_is_reused(made: Bundle) -> None:
     times = {file: file.stat().st_mtime_ns for file in made.path.rglob("*")}
     again = bundle_for(Call(sequence_length=2), made.path.parents[2])
     assert intact(made)
@@ -418,7 +420,7 @@ def test_one_changed_byte_in_any_file_is_noticed(made: Bundle) -> None:
 
 
 def test_one_changed_byte_anywhere_in_the_manifest_is_noticed(made: Bundle) -> None:
-    """It is what everything else is held against, and it says where what lies."""
+    """The manifest is what all other files are compared with, and it says where they are."""
     file = made.path / "manifest.json"
     content = file.read_bytes()
     for position in range(0, len(content), 5):
@@ -469,8 +471,8 @@ def test_a_manifest_that_is_something_else_is_noticed(made: Bundle, text: str) -
     assert rebuilt(made, before)
 
 
-def test_a_half_written_bundle_in_its_place_is_replaced(tmp_path: Path) -> None:
-    """As a lost power supply leaves it: the folder is there, its files are not, or are empty."""
+def test_a_partially_written_bundle_is_replaced(tmp_path: Path) -> None:
+    """As after a power failure: the folder exists, its files do not, or they are empty."""
     call = Call()
     whole = contents(bundle_for(call, tmp_path / "whole").path)
     digest = digest_of(call)
@@ -483,7 +485,7 @@ def test_a_half_written_bundle_in_its_place_is_replaced(tmp_path: Path) -> None:
         assert contents(bundle_for(call, tmp_path / str(number)).path) == whole
 
 
-def test_what_a_killed_process_left_beside_a_bundle_is_no_bundle(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_not_a_bundle(tmp_path: Path) -> None:
     call, digest = Call(), digest_of(Call())
     aside = tmp_path / "bundles" / digest[:2] / f".{digest}.0123"
     aside.mkdir(parents=True)
@@ -496,11 +498,11 @@ def test_what_a_killed_process_left_beside_a_bundle_is_no_bundle(tmp_path: Path)
     assert not aside.exists()
 
 
-def test_nothing_is_left_beside_a_bundle(made: Bundle) -> None:
+def test_no_temporary_files_are_left_beside_a_bundle(made: Bundle) -> None:
     assert list(made.path.parent.iterdir()) == [made.path]
 
 
-# Several at once
+# Concurrency
 
 MAKE_TWENTY = """
 import sys
@@ -528,7 +530,7 @@ def start_together(processes: list[subprocess.Popen[str]]) -> None:
         process.stdin.flush()
 
 
-def test_four_processes_that_make_the_same_bundles_at_once_are_all_right(tmp_path: Path) -> None:
+def test_four_processes_can_create_the_same_bundles_at_once(tmp_path: Path) -> None:
     processes = [python(MAKE_TWENTY, tmp_path) for _ in range(4)]
     start_together(processes)
     said = [process.communicate(timeout=60)[0] for process in processes]
@@ -568,7 +570,7 @@ def sentence(root: Path) -> str:
     return said
 
 
-def test_a_cache_below_a_file_is_one_sentence(tmp_path: Path) -> None:
+def test_a_cache_path_below_a_file_gives_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     assert sentence(file / "cache") == (
@@ -578,7 +580,7 @@ def test_a_cache_below_a_file_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+def test_a_full_disk_gives_one_sentence_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     write = Path.write_bytes
@@ -596,8 +598,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     assert intact(bundle_for(Call(), tmp_path))
 
 
-def test_a_limit_of_the_system_is_one_sentence(tmp_path: Path) -> None:
-    """A real refusal in mid-file: no file may grow beyond 300 bytes."""
+def test_a_file_size_limit_gives_one_sentence(tmp_path: Path) -> None:
+    """A real error in the middle of a file: no file may grow beyond 300 bytes."""
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from conformance.bundle.cache import bundle_for, BundleError\n"
@@ -614,10 +616,10 @@ def test_a_limit_of_the_system_is_one_sentence(tmp_path: Path) -> None:
     assert contents(tmp_path) == {}
 
 
-def test_a_cache_that_forgets_is_one_sentence(
+def test_a_cache_that_loses_data_gives_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written never comes back whole, however often it is tried."""
+    """Data that is written never comes back complete, however often it is tried."""
     monkeypatch.setattr(bundles, "_open", lambda place: None)
     assert sentence(tmp_path) == (
         f"Files written to the bundle cache do not stay intact: {tmp_path}."
@@ -625,9 +627,7 @@ def test_a_cache_that_forgets_is_one_sentence(
     )
 
 
-def test_a_cache_that_can_only_be_read_still_serves(
-    made: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_cache_still_works(made: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, *rest: Any, **more: Any) -> None:
         raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
 
@@ -635,7 +635,7 @@ def test_a_cache_that_can_only_be_read_still_serves(
     assert bundle_for(Call(sequence_length=2), made.path.parents[2]).path == made.path
 
 
-# Where it is, how much it holds, and clearing it
+# Its location, its size, and clearing it
 
 
 @pytest.fixture
@@ -646,7 +646,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
-def test_the_cache_is_where_the_platform_keeps_caches(
+def test_the_cache_is_in_the_platforms_cache_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(CACHE_VARIABLE)
@@ -657,22 +657,24 @@ def test_the_cache_is_where_the_platform_keeps_caches(
 
 
 @pytest.mark.usefixtures("_elsewhere")
-def test_the_variable_names_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_sets_the_cache_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert CACHE_VARIABLE == "GQA_CACHE"
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine"))
     assert cache_root() == tmp_path / "mine"
     monkeypatch.setenv(CACHE_VARIABLE, "below/here")
     assert cache_root() == tmp_path / "below/here"
     made = bundle_for(Call())
-    assert made.path.is_absolute()  # a runner is told an absolute path
+    assert made.path.is_absolute()  # a runner gets an absolute path
     assert made.path.is_relative_to(tmp_path / "below/here")
 
 
-def test_tests_leave_the_users_cache_alone(shared_cache: Path) -> None:
+def test_tests_do_not_touch_the_users_cache(shared_cache: Path) -> None:
     assert cache_root() == shared_cache
 
 
-def test_how_much_there_is(tmp_path: Path) -> None:
+def test_the_cache_size_is_reported(tmp_path: Path) -> None:
     assert cache_size(tmp_path) == CacheSize(0, 0)
     for seed in range(3):
         bundle_for(Call(seed=seed), tmp_path)
@@ -692,7 +694,7 @@ def test_clearing_removes_bundles_and_shaders_and_nothing_else(tmp_path: Path) -
     assert clear_cache(tmp_path / "nowhere") == CacheSize(0, 0)
 
 
-def test_a_cache_that_cannot_be_cleared_says_so(
+def test_a_cache_that_cannot_be_cleared_gives_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle_for(Call(), tmp_path)
@@ -710,7 +712,7 @@ def test_a_cache_that_cannot_be_cleared_says_so(
 
 
 def test_the_digests_of_a_manifest_are_those_of_the_files(made: Bundle) -> None:
-    """So that another tool can check a bundle with nothing but SHA-256."""
+    """So another tool can check a bundle with nothing but SHA-256."""
     said = json.loads((made.path / "manifest.json").read_text())
     found = contents(made.path)
     del found["manifest.json"]

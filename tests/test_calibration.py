@@ -1,4 +1,4 @@
-"""The calibration picture: which shares go into it, where they stand, and what the command says."""
+"""The calibration picture: the shares it contains, their positions, and the command's output."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def power_file(path: Path, *mutants: dict[str, Any]) -> Path:
 
 
 def mutant(name: str, numerical: bool = True, kills: int = 3, **shares: Any) -> dict[str, Any]:
-    """An entry of gqa power, with more in it than is needed."""
+    """An entry of gqa power, with additional fields."""
     of = {"mutant": name, "numerical": numerical, "kills": kills, "first": "sink/entry"}
     return of | {"largest_share": shares}
 
@@ -59,7 +59,7 @@ def entries(*mutants: dict[str, Any]) -> list[Mutant]:
     return [Mutant.model_validate_json(json.dumps(m)) for m in mutants]
 
 
-def test_right_kernels_are_results_that_passed_with_numbers(tmp_path: Path) -> None:
+def test_correct_kernels_are_passed_results_with_numbers(tmp_path: Path) -> None:
     from conformance.results.reader import read
 
     ours = results_file(
@@ -93,7 +93,7 @@ def test_faults_are_the_numerical_mutants_that_were_killed() -> None:
     assert points["float16"] == [Point(4.0, "precision")]
 
 
-def test_the_bar_is_half_a_budget_and_two() -> None:
+def test_the_limits_are_half_a_budget_and_two_budgets() -> None:
     kernels = {"float32": [Point(0.5, "edge")], "float16": [Point(0.51, "case on cpu")]}
     mutants = entries(
         mutant("weak", float32=1.9, float16=0.2),
@@ -108,7 +108,7 @@ def test_the_bar_is_half_a_budget_and_two() -> None:
 
 
 @pytest.mark.parametrize("edge", [0.5, 1.0, 2.0, 2.0**-5.5, 2.0**7.5])
-def test_what_is_on_an_edge_is_drawn_below_it(edge: float) -> None:
+def test_a_share_on_an_edge_belongs_to_the_lower_bin(edge: float) -> None:
     assert bin_of(edge * 1.001) == bin_of(edge) + 1 == bin_of(edge * 0.999) + 1
 
 
@@ -116,7 +116,7 @@ def test_what_is_on_an_edge_is_drawn_below_it(edge: float) -> None:
     ("share", "number"),
     [(0.0, 0), (1e-9, 0), (1e30, LAST - FIRST + 1), (math.inf, LAST - FIRST + 1)],
 )
-def test_what_is_off_the_axis_has_a_bin_at_its_end(share: float, number: int) -> None:
+def test_shares_beyond_the_axis_are_in_its_last_bin(share: float, number: int) -> None:
     assert bin_of(share) == number
 
 
@@ -130,7 +130,7 @@ def bars(picture: str, name: str) -> list[list[tuple[float, float]]]:
     ]
 
 
-def test_bars_are_as_high_as_they_count() -> None:
+def test_bar_heights_are_counts() -> None:
     shares = [0.1, 0.1, 0.1, 0.1, 0.4, 0.4]
     points = {"float16": [Point(share, "a") for share in shares]}
     picture = svg(points, {"float16": [Point(30.0, "b")]})
@@ -148,7 +148,7 @@ def test_bars_are_as_high_as_they_count() -> None:
     assert x1 < x2 < low < high < x3
 
 
-def test_what_is_off_the_axis_does_not_flatten_the_rest() -> None:
+def test_shares_beyond_the_axis_do_not_flatten_the_rest() -> None:
     shares = [math.inf] * 7 + [30.0, 30.0, 300.0]
     picture = svg({}, {"float32": [Point(share, "a") for share in shares]})
     heights = [height for _, height in bars(picture, "fault")[0]]
@@ -162,13 +162,15 @@ def test_the_picture_names_its_marks_and_both_ends() -> None:
     assert texts.count("no results") == texts.count("no mutants") == 3
 
 
-def test_a_distribution_in_a_line() -> None:
+def test_a_distribution_is_summarised_in_one_line() -> None:
     points = [Point(share, "a") for share in (0.0, 0.0493, 12345.0)]
     assert described(points, "result") == "3 results: least 0, median 0.049, largest 10⁴"
     assert described([Point(math.inf, "a")], "mutant") == "1 mutant: least ∞, median ∞, largest ∞"
 
 
-def test_the_command_draws_and_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_draws_and_prints_a_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.3))
     power = power_file(tmp_path / "power.json", mutant("window", float32=500.0))
     picture = tmp_path / "calibration.svg"
@@ -180,7 +182,7 @@ def test_the_command_draws_and_tells(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
 
 
-def test_the_command_fails_where_the_bar_is_not_held(
+def test_the_command_fails_if_a_limit_is_exceeded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.7))
@@ -189,7 +191,7 @@ def test_the_command_fails_where_the_bar_is_not_held(
 
 
 @pytest.mark.parametrize("content", [None, "", '{"mutant": "a"}', '[{"kills": 1}]'])
-def test_a_file_that_is_no_power_file_is_named(
+def test_a_file_that_is_not_a_power_file_is_named(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.3))
@@ -200,7 +202,7 @@ def test_a_file_that_is_no_power_file_is_named(
     assert "power.json" in capsys.readouterr().err
 
 
-def test_what_cannot_be_read_or_written_is_named(
+def test_files_that_cannot_be_read_or_written_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = results_file(tmp_path / "a.jsonl", ("float32", "pass", 0.3))
@@ -209,7 +211,7 @@ def test_what_cannot_be_read_or_written_is_named(
     assert capsys.readouterr().err.count("\n") == 2
 
 
-def test_the_shipped_picture_is_whole_and_shown() -> None:
+def test_the_shipped_picture_is_complete_and_linked() -> None:
     if not (ROOT / "docs").is_dir():
         pytest.skip("not a checkout")
     ElementTree.parse(ROOT / "docs" / "calibration.svg")

@@ -1,4 +1,4 @@
-"""The shipped corpus: that it loads, says what it asks and why, and can be judged."""
+"""The shipped corpus: it loads, has questions and reasons, and can be judged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_there_are_150_cases_or_more(corpus: list[Case]) -> None:
     assert len(corpus) >= 150
 
 
-def test_the_themes_of_the_mission_and_their_ground_are_there(corpus: list[Case]) -> None:
+def test_the_required_themes_exist(corpus: list[Case]) -> None:
     mission = {"omitted_kv", "shared_kv", "zero_valued_kv", "decode_shapes", "omitted_present"}
     ground = {"prefill", "packed_qkv", "rotary", "window", "softcap", "attention_bias", "sink"}
     assert mission | ground | {"ragged", "static_cache", "loop"} <= set(by_theme(corpus))
@@ -67,7 +67,7 @@ def test_the_committed_schema_is_the_models_own() -> None:
 
 
 @each_file
-def test_a_file_is_right_by_the_schema(file: Path) -> None:
+def test_every_file_is_valid_by_the_schema(file: Path) -> None:
     jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(file.read_text()))
 
 
@@ -88,8 +88,8 @@ def test_no_two_cases_are_the_same_call(corpus: list[Case]) -> None:
         assert seen.setdefault(call, case.id) == case.id
 
 
-def test_every_theme_is_asked_in_float32_and_float16(corpus: list[Case]) -> None:
-    """And each entry, but for refusals: what a shape or an attribute may be is asked once."""
+def test_every_theme_has_float32_and_float16(corpus: list[Case]) -> None:
+    """And so does each entry, except rejections: allowed shapes and attributes are tested once."""
     both = {"float32", "float16"}
     for theme, cases in by_theme(corpus).items():
         assert {case.call.dtype for case in cases} >= both, theme
@@ -121,7 +121,7 @@ def test_links_are_links(corpus: list[Case]) -> None:
             assert re.fullmatch(r"https?://[^\s/]+\.[^\s/]+/\S+", link), f"{case.id}: {link}"
 
 
-def test_a_refusal_says_which_words_make_it_clear(corpus: list[Case]) -> None:
+def test_a_rejection_names_the_words_that_its_message_must_mention(corpus: list[Case]) -> None:
     for case in corpus:
         if case.contract.demands == "rejects":
             assert case.contract.mentions, case.id
@@ -136,19 +136,19 @@ def test_sentences_end(corpus: list[Case]) -> None:
 
 @each_file
 def test_every_entry_has_a_title_of_its_own(file: Path) -> None:
-    """Written by hand, but for the pairs, which are told by their features."""
+    """Written by hand, except for the pairs, which are described by their features."""
     written = [entry.get("title") for entry in yaml.safe_load(file.read_text())["cases"]]
     assert file.stem == "pairs" or all(written)
 
 
-#: Runtimes, and what they call their parts; a row is read for each of them.
+#: Runtimes, and names of their parts; a row must be readable for each of them.
 RUNTIMES = re.compile(
     r"\b(ort|onnx ?runtime|tract|webgpu|jsep|wasm|web|cuda|cpu|gpu|openvino|migraphx|rten|qnn)\b",
     re.IGNORECASE,
 )
 
 
-def test_a_title_says_what_is_called(corpus: list[Case]) -> None:
+def test_a_title_describes_the_call(corpus: list[Case]) -> None:
     for theme, cases in by_theme(corpus).items():
         titles = {case.name: case.title for case in cases}
         assert len(set(titles.values())) == len(titles), theme
@@ -163,10 +163,10 @@ def themes(corpus: list[Case]) -> dict[str, list[Case]]:
     return by_theme(corpus)
 
 
-@pytest.mark.slow  # makes every bundle; running the cases on a target says the same of each
+@pytest.mark.slow  # creates every bundle; running the cases on a target checks the same
 @pytest.mark.parametrize("theme", [file.stem for file in FILES])
-def test_what_is_promised_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
-    """A contract that is specified and demands values has them from the oracle, and not none."""
+def test_specified_values_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
+    """A contract that is specified and requires values gets at least some from the oracle."""
     for case in themes[theme]:
         if (case.contract.demands, case.contract.basis) != ("computes", "specified"):
             continue

@@ -1,4 +1,4 @@
-"""What changed between two runs: each kind, what is no change, and the Markdown of it."""
+"""Changes between two runs: each kind of change, unchanged results, and the Markdown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OLD, NEW = "cpu@1.30.0", "cpu@1.31.1"
 
 
 def run(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
-    """A run of these results, joined. ``name`` is the file's."""
+    """A run with these results, joined. ``name`` is the file's name."""
     name = fields.pop("name", f"{len(list(folder.iterdir()))}.jsonl")
     cases: Sequence[CaseRecord] = fields.pop("cases", None) or [
         case(id) for id in dict.fromkeys(r.case for r in results)
@@ -64,7 +64,7 @@ def compared(
 
 
 def one(folder: Path, before: ResultRecord | None, after: ResultRecord | None) -> Changes:
-    """A result before and after, beside another that stays."""
+    """A result before and after, beside another that does not change."""
     still = "other/stays"
     olds, news = [result(still, OLD)], [result(still, NEW)]
     return compared(
@@ -106,7 +106,7 @@ def now(verdict: str, **fields: Any) -> ResultRecord:
         ("wrong", None, "vanished"),
     ],
 )
-def test_a_verdict_that_moved(
+def test_a_changed_verdict(
     tmp_path: Path, before: str | None, after: str | None, kind: str
 ) -> None:
     found = one(tmp_path, was(before) if before else None, now(after) if after else None)
@@ -122,13 +122,13 @@ def test_a_verdict_that_moved(
 
 
 @pytest.mark.parametrize("verdict", ["pass", "wrong", "crash", "skip", "accepted", "unsupported"])
-def test_the_same_is_no_change(tmp_path: Path, verdict: str) -> None:
+def test_the_same_result_is_no_change(tmp_path: Path, verdict: str) -> None:
     found = one(tmp_path, was(verdict), now(verdict))
     assert kinds(found) == []
     assert not found.worse
 
 
-def test_what_is_unexpected_and_was_not_is_worse(tmp_path: Path) -> None:
+def test_a_result_that_becomes_unexpected_is_worse(tmp_path: Path) -> None:
     known = was("wrong", unexpected=False, expectation=expected())
     found = one(tmp_path, known, now("wrong"))
     assert kinds(found) == ["changed"]
@@ -147,11 +147,11 @@ def test_another_output_beyond_its_budget_is_a_change(tmp_path: Path) -> None:
     assert kinds(found) == ["changed"]
 
 
-def test_a_skipped_case_that_is_gone_is_no_loss(tmp_path: Path) -> None:
+def test_a_missing_case_that_was_skipped_is_no_regression(tmp_path: Path) -> None:
     assert kinds(one(tmp_path, was("skip"), None)) == []
 
 
-def test_a_known_regression_is_still_one_and_says_that_it_is_known(tmp_path: Path) -> None:
+def test_a_known_regression_is_reported_as_known(tmp_path: Path) -> None:
     known = now("wrong", unexpected=False, expectation=expected())
     found = one(tmp_path, was("pass"), known)
     (change,) = found.broken
@@ -163,7 +163,7 @@ def test_a_known_regression_is_still_one_and_says_that_it_is_known(tmp_path: Pat
     assert "xpect" not in change.sentence
 
 
-def test_a_result_that_nobody_expects_any_more(tmp_path: Path) -> None:
+def test_a_result_that_is_no_longer_expected(tmp_path: Path) -> None:
     was_known = was("wrong", unexpected=False, expectation=expected())
     (change,) = one(tmp_path, was_known, now("wrong")).changed
     assert change.sentence.startswith("still wrong, now unexpected: ")
@@ -172,7 +172,7 @@ def test_a_result_that_nobody_expects_any_more(tmp_path: Path) -> None:
     assert change.sentence.startswith("still wrong, now expected. This is a known defect")
 
 
-# The same fault says it in other words
+# The same fault in other words
 
 
 REFUSED = [
@@ -192,7 +192,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("before", "after"), REFUSED)
-def test_what_differs_between_runs_of_one_fault_is_no_change(
+def test_details_that_vary_between_runs_are_no_change(
     tmp_path: Path, before: str, after: str
 ) -> None:
     found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
@@ -209,14 +209,14 @@ def test_what_differs_between_runs_of_one_fault_is_no_change(
         ("shape (2, 2, 17, 16)", "shape (2, 2, 16, 16)"),
     ],
 )
-def test_what_says_something_else_is_a_change(tmp_path: Path, before: str, after: str) -> None:
+def test_another_message_is_a_change(tmp_path: Path, before: str, after: str) -> None:
     found = one(tmp_path, was("unsupported", message=before), now("unsupported", message=after))
     (change,) = found.changed
     assert after in change.sentence
     assert not found.worse
 
 
-def test_a_megabyte_is_compared_in_no_time() -> None:
+def test_a_megabyte_is_compared_quickly() -> None:
     for text in ("1" * 10**6, "-1.1.1" * 10**5, "0x" * 10**6, "\x1b[" * 10**6, "a" * 10**6):
         assert len(normal(text)) < 100_000
 
@@ -262,18 +262,18 @@ def test_wrong_numbers_are_compared_by_place_and_magnitude(
         assert says in found.changed[0].sentence
 
 
-def test_the_values_of_what_should_be_refused(tmp_path: Path) -> None:
+def test_values_of_accepted_calls_are_compared(tmp_path: Path) -> None:
     right = was("accepted", values_right=True)
     (change,) = one(tmp_path, right, now("accepted", values_right=False)).changed
     assert "its values are wrong now" in change.sentence
 
 
-def test_a_pass_is_a_pass_however_near(tmp_path: Path) -> None:
+def test_a_pass_is_a_pass_however_close_to_the_budget(tmp_path: Path) -> None:
     near = now("pass", share=0.9, reason="Computed correctly; at most 0.9 of the budget.")
     assert kinds(one(tmp_path, was("pass"), near)) == []
 
 
-def test_a_refusal_that_gets_vague_or_late(tmp_path: Path) -> None:
+def test_a_rejection_that_becomes_vague_or_late(tmp_path: Path) -> None:
     refused = {"outcome": "rejected", "message": "no", "errors": (), "share": None}
     clear = was("pass", stage="load", **refused)
     (change,) = one(tmp_path, clear, now("pass", stage="load", vague=True, **refused)).changed
@@ -294,7 +294,7 @@ def test_a_refusal_that_gets_vague_or_late(tmp_path: Path) -> None:
         (None, 9.0, False),
     ],
 )
-def test_slower_is_told_and_is_not_worse(
+def test_slower_runs_are_listed_but_not_worse(
     tmp_path: Path, before: float | None, after: float, slow: bool
 ) -> None:
     found = one(
@@ -308,7 +308,7 @@ def test_slower_is_told_and_is_not_worse(
         assert f"{after:.3g} ms" in found.slower[0].sentence
 
 
-# Which column is which
+# Matching columns
 
 
 def names(found: Changes) -> list[tuple[str | None, str | None]]:
@@ -352,11 +352,11 @@ def test_columns_are_matched(
         f"{name} is missing, with 1 result." for name in gone
     ]
     assert found.worse == bool(gone)
-    # A column without its other is none of the cases' doing.
+    # Columns without a counterpart are not changes of their cases.
     assert kinds(found) == []
 
 
-def test_totals_shrink_and_say_so(tmp_path: Path) -> None:
+def test_shrinking_totals_are_reported(tmp_path: Path) -> None:
     before = [result(f"t/{n}", OLD) for n in range(4)]
     found = compared(tmp_path, before, [result(f"t/{n}", NEW) for n in range(3)])
     assert found.targets[0].totals_before["pass"] == 4
@@ -367,7 +367,7 @@ def test_totals_shrink_and_say_so(tmp_path: Path) -> None:
     )
 
 
-def test_a_target_that_cannot_be_tried_any_more(tmp_path: Path) -> None:
+def test_a_target_that_became_unavailable(tmp_path: Path) -> None:
     gone = target("webgpu", unavailable="There is no adapter.", fix="gqa setup lavapipe")
     found = changes(
         run(tmp_path, [result("t/c", "webgpu", "skip")], targets=[gone]),
@@ -378,7 +378,7 @@ def test_a_target_that_cannot_be_tried_any_more(tmp_path: Path) -> None:
     assert "webgpu could not be tried: There is no adapter." in found.reasons
 
 
-# The runs as wholes
+# Whole runs
 
 
 def selected(folder: Path, name: str, text: str, ids: Sequence[str], **fields: Any) -> Joined:
@@ -395,20 +395,20 @@ def selected(folder: Path, name: str, text: str, ids: Sequence[str], **fields: A
     return join([read(folder / name)])
 
 
-def test_a_smaller_selection_is_worse_and_told(tmp_path: Path) -> None:
+def test_a_smaller_selection_is_worse_and_reported(tmp_path: Path) -> None:
     old = selected(tmp_path, "old", "whole corpus", ["t/a", "t/b"])
     new = selected(tmp_path, "new", "-k a", ["t/a"])
     found = changes(new, old)
     said = "The selections differ: “whole corpus” before, now “-k a”."
     assert said in found.reasons
     assert found.worse
-    # The other way around it is a thing to know.
+    # The opposite direction is only a note.
     found = changes(old, new)
     assert not found.worse
     assert "The selections differ: “-k a” before, now “whole corpus”." in found.notes
 
 
-def test_another_corpus_and_another_machine_are_told(tmp_path: Path) -> None:
+def test_another_corpus_and_another_machine_are_reported(tmp_path: Path) -> None:
     old = selected(tmp_path, "old", "all", ["t/a"])
     new = selected(tmp_path, "new", "all", ["t/a"], corpus="sha256:1", machine={"system": "Mac"})
     found = changes(new, old)
@@ -419,7 +419,7 @@ def test_another_corpus_and_another_machine_are_told(tmp_path: Path) -> None:
     assert not found.worse
 
 
-def test_a_case_that_is_another_one_now_is_told(tmp_path: Path) -> None:
+def test_a_case_with_changed_content_is_reported(tmp_path: Path) -> None:
     old = run(tmp_path, [result("t/c[dtype=float32]")])
     call = case().call.model_copy(update={"steps": 3})
     new = run(
@@ -440,7 +440,7 @@ def test_an_incomplete_new_run_is_worse(tmp_path: Path) -> None:
     assert len(found.notes) == 1
 
 
-def test_infrastructure_problems_that_were_not_there(tmp_path: Path) -> None:
+def test_new_infrastructure_failures(tmp_path: Path) -> None:
     def troubled(*messages: str) -> Joined:
         problems = [InfrastructureRecord(target="cpu@1.31.1", message=text) for text in messages]
         return run(tmp_path, [result()], problems=problems)
@@ -452,7 +452,7 @@ def test_infrastructure_problems_that_were_not_there(tmp_path: Path) -> None:
     assert twice.reasons == ("Infrastructure failure, cpu@1.31.1: The runner died, pid 7.",)
 
 
-def test_a_run_compared_with_itself_has_not_changed(tmp_path: Path) -> None:
+def test_a_run_compared_with_itself_has_no_changes(tmp_path: Path) -> None:
     joined = join([realistic(tmp_path / "r.jsonl")])
     found = changes(joined, joined)
     assert kinds(found) == []
@@ -474,7 +474,7 @@ def test_several_files_against_several(tmp_path: Path) -> None:
 # As Markdown
 
 
-def test_the_markdown_tells_what_broke_first(tmp_path: Path) -> None:
+def test_the_markdown_lists_broken_cases_first(tmp_path: Path) -> None:
     ids = [f"t/entry[n={n}]" for n in range(12)]
     before = [result(id, OLD) for id in ids] + [result("t/mended", OLD, "crash")]
     after = [result(id, NEW, "wrong") for id in ids] + [result("t/mended", NEW)]
@@ -498,7 +498,7 @@ def test_the_markdown_of_no_change(tmp_path: Path) -> None:
     assert "| `cpu@1.31.1` | 1 | 1 |" in text
 
 
-def test_the_summary_tells_all_that_is_promised(tmp_path: Path) -> None:
+def test_the_summary_contains_every_documented_part(tmp_path: Path) -> None:
     results = [
         result("a/one", verdict="wrong"),
         result("a/two", verdict="accepted", values_right=False),
@@ -531,7 +531,7 @@ def test_the_summary_tells_all_that_is_promised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [1_000, 2_000])
-def test_it_is_cut_and_counts_what_is_left_out(tmp_path: Path, number: int) -> None:
+def test_a_long_summary_is_cut_and_counts_the_rest(tmp_path: Path, number: int) -> None:
     ids = [f"t{n}/é{n}" for n in range(number)]
     before = run(tmp_path, [result(id, OLD) for id in ids])
     after = run(
@@ -553,7 +553,7 @@ def test_it_is_cut_and_counts_what_is_left_out(tmp_path: Path, number: int) -> N
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_gets_out_of_its_code_span(tmp_path: Path, text: str) -> None:
+def test_no_text_escapes_its_code_span(tmp_path: Path, text: str) -> None:
     def joined(verdict: str, name: str) -> Joined:
         fields: dict[str, Any] = {
             "reason": text,
@@ -579,7 +579,7 @@ def test_no_text_gets_out_of_its_code_span(tmp_path: Path, text: str) -> None:
         page.encode()
 
 
-def test_a_code_span_holds_whatever_it_is_given() -> None:
+def test_a_code_span_holds_any_text() -> None:
     assert code("a") == "`a`"
     assert code("`a``b") == "``` `a``b ```"
     assert code("") == "(nothing)"
@@ -600,7 +600,7 @@ def test_a_code_span_holds_whatever_it_is_given() -> None:
         "https://" + "a" * 1000,
     ],
 )
-def test_an_address_that_is_none_is_no_link(address: str) -> None:
+def test_an_invalid_address_is_not_a_link(address: str) -> None:
     assert link(address).startswith("`")
     assert link("https://github.com/a/b/issues/1#c-2") == "<https://github.com/a/b/issues/1#c-2>"
 
@@ -625,7 +625,7 @@ def gqa(
         yield call
 
 
-def test_diff_says_whether_it_is_worse(gqa: Gqa, desk: Desk) -> None:
+def test_diff_reports_whether_the_run_is_worse(gqa: Gqa, desk: Desk) -> None:
     done = gqa("diff", "old.jsonl", "new.jsonl")
     assert (done.status, done.err) == (1, "")
     assert done.out.startswith("# Worse than the baseline\n")
@@ -638,7 +638,7 @@ def test_diff_says_whether_it_is_worse(gqa: Gqa, desk: Desk) -> None:
     assert (desk.folder / "diff.md").read_text() == shown.out
 
 
-def test_diff_of_what_cannot_be_read_or_written(gqa: Gqa, desk: Desk) -> None:
+def test_diff_of_files_that_cannot_be_read_or_written(gqa: Gqa, desk: Desk) -> None:
     (desk.folder / "notes.txt").write_text("no results\n")
     for arguments in (("old.jsonl", "gone.jsonl"), ("notes.txt", "new.jsonl")):
         done = gqa("diff", *arguments)
@@ -650,7 +650,7 @@ def test_diff_of_what_cannot_be_read_or_written(gqa: Gqa, desk: Desk) -> None:
     assert done.err == "Cannot write the changes to nowhere/x.md: there is no folder nowhere.\n"
 
 
-def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
+def test_a_report_compared_with_another_run(gqa: Gqa, desk: Desk) -> None:
     done = gqa("report", "new.jsonl", "--against", "old.jsonl", "--markdown", "r.md")
     assert (done.status, done.both) == (0, "Markdown: r.md\n")
     text = (desk.folder / "r.md").read_text()
@@ -658,7 +658,7 @@ def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
         "# Worse than the baseline",
         "# Conformance of GroupQueryAttention",
     ]
-    # The page has it, too.
+    # The page has it as well.
     plain, compared = ("plain.html", "compared.html")
     assert gqa("report", "new.jsonl", "--html", plain).status == 0
     assert gqa("report", "new.jsonl", "--against", "old.jsonl", "--html", compared).status == 0
@@ -669,13 +669,13 @@ def test_a_report_against_another_run(gqa: Gqa, desk: Desk) -> None:
     assert (done.status, done.out) == (2, "")
 
 
-def test_a_report_of_nothing_in_particular(gqa: Gqa) -> None:
+def test_a_report_without_a_form(gqa: Gqa) -> None:
     done = gqa("report", "new.jsonl")
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("Give at least one format: --html, --markdown, ")
 
 
-def test_a_form_that_cannot_be_written_does_not_keep_the_others(gqa: Gqa, desk: Desk) -> None:
+def test_a_form_that_cannot_be_written_does_not_prevent_the_others(gqa: Gqa, desk: Desk) -> None:
     done = gqa("report", "new.jsonl", "--html", "nowhere/x.html", "--markdown", "m.md")
     assert (done.status, done.out) == (3, "Markdown: m.md\n")
     assert done.err == "Cannot write the report to nowhere/x.html: there is no folder nowhere.\n"

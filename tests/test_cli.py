@@ -1,4 +1,4 @@
-"""``gqa`` as a user meets it: what is typed, what is printed, and the exit status."""
+"""``gqa`` as a user sees it: arguments, output, and exit status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 def gqa(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     monkeypatch.chdir(desk.folder)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -49,7 +49,7 @@ def gqa(
 
 
 def sentence(done: Done, status: int) -> str:
-    """The one line that a command said before it ended with ``status``."""
+    """The one line that a command printed before it ended with ``status``."""
     assert (done.status, done.out) == (status, "")
     (line,) = done.err.splitlines()
     return line
@@ -78,7 +78,7 @@ def sentence(done: Done, status: int) -> str:
         ),
     ],
 )
-def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
+def test_every_error_of_a_bad_file_is_listed_and_nothing_runs(
     gqa: Gqa, desk: Desk, text: str, says: list[str]
 ) -> None:
     write(desk.folder, text, "bad.yaml")
@@ -115,7 +115,7 @@ def test_a_bad_file_is_told_with_every_error_and_nothing_runs(
         ),
     ],
 )
-def test_what_means_nothing_is_said_in_one_line(
+def test_an_argument_that_matches_nothing_gives_one_line(
     gqa: Gqa, arguments: tuple[str, ...], says: str
 ) -> None:
     assert sentence(gqa("run", *arguments), 2).startswith(says)
@@ -134,7 +134,7 @@ def test_what_means_nothing_is_said_in_one_line(
         (("show",), "Missing argument 'CASE_ID'"),
     ],
 )
-def test_options_that_are_wrong(gqa: Gqa, arguments: tuple[str, ...], says: str) -> None:
+def test_invalid_options(gqa: Gqa, arguments: tuple[str, ...], says: str) -> None:
     done = gqa(*arguments)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("Usage: gqa ")
@@ -150,13 +150,13 @@ def test_help_and_version(gqa: Gqa) -> None:
     assert "Exit status: 0 all as expected" in gqa("run", "--help").out
 
 
-def test_nothing_typed_is_answered_with_the_commands(gqa: Gqa) -> None:
+def test_gqa_without_arguments_lists_the_commands(gqa: Gqa) -> None:
     done = gqa()
     assert done.status in (0, 2)  # 2 since click 8.2
     assert "Usage: gqa" in done.both
 
 
-# Runners that go wrong: one run over all of them
+# Faulty runners: one run over all of them
 
 VERDICTS = {
     "dies": (
@@ -204,7 +204,7 @@ def on(run: Run, name: str) -> dict[str, ResultRecord]:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_a_fault_gets_its_verdict(faults: tuple[Done, Run], name: str) -> None:
+def test_each_faulty_runner_gets_its_verdict(faults: tuple[Done, Run], name: str) -> None:
     verdict, says = VERDICTS[name]
     result = on(faults[1], name)["faulty"]
     assert result.verdict == verdict
@@ -213,7 +213,9 @@ def test_a_fault_gets_its_verdict(faults: tuple[Done, Run], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_a_runners_own_fault_is_an_infrastructure_line(faults: tuple[Done, Run], name: str) -> None:
+def test_a_runners_own_error_is_listed_as_infrastructure(
+    faults: tuple[Done, Run], name: str
+) -> None:
     done, run = faults
     (trouble,) = [t for t in run.infrastructure if t.target.endswith(f"/{name}@1.0")]
     assert trouble.case == "three/faulty"
@@ -226,12 +228,12 @@ def test_a_runners_own_fault_is_an_infrastructure_line(faults: tuple[Done, Run],
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_other_cases_are_unharmed(faults: tuple[Done, Run], name: str) -> None:
+def test_the_other_cases_are_not_affected(faults: tuple[Done, Run], name: str) -> None:
     results = on(faults[1], name)
     assert [results[other].verdict for other in ("one", "fine")] == ["pass", "pass"]
 
 
-def test_the_whole_run_is_told_and_kept(faults: tuple[Done, Run], desk: Desk) -> None:
+def test_the_whole_run_is_printed_and_recorded(faults: tuple[Done, Run], desk: Desk) -> None:
     done, run = faults
     assert (desk.folder / "faults.jsonl").read_text().count('"kind":"case"') == 3
     assert done.status == 3
@@ -260,7 +262,7 @@ def test_the_table_has_a_row_for_each_target(faults: tuple[Done, Run], desk: Des
     assert total == ["all", "1", "1", "2", "1", "1", str(2 * len(FAULTS) + 1), "1", "6"]
 
 
-def test_an_unexpected_result_is_told_with_its_reproduction(
+def test_an_unexpected_result_is_printed_with_its_reproduction(
     faults: tuple[Done, Run], desk: Desk
 ) -> None:
     lines = faults[0].out.splitlines()
@@ -276,7 +278,7 @@ def test_an_unexpected_result_is_told_with_its_reproduction(
     assert lines[start + 5] == f"  again     gqa run three.yaml::faulty --ep {target}"
 
 
-def test_a_crash_is_told_with_its_last_words(faults: tuple[Done, Run]) -> None:
+def test_a_crash_is_printed_with_its_last_line(faults: tuple[Done, Run]) -> None:
     assert "  stderr    reading past the end" in faults[0].out.splitlines()
 
 
@@ -308,10 +310,10 @@ def test_a_report_of_several_files(faults: tuple[Done, Run], gqa: Gqa, desk: Des
         assert html.escape(f"{desk.runner(name)}@1.0") in page
 
 
-# Ends
+# Exit status
 
 
-def test_all_as_expected_is_0(gqa: Gqa, desk: Desk) -> None:
+def test_exit_status_0_if_all_is_as_expected(gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--jobs", "2")
     assert done.status == 0
     assert "3 results, 0 unexpected" in done.out
@@ -327,11 +329,11 @@ def test_the_html_needs_no_results_file(gqa: Gqa, desk: Desk) -> None:
     assert "1 way to call" in page
 
 
-def test_something_unexpected_is_1(gqa: Gqa, desk: Desk) -> None:
+def test_exit_status_1_if_something_is_unexpected(gqa: Gqa, desk: Desk) -> None:
     assert gqa("run", "three.yaml", "--ep", desk.runner("rejects")).status == 1
 
 
-def test_a_selection_runs_what_it_selects(gqa: Gqa, desk: Desk) -> None:
+def test_a_selection_runs_only_the_selected_cases(gqa: Gqa, desk: Desk) -> None:
     arguments = ("run", "three.yaml", "--ep", desk.runner("dies"), "-k", "not FAULTY")
     done = gqa(*arguments, "--results", "two.jsonl")
     assert done.status == 0
@@ -349,10 +351,10 @@ def test_a_target_can_be_left_out_by_the_selection(gqa: Gqa, desk: Desk) -> None
     assert len(read(desk.folder / "left.jsonl").results) == 1
 
 
-# What is missing
+# Missing programs and targets
 
 
-def test_a_runner_that_cannot_start_is_one_sentence_and_the_others_run(
+def test_a_runner_that_cannot_start_gives_one_sentence_and_the_others_run(
     gqa: Gqa, desk: Desk
 ) -> None:
     write(desk.folder, "just text", "text.txt")
@@ -378,14 +380,14 @@ def test_a_runner_that_cannot_start_is_one_sentence_and_the_others_run(
     assert len(run.cases) == 3
 
 
-def test_an_interpreter_that_is_not_there(gqa: Gqa) -> None:
+def test_a_missing_interpreter(gqa: Gqa) -> None:
     done = gqa("run", "three.yaml", "--ort-python", "/no/such/python")
     assert done.status == 3
     assert done.both.count("/no/such/python") == 1
     assert "Infrastructure, cpu: The runner /no/such/python does not exist." in done.out
 
 
-def test_a_target_that_says_it_is_not_there_is_not_green(gqa: Gqa, desk: Desk) -> None:
+def test_an_unavailable_target_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> None:
     target = desk.runner("unavailable")
     done = gqa("run", "three.yaml", "--ep", target, "--results", "skips.jsonl")
     assert done.status == 3
@@ -396,7 +398,7 @@ def test_a_target_that_says_it_is_not_there_is_not_green(gqa: Gqa, desk: Desk) -
     assert {r.verdict for r in read(desk.folder / "skips.jsonl").results} == {"skip"}
 
 
-def test_cases_that_a_target_cannot_take_are_not_green_either(gqa: Gqa, desk: Desk) -> None:
+def test_a_target_that_skips_every_case_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> None:
     write(desk.folder, entries("- name: eight\n  cache_dtype: float8e4m3fn"), "eight.yaml")
     target = desk.runner("correct")
     done = gqa("run", "eight.yaml", "--ep", target)
@@ -408,7 +410,7 @@ def test_cases_that_a_target_cannot_take_are_not_green_either(gqa: Gqa, desk: De
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter in which nothing is installed."""
+    """An interpreter without any packages."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     return str(folder / "bin" / "python")
@@ -432,7 +434,7 @@ def test_an_interpreter_without_onnxruntime(gqa: Gqa, bare_python: str) -> None:
     ],
     ids=["too old", "broken"],
 )
-def test_an_onnxruntime_that_is_of_no_use(
+def test_a_broken_onnxruntime(
     gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, says: str
 ) -> None:
     write(tmp_path, source, "onnxruntime/__init__.py")
@@ -446,7 +448,7 @@ def test_an_onnxruntime_that_is_of_no_use(
     assert "Traceback" not in done.both
 
 
-def test_cuda_without_a_gpu_skips_everything_and_is_not_green(gqa: Gqa, desk: Desk) -> None:
+def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--ep", "cuda", "--results", "cuda.jsonl")
     if "cuda@" in done.out:
         pytest.skip("there is a GPU here")
@@ -458,7 +460,7 @@ def test_cuda_without_a_gpu_skips_everything_and_is_not_green(gqa: Gqa, desk: De
     assert f"cuda: nothing was tried; every case was skipped: {reason}" in done.out
 
 
-def test_a_target_on_an_adapter_is_called_by_it(desk: Desk) -> None:
+def test_a_targets_name_contains_its_adapter(desk: Desk) -> None:
     ep = desk.runner("on_adapter")
     done = desk.gqa("run", "three.yaml", "--ep", ep, "--results", "a.jsonl", "--html", "a.html")
     assert done.status == 0, done.both
@@ -489,10 +491,10 @@ def test_the_real_cpu_target(desk: Desk) -> None:
     assert done.out.splitlines()[-2:] == ["Results: cpu.jsonl", "Report:  cpu.html"]
 
 
-# Where results go
+# Results files
 
 
-def test_a_results_path_that_cannot_be_is_said_before_anything_runs(gqa: Gqa) -> None:
+def test_an_impossible_results_path_is_reported_before_anything_runs(gqa: Gqa) -> None:
     for option, what in (("--results", "results"), ("--html", "the report")):
         done = gqa("run", "three.yaml", "--ep", "exec:/no/such", option, "no/such/file")
         said = f"Cannot write {what} to no/such/file: there is no folder no/such."
@@ -509,7 +511,7 @@ def test_a_results_path_without_permission(gqa: Gqa, desk: Desk) -> None:
     assert said == "Cannot write results to locked/file: permission denied."
 
 
-def test_a_full_disk_costs_the_file_but_not_the_verdicts(gqa: Gqa, desk: Desk) -> None:
+def test_a_full_disk_loses_the_file_but_not_the_verdicts(gqa: Gqa, desk: Desk) -> None:
     done = gqa("run", "three.yaml", "--ep", desk.runner("dies"), "--results", "/dev/full")
     assert done.status == 3
     lines = done.out.splitlines()
@@ -533,7 +535,7 @@ def test_a_full_disk_under_standard_output(desk: Desk) -> None:
         assert "Traceback" not in err
 
 
-def test_a_reader_that_goes_is_no_error_and_no_verdict(desk: Desk) -> None:
+def test_a_closed_pipe_is_no_error_and_no_verdict(desk: Desk) -> None:
     process = desk.start(sys.executable, "-m", "conformance", "list")
     assert process.stdout is not None
     assert process.stderr is not None
@@ -631,7 +633,7 @@ def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> Non
         environment={"GQA_TEST_MARK": mark},
     )
     wait_for(lambda: len(living(mark)) == 2)
-    time.sleep(0.2)  # in the midst of starting one, its end is left to the end of its input
+    time.sleep(0.2)  # while one starts, it ends at the end of its input
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -641,10 +643,10 @@ def test_an_interruption_before_the_first_case_leaves_no_file(desk: Desk) -> Non
     assert not (desk.folder / "early.jsonl").exists()
 
 
-# One cache for many
+# One cache for several runs
 
 
-def test_two_runs_at_once_on_one_cache(desk: Desk, tmp_path: Path) -> None:
+def test_two_concurrent_runs_share_one_cache(desk: Desk, tmp_path: Path) -> None:
     write(desk.folder, THREE_SLOW, "slow.yaml")
     environment = {"GQA_CACHE": str(tmp_path)}
     command = (sys.executable, "-m", "conformance", "run", "slow.yaml", "--ep")
@@ -682,7 +684,7 @@ def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str
 
 
 def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit status of ``gqa`` in a terminal of 100 columns, and all that it wrote there."""
+    """Exit status of ``gqa`` in a terminal of 100 columns, and its whole output."""
     master, slave = pty.openpty()
     process = desk.start(
         *(sys.executable, "-m", "conformance", *arguments),
@@ -707,7 +709,7 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 
 
 @pytest.mark.parametrize("no_color", [False, True], ids=["colour", "NO_COLOR"])
-def test_a_terminal_shows_a_bar(desk: Desk, no_color: bool) -> None:
+def test_a_terminal_shows_a_progress_bar(desk: Desk, no_color: bool) -> None:
     environment = {"FAULT_ON": "/", "FAULT_SECONDS": "0.2"}
     if no_color:
         environment["NO_COLOR"] = "1"
@@ -721,17 +723,17 @@ def test_a_terminal_shows_a_bar(desk: Desk, no_color: bool) -> None:
     assert bool(COLOUR.search(text)) is not no_color
 
 
-def test_a_terminal_without_our_signs_gets_question_marks(desk: Desk) -> None:
+def test_a_terminal_without_unicode_gets_question_marks(desk: Desk) -> None:
     arguments = ("run", "three.yaml", "--ep", desk.runner("correct"))
     done = desk.gqa(*arguments, environment={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert done.status == 0, done.err
     assert "theme  ? pass  unexpected" in done.out
 
 
-# Looking at cases
+# Listing and showing cases
 
 
-def test_list_gives_ids(gqa: Gqa, desk: Desk) -> None:
+def test_list_prints_ids(gqa: Gqa, desk: Desk) -> None:
     done = gqa("list", "three.yaml")
     assert (done.status, done.err) == (0, "")
     assert done.out.splitlines() == ["three/one", "three/faulty", "three/fine"]
@@ -740,7 +742,7 @@ def test_list_gives_ids(gqa: Gqa, desk: Desk) -> None:
     assert gqa("list", "deep", "three.yaml::one").out == "folder/below\nthree/one\n"
 
 
-def test_list_gives_the_shipped_corpus_and_ids_of_it(gqa: Gqa) -> None:
+def test_list_prints_the_shipped_corpus_and_selected_ids(gqa: Gqa) -> None:
     ids = gqa("list").out.splitlines()
     assert len(ids) == len(set(ids)) >= 150
     wanted = "shared_kv/zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1]"
@@ -815,7 +817,7 @@ def test_show_draws_a_call(gqa: Gqa, desk: Desk) -> None:
         assert line in done.out.splitlines()
 
 
-def test_show_draws_what_is_omitted_and_what_is_odd(gqa: Gqa, desk: Desk) -> None:
+def test_show_draws_omitted_and_unusual_tensors(gqa: Gqa, desk: Desk) -> None:
     body = """
     - name: odd
       key_value: zero_length
@@ -850,7 +852,7 @@ def test_show_draws_a_loop_call_by_call(gqa: Gqa) -> None:
     assert "gqa run 'loop/chunks[dtype=float16]' --ep cpu" in done.out
 
 
-def test_show_wants_one_case(gqa: Gqa, desk: Desk) -> None:
+def test_show_requires_exactly_one_case(gqa: Gqa, desk: Desk) -> None:
     write(desk.folder, THREE_SLOW, "slow.yaml")
     done = gqa("show", "slow.yaml::slow")
     assert (done.status, done.out) == (2, "")
@@ -860,7 +862,7 @@ def test_show_wants_one_case(gqa: Gqa, desk: Desk) -> None:
     assert gqa("show", lines[1].strip()).status == 0
 
 
-def test_show_of_a_file_that_is_wrong(gqa: Gqa, desk: Desk) -> None:
+def test_show_of_an_invalid_file(gqa: Gqa, desk: Desk) -> None:
     write(desk.folder, f"{HEAD}  - nme: x\n", "wrong.yaml")
     done = gqa("show", "wrong.yaml::x")
     assert done.status == 2
@@ -868,7 +870,7 @@ def test_show_of_a_file_that_is_wrong(gqa: Gqa, desk: Desk) -> None:
 
 
 @has_onnxruntime
-def test_known_refusals_are_no_defects(gqa: Gqa) -> None:
+def test_known_rejections_are_not_defects(gqa: Gqa) -> None:
     wanted = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
     refused = "omitted_present/without_past_one_present[dtype=float32,presents=key_only]"
     assert "1 result, 0 unexpected, 1 known defect\n" in gqa("run", wanted).out
@@ -876,7 +878,7 @@ def test_known_refusals_are_no_defects(gqa: Gqa) -> None:
 
 
 @has_onnxruntime
-def test_causes_of_what_is_known_are_told(gqa: Gqa) -> None:
+def test_causes_of_known_results_are_listed(gqa: Gqa) -> None:
     arguments = ("run", "bounds_attributes", "-k", "float32 and local_window_size")
     told = gqa(*arguments).out.partition("Known defects:\n")[2].splitlines()
     assert told[0].startswith("  1 wrong on cpu@1.")
@@ -892,7 +894,7 @@ def test_causes_of_what_is_known_are_told(gqa: Gqa) -> None:
 
 @pytest.mark.slow
 @has_onnxruntime
-def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
+def test_doctor_lists_what_is_installed_and_how_to_fix_the_rest(gqa: Gqa) -> None:
     done = gqa("doctor")
     assert done.status == 0
     lines = done.out.splitlines()
@@ -905,7 +907,7 @@ def test_doctor_says_what_is_there_and_what_mends_what_is_not(gqa: Gqa) -> None:
     assert lines[-1].startswith("cache     ")
 
 
-def test_doctor_says_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_prints_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [target_for(desk.runner(name)) for name in ("on_adapter", "correct")]
     monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
     lines = gqa("doctor").out.splitlines()
@@ -914,7 +916,7 @@ def test_doctor_says_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.Monke
     assert sum(line.startswith("    adapter") for line in lines) == 1
 
 
-def test_doctor_without_anything(gqa: Gqa, bare_python: str) -> None:
+def test_doctor_on_a_machine_without_any_target(gqa: Gqa, bare_python: str) -> None:
     nothing = ("--tract", "/no/such/tract", "--tract-python", bare_python)
     nothing += ("--onnxruntime-web", "/no/such/web")
     done = gqa("doctor", "--ort-python", bare_python, *nothing)
@@ -940,7 +942,7 @@ def test_cache_is_shown_and_cleared(
     assert "0 bundles" in gqa("cache").out
 
 
-def test_a_report_of_what_is_no_results_file(gqa: Gqa, desk: Desk) -> None:
+def test_a_report_of_a_file_that_is_not_a_results_file(gqa: Gqa, desk: Desk) -> None:
     said = sentence(gqa("report", "gone.jsonl", "--html", "x.html"), 2)
     assert said == "Cannot read results from gone.jsonl: No such file or directory."
     said = sentence(gqa("report", "three.yaml", "--html", "x.html"), 2)

@@ -1,4 +1,4 @@
-"""Which cases a person means by a path, an id, or a file and a name."""
+"""The cases selected by a path, an id, or a file and a name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refused(*arguments: str) -> str:
     return str(caught.value)
 
 
-def test_nothing_named_is_the_shipped_corpus() -> None:
+def test_without_arguments_the_shipped_corpus_is_selected() -> None:
     corpus = find([])
     assert isinstance(corpus, Corpus)
     assert corpus.whole
@@ -42,19 +42,19 @@ def test_nothing_named_is_the_shipped_corpus() -> None:
     assert {case.file.parent for case in corpus.named} == {SHIPPED}
 
 
-def test_a_folder_means_all_below_it(own: Path) -> None:
+def test_a_folder_selects_all_files_below_it(own: Path) -> None:
     assert named(".") == ["own/a[seed=1]", "own/a[seed=2]", "own/ab", "other/a"]
     assert named("sub") == named("sub/") == named(str(own / "sub")) == ["other/a"]
 
 
-def test_a_file_means_all_in_it(own: Path) -> None:
+def test_a_file_selects_all_its_cases(own: Path) -> None:
     assert named("own.yaml") == ["own/a[seed=1]", "own/a[seed=2]", "own/ab"]
     assert named("sub/other.yaml", "own.yaml")[0] == "other/a"
     assert named("own.yaml::ab", "sub/other.yaml") == ["own/ab", "other/a"]
 
 
 def test_a_name_in_a_file(own: Path) -> None:
-    """``a`` is the entry and not what begins with it."""
+    """``a`` selects the entry of that name, not those that begin with it."""
     assert named("own.yaml::a") == ["own/a[seed=1]", "own/a[seed=2]"]
     assert named("own.yaml::a[seed=2]") == ["own/a[seed=2]"]
     assert named("./sub/other.yaml::a") == ["other/a"]
@@ -63,7 +63,7 @@ def test_a_name_in_a_file(own: Path) -> None:
     assert not corpus.whole
 
 
-def test_an_id_is_of_the_shipped_cases(own: Path) -> None:
+def test_an_id_selects_a_shipped_case(own: Path) -> None:
     assert named(SOME) == [SOME]
     whole_entry = named("shared_kv/zero_length_kv")
     assert SOME in whole_entry
@@ -73,34 +73,34 @@ def test_an_id_is_of_the_shipped_cases(own: Path) -> None:
     assert not corpus.whole
 
 
-def test_what_is_named_twice_is_there_once(own: Path) -> None:
+def test_a_case_named_twice_is_selected_once(own: Path) -> None:
     assert named("own.yaml", "own.yaml::a", str(own / "own.yaml")) == named("own.yaml")
     assert named(".", "own.yaml::ab") == named(".")
 
 
 def test_a_shipped_file_and_the_id_of_a_case_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is named by two paths and is one file."""
+    """The two paths name the same file."""
     monkeypatch.chdir(SHIPPED.parent)
     assert named("cases/shared_kv.yaml", SOME) == named("cases/shared_kv.yaml")
     assert named(SOME, "cases/rotary.yaml::prompt")[0] == SOME
 
 
-def test_ids_and_paths_mix(own: Path) -> None:
+def test_ids_and_paths_can_be_mixed(own: Path) -> None:
     assert named("own.yaml::ab", SOME) == ["own/ab", SOME]
 
 
-def test_all_shipped_files_are_the_whole() -> None:
+def test_all_shipped_files_together_are_the_corpus() -> None:
     assert find([str(file) for file in SHIPPED.glob("*.yaml")]).whole
 
 
-def test_a_path_that_exists_is_no_id(own: Path) -> None:
-    """Even where it looks like one."""
+def test_an_existing_path_is_not_an_id(own: Path) -> None:
+    """Even if it looks like one."""
     (own / "rotary").mkdir()
     write(own, entries("- name: mine"), "rotary/prompt/mine.yaml")
     assert named("rotary/prompt") == ["mine/mine"]
 
 
-# What means nothing
+# Arguments that match nothing
 
 
 def test_an_unknown_id_names_the_nearest() -> None:
@@ -130,7 +130,7 @@ def test_an_unknown_name_in_a_file_names_the_nearest(own: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["no.yaml", "no.yaml::a", "./no/such", "../no/such", "/no/such", "no/such.yml", "no"]
 )
-def test_a_path_that_is_not_there(own: Path, path: str) -> None:
+def test_a_missing_path(own: Path, path: str) -> None:
     with pytest.raises(InputError) as caught:
         find([path])
     file = Path(path.partition("::")[0])
@@ -143,17 +143,17 @@ def test_a_folder_without_cases(own: Path) -> None:
         find(["empty"])
 
 
-def test_one_wrong_argument_among_right_ones(own: Path) -> None:
+def test_one_invalid_argument_among_valid_ones(own: Path) -> None:
     assert refused("own.yaml", "own.yaml::zzz").startswith("No case is called 'own/zzz'")
 
 
-def test_mistakes_in_a_file_are_the_loaders(own: Path) -> None:
+def test_mistakes_in_a_file_are_reported_by_the_loader(own: Path) -> None:
     write(own, entries("- {name: a, sed: 1}"), "wrong.yaml")
     with pytest.raises(InputError, match=r"^wrong\.yaml:6:15: unknown field 'sed'"):
         find(["wrong.yaml", "own.yaml"])
 
 
-# What -k looks at
+# Names that -k matches
 
 
 def test_names_are_folder_file_test_and_tags(own: Path) -> None:
@@ -176,9 +176,9 @@ def test_names_are_folder_file_test_and_tags(own: Path) -> None:
         ("some@where/a.yaml::b", "some@where/a.yaml::b", None),
     ],
 )
-def test_an_id_of_pytests_names_its_target(argument: str, path: str, target: str | None) -> None:
+def test_a_pytest_id_names_its_target(argument: str, path: str, target: str | None) -> None:
     assert split_target(argument) == (path, target)
 
 
-def test_a_theme_alone_means_its_file() -> None:
+def test_a_theme_selects_its_file() -> None:
     assert {case.theme for case in find(["window"]).named} == {"window"}

@@ -1,4 +1,4 @@
-"""The coverage table and the pairs: what is read from a call, and that there is no hole."""
+"""The coverage table and the pairs: features are read from a call, and no pair is missing."""
 
 from __future__ import annotations
 
@@ -109,17 +109,17 @@ def test_each_feature_is_read_from_the_call(
     assert features_of(call, steps_of(call)) == {**PLAIN, **differs}
 
 
-def test_every_pair_that_may_meet_has_a_case_and_no_other_has(corpus: list[Case]) -> None:
+def test_every_possible_pair_has_a_case_and_no_other_pair_does(corpus: list[Case]) -> None:
     assert faults(corpus) == []
 
 
-def test_a_pair_without_a_case_is_told(tmp_path: Path) -> None:
+def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:
     cases = cases_of(tmp_path, "- {name: a, softcap: 1.0}")
     assert "softcap given × sink head_sink: no case and no reason" in faults(cases)
     assert not any(fault.startswith("heads gqa × softcap given") for fault in faults(cases))
 
 
-def test_a_rule_that_a_case_contradicts_is_told(tmp_path: Path) -> None:
+def test_a_rule_that_a_case_contradicts_is_reported(tmp_path: Path) -> None:
     body = """
     - name: a
       sequence_length: 5
@@ -133,7 +133,7 @@ def test_a_rule_that_a_case_contradicts_is_told(tmp_path: Path) -> None:
     assert not any(fault.startswith("causal bidirectional × window shorter") for fault in told)
 
 
-def test_rules_speak_of_values_that_there_are() -> None:
+def test_rules_use_only_existing_values() -> None:
     known = {feature.name: set(feature.values) for feature in FEATURES}
     for rule in RULES:
         assert len(rule.values) >= 2
@@ -147,14 +147,14 @@ def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> No
     assert (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
 
 
-def test_the_pairs_alone_have_every_pair(corpus: list[Case]) -> None:
+def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
     counts = pair_counts(case for case in corpus if case.theme == "pairs")
     missing = {pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]}
-    # Roundings as coarse as bfloat16's hide scales; cases/quantised_types.yaml has sharper numbers.
+    # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
     assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
 
 
-def test_no_two_rows_of_the_pairs_are_there_for_the_same_pairs(corpus: list[Case]) -> None:
+def test_no_row_of_the_pairs_is_redundant(corpus: list[Case]) -> None:
     whys = {case.name: case.why for case in corpus if case.theme == "pairs"}
     for one, other in itertools.combinations(whys, 2):
         assert whys[one] != whys[other]

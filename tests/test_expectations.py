@@ -56,7 +56,7 @@ LINE = """\
 
 
 def expectation(**fields: Any) -> Expectation:
-    """A line of ``cpu.yaml``, the seventh."""
+    """An expectation of ``cpu.yaml``, on line 7."""
     known = {
         "cases": "theme/a",
         "versions": ">=1.27",
@@ -79,7 +79,7 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
 
 
 def subject(case_id: str) -> Subject:
-    """A case of which only the id and the contract matter."""
+    """A case in which only the id and the contract matter."""
     contract = SimpleNamespace(demands="computes")
     return Subject(cast(Case, SimpleNamespace(id=case_id, contract=contract)))
 
@@ -105,7 +105,7 @@ def subject(case_id: str) -> Subject:
         ("THEME/a", "theme/a", False),
     ],
 )
-def test_only_the_star_stands_for_anything(pattern: str, case: str, covered: bool) -> None:
+def test_only_the_star_is_a_wildcard(pattern: str, case: str, covered: bool) -> None:
     assert expectation(cases=pattern).covers(subject(case)) is covered
 
 
@@ -126,7 +126,7 @@ def test_only_the_star_stands_for_anything(pattern: str, case: str, covered: boo
         (">=1.27", "", False),
     ],
 )
-def test_a_line_holds_for_versions(versions: str, version: str, holds: bool) -> None:
+def test_an_expectation_applies_to_its_versions(versions: str, version: str, holds: bool) -> None:
     assert expectation(versions=versions).holds_for(version) is holds
 
 
@@ -146,7 +146,7 @@ def test_a_line_holds_for_versions(versions: str, version: str, holds: bool) -> 
         (("*",), None, False),
     ],
 )
-def test_a_line_holds_for_adapters(
+def test_an_expectation_applies_to_its_adapters(
     adapters: tuple[str, ...], adapter: str | None, holds: bool
 ) -> None:
     line = expectation(**({"adapters": adapters} if adapters else {}))
@@ -154,7 +154,7 @@ def test_a_line_holds_for_adapters(
     assert not line.holds_for("1.26.0", adapter)
 
 
-def test_a_line_covers_all_its_patterns() -> None:
+def test_an_expectation_covers_all_its_patterns() -> None:
     line = expectation(cases=["theme/a[*", "theme/b"])
     cases = ("theme/a[x=1]", "theme/b", "theme/a", "theme/b[x=1]", "theme/ba[x=1]")
     assert [line.covers(subject(case)) for case in cases] == [True, True, False, False, False]
@@ -164,14 +164,14 @@ def test_a_line_covers_all_its_patterns() -> None:
     assert (one.line, one.known.why) == (line.line, line.known.why)
 
 
-def test_the_first_line_of_the_adapter_speaks() -> None:
+def test_the_first_expectation_for_the_adapter_applies() -> None:
     of_one, of_all = expectation(adapters=["lavapipe"]), expectation()
     case = subject("theme/a").case
     for adapter, line in (("lavapipe", of_one), ("swiftshader", of_all), (None, of_all)):
         assert expectation_for(case, "1.31.1", adapter, [of_one, of_all]) is line
 
 
-def test_the_first_line_that_covers_case_and_version_speaks() -> None:
+def test_the_first_expectation_for_case_and_version_applies() -> None:
     old, exact, wide = (
         expectation(versions="<1.27"),
         expectation(cases="theme/a*", why="first"),
@@ -185,7 +185,7 @@ def test_the_first_line_that_covers_case_and_version_speaks() -> None:
     assert expectation_for(subject("theme/a").case, "1.31.1", None, []) is None
 
 
-def test_a_line_of_features_speaks_of_calls_that_have_them(tmp_path: Path) -> None:
+def test_an_expectation_with_features_covers_calls_that_have_them(tmp_path: Path) -> None:
     body = """\
 - {name: capped, softcap: 2.0}
 - {name: plain}
@@ -212,7 +212,7 @@ def test_a_line_of_features_speaks_of_calls_that_have_them(tmp_path: Path) -> No
         ("crash", ["computes", "rejects", "either"]),
     ],
 )
-def test_a_line_speaks_of_cases_of_which_its_verdict_can_come(
+def test_an_expectation_covers_only_cases_that_can_get_its_verdict(
     verdict: str, demands: list[str]
 ) -> None:
     line = expectation(cases="*", verdict=verdict)
@@ -240,7 +240,7 @@ def described(version: str = "1.31.1", adapter: str | None = None) -> DescribedA
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    """``theme/a``, which must compute."""
+    """``theme/a``, whose contract says computes."""
     return cases_of(tmp_path, "- name: a")[0]
 
 
@@ -262,12 +262,12 @@ def rejected(message: str = "present_key is missing", stage: Any = "run") -> Rej
     return Rejected(stage=stage, step=0, code="FAIL", message=message)
 
 
-def test_without_a_line_a_rejection_is_unexpected(case: Case) -> None:
+def test_without_an_expectation_a_rejection_is_unexpected(case: Case) -> None:
     record = result(case, rejected())
     assert (record.verdict, record.unexpected, record.expectation) == ("unsupported", True, None)
 
 
-def test_as_expected_is_not_unexpected(case: Case) -> None:
+def test_a_result_as_expected_is_not_unexpected(case: Case) -> None:
     record = result(case, rejected(), expectation(stage="run", message="present_key"))
     assert (record.verdict, record.unexpected) == ("unsupported", False)
     known = record.expectation
@@ -289,7 +289,7 @@ def test_as_expected_is_not_unexpected(case: Case) -> None:
         ),
     ],
 )
-def test_a_different_verdict_is_unexpected_and_names_the_line(
+def test_a_different_verdict_is_unexpected_and_names_the_expectation(
     case: Case, line: dict[str, Any], outcome: Outcome, says: str
 ) -> None:
     record = result(case, outcome, expectation(**line))
@@ -298,7 +298,7 @@ def test_a_different_verdict_is_unexpected_and_names_the_line(
     assert record.reason.endswith("end that range of versions, or change the line.")
 
 
-def test_a_better_verdict_is_unexpected_and_names_the_line(tmp_path: Path) -> None:
+def test_a_better_verdict_is_unexpected_and_names_the_expectation(tmp_path: Path) -> None:
     body = "- name: a\n  contract: {demands: rejects, source: a document}"
     (case,) = cases_of(tmp_path, body)
     record = result(case, rejected(), expectation(verdict="accepted"))
@@ -318,7 +318,7 @@ def test_a_crash_is_expected_by_its_signal(case: Case) -> None:
     assert not result(case, late, expectation(verdict="timeout")).unexpected
 
 
-def test_a_line_for_other_versions_or_cases_does_not_count(case: Case) -> None:
+def test_an_expectation_for_other_versions_or_cases_does_not_apply(case: Case) -> None:
     for line in (expectation(versions="<1.31"), expectation(cases="theme/b")):
         record = result(case, rejected(), line)
         assert record.unexpected
@@ -326,7 +326,7 @@ def test_a_line_for_other_versions_or_cases_does_not_count(case: Case) -> None:
     assert not result(case, rejected(), expectation(versions="<1.31"), version="1.30.2").unexpected
 
 
-def test_a_line_for_other_adapters_does_not_count(case: Case) -> None:
+def test_an_expectation_for_other_adapters_does_not_apply(case: Case) -> None:
     line = expectation(adapters=["swiftshader", "lavapipe"], stage="load")
     for adapter in (None, "nvidia-blackwell"):
         record = result(case, rejected(), line, adapter=adapter)
@@ -340,19 +340,19 @@ def test_a_line_for_other_adapters_does_not_count(case: Case) -> None:
     )
 
 
-def test_a_skip_is_compared_with_no_line(case: Case) -> None:
+def test_a_skip_is_not_compared_with_expectations(case: Case) -> None:
     record = result(case, Unavailable(reason="There is no device."), expectation())
     assert (record.verdict, record.unexpected, record.expectation) == ("skip", False, None)
 
 
-def test_a_rejection_of_a_requested_call_is_never_red(tmp_path: Path) -> None:
+def test_a_clean_rejection_of_a_requested_call_is_never_unexpected(tmp_path: Path) -> None:
     body = "- name: a\n  contract: {basis: requested, source: an issue}"
     (case,) = cases_of(tmp_path, body)
     assert not result(case, rejected()).unexpected
     assert result(case, Crashed(signal="SIGSEGV", message="It died.")).unexpected
 
 
-def test_a_variant_may_pass_where_the_usual_code_path_does_not(case: Case) -> None:
+def test_a_kernel_variant_may_pass_where_the_usual_target_does_not(case: Case) -> None:
     lines = [expectation(cases="*", verdict="pass"), expectation(cases="*")]
     record = result(case, rejected(), *lines)
     assert record.unexpected
@@ -361,7 +361,7 @@ def test_a_variant_may_pass_where_the_usual_code_path_does_not(case: Case) -> No
     )
 
 
-def test_a_pass_that_no_later_line_speaks_against_is_stale(tmp_path: Path) -> None:
+def test_a_pass_that_overrides_no_later_expectation_is_stale(tmp_path: Path) -> None:
     cases = cases_of(tmp_path, "- name: a\n- name: b")
     taken_out, left = expectation(cases="theme/a", verdict="pass"), expectation(cases="theme/*")
     check_stale([taken_out, left], cases, whole=True)
@@ -383,7 +383,7 @@ def wrong(*faults: Fault) -> Judgement:
     return Judgement("wrong", "It ran.", faults)
 
 
-def test_a_known_wrong_result_is_not_one_that_varies() -> None:
+def test_a_known_wrong_result_must_not_vary() -> None:
     line, varying = expectation(verdict="wrong"), expectation(verdict="wrong", varies=True)
     differs = wrong(RunsDiffer(output="output"), NAN)
     assert line.differs(differs) == "two runs differ, which the line does not mention"
@@ -451,7 +451,7 @@ def test_no_line_matches_the_sentence_of_the_judge(case: Case) -> None:
         ("It died.", "", False),
     ],
 )
-def test_a_crash_is_known_by_what_the_sentence_says_of_it(
+def test_a_known_crash_is_matched_by_its_message(
     case: Case, message: str, stderr: str, known: bool
 ) -> None:
     died = Crashed(signal="SIGABRT", message=message, stderr=stderr)
@@ -463,7 +463,7 @@ def test_an_exec_target_has_no_expectations() -> None:
     assert target_for("exec:./mine").expectations == ()
 
 
-def test_a_variants_own_line_goes_before_that_of_the_usual_code_path(tmp_path: Path) -> None:
+def test_a_kernel_variants_expectation_has_precedence(tmp_path: Path) -> None:
     own, usual = target_for("cpu-noflash").expectations
     assert (own.name, usual) == ("cpu-noflash.yaml", *target_for("cpu").expectations)
     files = [
@@ -475,10 +475,10 @@ def test_a_variants_own_line_goes_before_that_of_the_usual_code_path(tmp_path: P
     assert known.file == files[0]
 
 
-# Lines that match nothing
+# Expectations that match nothing
 
 
-def test_a_stale_line_is_an_error_where_its_theme_is_loaded(tmp_path: Path) -> None:
+def test_a_stale_expectation_is_an_error_if_its_theme_is_loaded(tmp_path: Path) -> None:
     cases = cases_of(tmp_path, "- name: a\n- name: b")
     lines = [expectation(cases="theme/a"), expectation(cases="theme/c*")]
     with pytest.raises(InputError) as caught:
@@ -488,7 +488,7 @@ def test_a_stale_line_is_an_error_where_its_theme_is_loaded(tmp_path: Path) -> N
     )
 
 
-def test_each_pattern_of_a_line_must_match_a_case(tmp_path: Path) -> None:
+def test_each_pattern_of_an_expectation_must_match_a_case(tmp_path: Path) -> None:
     cases = cases_of(tmp_path, "- name: a\n- name: b")
     mixed = expectation(cases=["theme/a", "theme/c", "other/x"])
     check_stale([expectation(cases=["theme/a", "theme/b"])], cases, whole=True)
@@ -505,7 +505,7 @@ def test_each_pattern_of_a_line_must_match_a_case(tmp_path: Path) -> None:
     ]
 
 
-def test_each_pattern_of_a_pass_must_take_a_case_out(tmp_path: Path) -> None:
+def test_each_pattern_of_a_pass_must_exclude_a_case(tmp_path: Path) -> None:
     cases = cases_of(tmp_path, "- name: a\n- name: b")
     lines = [expectation(cases=["theme/a", "theme/b"], verdict="pass"), expectation()]
     with pytest.raises(InputError) as caught:
@@ -515,7 +515,7 @@ def test_each_pattern_of_a_pass_must_take_a_case_out(tmp_path: Path) -> None:
     )
 
 
-def test_a_line_of_a_theme_that_is_not_loaded_is_no_error(tmp_path: Path) -> None:
+def test_an_expectation_for_a_theme_that_is_not_loaded_is_no_error(tmp_path: Path) -> None:
     cases = cases_of(tmp_path, "- name: a")
     lines = [expectation(cases="other/x"), expectation(cases="*nothing*")]
     check_stale(lines, cases, whole=False)
@@ -525,7 +525,7 @@ def test_a_line_of_a_theme_that_is_not_loaded_is_no_error(tmp_path: Path) -> Non
     check_stale(lines, [], whole=False)
 
 
-def test_a_users_file_that_is_called_as_one_of_ours_makes_no_line_stale(tmp_path: Path) -> None:
+def test_a_users_file_with_a_shipped_name_makes_no_expectation_stale(tmp_path: Path) -> None:
     theme = shipped()[0].known.cases[0].partition("/")[0]
     cases = load([write(tmp_path, entries("- name: mine"), f"{theme}.yaml")])
     (plan,) = target_plans(cases, [target_for("cpu")], whole_corpus=False)
@@ -533,10 +533,10 @@ def test_a_users_file_that_is_called_as_one_of_ours_makes_no_line_stale(tmp_path
     assert plan.expectations
 
 
-# Files that are wrong
+# Invalid files
 
 
-def test_a_file_is_read_with_the_line_of_each_entry(tmp_path: Path) -> None:
+def test_expectations_are_read_with_their_line_numbers(tmp_path: Path) -> None:
     second = LINE.replace("theme/a[*", "[theme/b, theme/c]")
     lines = load_expectations([write(tmp_path, f"{HEAD}{LINE}\n{second}", "cpu.yaml")])
     assert [(line.known.cases, line.line) for line in lines] == [
@@ -545,7 +545,7 @@ def test_a_file_is_read_with_the_line_of_each_entry(tmp_path: Path) -> None:
     ]
 
 
-def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_empty_list_give_no_expectations(tmp_path: Path) -> None:
     assert load_expectations([tmp_path / "cpu.yaml"]) == []
     assert load_expectations([write(tmp_path, "target: cpu\n", "cpu.yaml")]) == []
 
@@ -589,7 +589,9 @@ def test_no_file_and_an_empty_list_are_no_lines(tmp_path: Path) -> None:
         ("expectations:", "expectation:", "cpu.yaml:2:1: unknown field 'expectation'"),
     ],
 )
-def test_a_bad_file_is_told_with_its_line(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_a_bad_file_is_reported_with_its_line(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
     text = HEAD + LINE
     assert old in text
     said = complaints(tmp_path, text.replace(old, new, 1))
@@ -597,7 +599,7 @@ def test_a_bad_file_is_told_with_its_line(tmp_path: Path, old: str, new: str, sa
 
 
 @pytest.mark.parametrize("text", ["- a\n", "just words\n", "", "target: cpu\nexpectations: {}\n"])
-def test_a_file_that_is_something_else(tmp_path: Path, text: str) -> None:
+def test_a_file_with_other_content(tmp_path: Path, text: str) -> None:
     assert complaints(tmp_path, text)
 
 
@@ -616,7 +618,7 @@ def test_a_bad_file_stops_the_run_before_it_starts(
         target_plans([], [target_for("cpu")], whole_corpus=False)
 
 
-# What is shipped
+# The shipped files
 
 
 def shipped() -> list[Expectation]:
@@ -628,7 +630,7 @@ def test_the_schema_is_that_of_the_model() -> None:
     assert json.loads(written) == expectations_schema()
 
 
-def test_the_schema_takes_and_refuses_what_the_loader_does() -> None:
+def test_the_schema_agrees_with_the_loader() -> None:
     schema = expectations_schema()
     data = read_yaml(data_path("expectations") / "cpu.yaml").data
     jsonschema.validate(data, schema)
@@ -647,7 +649,7 @@ def test_the_schema_takes_and_refuses_what_the_loader_does() -> None:
 @pytest.mark.parametrize(
     "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
 )
-def test_shipped_lines_match_the_corpus_and_say_why(file: Path) -> None:
+def test_shipped_expectations_match_the_corpus_and_have_reasons(file: Path) -> None:
     lines = load_expectations([file])
     usual = target_for(file.stem).expectations
     check_stale(load_expectations(usual), load([data_path("cases")]), whole=True)
@@ -660,7 +662,7 @@ def test_shipped_lines_match_the_corpus_and_say_why(file: Path) -> None:
         assert line.known.versions
 
 
-def test_no_shipped_line_hides_another() -> None:
+def test_no_shipped_expectation_hides_another() -> None:
     lines = shipped()
     for case in load([data_path("cases")]):
         of_it = Subject(case)
@@ -671,7 +673,7 @@ def test_no_shipped_line_hides_another() -> None:
 @pytest.mark.parametrize(
     "file", sorted(data_path("expectations").glob("*.yaml")), ids=lambda f: f.stem
 )
-def test_each_shipped_line_has_the_first_word_on_some_case(file: Path) -> None:
+def test_each_shipped_expectation_applies_to_some_case(file: Path) -> None:
     lines = load_expectations([file])
     subjects = [Subject(case) for case in load([data_path("cases")])]
     # Lines for several adapters or ranges of versions may be for the same cases.
@@ -686,7 +688,7 @@ def test_each_shipped_line_has_the_first_word_on_some_case(file: Path) -> None:
     assert idle == [] or len(ranges) > 2, idle
 
 
-# A target that is given up
+# A target that is abandoned
 
 
 def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:
@@ -701,7 +703,7 @@ def test_the_record_of_a_runner_that_failed_names_the_target_once() -> None:
     assert run.trouble(BundleError("No room.")).message == "No room."
 
 
-def test_a_case_of_a_runner_that_did_not_start_is_no_skip(case: Case) -> None:
+def test_a_case_of_a_runner_that_did_not_start_is_not_a_skip(case: Case) -> None:
     with (
         TargetRun(TargetPlan(target_for("exec:/no/such"), (case,), ())) as run,
         pytest.raises(RunnerFailed),

@@ -1,4 +1,4 @@
-"""``gqa export``: what it writes, what it refuses, and that the program there says the same."""
+"""``gqa export``: what it writes, what it rejects, and that its program gives the same verdict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gqa(
 
 
 def results_file(path: Path, *names: str, old: bool = False) -> Path:
-    """A results file in which the case is wrong on each of the targets ``names``."""
+    """A results file in which the case is wrong on each target in ``names``."""
     (case,) = find([CASE]).named
     record = case_record(case)
     if old:
@@ -106,7 +106,7 @@ def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
         ("tract-wheel", "repro.py", "python3 by_name/repro.py"),
     ],
 )
-def test_of_several_targets_one_is_named(
+def test_of_several_targets_one_must_be_named(
     gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ep: str, program: str, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -129,13 +129,13 @@ def test_a_target_that_this_version_does_not_know_has_no_program(gqa: Gqa, desk:
     assert reason in (desk.folder / "of_unknown" / "issue.md").read_text()
 
 
-def test_a_file_of_before_there_were_recipes_is_good_enough(gqa: Gqa, desk: Desk) -> None:
+def test_a_results_file_without_recipes_is_accepted(gqa: Gqa, desk: Desk) -> None:
     file = results_file(desk.folder / "old.jsonl", "cpu@1.31.1", old=True)
     assert gqa("export", CASE, "of_old", "--results", str(file)).status == 0
     assert 'uniform("0/0/query"' in (desk.folder / "of_old" / "repro.py").read_text()
 
 
-def test_a_file_with_another_call_of_that_name_is_refused(gqa: Gqa, desk: Desk) -> None:
+def test_a_file_with_another_call_of_that_name_is_rejected(gqa: Gqa, desk: Desk) -> None:
     file = results_file(desk.folder / "other.jsonl", "cpu@1.31.1")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     lines[1]["call"]["attributes"]["num_heads"] = 8
@@ -166,7 +166,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(gqa: Gqa, desk: Desk) -> None:
         ((CASE, "x", "--results", "cpu.jsonl", "--ep", "cuda"), "cpu.jsonl has no result of "),
     ],
 )
-def test_bad_input_is_told_in_a_sentence(
+def test_bad_input_gives_one_sentence(
     gqa: Gqa, desk: Desk, arguments: tuple[str, ...], says: str
 ) -> None:
     results_file(desk.folder / "cpu.jsonl", "cpu@1.31.1")
@@ -174,14 +174,14 @@ def test_bad_input_is_told_in_a_sentence(
     assert not (desk.folder / "x").exists()
 
 
-def test_an_argument_that_means_many_cases_is_refused_with_some_of_them(gqa: Gqa) -> None:
+def test_an_ambiguous_argument_is_rejected_with_examples(gqa: Gqa) -> None:
     done = gqa("export", "smoke", "x")
     assert done.status == 2
     assert re.match(r"'smoke' means \d+ cases; which one\?\n  smoke/", done.err)
     assert re.search(r"\n  and \d+ more\n$", done.err)
 
 
-def test_where_a_target_is_not_there_nothing_is_written(gqa: Gqa, desk: Desk) -> None:
+def test_nothing_is_written_for_an_unavailable_target(gqa: Gqa, desk: Desk) -> None:
     done = gqa("export", CASE, "x", "--ep", "exec:/no/such/runner")
     assert (done.status, done.out) == (3, "")
     assert done.err.startswith("exec:/no/such/runner: ")

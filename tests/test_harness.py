@@ -57,7 +57,7 @@ def _nothing_is_left(
     files = tmp_path_factory.mktemp("outputs")
     monkeypatch.setenv(MARK, str(files))
     monkeypatch.setenv("TMPDIR", str(files))
-    monkeypatch.setattr("tempfile.tempdir", None)  # it is remembered there
+    monkeypatch.setattr("tempfile.tempdir", None)  # tempfile caches the folder there
     yield
     assert not living(str(files))
     assert not list(files.iterdir())
@@ -71,7 +71,7 @@ def living(mark: str) -> list[str]:
             if entry.name != str(os.getpid()) and mark.encode() in (entry / "environ").read_bytes():
                 found.append((entry / "cmdline").read_bytes().decode())
         except OSError:
-            continue  # gone, or another user's
+            continue  # ended, or another
     return found
 
 
@@ -83,12 +83,12 @@ def pool(name: str, jobs: int = 1, env: dict[str, str] | None = None, **limits: 
 
 
 def job(bundles: Path, key: str, seconds: float | None = None) -> Job:
-    """A job on the bundle that ``key`` starts with."""
+    """A job on the bundle whose key starts with ``key``."""
     return Job(key, bundles / key.split("-")[0], (STEP,), seconds=seconds)
 
 
 def trio(bundles: Path, seconds: float | None = None) -> list[Job]:
-    """A job, the faulty one (which alone has ``seconds``), and another."""
+    """A job, the faulty one (the only one with ``seconds``), and another."""
     return [job(bundles, "good"), job(bundles, "faulty", seconds), job(bundles, "fine")]
 
 
@@ -131,7 +131,7 @@ def test_a_case_that_ran_comes_with_its_files(bundles: Path) -> None:
         assert not os.listdir(folder)
 
 
-def test_a_case_may_be_run_by_itself(bundles: Path) -> None:
+def test_a_case_can_be_run_alone(bundles: Path) -> None:
     with pool("dies") as runner:
         first = runner.run_one(job(bundles, "good"))
         assert isinstance(first, Ran)
@@ -141,7 +141,7 @@ def test_a_case_may_be_run_by_itself(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
 
-def test_a_refusal(bundles: Path) -> None:
+def test_a_rejection_with_its_message(bundles: Path) -> None:
     found = outcomes(pool("rejects"), trio(bundles))
     refused = found["faulty"]
     assert isinstance(refused, Rejected)
@@ -150,10 +150,10 @@ def test_a_refusal(bundles: Path) -> None:
     assert refused.stderr == "E: bad shape\n"
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)
-    assert found["good"].stderr == found["fine"].stderr == ""  # it belongs to the one case
+    assert found["good"].stderr == found["fine"].stderr == ""  # it belongs to one case only
 
 
-def test_a_case_that_cannot_be_tried(bundles: Path) -> None:
+def test_a_case_that_is_unavailable(bundles: Path) -> None:
     found = outcomes(pool("skips"), trio(bundles))["faulty"]
     assert isinstance(found, Unavailable)
     assert found.reason == "this adapter has no float16"
@@ -182,7 +182,7 @@ def test_no_more_processes_start_than_there_are_jobs(bundles: Path) -> None:
         assert runner.started == 1
 
 
-def test_the_next_case_runs_while_the_caller_has_the_last_one(bundles: Path) -> None:
+def test_the_next_case_runs_while_the_caller_handles_the_last(bundles: Path) -> None:
     with pool("correct") as runner:
         for case, outcome in runner.run([job(bundles, f"good-{number}") for number in range(4)]):
             assert isinstance(outcome, Ran)
@@ -193,7 +193,7 @@ def test_the_next_case_runs_while_the_caller_has_the_last_one(bundles: Path) -> 
                 time.sleep(0.005)
 
 
-def test_jobs_are_drawn_one_ahead(bundles: Path) -> None:
+def test_jobs_are_taken_one_ahead(bundles: Path) -> None:
     drawn = []
 
     def jobs() -> Iterator[Job]:
@@ -203,7 +203,7 @@ def test_jobs_are_drawn_one_ahead(bundles: Path) -> None:
 
     with pool("correct") as runner:
         for number, _ in enumerate(runner.run(jobs())):
-            # One is with the caller, one with the runner, and one may wait for it.
+            # One is with the caller, one with the runner, and one is waiting.
             assert len(drawn) <= number + 3
 
 
@@ -218,7 +218,7 @@ def test_an_error_among_the_jobs_reaches_the_caller(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
 
-def test_a_run_may_be_left(bundles: Path) -> None:
+def test_a_run_can_be_abandoned(bundles: Path) -> None:
     with pool("waits", jobs=2) as runner:
         for _ in runner.run([job(bundles, f"faulty-{number}") for number in range(9)]):
             break
@@ -291,7 +291,7 @@ def test_a_request_larger_than_a_pipe(bundles: Path) -> None:
         ("compiles_another", {}, "it says that it is compiling for id 4 where 3 was sent"),
     ],
 )  # fmt: skip
-def test_a_failure_of_the_runner_is_an_infrastructure_failure(
+def test_a_runners_error_says_nothing_about_the_runtime(
     bundles: Path, name: str, env: dict[str, str], words: str
 ) -> None:
     begun = time.monotonic()
@@ -301,16 +301,16 @@ def test_a_failure_of_the_runner_is_an_infrastructure_failure(
     assert "(the case before in this process: good)" in found["faulty"].message
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)
-    assert time.monotonic() - begun < 10  # none of these waits for the time limit
+    assert time.monotonic() - begun < 10  # none of these reaches the time limit
 
 
-def test_a_runner_may_say_that_it_compiles_and_answer_in_one_write(bundles: Path) -> None:
+def test_compiling_and_the_answer_may_come_in_one_write(bundles: Path) -> None:
     found = outcomes(pool("compiles_at_once"), trio(bundles))
     assert isinstance(found["faulty"], Unavailable)
     assert [isinstance(found[name], Ran) for name in ("good", "fine")] == [True, True]
 
 
-def test_a_runner_that_compiles_has_more_time(bundles: Path) -> None:
+def test_a_compiling_runner_gets_more_time(bundles: Path) -> None:
     slow = {"FAULT_SECONDS": "0.8"}
     with pool("compiles", env=slow, compile_seconds=20) as runner:
         jobs = [*trio(bundles, seconds=0.5), job(bundles, "faulty-2", seconds=0.5)]
@@ -322,7 +322,7 @@ def test_a_runner_that_compiles_has_more_time(bundles: Path) -> None:
     assert isinstance(late["faulty"], TimedOut)
 
 
-def test_a_runner_that_compiles_has_not_for_ever(bundles: Path) -> None:
+def test_a_compiling_runner_still_has_a_time_limit(bundles: Path) -> None:
     runner = pool("compiles", env={"FAULT_SECONDS": "600"}, compile_seconds=0.5)
     found = outcomes(runner, trio(bundles, seconds=0.3))
     late = found["faulty"]
@@ -332,7 +332,7 @@ def test_a_runner_that_compiles_has_not_for_ever(bundles: Path) -> None:
     assert isinstance(found["fine"], Ran)
 
 
-def test_compiling_after_the_answer_is_a_line_that_nobody_asked_for(bundles: Path) -> None:
+def test_compiling_after_the_answer_is_unexpected_output(bundles: Path) -> None:
     with pool("compiles_afterwards") as runner:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
@@ -345,7 +345,7 @@ def test_compiling_after_the_answer_is_a_line_that_nobody_asked_for(bundles: Pat
 def test_a_crash_that_repeats(bundles: Path) -> None:
     with pool("dies") as runner:
         found = {case.key: outcome for case, outcome in runner.run(trio(bundles))}
-        assert runner.started == 3  # the second try has a process of its own
+        assert runner.started == 3  # the retry has its own process
     crash = found["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGSEGV", True)
@@ -358,7 +358,7 @@ def test_a_crash_that_repeats(bundles: Path) -> None:
     assert isinstance(found["fine"], Ran)
 
 
-def test_a_crash_tells_what_the_runner_said_of_it(bundles: Path) -> None:
+def test_a_crash_contains_the_runners_message(bundles: Path) -> None:
     crash = outcomes(pool("gives_up"), trio(bundles))["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGABRT", True)
@@ -389,11 +389,11 @@ BACKTRACE = "stack backtrace:\n   0: rust_begin_unwind\n"
         ),
     ],
 )
-def test_last_words(stderr: str, words: str) -> None:
+def test_the_last_line_of_standard_error(stderr: str, words: str) -> None:
     assert _last_words(stderr) == words
 
 
-def test_a_crash_that_does_not_repeat(bundles: Path) -> None:
+def test_a_crash_that_is_not_reproducible(bundles: Path) -> None:
     crash = outcomes(pool("dies_after_another"), trio(bundles))["faulty"]
     assert isinstance(crash, Crashed)
     assert (crash.signal, crash.repeated) == ("SIGABRT", False)
@@ -408,14 +408,14 @@ def test_a_crash_that_a_shell_reports(bundles: Path, status: int, name: str) -> 
     assert ("out of memory" in crash.message) == (name == "SIGKILL")
 
 
-def test_a_crash_with_several_processes_costs_one_case(bundles: Path) -> None:
+def test_a_crash_with_several_processes_affects_one_case(bundles: Path) -> None:
     jobs = [*trio(bundles), *(job(bundles, f"good-{number}") for number in range(5))]
     found = outcomes(pool("dies", jobs=2), jobs)
     assert {key for key, outcome in found.items() if isinstance(outcome, Crashed)} == {"faulty"}
     assert sum(isinstance(outcome, Ran) for outcome in found.values()) == 7
 
 
-def test_a_death_between_two_cases_is_not_the_next_ones(bundles: Path) -> None:
+def test_a_crash_between_two_cases_does_not_count_for_the_next(bundles: Path) -> None:
     with pool("dies_while_idle") as runner:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
@@ -435,7 +435,7 @@ def test_a_runner_that_exits_after_its_answer(bundles: Path) -> None:
         assert "ended with status 0 before it was given the case" in after.message
 
 
-def test_a_line_that_nobody_asked_for(bundles: Path) -> None:
+def test_an_unsolicited_line(bundles: Path) -> None:
     with pool("speaks_unasked") as runner:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
@@ -456,7 +456,7 @@ def test_a_case_that_hangs(bundles: Path) -> None:
     assert isinstance(found["fine"], Ran)
 
 
-def test_the_time_of_a_case_does_not_hold_that_of_the_start(bundles: Path) -> None:
+def test_the_time_of_a_case_does_not_include_the_start(bundles: Path) -> None:
     found = outcomes(pool("slow_start"), [job(bundles, "good", seconds=0.3)])
     assert isinstance(found["good"], Ran)
 
@@ -478,21 +478,21 @@ def test_a_long_answer_that_waits_for_a_busy_caller_is_in_time(bundles: Path) ->
                 assert len(outcome.message) == 300_000
 
 
-def test_half_an_answer_and_then_silence_is_the_runners_fault(bundles: Path) -> None:
+def test_half_an_answer_and_then_silence_is_the_runners_error(bundles: Path) -> None:
     found = outcomes(pool("half_line"), trio(bundles, seconds=0.3))
     assert isinstance(found["faulty"], InfrastructureFailure)
     assert 'did not end it in time: {"id": ' in found["faulty"].message
     assert isinstance(found["fine"], Ran)
 
 
-def test_a_runner_that_does_not_read(bundles: Path) -> None:
+def test_a_runner_that_does_not_read_its_input(bundles: Path) -> None:
     files = {f"input_{number}": "test_data_set_0/input_0.pb" for number in range(20_000)}
     large = Job("large", bundles / "good", (StepFiles(files=files),), seconds=0.3)
     with pool("deaf") as runner:
         found = runner.run_one(large)
         assert isinstance(found, InfrastructureFailure)
         assert "did not read its request" in found.message
-        # One that fits into the pipe looks like a hang.
+        # A request that fits into the pipe looks like a hang.
         assert isinstance(runner.run_one(job(bundles, "good", seconds=0.3)), TimedOut)
 
 
@@ -511,7 +511,7 @@ def test_floods_take_neither_memory_nor_time(bundles: Path) -> None:
     assert isinstance(
         outcomes(pool("floods_stdout"), trio(bundles))["faulty"], InfrastructureFailure
     )
-    # The flood may come with the answer or after it, while the other process is at work.
+    # The output may come with the answer or after it, while the other process is working.
     assert isinstance(outcomes(pool("floods_when_idle", jobs=2), trio(bundles)[:2])["good"], Ran)
     assert peak() - before < 30 << 10
 
@@ -524,7 +524,7 @@ def test_a_child_that_holds_the_pipes_open(bundles: Path) -> None:
     assert time.monotonic() - begun < 10
 
 
-def test_litter_is_removed(bundles: Path) -> None:
+def test_leftover_files_are_removed(bundles: Path) -> None:
     linked = bundles / "faulty"
     before = linked.stat()
     found = outcomes(pool("leaves_litter"), trio(bundles))
@@ -533,7 +533,7 @@ def test_litter_is_removed(bundles: Path) -> None:
     assert linked.stat().st_mode == before.st_mode
 
 
-def test_wrong_files_are_for_the_judge(bundles: Path) -> None:
+def test_wrong_files_are_left_to_the_judge(bundles: Path) -> None:
     for name in ("short_file", "other_dtype"):
         assert isinstance(outcomes(pool(name), trio(bundles))["faulty"], Ran)
 
@@ -575,13 +575,13 @@ def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> N
         assert caught.value.fix == "mend it"
         with pytest.raises(RunnerFailed) as again:
             list(runner.run(trio(bundles)))
-        assert again.value is not caught.value  # which would collect traces
+        assert again.value is not caught.value  # which would accumulate
         assert again.value.args == caught.value.args
         with pytest.raises(RunnerFailed):
             runner.run_one(job(bundles, "good"))
 
 
-def test_what_the_system_cannot_start(tmp_path: Path) -> None:
+def test_a_program_that_the_system_cannot_start(tmp_path: Path) -> None:
     def failure(*argv: str, cwd: Path | None = None) -> RunnerFailed:
         with Pool(Command("exec", argv, cwd=cwd)) as runner, pytest.raises(RunnerFailed) as caught:
             runner.start()
@@ -637,7 +637,7 @@ def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
     assert "could not be started again" in done["faulty"].message
 
 
-def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
+def test_a_target_that_fails_repeatedly_is_abandoned(bundles: Path) -> None:
     order = ["faulty-1", "faulty-2", "good", "faulty-3", "faulty-4", "faulty-5", "faulty-6", "fine"]
     with pool("exits") as runner:
         done, failure = until_failure(runner, [job(bundles, key) for key in order])
@@ -650,7 +650,7 @@ def test_a_target_that_fails_again_and_again_is_given_up(bundles: Path) -> None:
     assert [key for key, outcome in done.items() if isinstance(outcome, Ran)] == ["good"]
 
 
-def test_what_is_under_way_elsewhere_is_finished_before_giving_up(bundles: Path) -> None:
+def test_running_cases_finish_before_a_target_is_abandoned(bundles: Path) -> None:
     with pool("slow_and_broken", jobs=2, failures_in_a_row=1) as runner:
         done, _ = until_failure(runner, trio(bundles))
     assert [type(outcome) for outcome in done.values()] == [InfrastructureFailure, Ran]
@@ -680,7 +680,7 @@ with Pool(Command("x", argv), jobs=2) as pool:
 
 
 def driver(bundles: Path, name: str, bundle: str) -> subprocess.Popen[str]:
-    """Another Python that runs jobs on ``name``; returns when that has started."""
+    """Another Python that runs jobs on ``name``; returns once they have started."""
     command = [sys.executable, "-c", DRIVER, str(bundles / bundle), sys.executable, "-S"]
     root = str(FAULTY.parent.parent)
     process = subprocess.Popen(
@@ -696,7 +696,7 @@ def driver(bundles: Path, name: str, bundle: str) -> subprocess.Popen[str]:
 
 
 def gone(mark: str, seconds: float = 5) -> bool:
-    """Whether all processes with ``mark`` are gone within ``seconds``."""
+    """Whether all processes with ``mark`` end within ``seconds``."""
     until = time.monotonic() + seconds
     while living(mark) and time.monotonic() < until:
         time.sleep(0.02)
@@ -715,16 +715,16 @@ def test_ctrl_c_leaves_nothing_behind(bundles: Path, delay: float) -> None:
 
 
 @linux
-def test_runners_go_when_their_parent_is_killed(bundles: Path) -> None:
+def test_runners_end_when_their_parent_is_killed(bundles: Path) -> None:
     with driver(bundles, "waits", "faulty") as process:
         process.kill()
         process.wait(10)
     assert gone(os.environ[MARK])
-    for left in Path(os.environ[MARK]).iterdir():  # nobody was there to remove it
+    for left in Path(os.environ[MARK]).iterdir():  # no process was left
         subprocess.run(["rm", "-r", left], check=True)
 
 
-def test_a_runner_that_does_not_go_is_killed(bundles: Path) -> None:
+def test_a_runner_that_does_not_end_is_killed(bundles: Path) -> None:
     with pool("deaf") as runner:
         runner.start()
         begun = time.monotonic()

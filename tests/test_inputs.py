@@ -1,4 +1,4 @@
-"""A case's numbers: frozen, the same whatever the machine, and meaning what the operator reads."""
+"""The numbers of a case: they never change, on any machine, and match the meaning of the inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def uniform(name: str, shape: tuple[int, ...], low: float, high: float, seed: st
     return low + stream.random_sample(shape) * (high - low)
 
 
-# Frozen
+# Reproducibility
 
 FROZEN = {
     "query": [6.329434871673584, 2.25203537940979, -7.354791641235352],
@@ -44,20 +44,20 @@ FROZEN = {
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_numbers_are_frozen(name: str) -> None:
+def test_generated_numbers_never_change(name: str) -> None:
     """They change with no release of NumPy and no machine; a change here changes every case."""
     made = drawn(past_sequence_length=2, attention_bias="full", head_sink=True)
     assert made[name].ravel()[:3].tolist() == FROZEN[name]
 
 
-def test_integers_are_frozen() -> None:
+def test_generated_integers_never_change() -> None:
     signed = drawn(cache_dtype="int8", past_sequence_length=2)["past_key"].ravel()
     assert signed[:6].tolist() == [-79, -84, 39, -47, -96, -52]
     unsigned = drawn(cache_dtype="uint8", past_sequence_length=2)["past_key"].ravel()
     assert unsigned[:6].tolist() == [49, 44, 167, 81, 32, 76]
 
 
-def test_other_types_are_frozen() -> None:
+def test_generated_numbers_of_other_types_never_change() -> None:
     assert drawn(dtype="float16")["query"].ravel()[:3].tolist() == [
         6.328125,
         2.251953125,
@@ -69,7 +69,7 @@ def test_other_types_are_frozen() -> None:
     assert float8.astype(float).tolist() == [-60.0, -64.0, 30.0, -36.0]
 
 
-def test_a_later_call_of_a_loop_is_frozen_too() -> None:
+def test_generated_numbers_of_later_steps_never_change() -> None:
     made = drawn(1, loop=(1, 1), seed=3)
     assert made["query"].ravel()[:2].tolist() == [5.09601354598999, 4.823526859283447]
 
@@ -86,7 +86,7 @@ def test_numbers_can_be_multiples_of_a_step() -> None:
     assert set(np.unique(made / 0.75)) == set(range(-4, 5))
 
 
-def test_scales_and_norm_weights_stay_what_they_are_in_a_loop() -> None:
+def test_scales_and_norm_weights_stay_the_same_in_a_loop() -> None:
     fields: dict[str, Any] = {"qk_norm": True, "k_quant_type": "PER_CHANNEL", "cache_dtype": "int8"}
     first, second = (drawn(index, loop=(2, 1), **fields) for index in (0, 1))
     for name in ("k_scale", "q_norm_weight", "k_norm_weight"):
@@ -95,7 +95,7 @@ def test_scales_and_norm_weights_stay_what_they_are_in_a_loop() -> None:
 
 
 def test_scales_fit_the_codes() -> None:
-    """The numbers of new tokens are within the range of the codes, or nearly."""
+    """The numbers of new tokens are within the range of the codes, or nearly so."""
     kinds: dict[str, Any] = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_CHANNEL"}
     wide = drawn(cache_dtype="int8", **kinds)
     narrow = drawn(cache_dtype="uint8", kv_cache_bit_width=4, **kinds)
@@ -109,7 +109,7 @@ def test_scales_fit_the_codes() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_a_dtype_rounds_the_same_numbers(dtype: str) -> None:
-    """To the nearest representable one, once: float32 and float16 cases are the same question."""
+    """To the nearest representable one, once: float32 and float16 cases are the same call."""
     made = drawn(dtype=dtype)["query"]
     exact = uniform("query", (1, 1, 64), -8.0, 8.0)
     assert made.dtype == NUMPY[dtype]
@@ -124,7 +124,7 @@ def test_bfloat16_and_float8_are_those_of_onnx() -> None:
     assert made["past_key"].dtype == ml_dtypes.float8_e4m3fn
 
 
-def test_every_input_has_numbers_of_its_own() -> None:
+def test_every_input_has_its_own_numbers() -> None:
     made = drawn(past_sequence_length=1, dtype="float32", num_heads=2)
     for one, other in itertools.combinations(
         ("query", "key", "value", "past_key", "past_value"), 2
@@ -156,7 +156,7 @@ def test_zero_valued_keys_are_zero_and_the_query_is_not() -> None:
     assert np.array_equal(made["query"], drawn(sequence_length=3)["query"])
 
 
-def test_what_is_not_connected_has_no_numbers() -> None:
+def test_unconnected_inputs_have_no_numbers() -> None:
     assert set(drawn(key_value="omitted", inputs={"seqlens_k": "omitted"})) == {
         "query",
         "total_sequence_length",
@@ -182,8 +182,8 @@ def test_zero_length_is_connected_and_empty() -> None:
     ],
     ids=str,
 )
-def test_packed_numbers_are_the_unpacked_ones(fields: dict[str, Any]) -> None:
-    """So that packed and unpacked can be compared with one another, exactly."""
+def test_packed_and_separate_inputs_have_the_same_numbers(fields: dict[str, Any]) -> None:
+    """So packed and separate inputs can be compared exactly."""
     for index in range(len(fields.get("loop", (1,)))):
         packed = drawn(index, key_value="packed", **fields)
         apart = drawn(index, **fields)
@@ -197,7 +197,7 @@ def test_packed_numbers_are_the_unpacked_ones(fields: dict[str, Any]) -> None:
 # Lengths and positions
 
 
-def test_seqlens_k_is_the_index_of_the_last_token_and_not_a_count() -> None:
+def test_seqlens_k_is_the_index_of_the_last_token() -> None:
     made = drawn(batch_size=3, past_sequence_length=9, total_sequence_lengths=(1, 10, 6))
     assert made["seqlens_k"].tolist() == [0, 9, 5]
     assert made["seqlens_k"].dtype == np.int32
@@ -255,7 +255,7 @@ def test_lengths_keep_their_numbers_in_another_shape() -> None:
     ],
     ids=["prompt", "decode", "several tokens", "ragged prompt", "ragged decode", "borrowed"],
 )
-def test_positions_are_those_that_the_operator_takes(
+def test_positions_match_the_operators_own(
     fields: dict[str, Any], positions: list[list[int]]
 ) -> None:
     made = drawn(rotary="half_split", position_ids=True, **fields)["position_ids"]
@@ -291,7 +291,7 @@ def test_tables_of_a_wrong_rank_have_numbers_too() -> None:
     assert made["sin_cache"].shape == (1, 3, 2)
 
 
-def test_longer_tables_begin_the_same() -> None:
+def test_longer_tables_start_with_the_same_rows() -> None:
     short = drawn(rotary="interleaved", sequence_length=5)
     long = drawn(rotary="interleaved", sequence_length=5, rotary_cache_length=99)
     assert np.array_equal(long["sin_cache"][:5], short["sin_cache"])
@@ -320,7 +320,7 @@ def test_a_range() -> None:
 
 
 @pytest.mark.parametrize("dtype", list(INTEGER_RANGE))
-def test_integers_fill_their_range_unless_a_range_is_said(dtype: str) -> None:
+def test_integers_fill_their_range_by_default(dtype: str) -> None:
     low, high = INTEGER_RANGE[dtype]
     made = given(dtype, shape=[4096])
     assert made.dtype == NUMPY[dtype]
@@ -349,7 +349,7 @@ def test_data_of_floats_are_rounded_to_the_dtype() -> None:
 
 
 def test_lengths_in_a_narrow_type_wrap_the_same_everywhere() -> None:
-    """A float beyond an integer's range is cast as the machine likes; by way of int64 it is not."""
+    """Casting a float beyond an integer's range depends on the machine; via int64 it does not."""
     made = drawn(past_sequence_length=299, inputs={"seqlens_k": {"dtype": "int8"}})["seqlens_k"]
     assert made.tolist() == [299 - 256]
 
@@ -362,7 +362,7 @@ def test_single_elements_can_differ_from_the_rest() -> None:
     np.testing.assert_array_equal(made[0, 1], [np.nan, 7.0])
 
 
-def test_the_past_of_a_later_call_is_left_to_the_call_before() -> None:
+def test_the_past_of_a_later_step_comes_from_the_step_before() -> None:
     assert {"past_key", "past_value"} <= set(drawn(loop=(2, 1)))
     assert set(drawn(1, loop=(2, 1))) == {
         "query",
@@ -373,11 +373,11 @@ def test_the_past_of_a_later_call_is_left_to_the_call_before() -> None:
     }
 
 
-# Marked
+# Marked values
 
 
 def elements(**fields: Any) -> np.ndarray:
-    """[batch, heads, tokens]: which element of each token of `value` stands out."""
+    """[batch, heads, tokens]: the index of the large element of each token of `value`."""
     value = drawn(**fields)["value"].astype(float)
     heads = value.reshape(*value.shape[:2], -1, fields.get("head_size", 16)).swapaxes(1, 2)
     assert np.all(np.sort(np.abs(heads))[..., -2] < 0.5)
@@ -385,7 +385,7 @@ def elements(**fields: Any) -> np.ndarray:
     return heads.argmax(axis=-1)
 
 
-def test_one_element_of_each_token_stands_out_another_than_its_neighbours() -> None:
+def test_each_token_has_one_large_element_unlike_its_neighbours() -> None:
     for size in (8, 16, 40, 64, 80, 112, 256):
         found = elements(batch_size=2, sequence_length=size, head_size=size)
         assert all(len(set(found[b, h])) == size for b in range(2) for h in range(2))
@@ -393,8 +393,8 @@ def test_one_element_of_each_token_stands_out_another_than_its_neighbours() -> N
         assert not np.any(found[:, 0] == found[:, 1])
 
 
-def test_the_past_goes_before_and_new_tokens_go_on_where_it_ends() -> None:
-    """By place in the sequence, whatever the cache and however the sequence is dealt to calls."""
+def test_marked_new_tokens_continue_where_the_past_ends() -> None:
+    """By position in the sequence, whatever the cache and the split into calls."""
     whole = elements(batch_size=2, sequence_length=8)
     ragged = {"batch_size": 2, "total_sequence_lengths": (8, 4)}
     for fields in ({"past_sequence_length": 7}, {"max_sequence_length": 12}):
@@ -405,7 +405,7 @@ def test_the_past_goes_before_and_new_tokens_go_on_where_it_ends() -> None:
     assert np.array_equal(past, whole[:, :, :7])
 
 
-def test_the_scores_of_marked_keys_are_of_one_size_for_every_head_size_and_scale() -> None:
+def test_marked_scores_have_the_same_size_for_every_head_size_and_scale() -> None:
     for fields in ({"head_size": 8}, {"head_size": 256}, {"scale": 1.0}, {"scale": 0.01}):
         made = drawn(sequence_length=64, num_heads=1, kv_num_heads=1, **fields)
         query, key = made["query"][0].astype(float), made["key"][0].astype(float)
@@ -413,6 +413,6 @@ def test_the_scores_of_marked_keys_are_of_one_size_for_every_head_size_and_scale
         assert 0.4 < np.std(scale * query @ key.T) < 1.5
 
 
-def test_every_other_head_asks_for_the_scores_that_a_softcap_is_about() -> None:
+def test_every_other_head_has_scores_that_a_softcap_affects() -> None:
     made = drawn(softcap=20.0, sequence_length=16)["query"].reshape(16, 4, 16)
     assert np.abs(made).max(axis=(0, 2)) == pytest.approx([200, 8, 200, 8], rel=0.05)

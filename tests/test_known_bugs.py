@@ -1,4 +1,4 @@
-"""The known bugs: a file that is right, with links that are links and cases that show each."""
+"""The known bugs: a valid file, with valid links and cases for each entry."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_known_bug_has_a_case_with_its_link_or_a_reason(
     assert [str(problem) for problem in uncovered(shipped, corpus)] == []
 
 
-def test_entries_stand_in_order(shipped: list[Entry]) -> None:
+def test_entries_are_sorted(shipped: list[Entry]) -> None:
     keys = [(entry.bug.id[0], int(entry.bug.id[1:])) for entry in shipped]
     assert keys == sorted(keys)
 
@@ -62,14 +62,14 @@ def test_entries_stand_in_order(shipped: list[Entry]) -> None:
 def test_every_case_of_the_theme_belongs_to_a_known_bug(
     shipped: list[Entry], corpus: list[Case]
 ) -> None:
-    """And so has a reason to be there that can be read."""
+    """So each case has a documented reason."""
     links = {entry.bug.link for entry in shipped}
     for case in corpus:
         if case.theme == "known_bugs":
             assert links & set(case.links), case.id
 
 
-def test_each_line_says_where_it_stands(shipped: list[Entry]) -> None:
+def test_each_entry_has_its_line_number(shipped: list[Entry]) -> None:
     lines = FILE.read_text().split("\n")
     for entry in shipped:
         assert lines[entry.line - 1] == f"  - id: {entry.bug.id}"
@@ -88,17 +88,17 @@ def test_each_line_says_where_it_stands(shipped: list[Entry]) -> None:
         ({"wrong": 1}, "unknown field 'wrong'"),
     ],
 )
-def test_an_entry_that_is_wrong_is_told(
+def test_an_invalid_entry_is_reported(
     tmp_path: Path, change: dict[str, Any], sentence: str
 ) -> None:
     assert sentence in complaints(tmp_path, BUG | change)
 
 
-def test_an_id_stands_once(tmp_path: Path) -> None:
+def test_an_id_is_unique(tmp_path: Path) -> None:
     assert re.search(r":\d+:\d+: the id 'A1' is taken", complaints(tmp_path, BUG, BUG))
 
 
-def test_a_pattern_without_a_case_and_a_case_without_the_link_are_told(
+def test_a_pattern_without_a_case_and_a_case_without_the_link_are_reported(
     tmp_path: Path, corpus: list[Case]
 ) -> None:
     bug = BUG | {"cases": ["nowhere/*", "prefill/batch[*", "omitted_kv/omitted_kv[*"]}

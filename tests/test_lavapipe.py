@@ -1,4 +1,4 @@
-"""``gqa setup lavapipe``, on a file system of its own with an apt that notes what it is asked."""
+"""``gqa setup lavapipe``, on its own file system with a fake apt that records its calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BACKPORTED = (
 )
 NO_SUITE = "E: The repository '{} bookworm-backports Release' does not have a Release file."
 
-#: Each tells from files in $STATE, and apt-get does $ON_UPDATE or $ON_INSTALL after noting it.
+#: Each answers from files in $STATE, and apt-get runs $ON_UPDATE or $ON_INSTALL after recording it.
 PROGRAMS = {
     "apt-get": 'echo "apt-get $@" >> "$STATE/calls"\n'
     'case $1 in update) eval "$ON_UPDATE";; install) eval "$ON_INSTALL";; esac',
@@ -71,14 +71,14 @@ INSTALLS = (
 
 
 def policy(version: str, *offers: str) -> str:
-    """What ``apt-cache policy`` writes; an offer is like ``http://mirror.test/debian bookworm``."""
+    """Output of ``apt-cache policy``; an offer is like ``http://mirror.test/debian bookworm``."""
     lines = [f"        500 {offer}/main amd64 Packages\n" for offer in offers]
     table = f"     {version} 500\n{''.join(lines)}"
     return f"mesa-vulkan-drivers:\n  Candidate: {version}\n  Version table:\n{table}"
 
 
 class Machine:
-    """A file system, what is installed and what apt knows; programs are on PATH alone."""
+    """A file system, installed packages and apt's state; only the fake programs are on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
@@ -150,7 +150,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def debian(machine: Machine) -> Machine:
-    """Debian 12 as it is installed: its own archive, in stanzas, and no driver."""
+    """A fresh Debian 12: its own archive, in stanzas, and no driver."""
     (machine.parts / "debian.sources").write_text(STANZAS)
     return machine
 
@@ -168,11 +168,11 @@ def gqa(
         yield call
 
 
-# Where there is nothing to do
+# Nothing to do
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
-def test_what_is_there_is_said_and_nothing_done(
+def test_an_installed_driver_is_reported_and_nothing_is_done(
     gqa: Gqa, debian: Machine, arguments: tuple[str, ...]
 ) -> None:
     driver = debian.has_driver()
@@ -198,7 +198,7 @@ def test_what_is_there_is_said_and_nothing_done(
         (f"installed {NEW}", "installed 1.3", False),
     ],
 )
-def test_what_is_not_whole_is_not_there(
+def test_an_incomplete_driver_does_not_count(
     gqa: Gqa, debian: Machine, mesa: str, loader: str, driver: bool
 ) -> None:
     debian.knows("installed-mesa-vulkan-drivers", mesa + "\n")
@@ -215,7 +215,7 @@ def test_what_is_not_whole_is_not_there(
 
 
 @pytest.mark.parametrize("version", [NEW, "1:26.0.0-1", "25.2.8-0ubuntu0.24.04.1"])
-def test_a_release_that_has_it_gives_it(gqa: Gqa, debian: Machine, version: str) -> None:
+def test_the_driver_comes_from_the_release_itself(gqa: Gqa, debian: Machine, version: str) -> None:
     debian.knows("policy", policy(version))
     done = gqa("setup", "lavapipe")
     assert done.status == 0
@@ -227,7 +227,7 @@ def test_a_release_that_has_it_gives_it(gqa: Gqa, debian: Machine, version: str)
 
 
 @pytest.mark.parametrize("system", [DEBIAN, UBUNTU])
-def test_lists_that_are_empty_are_renewed_first(
+def test_empty_package_lists_are_updated_first(
     gqa: Gqa, debian: Machine, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian.is_system(system)
@@ -237,7 +237,7 @@ def test_lists_that_are_empty_are_renewed_first(
     assert debian.calls() == [UPDATE, UPDATE, PLAIN]
 
 
-def test_lists_that_stay_empty_are_told_with_what_apt_says(
+def test_package_lists_that_stay_empty_are_reported_with_apts_message(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (debian.state / "policy").unlink()
@@ -273,7 +273,7 @@ def test_backports_are_added_after_the_machines_own_source(gqa: Gqa, debian: Mac
     assert debian.derived.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_source_is_there_when_apt_renews_its_lists(
+def test_the_source_exists_when_apt_updates_its_lists(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "etc/apt/sources.list.d/gqa-backports.sources"
@@ -282,7 +282,7 @@ def test_the_source_is_there_when_apt_renews_its_lists(
     assert (debian.state / "seen").read_text() == DERIVED
 
 
-def test_a_line_of_sources_list_serves_as_well(gqa: Gqa, machine: Machine) -> None:
+def test_a_line_of_sources_list_works_as_well(gqa: Gqa, machine: Machine) -> None:
     (machine.root / "etc/apt/sources.list").write_text(
         "deb http://mirror.test/debian-security bookworm-security main\n"
         "deb [arch=amd64 signed-by=/k.gpg] http://mirror.test/debian bookworm main contrib\n"
@@ -295,18 +295,14 @@ def test_a_line_of_sources_list_serves_as_well(gqa: Gqa, machine: Machine) -> No
     )
 
 
-def test_another_archive_with_debians_name_for_its_suite_is_not_taken(
-    gqa: Gqa, debian: Machine
-) -> None:
+def test_another_archive_with_the_same_suite_name_is_not_used(gqa: Gqa, debian: Machine) -> None:
     other = "deb http://other.test/prod bookworm main\n"
     (debian.parts / "another.list").write_text(other)
     assert gqa("setup", "lavapipe").status == 0
     assert debian.derived.read_text() == DERIVED
 
 
-def test_a_source_that_others_must_not_read_gives_one_that_they_cannot(
-    gqa: Gqa, debian: Machine
-) -> None:
+def test_a_private_source_gives_a_private_derived_source(gqa: Gqa, debian: Machine) -> None:
     (debian.parts / "debian.sources").chmod(0o600)
     assert gqa("setup", "lavapipe").status == 0
     assert debian.derived.stat().st_mode & 0o777 == 0o600
@@ -339,7 +335,7 @@ def test_backports_that_are_configured_are_not_added_again(
         ("backports.list", "deb http://b.test/debian bullseye-backports main\n"),
     ],
 )
-def test_what_is_no_source_of_these_backports_does_not_count(
+def test_other_sources_do_not_count_as_these_backports(
     gqa: Gqa, debian: Machine, name: str, text: str
 ) -> None:
     (debian.parts / name).write_text(text)
@@ -347,10 +343,10 @@ def test_what_is_no_source_of_these_backports_does_not_count(
     assert debian.derived.read_text() == DERIVED
 
 
-# What goes wrong
+# Failures
 
 
-def test_a_suite_that_does_not_exist_is_said_and_its_source_removed(
+def test_a_missing_suite_is_reported_and_its_source_removed(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (debian.state / "policy-bookworm-backports").unlink()
@@ -369,7 +365,7 @@ def test_a_suite_that_does_not_exist_is_said_and_its_source_removed(
     assert debian.log.read_text() == f"$ {UPDATE}\n{error}\nN: See apt-secure(8).\n"
 
 
-def test_another_source_that_fails_is_no_matter(
+def test_another_failing_source_is_ignored(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ON_UPDATE", 'echo "E: The repository of others is gone."; exit 100')
@@ -377,7 +373,7 @@ def test_another_source_that_fails_is_no_matter(
     assert debian.derived.exists()
 
 
-def test_backports_that_are_too_old_are_said(gqa: Gqa, debian: Machine) -> None:
+def test_backports_that_are_too_old_are_reported(gqa: Gqa, debian: Machine) -> None:
     debian.knows("policy-bookworm-backports", policy("24.2.8-1~bpo12+1"))
     done = gqa("setup", "lavapipe")
     assert done.status == 3
@@ -388,7 +384,7 @@ def test_backports_that_are_too_old_are_said(gqa: Gqa, debian: Machine) -> None:
     assert not debian.derived.exists()
 
 
-def test_backports_that_cannot_be_fetched_are_said(
+def test_backports_that_cannot_be_fetched_are_reported(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (debian.state / "policy-bookworm-backports").unlink()
@@ -403,7 +399,7 @@ def test_backports_that_cannot_be_fetched_are_said(
     assert not debian.derived.exists()
 
 
-def test_a_source_of_someone_else_is_never_removed(gqa: Gqa, debian: Machine) -> None:
+def test_a_source_that_we_did_not_add_is_never_removed(gqa: Gqa, debian: Machine) -> None:
     theirs = debian.parts / "backports.sources"
     theirs.write_text(DERIVED)
     (debian.state / "policy-bookworm-backports").unlink()
@@ -413,7 +409,7 @@ def test_a_source_of_someone_else_is_never_removed(gqa: Gqa, debian: Machine) ->
     assert theirs.exists()
 
 
-def test_what_apt_says_last_is_quoted_where_it_cannot_install(
+def test_apts_last_message_is_quoted_if_it_cannot_install(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = "E: Could not get lock /var/lib/dpkg/lock-frontend."
@@ -429,7 +425,7 @@ def test_what_apt_says_last_is_quoted_where_it_cannot_install(
     assert debian.log.read_text() == f"$ {UPDATE}\n$ {BACKPORTED}\nE: first\n{last}\nN: b\n"
 
 
-def test_only_the_install_itself_says_why_it_failed(
+def test_only_the_messages_of_the_install_itself_explain_a_failure(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ON_UPDATE", 'echo "E: The repository of others is gone."')
@@ -438,7 +434,7 @@ def test_only_the_install_itself_says_why_it_failed(
     assert "apt-get could not install mesa-vulkan-drivers: dpkg is gone\n" in done.err
 
 
-def test_apt_asks_nothing_and_speaks_as_it_is_read(
+def test_apt_runs_without_questions_in_a_fixed_language(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
@@ -447,7 +443,7 @@ def test_apt_asks_nothing_and_speaks_as_it_is_read(
     assert "\nC noninteractive\n" in debian.log.read_text()
 
 
-def test_an_install_that_brings_no_driver_is_no_success(
+def test_an_install_without_a_driver_is_a_failure(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ON_INSTALL", "")
@@ -468,7 +464,9 @@ def test_an_interrupt_ends_apt_and_removes_the_source(
     assert debian.log.read_text().endswith("ended\n")
 
 
-def test_a_release_with_an_old_one_and_no_backports_is_said(gqa: Gqa, debian: Machine) -> None:
+def test_a_release_with_an_old_driver_and_no_backports_is_reported(
+    gqa: Gqa, debian: Machine
+) -> None:
     debian.is_system(UBUNTU)
     debian.knows("policy", policy("23.2.1-1ubuntu3.1~22.04.3"))
     done = gqa("setup", "lavapipe")
@@ -481,9 +479,7 @@ def test_a_release_with_an_old_one_and_no_backports_is_said(gqa: Gqa, debian: Ma
     assert debian.calls() == [UPDATE]
 
 
-def test_a_machine_whose_source_has_another_name_for_the_suite_is_told(
-    gqa: Gqa, machine: Machine
-) -> None:
+def test_a_source_with_another_suite_name_is_reported(gqa: Gqa, machine: Machine) -> None:
     (machine.parts / "debian.list").write_text("deb http://mirror.test/debian oldstable main\n")
     done = gqa("setup", "lavapipe")
     assert (done.status, done.err) == (
@@ -496,7 +492,7 @@ def test_a_machine_whose_source_has_another_name_for_the_suite_is_told(
 
 
 @pytest.mark.parametrize("program", ["apt-get", "apt-cache", "dpkg-query"])
-def test_without_apt_it_is_said_what_is_needed(
+def test_without_apt_the_requirement_is_printed(
     gqa: Gqa, machine: Machine, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
@@ -520,7 +516,7 @@ def test_macos_needs_none(gqa: Gqa, machine: Machine, monkeypatch: pytest.Monkey
     )
 
 
-def test_a_folder_that_cannot_be_written_is_said(
+def test_a_folder_that_cannot_be_written_is_reported(
     gqa: Gqa, debian: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian.tools.write_text("a file")
@@ -531,7 +527,7 @@ def test_a_folder_that_cannot_be_written_is_said(
     )
 
 
-# Commands instead of deeds
+# Printing commands instead of running them
 
 COMMANDS = f"""\
 {{0}}tee /etc/apt/sources.list.d/gqa-backports.sources >/dev/null <<'EOF'
@@ -550,7 +546,7 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(gqa: Gqa, debian: Machin
 
 
 @pytest.mark.usefixtures("user")
-def test_one_who_is_not_root_gets_them_with_sudo(gqa: Gqa, debian: Machine) -> None:
+def test_users_other_than_root_get_commands_with_sudo(gqa: Gqa, debian: Machine) -> None:
     done = gqa("setup", "lavapipe", "--dry-run")
     assert (done.status, done.out, done.err) == (0, COMMANDS.format("sudo "), "")
     done = gqa("setup", "lavapipe")
@@ -563,7 +559,7 @@ def test_one_who_is_not_root_gets_them_with_sudo(gqa: Gqa, debian: Machine) -> N
 
 
 @pytest.mark.usefixtures("user")
-def test_the_commands_do_what_root_would_have_done(
+def test_the_printed_commands_have_the_effect_of_a_run_as_root(
     gqa: Gqa, debian: Machine, tmp_path: Path, shared_cache: Path
 ) -> None:
     printed = gqa("setup", "lavapipe", "--dry-run").out
@@ -589,21 +585,21 @@ def test_the_commands_do_what_root_would_have_done(
     ],
 )
 @pytest.mark.usefixtures("user")
-def test_the_commands_follow_what_apt_knows(
+def test_the_commands_depend_on_the_state_of_apt(
     gqa: Gqa, debian: Machine, known: str, commands: list[str]
 ) -> None:
     debian.knows("policy", known)
     assert gqa("setup", "lavapipe", "--dry-run").out.splitlines() == commands
 
 
-# Small things
+# Helpers
 
 
 @pytest.mark.parametrize(
     ("version", "number"),
     [(OLD, 22), (NEW, 25), ("1:25.0-1", 25), ("(none)", 0), ("", 0), ("100.1", 100)],
 )
-def test_the_first_number_of_a_version_is_meant(version: str, number: int) -> None:
+def test_the_first_number_of_a_version_counts(version: str, number: int) -> None:
     assert major(version) == number
 
 
@@ -620,7 +616,7 @@ def test_apts_last_error_is_found(said: str, error: str) -> None:
     assert last_error(said, 100) == error
 
 
-def test_no_address_of_an_archive_stands_in_the_program() -> None:
+def test_the_program_contains_no_archive_address() -> None:
     for module in (lavapipe, apt_sources):
         assert module.__file__ is not None
         assert "://" not in Path(module.__file__).read_text(encoding="utf-8")

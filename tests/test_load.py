@@ -1,4 +1,4 @@
-"""From YAML to cases: what a file may say, and each mistake with its place and its sentence."""
+"""From YAML to cases: what a file may contain, and each mistake with location and message."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from conformance.case.case_file import schema
 from conformance.case.load import MAX_COMBINATIONS, case_files, load, load_file
 from conformance.case.tensors import steps_of
 
-# What a file may say
+# What a file may contain
 
 
-def test_a_case_has_all_that_its_entry_says(tmp_path: Path) -> None:
+def test_a_case_has_all_fields_of_its_entry(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """\
@@ -76,7 +76,7 @@ cases:
     assert second.links == ("https://example.org/a", "https://example.org/b")
     assert second.time_limit_seconds == 90
     assert second.contract.demands == "rejects"
-    assert second.contract.why == ""  # a contract is replaced, not mixed
+    assert second.contract.why == ""  # a contract is replaced, not merged
 
 
 def test_comments_anchors_and_any_quotes_are_allowed(tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ def test_comments_anchors_and_any_quotes_are_allowed(tmp_path: Path) -> None:
     assert (made[0].call.head_size, made[0].call.rotary_dim) == (8, 8)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = write(tmp_path, b"\xef\xbb\xbf" + entries("- name: a").encode())
     assert is_case_file(file)
     assert [case.id for case in load_file(file)] == ["theme/a"]
 
 
-def test_a_matrix_multiplies_out_in_order(tmp_path: Path) -> None:
+def test_a_matrix_is_expanded_in_order(tmp_path: Path) -> None:
     made = cases_of(
         tmp_path,
         """
@@ -142,14 +142,14 @@ def test_a_matrix_multiplies_out_in_order(tmp_path: Path) -> None:
         ("attributes.scale: [null, .inf, 1]", ["none", "inf", "1"]),
     ],
 )
-def test_how_values_stand_in_an_id(tmp_path: Path, axis: str, labels: list[str]) -> None:
+def test_values_are_written_in_ids(tmp_path: Path, axis: str, labels: list[str]) -> None:
     made = cases_of(
         tmp_path, f"- {{name: a, sequence_length: 2, batch_size: 2, matrix: {{{axis}}}}}"
     )
     assert [label for case in made for label in case.axes.values()] == labels
 
 
-def test_what_an_entry_says_replaces_the_defaults_one_input_at_a_time(tmp_path: Path) -> None:
+def test_an_entry_overrides_the_defaults_input_by_input(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """\
@@ -233,7 +233,7 @@ def test_a_matrix_is_the_product_minus_what_is_excluded(
     assert len({case.id for case in made}) == len(made)
 
 
-# Mistakes: place and sentence
+# Mistakes: location and message
 
 HEADS = "num_heads 3 is not a multiple of kv_num_heads 2"
 ON_PURPOSE = "; a call that is invalid on purpose needs the contract 'rejects' or 'either'"
@@ -241,7 +241,7 @@ OWN_AXIS = "an axis of your own maps the label of each value to the fields it se
 STATES = "allowed: connected, omitted, trailing"
 
 MISTAKES = {
-    # what YAML itself refuses
+    # rejected by YAML itself
     "list left open": ("- {name: a, tags: [", "7:1: bad YAML: while parsing a flow node did not"),
     "undefined alias": ("- {name: a, tags: *no}", "6:21: bad YAML: found undefined alias"),
     "duplicate key": (
@@ -433,7 +433,7 @@ MISTAKES = {
         f"- {{name: a, batch_size: {'x' * 500}}}",
         f"6:27: batch_size: expected an integer, found '{'x' * 78}…",
     ),
-    # words of a list
+    # unknown words
     "literal": (
         "- {name: a, dtype: flaot16}",
         "6:22: dtype: found 'flaot16', allowed: float32, float16, bfloat16; did you mean"
@@ -749,8 +749,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("body", "complaint"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, body: str, complaint: str) -> None:
-    """One mistake, one sentence; those of YAML's own parser are compared as far as written."""
+def test_a_mistake_is_reported_with_its_location(tmp_path: Path, body: str, complaint: str) -> None:
+    """One mistake gives one message; those of YAML's own parser are compared as far as written."""
     said = complaints(tmp_path, entries(body))
     assert len(said) == 1, said
     assert said[0].startswith(complaint) if "bad YAML" in complaint else said[0] == complaint
@@ -775,11 +775,11 @@ def test_a_mistake_is_told_with_its_place(tmp_path: Path, body: str, complaint: 
         "local_window_size: 9223372036854775807",
     ],
 )
-def test_what_is_just_possible(tmp_path: Path, fields: str) -> None:
+def test_limits_that_are_just_allowed(tmp_path: Path, fields: str) -> None:
     assert len(cases_of(tmp_path, f"- {{name: a, {fields}}}")) == 1
 
 
-def test_a_matrix_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_matrix_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "MAX_COMBINATIONS", 4)
     assert len(cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2], causal: [0, 1]}}")) == 4
     body = "- {name: a, matrix: {seed: [1, 2, 3], causal: [0, 1]}}"
@@ -788,7 +788,7 @@ def test_a_matrix_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_the_name_of_a_file_breaks_no_ids(tmp_path: Path) -> None:
+def test_any_file_name_gives_valid_ids(tmp_path: Path) -> None:
     for name in ("my theme.yaml", "a[1].yaml", "a::b.yaml", "é.yaml"):
         file = write(tmp_path, entries("- name: a"), name)
         with pytest.raises(InputError) as caught:
@@ -864,7 +864,7 @@ WHOLE_FILES = {
 
 
 @pytest.mark.parametrize(("text", "said"), WHOLE_FILES.values(), ids=WHOLE_FILES)
-def test_a_whole_file_is_wrong(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
+def test_a_file_without_any_valid_part(tmp_path: Path, text: str | bytes, said: list[str]) -> None:
     assert complaints(tmp_path, text) == said
 
 
@@ -876,7 +876,7 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
         read_yaml(tmp_path)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once_in_order(tmp_path: Path) -> None:
     assert complaints(
         tmp_path,
         entries(
@@ -901,12 +901,12 @@ def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) ->
     ]
 
 
-def test_a_mistake_that_many_combinations_share_is_told_once(tmp_path: Path) -> None:
+def test_a_mistake_shared_by_many_combinations_is_reported_once(tmp_path: Path) -> None:
     body = "- {name: a, num_heads: 3, matrix: {seed: [1, 2, 3], dtype: [float32, float16]}}"
     assert complaints(tmp_path, entries(body)) == [f"6:26: {HEADS}{ON_PURPOSE}"]
 
 
-def test_what_is_excluded_need_not_be_possible(tmp_path: Path) -> None:
+def test_excluded_combinations_need_not_be_valid(tmp_path: Path) -> None:
     made = cases_of(
         tmp_path,
         """
@@ -922,7 +922,7 @@ def test_what_is_excluded_need_not_be_possible(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("demands", ["rejects", "either"])
-def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
+def test_a_case_may_be_invalid_on_purpose(tmp_path: Path, demands: str) -> None:
     wrong = (
         "num_heads: 3",
         "{rotary: half_split, rotary_dim: 3}",
@@ -939,7 +939,7 @@ def test_a_case_may_be_wrong_on_purpose(tmp_path: Path, demands: str) -> None:
 # Several files
 
 
-def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     one = write(tmp_path, entries("- {name: a, sed: 1}"), "one.yaml")
     write(tmp_path, entries("- name: a"), "right.yaml")
     two = write(tmp_path, "format: gqa-cases/2\na: *b\n", "two.yml")
@@ -951,7 +951,7 @@ def test_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_two_files_of_one_stem_collide(tmp_path: Path) -> None:
+def test_two_files_with_the_same_stem_collide(tmp_path: Path) -> None:
     one = write(tmp_path, entries("- name: a"), "x/same.yaml")
     two = write(tmp_path, entries("- name: b"), "y/same.yml")
     with pytest.raises(InputError) as caught:
@@ -985,7 +985,7 @@ def test_folders_are_searched_for_case_files_only(tmp_path: Path) -> None:
     assert case_files([hidden]) == [hidden / "own.yaml"]
 
 
-def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
+def test_all_paths_without_cases_are_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path, "a: 1", "x/other.yaml")
     with pytest.raises(InputError) as caught:
         case_files([tmp_path / "no.yaml", tmp_path / "x"])
@@ -995,7 +995,7 @@ def test_paths_that_hold_nothing_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_named_alone_need_not_say_that_it_is_one(tmp_path: Path) -> None:
+def test_a_file_named_explicitly_needs_no_header(tmp_path: Path) -> None:
     file = write(tmp_path, "a: 1\n")
     assert case_files([file]) == [file]
     assert not is_case_file(file)
@@ -1011,7 +1011,7 @@ def test_paths_below_the_current_folder_are_shown_as_typed(
         load([file])
 
 
-def test_problems_are_sorted_and_each_told_once() -> None:
+def test_problems_are_sorted_and_unique() -> None:
     late, early = Problem(Path("a"), 12, 1, "x"), Problem(Path("a"), 3, 20, "y")
     assert InputError([late, early, late]).problems == [early, late]
     assert str(Problem(Path("/a"), 0, 0, "of the file")) == "/a: of the file"
@@ -1028,8 +1028,8 @@ def bomb(levels: int, width: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_an_alias_bomb_is_refused_in_little_time_and_memory(tmp_path: Path) -> None:
-    """10^15 values; measured in a process of its own, whose memory is limited."""
+def test_an_alias_bomb_is_rejected_with_little_time_and_memory(tmp_path: Path) -> None:
+    """10^15 values; measured in a separate process with limited memory."""
     file = write(tmp_path, entries("- name: a") + bomb(15, 10))
     code = (
         "import resource, sys, time; from pathlib import Path; import conformance.case.load as l\n"
@@ -1048,13 +1048,13 @@ def test_an_alias_bomb_is_refused_in_little_time_and_memory(tmp_path: Path) -> N
     assert float(seconds) < 10
 
 
-def test_aliases_nest_no_deeper_than_lists(tmp_path: Path) -> None:
+def test_aliases_have_the_same_nesting_limit_as_lists(tmp_path: Path) -> None:
     chain = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 500))]
     (said,) = complaints(tmp_path, "\n".join(chain))
     assert said.endswith("nested more than 40 deep")
 
 
-def test_the_limits_themselves_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_at_the_limits_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = read_yaml(write(tmp_path, f"a: {'[' * (MAX_DEPTH - 1)}x{']' * (MAX_DEPTH - 1)}\n")).data
     for _ in range(MAX_DEPTH):
         (inner,) = inner.values() if isinstance(inner, dict) else inner
@@ -1066,7 +1066,7 @@ def test_the_limits_themselves_are_allowed(tmp_path: Path, monkeypatch: pytest.M
     assert complaints(tmp_path, f"a: [{'1,' * 49}]") == ["1:101: expands to more than 50 values"]
 
 
-def test_modest_aliases_are_welcome(tmp_path: Path) -> None:
+def test_small_aliases_are_allowed(tmp_path: Path) -> None:
     made = cases_of(
         tmp_path,
         """
@@ -1081,8 +1081,10 @@ def test_modest_aliases_are_welcome(tmp_path: Path) -> None:
     assert made[1].tags == ("one", "two")
 
 
-def test_both_of_yamls_parsers_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PyYAML without libyaml gives the same cases, places and, where they are ours, sentences."""
+def test_both_yaml_parsers_give_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyYAML without libyaml gives the same cases, locations and, for our messages, texts."""
     monkeypatch.setattr(yaml_source, "_LOADER", yaml.SafeLoader)
     assert cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2]}}")
     for text in (entries("- name: a\n  seed: 1\n  seed: 2"), "é: 1\nq: é \a?\n", "a: " + "[" * 99):
@@ -1135,13 +1137,13 @@ FRAGMENTS = st.sampled_from(
 
 @settings(max_examples=200)
 @given(text=st.one_of(st.text(), st.lists(FRAGMENTS, max_size=40).map("".join)))
-def test_no_text_breaks_the_loader(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_loader_handles_any_text(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     survive(tmp_path_factory, text.encode("utf-8", "surrogatepass"))
 
 
 @settings(max_examples=100)
 @given(content=st.binary(max_size=200))
-def test_no_bytes_break_the_loader(
+def test_the_loader_handles_any_bytes(
     content: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     survive(tmp_path_factory, content)
@@ -1171,13 +1173,13 @@ FIELDS = st.sampled_from(sorted(SCHEMA.schema["$defs"]["Entry"]["properties"]))
     entry=st.dictionaries(FIELDS, JUNK, max_size=4),
     matrix=st.dictionaries(FIELDS | st.sampled_from(["inputs.key", "own"]), JUNK, max_size=2),
 )
-def test_no_values_break_the_loader(
+def test_the_loader_handles_any_values(
     defaults: dict[str, Any],
     entry: dict[str, Any],
     matrix: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Every field with every kind of value: cases, or sentences with a place."""
+    """Every field with every kind of value gives cases, or messages with a location."""
     data = {
         "format": "gqa-cases/2",
         "question": "Q?",
@@ -1188,7 +1190,7 @@ def test_no_values_break_the_loader(
 
 
 def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
-    """Loads ``content``; whatever is wrong with it is an InputError of one-line sentences."""
+    """Loads ``content``; every error in it must be an InputError with one-line messages."""
     file = factory.getbasetemp() / "any.yaml"
     file.write_bytes(content)
     try:
@@ -1216,7 +1218,7 @@ def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
         "- {name: a, title: local_window_size of 1}",
     ],
 )
-def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> None:
+def test_the_schema_accepts_what_the_loader_accepts(tmp_path: Path, body: str) -> None:
     assert cases_of(tmp_path, body)
     SCHEMA.validate(yaml.safe_load(entries(body)))
 
@@ -1242,12 +1244,12 @@ def test_the_schema_takes_what_the_loader_takes(tmp_path: Path, body: str) -> No
         "- {name: a, matrix: {own: {x: {sed: 1}}}}",
     ],
 )
-def test_the_schema_refuses_what_the_loader_refuses(tmp_path: Path, body: str) -> None:
+def test_the_schema_rejects_what_the_loader_rejects(tmp_path: Path, body: str) -> None:
     assert complaints(tmp_path, entries(body))
     assert not SCHEMA.is_valid(yaml.safe_load(entries(body)))
 
 
-def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
+def test_a_tag_must_not_be_a_pytest_marker(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
         "format: gqa-cases/2\nquestion: Q?\ntags: [skip]\n"
@@ -1257,7 +1259,7 @@ def test_a_tag_is_no_mark_of_pytests_own(tmp_path: Path) -> None:
         load_file(file)
 
 
-def test_a_faulty_entry_does_not_hide_what_is_wrong_in_the_others(tmp_path: Path) -> None:
+def test_an_invalid_entry_does_not_hide_mistakes_in_others(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(
         "format: gqa-cases/2\nquestion: Q?\n"

@@ -1,4 +1,4 @@
-"""The ONNX model of a call: valid, as exporters write it, and taken by ONNX Runtime."""
+"""The ONNX model of a call: valid, in the form of exporters, and accepted by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_every_shipped_model_passes_the_checker(corpus: list[Case]) -> None:
         onnx.checker.check_model(build_model(case.call, case.steps[0]), full_check=True)
 
 
-def test_the_graph_has_what_the_node_names_and_nothing_else(corpus: list[Case]) -> None:
+def test_the_graph_has_exactly_the_tensors_of_the_node(corpus: list[Case]) -> None:
     for case in corpus:
         graph = build_model(case.call, case.steps[0]).graph
         assert [value.name for value in graph.input] == [n for n in graph.node[0].input if n]
         assert [value.name for value in graph.output] == [n for n in graph.node[0].output if n]
 
 
-def test_outputs_are_declared_by_rank_with_dims_that_have_neither_name_nor_number() -> None:
+def test_outputs_are_declared_by_rank_with_unknown_dims() -> None:
     for value in build(past_sequence_length=3, dims="static").graph.output:
         dims = value.type.tensor_type.shape.dim
         assert len(dims) == {"output": 3}.get(value.name, 4)
@@ -64,7 +64,7 @@ def test_outputs_are_declared_by_rank_with_dims_that_have_neither_name_nor_numbe
         assert value.type.tensor_type.HasField("shape")
 
 
-def test_an_output_can_be_declared_with_a_shape_of_its_own() -> None:
+def test_an_output_can_be_declared_with_its_own_shape() -> None:
     said = {"present_key": {"shape": ["batch_size", 2, "total_sequence_length+1", 16]}}
     outputs = {v.name: v for v in build(past_sequence_length=3, outputs=said).graph.output}
     dims = outputs["present_key"].type.tensor_type.shape.dim
@@ -73,13 +73,13 @@ def test_an_output_can_be_declared_with_a_shape_of_its_own() -> None:
     assert [dim.WhichOneof("value") for dim in dims] == [None] * 4
 
 
-def test_a_scalar_is_declared_as_one() -> None:
+def test_a_scalar_is_declared_as_a_scalar() -> None:
     total = next(v for v in build().graph.input if v.name == "total_sequence_length")
     assert total.type.tensor_type.HasField("shape")
     assert not total.type.tensor_type.shape.dim
 
 
-def test_a_dim_of_zero_is_a_number_and_not_a_missing_one() -> None:
+def test_a_dim_of_zero_is_not_an_unknown_dim() -> None:
     model = build(key_value="zero_length", past_sequence_length=3, dims="static")
     key = next(v for v in model.graph.input if v.name == "key")
     assert key.type.tensor_type.shape.dim[1].WhichOneof("value") == "dim_value"
@@ -124,8 +124,8 @@ def since(case: Case) -> Version:
     return max(map(Version, versions))
 
 
-def test_onnxruntime_loads_what_it_should(corpus: list[Case]) -> None:
-    """One case of each entry whose values are promised, as far as the installed version goes."""
+def test_onnxruntime_loads_the_models_it_supports(corpus: list[Case]) -> None:
+    """One case of each entry with specified values, as far as the installed version supports it."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     seen: set[tuple[str, str]] = set()
     refused = [
@@ -161,8 +161,8 @@ def test_onnxruntime_loads_what_it_should(corpus: list[Case]) -> None:
     ],
     ids=str,
 )
-def test_onnxruntime_takes_the_inputs_as_drawn(dims: Any, fields: dict[str, Any]) -> None:
-    """A scalar total_sequence_length among them, which no rank of the graph contradicts."""
+def test_onnxruntime_accepts_the_generated_inputs(dims: Any, fields: dict[str, Any]) -> None:
+    """Including a scalar total_sequence_length, which the graph's rank must not contradict."""
     call = Call(dims=dims, **fields)
     (step,) = steps_of(call)
     made = session(build_model(call, step)).run(None, draw_inputs(call, step))

@@ -1,7 +1,7 @@
-"""The oracle against examples by hand, and what it refuses.
+"""The oracle compared with examples worked out by hand, and the calls that it rejects.
 
-Others' code is in test_oracle_onnx.py and test_oracle_torch.py, formulas in
-test_oracle_closed_forms.py.
+Comparisons with other implementations are in test_oracle_onnx.py and test_oracle_torch.py, formulas
+in test_oracle_closed_forms.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conformance.oracle.tolerance import budgets
 def call_of(
     query: Any, key: Any, value: Any, *, heads: tuple[int, int] = (1, 1), **more: Any
 ) -> tuple[Arrays, Attributes]:
-    """A first prompt of one sequence from nested lists [S, width]; ``more`` goes where it belongs.
+    """A first prompt of one sequence from nested lists [S, width]; ``more`` are further inputs.
 
     Arrays become inputs, everything else an attribute.
     """
@@ -76,8 +76,8 @@ def test_two_keys_give_a_logistic() -> None:
     np.testing.assert_allclose(output_of(call), [[[first, 1 - first]]], atol=1e-15)
 
 
-def test_a_zero_key_of_zero_value_dilutes() -> None:
-    """It has logit 0 and a share like any other key: it is no missing key."""
+def test_a_zero_key_with_a_zero_value_takes_part_in_the_softmax() -> None:
+    """It has logit 0 and takes part like any other key: it is not a missing key."""
     call = decode_of([2.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], [[3.0, 5.0], [0.0, 0.0]], scale=1.0)
     share = np.exp(2.0) / (np.exp(2.0) + 1.0)
     np.testing.assert_allclose(output_of(call), [[[3 * share, 5 * share]]], atol=1e-15)
@@ -134,7 +134,7 @@ def test_window_includes_the_query_itself() -> None:
         np.testing.assert_allclose(output_of(call)[0, :, 0], expected, atol=1e-15)
 
 
-def test_not_causal_sees_the_future() -> None:
+def test_bidirectional_attention_sees_later_tokens() -> None:
     zeros = [[0.0]] * 4
     call = call_of(zeros, zeros, [[1.0], [2.0], [4.0], [9.0]], causal=0)
     np.testing.assert_allclose(output_of(call)[0, :, 0], [4.0] * 4)
@@ -186,7 +186,7 @@ EAST, NORTH, WEST, SOUTH = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]
 
 
 def test_a_first_prompt_uses_only_the_first_position() -> None:
-    """Of the whole batch, counting up from there."""
+    """Of the whole batch, counting up from it."""
     inputs, attributes = call_of([EAST] * 3, [EAST] * 3, [EAST] * 3, do_rotary=1)
     for name in ("query", "key", "value"):
         inputs[name] = np.repeat(inputs[name], 2, axis=0)
@@ -213,7 +213,7 @@ def test_later_calls_use_every_position() -> None:
 
 
 def ragged_decode(past_rows: int, total: int) -> tuple[Arrays, Attributes]:
-    """Two sequences of 3 and 1 past tokens get their next; past rows hold 10, 11, 12, ..."""
+    """Two sequences of 3 and 1 past tokens get their next token; past rows hold 10, 11, 12, ..."""
     inputs, attributes = call_of([[0.0]], [[1.0]], [[1.0]])
     past = np.arange(10, 10 + past_rows, dtype=np.float32).reshape(1, 1, past_rows, 1)
     inputs = {
@@ -229,7 +229,7 @@ def ragged_decode(past_rows: int, total: int) -> tuple[Arrays, Attributes]:
 
 
 @pytest.mark.parametrize(("past_rows", "present_rows"), [(3, 4), (6, 6)], ids=["concat", "static"])
-def test_each_sequence_goes_on_where_it_ended(past_rows: int, present_rows: int) -> None:
+def test_each_sequence_continues_where_it_ended(past_rows: int, present_rows: int) -> None:
     references = reference(*ragged_decode(past_rows, 4), ALL)
     value = references["present_value"]
     assert value.value.shape == (2, 1, present_rows, 1)
@@ -240,7 +240,7 @@ def test_each_sequence_goes_on_where_it_ended(past_rows: int, present_rows: int)
     np.testing.assert_allclose(references["output"].value[:, 0, 0], [9.5, 8.0])
 
 
-def test_what_a_buffer_holds_beyond_the_sequence_is_never_read() -> None:
+def test_rows_beyond_the_sequence_are_never_read() -> None:
     inputs, attributes = ragged_decode(6, 4)
     expected = reference(inputs, attributes, ALL)
     inputs["past_key"][0, :, 3:] = np.nan
@@ -291,13 +291,13 @@ def borrowed(queries: int, rows: int, **more: Any) -> tuple[Arrays, Attributes]:
     return inputs, attributes
 
 
-def test_a_borrowed_cache_is_handed_on_untouched_and_only_queries_turn() -> None:
+def test_a_borrowed_cache_is_unchanged_and_only_queries_are_rotated() -> None:
     inputs, attributes = borrowed(1, 3, do_rotary=1, scale=1.0, **quarter_turns(4, 1))
     references = reference(inputs, attributes, ALL)
     np.testing.assert_array_equal(references["present_key"].value, inputs["past_key"])
     np.testing.assert_array_equal(references["present_value"].value, inputs["past_value"])
     assert references["present_key"].defined.all()
-    # The one query stands at position 2 and points west; the keys' first elements are 1, 3, 5.
+    # The one query is at position 2 and points west; the keys' first elements are 1, 3, 5.
     weights = np.exp([-1.0, -3.0, -5.0])
     expected = weights @ [[1, 2], [3, 4], [5, 6]] / weights.sum()
     np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
@@ -328,7 +328,7 @@ def test_all_keys_at_once_and_no_past() -> None:
     np.testing.assert_allclose(references["output"].value[0, 0], expected, atol=1e-15)
 
 
-def test_packed_is_unpacked() -> None:
+def test_packed_and_separate_inputs_give_the_same_result() -> None:
     attributes = {"num_heads": 4, "kv_num_heads": 2}
     rng = RandomState(1)
     query, key, value = (rng.randn(2, 3, width).astype(np.float32) for width in (32, 16, 16))
@@ -352,14 +352,14 @@ def test_shapes_of_seqlens_k(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(output_of((inputs, attributes)), expected)
 
 
-def test_only_what_is_connected_is_returned_in_the_operators_order() -> None:
+def test_only_connected_outputs_are_returned_in_order() -> None:
     call = call_of([[1.0]], [[1.0]], [[1.0]])
     assert list(reference(*call, {"present_value", "output"})) == ["output", "present_value"]
     assert list(reference(*call, [])) == []
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-def test_the_dtype_of_the_outputs_is_that_of_the_query(dtype: Any) -> None:
+def test_outputs_have_the_dtype_of_the_query(dtype: Any) -> None:
     inputs, attributes = random_call(RandomState(0), "decode", dtype)
     for output in reference(inputs, attributes, ALL).values():
         assert output.dtype == np.dtype(dtype)
@@ -386,7 +386,7 @@ def test_with_a_sink_a_row_with_nothing_to_attend_to_is_zero() -> None:
     np.testing.assert_array_equal(output.value[0, :, 0], [2.0, 0.0])
 
 
-def test_a_sink_of_minus_infinity_is_no_sink() -> None:
+def test_a_sink_of_minus_infinity_has_no_effect() -> None:
     sink = np.array([-np.inf], np.float32)
     output = reference(*masked_out(head_sink=sink), ["output"])["output"]
     np.testing.assert_array_equal(output.defined[0, :, 0], [True, False])
@@ -431,8 +431,8 @@ def test_rows_that_meet_nan_or_infinity_are_undefined_and_no_others(what: str) -
     assert all(np.isfinite(b[spoilt[n].defined]).all() for n, b in budgets(spoilt).items())
 
 
-def test_what_overflows_the_storage_type_is_undefined() -> None:
-    """A turned key beyond 65504 in float16, and every row that attends to it."""
+def test_values_that_overflow_the_storage_type_are_undefined() -> None:
+    """A rotated key beyond 65504 in float16, and every row that attends to it."""
     diagonal = np.full((3, 1), np.sqrt(0.5))
     inputs, attributes = call_of([[1.0, 1.0]] * 3, [[1.0, 1.0]] * 3, [[1.0, 1.0]] * 3, do_rotary=1)
     inputs |= {"cos_cache": diagonal, "sin_cache": diagonal}
@@ -466,7 +466,7 @@ def test_a_score_that_overflows_float32_makes_its_row_undefined() -> None:
     np.testing.assert_array_equal(output.defined[0, :, 0], [True, False])
 
 
-def test_padding_may_stand_beyond_the_rotary_caches() -> None:
+def test_padding_may_be_beyond_the_rotary_tables() -> None:
     key = [EAST] * 3
     inputs, attributes = call_of(key, key, key, do_rotary=1, **quarter_turns(2, 1))
     inputs["seqlens_k"] = np.array([1], np.int32)
@@ -475,8 +475,8 @@ def test_padding_may_stand_beyond_the_rotary_caches() -> None:
     np.testing.assert_array_equal(references["output"].defined[0, :, 0], [True, True, False])
 
 
-def test_seqlens_k_of_another_matrix_is_refused() -> None:
-    """[2, 2] has as many elements as a batch of 4, and no meaning."""
+def test_seqlens_k_of_another_matrix_shape_is_rejected() -> None:
+    """[2, 2] has as many elements as a batch of 4, but its meaning is undefined."""
     tokens = np.zeros((4, 1, 1), np.float32)
     inputs, attributes = call_of([[0.0]], [[0.0]], [[0.0]])
     inputs |= {"query": tokens, "key": tokens, "value": tokens}
@@ -485,7 +485,7 @@ def test_seqlens_k_of_another_matrix_is_refused() -> None:
         reference(inputs, attributes, ALL)
 
 
-# --- calls without a meaning ---
+# --- undefined calls ---
 
 
 def good() -> tuple[Arrays, Attributes]:
@@ -509,7 +509,7 @@ def good() -> tuple[Arrays, Attributes]:
     return inputs, {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1}
 
 
-def test_the_good_call_is_good() -> None:
+def test_the_valid_call_is_accepted() -> None:
     assert reference(*good(), ALL)["output"].defined.all()
 
 
@@ -618,19 +618,19 @@ def changed(changes: dict[str, Any]) -> tuple[Arrays, Attributes]:
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_call_without_a_meaning_is_refused(what: str) -> None:
+def test_an_undefined_call_is_rejected(what: str) -> None:
     changes, message = BAD[what]
     with pytest.raises(OracleError, match=message) as caught:
         reference(*changed(changes), ALL)
     assert str(caught.value).endswith(".")
 
 
-def test_an_unknown_output_is_refused() -> None:
+def test_an_unknown_output_is_rejected() -> None:
     with pytest.raises(OracleError, match="no output 'present'"):
         reference(*good(), ["present"])
 
 
-def test_attributes_at_their_defaults_are_as_if_unset() -> None:
+def test_attributes_at_their_defaults_equal_unset_ones() -> None:
     inputs, attributes = good()
     attributes |= {
         "k_quant_type": "NONE",
@@ -642,8 +642,8 @@ def test_attributes_at_their_defaults_are_as_if_unset() -> None:
     assert reference(inputs, attributes, ALL)["output"].defined.all()
 
 
-def test_key_and_value_omitted_beside_a_past_mean_what_length_zero_means() -> None:
-    """The reading that onnxruntime#28318 asks for, where packed QKV cannot be meant."""
+def test_omitted_key_and_value_beside_a_past_mean_length_zero() -> None:
+    """The reading that onnxruntime#28318 requests, where packed QKV is impossible."""
     inputs, attributes = random_call(RandomState(0), "borrowed")
     omitted = {name: array for name, array in inputs.items() if name not in ("key", "value")}
     want = reference(inputs, attributes, ["output", "present_key"])
@@ -656,7 +656,7 @@ def test_key_and_value_omitted_beside_a_past_mean_what_length_zero_means() -> No
     ("name", "value", "kind"),
     [("num_heads", "x", "int"), ("softcap", "x", "float"), ("k_quant_type", 8, "string")],
 )
-def test_an_attribute_of_another_kind_has_no_meaning(name: str, value: Any, kind: str) -> None:
+def test_an_attribute_of_another_type_is_undefined(name: str, value: Any, kind: str) -> None:
     inputs, attributes = random_call(RandomState(0), "prompt")
     with pytest.raises(OracleError, match=f"{name} must be of type {kind}"):
         reference(inputs, {**attributes, name: value}, ["output"])

@@ -1,4 +1,4 @@
-"""Quantised caches and window caches, by examples small enough to work out by hand."""
+"""Quantised and sliding-window caches, with examples small enough to work out by hand."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def decode(
 @pytest.mark.parametrize(
     ("stored", "numbers", "codes"),
     [
-        # 0.5 a step: 1.25 and 1.75 are just between two codes and go to the even one.
+        # With a scale of 0.5, 1.25 and 1.75 are halfway between two codes and go to the even one.
         ("int8", [1.25, -1.75], [2, -4]),
         ("int8", [99.0, -99.0], [127, -128]),
         ("int8", [0.3, -0.2], [1, 0]),
-        # Two codes a byte, each with 8 added, the first one in the low half.
+        # Two codes in one byte, each with 8 added, the first one in the low half.
         ("int4", [1.0, -1.5], [(2 + 8) + 16 * (-3 + 8)]),
         ("int4", [99.0, -99.0], [(7 + 8) + 16 * (-8 + 8)]),
         ("int4", [0.25, 0.75], [(0 + 8) + 16 * (2 + 8)]),
-        # Between 16 and 32, a float8 has steps of 2; it ends at 448.
+        # Between 16 and 32, float8 has steps of 2; its maximum is 448.
         ("float8", [8.4, 9.5], [16.0, 20.0]),
         ("float8", [8.5, 999.0], [16.0, 448.0]),
     ],
@@ -69,8 +69,8 @@ def test_new_tokens_are_stored_as_codes(stored: str, numbers: list[float], codes
 
 
 @pytest.mark.parametrize("stored", ["int8", "int4"])
-def test_a_call_attends_to_what_the_codes_stand_for(stored: str) -> None:
-    """New tokens included: the oracle's output is that of a cache of the decoded numbers."""
+def test_a_call_attends_to_the_decoded_values(stored: str) -> None:
+    """Including new tokens: the oracle's output is that of a cache of the decoded numbers."""
     past = [[0x2F], [0xE4]] if stored == "int4" else [[7, -6], [-4, 6]]
     numbers = [[[3.5, -3.0], [-2.0, 3.0]]]  # (0xF - 8) / 2, (0x2 - 8) / 2, ...
     inputs, attributes = decode(stored, [0.6, -1.1], past)
@@ -96,7 +96,7 @@ def test_each_channel_has_its_scale() -> None:
     np.testing.assert_array_equal(references["present_value"].value[0, 0, 1], [1, 8])
 
 
-def test_keys_are_stored_turned() -> None:
+def test_keys_are_stored_rotated() -> None:
     inputs, attributes = decode("int8", [1.0, 2.0], [[1, 1]], do_rotary=1)
     inputs["cos_cache"] = np.array([[1.0], [0.0]], np.float32)  # position 1: a quarter turn
     inputs["sin_cache"] = np.array([[0.0], [1.0]], np.float32)
@@ -105,7 +105,7 @@ def test_keys_are_stored_turned() -> None:
     np.testing.assert_array_equal(references["present_value"].value[0, 0], [[1, 1], [2, 4]])
 
 
-def test_a_byte_is_undefined_beyond_the_end() -> None:
+def test_bytes_beyond_the_end_are_undefined() -> None:
     inputs, attributes = decode("int4", [1.0, 1.0], [[8], [7], [9], [9]])
     inputs["seqlens_k"], inputs["total_sequence_length"] = np.array([2], "i4"), np.array(3, "i4")
     present = reference(inputs, attributes, PRESENTS)["present_key"]
@@ -114,7 +114,7 @@ def test_a_byte_is_undefined_beyond_the_end() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, FLOAT8])
-def test_every_code_comes_back(dtype: Any) -> None:
+def test_every_code_round_trips(dtype: Any) -> None:
     raw = np.arange(256, dtype=np.uint8).view(dtype)
     raw = raw[np.isfinite(raw.astype(np.float32))].reshape(1, 1, 1, -1)
     format = Format(np.dtype(dtype), np.array([[[[0.0123]]]], np.float32).astype(float))
@@ -143,7 +143,7 @@ QUANTISED_BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", QUANTISED_BAD)
-def test_a_quantised_cache_without_a_meaning_is_refused(what: str) -> None:
+def test_an_undefined_quantised_cache_is_rejected(what: str) -> None:
     changes, message = QUANTISED_BAD[what]
     inputs, attributes = decode("int8", [1.0, 2.0], [[1, 1]])
     for name, value in changes.items():
@@ -154,7 +154,7 @@ def test_a_quantised_cache_without_a_meaning_is_refused(what: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_the_type_says_the_width_where_the_attribute_does_not() -> None:
+def test_the_dtype_gives_the_bit_width_without_the_attribute() -> None:
     for stored in CODES:
         inputs, attributes = decode(stored, [1.0, 2.0], [[1], [2]])
         want = reference(inputs, attributes, PRESENTS)
@@ -163,11 +163,11 @@ def test_the_type_says_the_width_where_the_attribute_does_not() -> None:
         np.testing.assert_array_equal(got["present_key"].value, want["present_key"].value)
 
 
-# --- window caches ---
+# --- sliding-window caches ---
 
 
 def resident(total: int, capacity: int, window: int) -> int:
-    """L(T) as the documentation has it, counted by evicting one group after another."""
+    """L(T) as documented, counted by evicting one group after another."""
     length = 0
     for _ in range(total):
         length += 1
@@ -179,7 +179,7 @@ def resident(total: int, capacity: int, window: int) -> int:
 def windowed(
     before: int, new: int, capacity: int, window: int
 ) -> tuple[Arrays, Attributes, np.ndarray]:
-    """A call on a window cache, and all keys of the sequence [tokens, 2], evicted ones too."""
+    """A call on a sliding-window cache, and all keys of the sequence [tokens, 2]."""
     rng = RandomState(before * 100 + new)
     tokens = rng.randn(before + new, 2).astype(np.float32)
     kept = resident(before, capacity, window)
@@ -200,8 +200,10 @@ def windowed(
 
 @pytest.mark.parametrize(("capacity", "window"), [(1, 1), (4, 4), (6, 4), (7, 3), (5, 1)])
 @pytest.mark.parametrize("new", [1, 3, 9])
-def test_a_window_cache_is_a_full_cache_with_a_window(capacity: int, window: int, new: int) -> None:
-    """Same output as with everything kept; present holds the last L(T) tokens from row 0 on."""
+def test_a_sliding_window_cache_equals_a_full_cache_with_a_window(
+    capacity: int, window: int, new: int
+) -> None:
+    """Same output as with the full cache; present holds the last L(T) tokens from row 0 on."""
     for before in range(15):
         inputs, attributes, tokens = windowed(before, new, capacity, window)
         references = reference(inputs, attributes, ["output", *PRESENTS])
@@ -218,7 +220,7 @@ def test_a_window_cache_is_a_full_cache_with_a_window(capacity: int, window: int
             np.testing.assert_array_equal(present.defined[0, 0, :, 0], np.arange(capacity) < kept)
 
 
-def test_each_sequence_has_its_own_layout() -> None:
+def test_each_sequence_of_a_sliding_window_cache_has_its_own_layout() -> None:
     """Capacity 4, window 3: of 5 tokens the last 3 stay (2 are evicted), of 4 all four do."""
     tokens = np.arange(5, dtype=np.float32).reshape(5, 1)
     past = np.array([[[0], [1], [2], [3]], [[0], [1], [2], [9]]], np.float32)[:, None]
@@ -238,7 +240,7 @@ def test_each_sequence_has_its_own_layout() -> None:
     np.testing.assert_array_equal(present.defined[:, 0, :, 0], [[1, 1, 1, 0], [1, 1, 1, 1]])
 
 
-def test_the_columns_of_a_bias_are_places_in_the_sequence() -> None:
+def test_the_columns_of_a_bias_are_positions_in_the_sequence() -> None:
     inputs, attributes, _ = windowed(9, 1, 4, 3)
     bias = np.zeros((1, 1, 1, 10), np.float32)
     bias[..., :7] = np.nan  # evicted, or outside of the window
@@ -253,7 +255,7 @@ def test_the_columns_of_a_bias_are_places_in_the_sequence() -> None:
     ]
 
 
-def test_a_borrowed_window_cache_serves_one_query_and_not_several() -> None:
+def test_a_borrowed_sliding_window_cache_allows_one_query_only() -> None:
     inputs, attributes, tokens = windowed(9, 1, 3, 3)
     inputs["past_key"] = inputs["past_value"] = tokens[None, None, 7:10]
     inputs["key"] = inputs["value"] = np.zeros((1, 0, 2), np.float32)
@@ -273,7 +275,7 @@ def test_a_borrowed_window_cache_serves_one_query_and_not_several() -> None:
         ({}, PRESENTS, "past_key is missing: sliding_window_cache is 1"),
     ],
 )
-def test_a_window_cache_without_a_meaning_is_refused(
+def test_an_undefined_sliding_window_cache_is_rejected(
     attributes: Attributes, without: tuple[str, ...], message: str
 ) -> None:
     inputs, said, _ = windowed(0, 2, 4, 4)

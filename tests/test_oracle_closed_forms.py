@@ -1,4 +1,4 @@
-"""The oracle against formulas: random calls bent so that their result can be written down."""
+"""The oracle compared with formulas: random calls changed so that their result is known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SINKS = ("head_sink", "smooth_softmax")
 
 
 def bent(seed: int, *leave_out: str, **attributes: Any) -> Configuration:
-    """The random call of a seed less some inputs and attributes, and with other attributes."""
+    """The random call of a seed without some inputs and attributes, and with others changed."""
     configuration = random_configuration(seed)
     inputs = {name: a for name, a in configuration.inputs.items() if name not in leave_out}
     kept = {name: v for name, v in configuration.attributes.items() if name not in leave_out}
@@ -29,7 +29,7 @@ def bent(seed: int, *leave_out: str, **attributes: Any) -> Configuration:
 
 
 class Result:
-    """What the oracle makes of a call, and which rows of it are tokens."""
+    """The oracle's result for a call, and which rows of it are tokens."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.said = said = Said(configuration)
@@ -42,7 +42,7 @@ class Result:
         """[B, N, T or more, D]: each query head's own."""
 
     def rows(self) -> Iterator[tuple[int, int, list[int]]]:
-        """Sequence, row and the places of the keys it sees, of every token."""
+        """For every token: its sequence, its row and the positions of the keys it sees."""
         said = self.said
         for b, row in np.argwhere(said.real).tolist():
             i = int(said.starts[b]) + row
@@ -65,8 +65,8 @@ def test_one_key_gives_its_value_to_the_last_bit(stage: int) -> None:
 
 
 @pytest.mark.parametrize("stage", range(7))
-def test_queries_of_zero_attend_to_all_alike(stage: int) -> None:
-    """The mean of what is seen; a sink takes its weight from it, as so many more keys would."""
+def test_queries_of_zero_attend_to_all_keys_equally(stage: int) -> None:
+    """The mean of the visible values; a sink takes part like that many more keys."""
     for seed in SEEDS[stage::7]:
         configuration = bent(seed, "attention_bias")
         said = Said(configuration)
@@ -80,7 +80,7 @@ def test_queries_of_zero_attend_to_all_alike(stage: int) -> None:
 
 
 @pytest.mark.parametrize("stage", range(7))
-def test_equal_keys_are_attended_to_alike(stage: int) -> None:
+def test_equal_keys_get_equal_weights(stage: int) -> None:
     for seed in SEEDS[stage::7]:
         configuration = bent(seed, *SINKS, "attention_bias", "do_rotary")
         said = Said(configuration)
@@ -119,15 +119,15 @@ def test_a_dominating_key_gives_its_value_to_the_last_bit(stage: int) -> None:
             np.testing.assert_array_equal(result.output[b, row], result.values[b, heads, places])
 
 
-# --- dilution: a key of value zero is no missing key, it takes its weight w and gives nothing ---
+# --- a key with a value of zero is not a missing key: it takes its weight w and adds nothing ---
 
 
 @pytest.mark.parametrize("stage", ["borrowed", "borrowed_prompt"])
-def test_a_key_of_value_zero_dilutes(stage: str) -> None:
-    """The output is (1 - w) times the one without the key, w the weight that it takes.
+def test_a_key_with_a_zero_value_reduces_the_output(stage: str) -> None:
+    """The output is (1 - w) times the one without the key, where w is the weight of the key.
 
-    Whatever else the call has: the key is at place 0 of a whole cache, w is the output where all
-    other values are 0 and its own is 1, and a bias of -inf takes it away.
+    Whatever else the call has: the key is at position 0 of a full cache, w is the output where all
+    other values are 0 and its own is 1, and a bias of -inf removes it.
     """
     compared = 0
     for seed in range(STAGES.index(stage), 60 * len(STAGES), len(STAGES)):
@@ -207,7 +207,7 @@ def test_dilution_to_the_last_bit(keys: int, zeros: int) -> None:
     np.testing.assert_allclose(got, without * (1 - zeros / (keys + zeros)), rtol=1e-15)
 
 
-def test_a_zero_key_of_value_zero_is_a_sink_of_zero() -> None:
+def test_a_zero_key_with_a_zero_value_equals_a_sink_of_zero() -> None:
     rng = RandomState(0)
     query, *keys = rng.standard_normal((6, 8)).astype(np.float32)
     values = rng.standard_normal((5, 8)).astype(np.float32)

@@ -1,8 +1,8 @@
-"""The oracle against onnx.reference, where a call has features that Attention does not.
+"""The oracle compared with onnx.reference, for features that Attention does not have.
 
-Each is a standard operator of its own before Attention or behind it: RMSNormalization 23 for the
+Each is a separate standard operator before or after Attention: RMSNormalization 23 for the
 norm of queries and keys, QuantizeLinear and DequantizeLinear 25 for a quantised cache, the fourth
-output of Attention for output_qk. A window cache is held against a cache of everything.
+output of Attention for output_qk. A sliding-window cache is compared with a full cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIGURATIONS = range(140)
 
 
 class Normed(Said):
-    """A call whose queries and keys RMSNormalization has gone over; the rest is as ever."""
+    """A call whose queries and keys RMSNormalization has normalised; the rest is unchanged."""
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
@@ -85,7 +85,7 @@ def test_output_qk_agrees(qk_output: int, standard_mode: int) -> None:
         ours = reference(configuration.inputs, attributes, ["output_qk"])["output_qk"]
         exists = (np.arange(said.total) < said.lengths[:, None])[:, None, None, :]
         defined = exists & (rows & said.real[:, None, :])[..., None]
-        if qk_output == 1:  # nothing says what stands where a key is masked
+        if qk_output == 1:  # masked entries are not specified
             most = float(ml_dtypes.finfo(configuration.inputs["query"].dtype).max)
             defined = defined & (np.abs(theirs) <= most)
         np.testing.assert_array_equal(ours.defined, defined, str(configuration))
@@ -142,7 +142,7 @@ class Quantiser:
         return self.run("DequantizeLinear", codes).astype(float)
 
     def bytes_of(self, codes: np.ndarray) -> np.ndarray:
-        """What the cache's tensor holds."""
+        """The content of the cache's tensor."""
         if self.word != "uint4":
             return codes
         packed = np.frombuffer(onnx.numpy_helper.from_array(codes).raw_data, np.uint8)
@@ -150,7 +150,7 @@ class Quantiser:
 
 
 class Quantised(Standard):
-    """A call on a quantised cache: the buffers that Attention gets have been through it."""
+    """A call on a quantised cache: Attention gets quantised and dequantised buffers."""
 
     def __init__(self, said: Said, quantisers: dict[str, Quantiser]) -> None:
         super().__init__(said, 24)
@@ -226,11 +226,11 @@ def test_quantised_caches_agree(word: str, kind: str) -> None:
     assert compared >= 40
 
 
-# --- window caches: the last rows of a history that the other side has whole ---
+# --- sliding-window caches: the last rows of a history that the full cache holds ---
 
 
 def resident(tokens: int, capacity: int, window: int) -> range:
-    """The places that a window cache holds after so many tokens, one after the other.
+    """The positions that a sliding-window cache holds after each number of tokens.
 
     A full cache makes room by keeping window - 1 tokens, so that with the next it has the window.
     """
@@ -243,7 +243,7 @@ def resident(tokens: int, capacity: int, window: int) -> range:
 
 
 def window_calls() -> Iterator[tuple[Configuration, Configuration]]:
-    """A call on a window cache, and the same on a cache of everything."""
+    """A call on a sliding-window cache, and the same call on a full cache."""
     for seed in CONFIGURATIONS:
         rng, whole = RandomState(seed), random_configuration(7 * seed + 2)
         assert whole.stage == "concatenated"
@@ -266,7 +266,7 @@ def window_calls() -> Iterator[tuple[Configuration, Configuration]]:
         yield replace(whole, inputs=inputs, attributes=attributes), whole
 
 
-def test_a_window_cache_gives_what_a_whole_one_gives() -> None:
+def test_a_sliding_window_cache_agrees_with_a_full_cache() -> None:
     for windowed, whole in window_calls():
         outputs = ["output", "present_key", "present_value"]
         ours = reference(windowed.inputs, windowed.attributes, outputs)

@@ -1,4 +1,4 @@
-"""The oracle against onnx.reference: Attention 23 to 25, RotaryEmbedding 23, TensorScatter 24."""
+"""The oracle compared with onnx.reference: Attention 23-25, RotaryEmbedding, TensorScatter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from random_configurations import STAGES, Configuration, random_configuration
 def standard_op(
     op_type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], opset: int, attributes: Any
 ) -> Any:
-    """Return one standard operator ready to run; making one takes longer than running it."""
+    """Return one standard operator ready to run; creating one takes longer than running it."""
     node = oh.make_node(op_type, inputs, outputs, **dict(attributes))
     types = {
         "mask_of_truths": onnx.TensorProto.BOOL,
@@ -52,7 +52,7 @@ def run_standard(
     outputs: str,
     **attributes: Any,
 ) -> list[np.ndarray]:
-    """Run an operator whose inputs are ``feeds`` in their order, None where one is omitted."""
+    """Run an operator whose inputs are ``feeds`` in order, None where one is omitted."""
     names = [name if array is not None else "" for name, array in feeds.items()]
     while not names[-1]:
         names.pop()
@@ -74,7 +74,7 @@ class Standard:
         """The place of the first token's key."""
 
     def with_the_cache_inside(self) -> Computed:
-        """Tokens as they come, [B, S, width], and the operator appends them to the past."""
+        """Tokens in the layout [B, S, width]; the operator appends them to the past."""
         said = self.said
         key = self.turned(said.key, said.key_positions, said.kv_num_heads)
         empty = np.zeros((said.batch_size, said.kv_num_heads, 0, said.head_size))
@@ -110,7 +110,7 @@ class Standard:
         )
 
     def with_the_cache_outside(self) -> Computed:
-        """Heads apart, [B, N, S, D], on a buffer into which TensorScatter wrote the new tokens."""
+        """Separate heads, [B, N, S, D], on a buffer to which TensorScatter wrote the new tokens."""
         said = self.said
         query = said.bnsh(self.scaled())
         key = self.laid_out(
@@ -118,7 +118,7 @@ class Standard:
         )
         value = self.laid_out("past_value", said.bnsh(said.value))
         lengths = said.lengths + self.first
-        if said.prompt and said.causal:  # what is no token comes later than any that is
+        if said.prompt and said.causal:  # padding comes later than any token
             lengths = np.full_like(lengths, said.total + self.first)
         output, weights = run_standard(
             "Attention",
@@ -199,7 +199,7 @@ class Standard:
         return np.pad(cache, ((0, 0), (0, 0), (self.first, 0), (0, 0)))
 
     def mask(self) -> dict[str, np.ndarray | None]:
-        """The bias, the sink's logit, and the window where the operator is not told of it."""
+        """The bias, the sink's logit, and the window where the operator does not get it."""
         said = self.said
         shape = (said.batch_size, said.num_heads, said.queries, said.total)
         mask = said.inputs.get("attention_bias")
@@ -217,7 +217,7 @@ class Standard:
 
 
 def standard_ways(configuration: Configuration) -> Iterator[Computed]:
-    """Compute a call in each way that fits it; opset 25 only where its window is news."""
+    """Compute a call in each way that can express it; opset 25 only where its window is needed."""
     said = Said(configuration)
     window = said.window is not None and said.sink is None
     appended = said.stage in ("prompt", "prompt_into_static", "concatenated")
@@ -237,7 +237,7 @@ def test_agrees_with_onnx_reference(first: int) -> None:
         largest_difference(configuration, standard_ways(configuration))
 
 
-def test_the_configurations_are_as_varied_as_they_should_be() -> None:
+def test_the_random_configurations_cover_the_required_variety() -> None:
     configurations = [random_configuration(seed) for seed in range(CONFIGURATIONS)]
     saids = [Said(configuration) for configuration in configurations]
     found: Counter[str] = Counter(configuration.stage for configuration in configurations)

@@ -1,4 +1,4 @@
-"""The norm of query and key, and output_qk, by examples small enough to work out by hand."""
+"""The norm of query and key, and output_qk, with examples small enough to work out by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def weights(query: list[float], key: list[float]) -> Arrays:
 
 
 def test_query_and_key_are_divided_by_their_root_mean_square() -> None:
-    """(3, 1) has the mean square 5, (7, 1) has 25; values stay as they are."""
+    """(3, 1) has the mean square 5, (7, 1) has 25; values are unchanged."""
     inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]], qk_norm_epsilon=0.0)
     inputs |= weights([2.0, 1.0], [1.0, -10.0])
     references = reference(inputs, attributes, [*ALL])
@@ -48,7 +48,7 @@ def test_query_and_key_are_divided_by_their_root_mean_square() -> None:
     np.testing.assert_allclose(attention.query[0, 0, 0, 0], want)
 
 
-def test_each_head_has_its_own_norm_and_all_one_weight() -> None:
+def test_each_head_has_its_own_norm_and_all_share_one_weight() -> None:
     inputs, attributes = prompt([[3.0, 1.0, 0.6, 0.2]], [[7.0, 1.0]], qk_norm_epsilon=0.0)
     inputs |= weights([2.0, 1.0], [1.0, 1.0])
     attention = reference(inputs, attributes | {"num_heads": 2}, ["output"])["output"].attention
@@ -56,7 +56,7 @@ def test_each_head_has_its_own_norm_and_all_one_weight() -> None:
     np.testing.assert_allclose(attention.query[0, 0, 0, 0], attention.query[0, 0, 1, 0], rtol=1e-6)
 
 
-def test_the_norm_comes_before_the_turn() -> None:
+def test_the_norm_comes_before_the_rotation() -> None:
     inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]], qk_norm_epsilon=0.0, do_rotary=1)
     inputs |= weights([1.0, 1.0], [1.0, 10.0])
     inputs |= {"cos_cache": np.zeros((1, 1), np.float32), "sin_cache": np.ones((1, 1), np.float32)}
@@ -75,7 +75,7 @@ def test_past_keys_are_not_normed_again() -> None:
 
 
 @pytest.mark.parametrize(("said", "epsilon"), [({}, 1e-6), ({"qk_norm_epsilon": 0.04}, 0.04)])
-def test_epsilon_keeps_small_heads_small(said: Attributes, epsilon: float) -> None:
+def test_epsilon_limits_the_norm_of_small_heads(said: Attributes, epsilon: float) -> None:
     inputs, attributes = prompt([[0.0, 0.0]], [[1e-3, 0.0]], **said)
     inputs |= weights([1.0, 1.0], [1.0, 1.0])
     references = reference(inputs, attributes, ALL)
@@ -93,7 +93,7 @@ def test_epsilon_keeps_small_heads_small(said: Attributes, epsilon: float) -> No
         ({"qk_norm_epsilon": -1.0}, "qk_norm_epsilon must not be negative"),
     ],
 )
-def test_a_norm_without_a_meaning_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_undefined_norm_is_rejected(changes: dict[str, Any], message: str) -> None:
     inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]])
     inputs |= weights([1.0, 1.0], [1.0, 1.0])
     for name, value in changes.items():
@@ -109,12 +109,12 @@ def test_a_norm_without_a_meaning_is_refused(changes: dict[str, Any], message: s
 def qk(
     call: tuple[Arrays, Attributes], mode: int, **attributes: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Values and what is defined of the first head, [S, T]."""
+    """Values and mask of defined elements of the first head, [S, T]."""
     made = reference(call[0], call[1] | {"qk_output": mode} | attributes, [*ALL, "output_qk"])
     return made["output_qk"].value[0, 0], made["output_qk"].defined[0, 0]
 
 
-def test_before_the_softmax_are_the_numbers_that_it_takes() -> None:
+def test_output_qk_before_the_softmax_is_the_input_of_the_softmax() -> None:
     call = prompt([[1.0], [2.0]], [[3.0], [-1.0]])
     value, defined = qk(call, 1, scale=0.5)
     np.testing.assert_array_equal(value, [[1.5, 0.0], [3.0, -1.0]])
@@ -130,7 +130,7 @@ def test_softcap_and_bias_come_before_the_softmax() -> None:
     np.testing.assert_array_equal(defined, [[True, False], [False, True]])
 
 
-def test_after_the_softmax_are_probabilities_and_zeros() -> None:
+def test_output_qk_after_the_softmax_is_probabilities_and_zeros() -> None:
     call = prompt([[1.0], [1.0]], [[np.log(3.0)], [0.0]])
     value, defined = qk(call, 2)
     np.testing.assert_allclose(value, [[1.0, 0.0], [0.75, 0.25]], rtol=1e-6)
@@ -140,7 +140,7 @@ def test_after_the_softmax_are_probabilities_and_zeros() -> None:
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_what_stands_beyond_the_end_of_a_sequence_is_undefined(mode: int) -> None:
+def test_columns_beyond_the_end_of_a_sequence_are_undefined(mode: int) -> None:
     inputs, attributes = prompt([[1.0]] * 3, [[1.0]] * 3)
     inputs["seqlens_k"] = np.array([1], np.int32)  # the third token is padding
     _, defined = qk((inputs, attributes), mode)
@@ -148,14 +148,14 @@ def test_what_stands_beyond_the_end_of_a_sequence_is_undefined(mode: int) -> Non
     np.testing.assert_array_equal(defined, want)
 
 
-def test_query_heads_stand_in_their_order() -> None:
+def test_query_heads_are_in_order() -> None:
     call = prompt([[1.0, 2.0, 3.0, 4.0]], [[10.0, 100.0]], num_heads=4, kv_num_heads=2)
     made = reference(call[0], call[1] | {"qk_output": 1}, ["output_qk"])["output_qk"]
     np.testing.assert_array_equal(made.value.ravel(), [10.0, 20.0, 300.0, 400.0])
     assert made.value.shape == (1, 4, 1, 1)
 
 
-def test_nothing_is_put_out_unasked() -> None:
+def test_output_qk_is_returned_only_if_requested() -> None:
     call = prompt([[1.0]], [[1.0]])
     with pytest.raises(OracleError, match="output_qk is connected, but qk_output is 0"):
         reference(*call, ["output_qk"])

@@ -1,6 +1,6 @@
-"""The oracle against PyTorch's scaled_dot_product_attention, where PyTorch is installed.
+"""The oracle compared with PyTorch's scaled_dot_product_attention, where PyTorch is installed.
 
-Each sequence is computed by itself and cut to its length, so nothing is ragged there.
+Each sequence is computed separately and cut to its length, so nothing is ragged there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from random_configurations import random_configuration
 
 
 class Torch:
-    """A call in PyTorch. Its attention has no softcap; a sink is a last key here, of value zero."""
+    """A call in PyTorch, which has no softcap; a sink is added as a last key with a zero value."""
 
     def __init__(self, said: Said, torch: ModuleType) -> None:
         self.said, self.torch = said, torch
@@ -79,7 +79,7 @@ class Torch:
         options: dict[str, Any] = {}
         if "attention_bias" not in said.inputs and said.window is None and said.sink is None:
             if said.causal and start == 0:
-                options["is_causal"] = True  # PyTorch's is upper left
+                options["is_causal"] = True  # PyTorch aligns the mask at the upper left
             elif said.causal:
                 options["attn_mask"] = torch.nn.attention.bias.causal_lower_right(*shape[1:])
         else:
@@ -125,7 +125,7 @@ def torch() -> Iterator[ModuleType]:
     module = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
     importlib.import_module("torch.nn.attention.bias")
     threads = module.get_num_threads()
-    module.set_num_threads(1)  # such small tensors wait for each other: five times faster
+    module.set_num_threads(1)  # threads slow such small tensors down by a factor of five
     yield module
     module.set_num_threads(threads)
 

@@ -1,4 +1,4 @@
-"""What a wheel installs: one import name with everything inside, and it works anywhere."""
+"""The content of a wheel: one import name with everything inside, and it works anywhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel's content, as pip lays it out."""
+    """A folder with the wheel's content, in pip's layout."""
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("not a checkout: there is nothing to build a wheel from")
     pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
@@ -75,7 +75,7 @@ def test_the_wheel_installs_one_import_name(installed: Path) -> None:
         "mutants/killers.json",
     ],
 )
-def test_data_lies_inside_the_package(installed: Path, name: str) -> None:
+def test_data_files_are_inside_the_package(installed: Path, name: str) -> None:
     assert (installed / "conformance" / "data" / name).is_file()
 
 
@@ -108,7 +108,7 @@ def test_the_sdist_has_every_file_of_the_repository(tmp_path: Path) -> None:
     assert [name for name in tracked.stdout.splitlines() if name not in packed] == []
 
 
-def test_what_npm_put_beside_a_runner_is_in_no_package(installed: Path, tmp_path: Path) -> None:
+def test_packages_do_not_contain_node_modules(installed: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     leave = shutil.ignore_patterns(".git", ".venv", "node_modules", "tests", "*_cache")
     shutil.copytree(ROOT, checkout, ignore=leave)

@@ -1,4 +1,4 @@
-"""The suite's power: the mutants, the kernel without a fault, and `gqa power`."""
+"""The suite's power: the mutants, the correct kernel, and `gqa power`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def power(mutants: dict[str, Mutant], names: list[str], *cases: str) -> Power:
     return made
 
 
-def test_every_mutant_says_what_is_wrong(mutants: dict[str, Mutant]) -> None:
+def test_every_mutant_describes_its_fault(mutants: dict[str, Mutant]) -> None:
     assert len(mutants) >= 100
     for mutant in mutants.values():
         assert mutant.what.endswith("."), mutant.name
@@ -63,7 +63,7 @@ def test_the_mutants_share_no_code_with_the_suite(file: Path) -> None:
     assert not [name for name in names if name.split(".")[0] == "conformance"]
 
 
-def test_a_mutant_is_killed_by_the_cases_that_show_it(mutants: dict[str, Mutant]) -> None:
+def test_a_mutant_is_killed_by_the_cases_that_detect_it(mutants: dict[str, Mutant]) -> None:
     made = power(mutants, ["window_one_longer", "says_error", "sink_ignored"], WINDOW, REFUSED)
     window, says_error, sink = made.scores
     assert [kill.case.id for kill in window.kills] == [WINDOW]
@@ -82,7 +82,7 @@ def test_a_mutant_is_killed_by_the_cases_that_show_it(mutants: dict[str, Mutant]
     assert made.correct.largest["float32"] < 0.5
 
 
-def test_a_mutant_that_ends_its_process_is_not_tried_for_ever(mutants: dict[str, Mutant]) -> None:
+def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str, Mutant]) -> None:
     name = "crashes_where_borrowed_presents_are_omitted"
     made = power(mutants, [name], "shared_kv/zero_length_kv_present_omitted")
     (score,) = made.scores
@@ -93,8 +93,8 @@ def test_a_mutant_that_ends_its_process_is_not_tried_for_ever(mutants: dict[str,
 
 
 @pytest.mark.slow
-def test_what_the_probe_lets_by_is_right(mutants: dict[str, Mutant]) -> None:
-    """A mutant that is not run on a case, because no step of its own differs, is right there."""
+def test_mutants_that_the_probe_skips_pass(mutants: dict[str, Mutant]) -> None:
+    """A mutant that is not run on a case, because none of its steps differs, passes there."""
     ids = [
         "window/rotary[dtype=float16]",
         "static_cache/ragged[dtype=float32]",
@@ -136,7 +136,7 @@ def test_a_quick_run_stops_at_the_third_theme(mutants: dict[str, Mutant]) -> Non
         ("skip", "numbers", "specified", False, False),
     ],
 )
-def test_what_kills(verdict: Verdict, kind: str, basis: str, vague: bool, kill: bool) -> None:
+def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, kill: bool) -> None:
     name = "omitted_kv/omitted_kv_window" if basis == "requested" else "window/rotary"
     case = find([name]).named[0]
     assert case.contract.basis == basis
@@ -145,7 +145,7 @@ def test_what_kills(verdict: Verdict, kind: str, basis: str, vague: bool, kill: 
     assert kills(mutant, case, record) is kill
 
 
-def test_recorded_killers_must_fit() -> None:
+def test_recorded_killers_must_match_the_corpus() -> None:
     killers = {"a": ["x", "y"], "b": ["x"]}
     assert stale(killers, ["x", "z"], ["a", "b"]) == ""
     assert stale(killers, ["y"], ["a", "b"]) == "no killer of b is there any more"
@@ -153,13 +153,13 @@ def test_recorded_killers_must_fit() -> None:
     assert stale(killers, ["x", "y"], ["a", "b", "c"]) == "the mutant c is new"
 
 
-def test_killers_that_were_never_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_recorded_killers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("conformance.maintain.power.KILLERS", tmp_path / "none.json")
     with pytest.raises(PowerError, match="gqa power --record makes it"):
         recorded_killers()
 
 
-def test_the_table_is_written_to_its_place() -> None:
+def test_the_table_is_written_into_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     written = replaced(text, "new")
     assert "-->\n\nnew\n\n<!-- end -->" in written
@@ -187,7 +187,7 @@ def gqa_power(*arguments: str) -> Done:
 
 @pytest.mark.slow
 def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
-    """The reduced form, which is what CI has of the whole: all are killed, none is dead."""
+    """The reduced form, which is what CI runs: all are killed, none is dead."""
     assert sorted(json.loads(KILLERS.read_text())) == sorted(mutants)
     done = gqa_power("--reduced", "--jobs", "2")
     assert done.status == 0, done.out[-3000:] + done.err
@@ -218,7 +218,7 @@ def test_bad_input(arguments: list[str], says: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_right_kernel_passes_the_whole_corpus() -> None:
+def test_the_correct_kernel_passes_the_whole_corpus() -> None:
     made = Power([], list(find([]).named), jobs=2)
     made.run()
     assert made.troubles == []
@@ -226,7 +226,7 @@ def test_the_right_kernel_passes_the_whole_corpus() -> None:
 
 
 def test_a_graph_of_several_nodes(tmp_path: Path) -> None:
-    """What is not the operator goes through onnx's own reference; two nodes share one kernel."""
+    """Other operators are computed by onnx's own reference; two nodes share one kernel."""
     names = ["query", "key", "value", "", "", "seqlens_k", "total_sequence_length"]
     attributes = {"num_heads": 2, "kv_num_heads": 1, "domain": "com.microsoft"}
     first = oh.make_node("GroupQueryAttention", names, ["first", "pk", "pv"], **attributes)

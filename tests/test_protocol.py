@@ -105,7 +105,7 @@ def test_a_request_is_one_complete_line_of_ascii() -> None:
         ({"steps": (StepFiles(files={}, carry={"a": "b"}),)}, "nothing|no step before"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_not_made(change: dict[str, Any], words: str) -> None:
+def test_an_invalid_request_cannot_be_created(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         RunRequest(**{**dict(RUN), **change})
 
@@ -118,7 +118,7 @@ def test_a_request_that_makes_no_sense_is_not_made(change: dict[str, Any], words
         ({"files": {"a": "f"}, "share": {"x": "a", "y": "a"}}, "two outputs share"),
     ],
 )
-def test_a_step_that_contradicts_itself_is_not_made(fields: dict[str, Any], words: str) -> None:
+def test_a_contradictory_step_cannot_be_created(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         StepFiles(**fields)
 
@@ -156,7 +156,7 @@ def test_good_answers() -> None:
         ("compiling", False),
     ],
 )
-def test_an_answer_is_announced_in_one_way(line: object, announced: bool) -> None:
+def test_compiling_is_the_only_notice_before_an_answer(line: object, announced: bool) -> None:
     assert announces(json.dumps(line), RUN) is announced
 
 
@@ -173,7 +173,7 @@ def test_an_answer_is_announced_in_one_way(line: object, announced: bool) -> Non
         (b"[8]", "not a JSON object"),
     ],
 )
-def test_what_is_no_answer_at_all(line: bytes | str, words: str) -> None:
+def test_lines_that_are_not_answers(line: bytes | str, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         parse_answer(line, RUN)
 
@@ -212,7 +212,7 @@ def test_wrong_answers_to_run(answer: object, words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", "..", ".a", "", "a\nb", "a" * 201])
-def test_an_output_file_is_named_plainly(name: str) -> None:
+def test_an_output_file_must_have_a_plain_name(name: str) -> None:
     runs = [[{"output": name}, {"output": "b"}], [{"output": "c"}, {"output": "d"}]]
     assert "output" in refusal({**RAN, "runs": runs})
 
@@ -247,7 +247,7 @@ def test_committed_schemas_are_those_of_the_models(name: str) -> None:
     assert committed == schemas()[name], "run: python -m conformance.maintain.generate"
 
 
-def test_schemas_say_what_the_models_say() -> None:
+def test_schemas_agree_with_the_models() -> None:
     request = jsonschema.Draft202012Validator(schemas()["request.json"])
     answer = jsonschema.Draft202012Validator(schemas()["answer.json"])
     for made in (DESCRIBE, RUN):

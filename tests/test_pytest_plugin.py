@@ -1,4 +1,4 @@
-"""The plugin as a pytest user meets it: ids, options, failures, and other people's YAML."""
+"""The plugin as a pytest user sees it: ids, options, failures, and unrelated YAML files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ in_checkout = pytest.mark.skipif(
     not (ROOT / "conftest.py").is_file(), reason="not a checkout: there is no conftest.py"
 )
 
-#: Not the entry point but the tests decide whether the plugin is loaded.
+#: The tests, not the entry point, decide whether the plugin is loaded.
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 ALL = {**ALONE, "FAULT_ON": "/"}
 NONE = {**ALONE, "FAULT_ON": "no bundle"}
@@ -36,7 +36,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 
 
 def py_test(desk: Desk, *arguments: str, environment: dict[str, str] = ALONE) -> Done:
-    """``pytest`` in the desk's folder, as if the package were installed."""
+    """``pytest`` in the user's folder, as if the package were installed."""
     plugin = ("-p", "conformance.pytest_plugin")
     return desk.run(sys.executable, "-m", "pytest", *plugin, *arguments, environment=environment)
 
@@ -131,7 +131,7 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
 
 
 @in_checkout
-def test_bare_pytest_means_the_projects_tests_and_the_cases() -> None:
+def test_pytest_without_arguments_runs_the_tests_and_the_cases() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests", "cases"]
 
@@ -144,7 +144,7 @@ def test_a_node_id_of_the_checkout(desk: Desk) -> None:
     assert (done.status, last(done)) == (0, "1 passed")
 
 
-# What a failure prints
+# Printed failures
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def failed(desk: Desk) -> Done:
     return py_test(desk, "three.yaml", "-x", "--ep", desk.runner("wrong_values"), environment=ALL)
 
 
-def test_a_failure_says_what_happened_and_no_traceback(failed: Done, desk: Desk) -> None:
+def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> None:
     assert (failed.status, last(failed)) == (1, "1 failed")
     target = desk.runner("wrong_values")
     lines = failed.out.splitlines()
@@ -171,14 +171,14 @@ def test_a_failure_says_what_happened_and_no_traceback(failed: Done, desk: Desk)
 
 
 def test_the_reproduction_works_when_pasted(failed: Done, desk: Desk) -> None:
-    # In CI pytest tells a failure a second time, in its summary.
+    # In CI pytest prints a failure a second time, in its summary.
     (line,) = {line for line in failed.out.splitlines() if line.startswith("  again     ")}
     done = desk.paste(f"FAULT_ON=/ {line.removeprefix('  again     ')}")
     assert done.status == 1
     assert "1 result, 1 unexpected" in done.out
 
 
-def test_last_failed_runs_what_failed(failed: Done, desk: Desk) -> None:
+def test_last_failed_runs_only_the_failed_cases(failed: Done, desk: Desk) -> None:
     assert "three.yaml::one@" in failed.out
     arguments = ("three.yaml", "--lf", "-v", "--ep", desk.runner("wrong_values"))
     done = py_test(desk, *arguments, environment=NONE)
@@ -186,7 +186,7 @@ def test_last_failed_runs_what_failed(failed: Done, desk: Desk) -> None:
     assert "three.yaml::one@" in done.out
 
 
-def test_a_rejection_is_told_with_message_contract_and_links(desk: Desk) -> None:
+def test_a_rejection_is_printed_with_message_contract_and_links(desk: Desk) -> None:
     body = """
     - name: refused
       links: [https://example.org/2]
@@ -241,7 +241,7 @@ def test_markers_lists_the_tags(desk: Desk) -> None:
         assert f"@pytest.mark.{tag}: cases tagged so" in done.out
 
 
-def test_k_that_selects_nothing_ends_as_pytest_does(desk: Desk) -> None:
+def test_an_empty_selection_ends_as_in_pytest(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "-k", "nothing", "--ep", desk.runner("correct"))
     assert (done.status, last(done)) == (5, "3 deselected")
 
@@ -263,10 +263,10 @@ def test_the_options_are_in_the_help(desk: Desk) -> None:
         assert f"{option.flag}=" in done.out
 
 
-# Nothing but skips
+# Runs that skip everything
 
 
-def test_nothing_but_skips_is_not_green_where_the_target_was_asked_for(desk: Desk) -> None:
+def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
     target = desk.runner("unavailable")
     done = py_test(desk, "three.yaml", "--ep", target)
     assert (done.status, last(done)) == (1, "3 skipped")
@@ -274,7 +274,7 @@ def test_nothing_but_skips_is_not_green_where_the_target_was_asked_for(desk: Des
     assert said in done.out.splitlines()
 
 
-def test_one_target_that_skips_all_is_not_hidden_by_another(desk: Desk) -> None:
+def test_a_target_that_skips_everything_is_not_hidden_by_another(desk: Desk) -> None:
     skips, correct = desk.runner("unavailable"), desk.runner("correct")
     done = py_test(desk, "three.yaml", "--ep", skips, "--ep", correct, "-p", "xdist", "-n", "2")
     assert (done.status, last(done)) == (1, "3 passed, 3 skipped")
@@ -282,15 +282,15 @@ def test_one_target_that_skips_all_is_not_hidden_by_another(desk: Desk) -> None:
     assert f"{correct}: nothing was tried" not in done.out
 
 
-def test_without_ep_skips_are_skips_and_said(desk: Desk, tmp_path: Path) -> None:
-    """Whose project holds case files and no onnxruntime has not asked for the cpu."""
+def test_without_ep_skips_are_reported_as_skips(desk: Desk, tmp_path: Path) -> None:
+    """A project with case files but without onnxruntime has not requested cpu."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
     done = py_test(desk, "three.yaml", "--ort-python", str(tmp_path / "bin" / "python"))
     assert (done.status, last(done)) == (0, "3 skipped")
     assert "cpu: nothing was tried; every case was skipped: onnxruntime is not inst" in done.out
 
 
-def test_a_runner_that_does_not_start_is_a_failure_and_no_skip(desk: Desk) -> None:
+def test_a_runner_that_does_not_start_is_a_failure_and_not_a_skip(desk: Desk) -> None:
     done = py_test(desk, "three.yaml", "--ort-python", "/no/such/python")
     assert (done.status, last(done)) == (1, "3 failed")
     lines = done.out.splitlines()
@@ -298,10 +298,10 @@ def test_a_runner_that_does_not_start_is_a_failure_and_no_skip(desk: Desk) -> No
     assert "Traceback" not in done.both
 
 
-# Elsewhere
+# Outside the checkout
 
 
-def test_other_peoples_yaml_is_left_alone(desk: Desk, tmp_path: Path) -> None:
+def test_other_yaml_files_are_ignored(desk: Desk, tmp_path: Path) -> None:
     write(tmp_path, "services:\n  web: {image: nginx}\n", "docker-compose.yaml")
     write(tmp_path, "a: [1,\n", "broken.yaml")
     write(tmp_path, "- !!python/object/apply:os.abort []\n", "evil.yml")
@@ -318,11 +318,11 @@ def test_other_peoples_yaml_is_left_alone(desk: Desk, tmp_path: Path) -> None:
     assert ".yaml" not in done.out
     assert ".yml" not in done.out
     named = py_test(theirs, str(tmp_path / "docker-compose.yaml"))
-    assert named.status == 4  # as for any file that no plugin collects
+    assert named.status == 4  # as for any file that
     assert f"ERROR: not found: {tmp_path}/docker-compose.yaml" in named.both
 
 
-def test_a_case_file_that_is_wrong_is_a_collection_error(desk: Desk, tmp_path: Path) -> None:
+def test_an_invalid_case_file_is_a_collection_error(desk: Desk, tmp_path: Path) -> None:
     write(tmp_path, f"{HEAD}  - name: x\n    dtyp: y\n  - name: x\n", "wrong.yaml")
     done = py_test(desk, str(tmp_path), "three.yaml", "--ep", desk.runner("correct"))
     assert (done.status, last(done)) == (2, "1 error")
@@ -346,7 +346,7 @@ def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path)
     assert [line.partition("::")[2] for line in found] == [f"{c.label}@{target}" for c in cases]
 
 
-def test_a_folder_with_case_files_of_its_own_keeps_to_them(desk: Desk, tmp_path: Path) -> None:
+def test_a_folder_with_its_own_case_files_runs_only_those(desk: Desk, tmp_path: Path) -> None:
     own = Desk(tmp_path / "desk", desk.folder)
     target = desk.runner("correct")
     done = py_test(own, "--ep", target, "--collect-only", "-q")
@@ -361,7 +361,7 @@ def test_a_path_and_a_node_id_elsewhere(desk: Desk) -> None:
     assert f"three.yaml::fine@{target} PASSED" in done.out
 
 
-def test_a_run_without_cases_does_not_pay_for_the_engine() -> None:
+def test_a_run_without_cases_does_not_load_the_engine() -> None:
     script = (
         "import sys, conformance.pytest_plugin;"
         "print(sorted({'onnx', 'pydantic', 'numpy', 'jinja2'} & set(sys.modules)))"

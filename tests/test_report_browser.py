@@ -1,4 +1,4 @@
-"""The report in a real browser: every way to use it, and what must not happen."""
+"""The report in a real browser: every way to use it, and what must never happen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cell(tab: Any, id: str, column: int = 0) -> Any:
 
 
 def rows(tab: Any, *kinds: str) -> list[str]:
-    """Ids of the rows that are there, of these kinds: theme, group, single, member."""
+    """Ids of the visible rows of these kinds: theme, group, single, member."""
     tab.locator("#matrix[aria-busy=false]").wait_for()
     wanted = ", ".join(f"#matrix > tbody > tr.{kind}" for kind in kinds)
     found: list[str] = tab.locator(wanted).evaluate_all("rows => rows.map(row => row.id)")
@@ -38,7 +38,7 @@ def cases(tab: Any) -> list[str]:
 
 
 def asked(tab: Any) -> str:
-    """What stands in the address."""
+    """The fragment of the address."""
     return unquote(tab.evaluate("location.hash"))
 
 
@@ -74,7 +74,7 @@ def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real
     assert [id for id in cases(tab) if id in inside] == inside
 
 
-def test_a_row_tells_its_worst_verdict_and_of_how_many(show: Open, tmp_path: Path) -> None:
+def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path) -> None:
     run = run_of(tmp_path / "a", "pass", "wrong", "pass", "skip", "wrong", unexpected=False)
     tab = show(render([run]))
     tally = cell(tab, "shared_kv/zero_length_kv")
@@ -124,7 +124,7 @@ def test_axes_are_a_small_table(show: Open, real: Run, real_page: str) -> None:
     assert words(tab.locator("#panel .case")) == id
 
 
-def test_rows_that_would_be_a_list_have_no_grid(show: Open, tmp_path: Path) -> None:
+def test_rows_without_two_axes_have_no_grid(show: Open, tmp_path: Path) -> None:
     tab = show(render([run_of(tmp_path / "a", *["pass"] * 6)]), "#shared_kv/zero_length_kv")
     assert len(cases(tab)) == 6
     assert tab.locator("tr.grid").count() == 0
@@ -167,7 +167,7 @@ def test_filtering_by_verdict_by_words_and_by_mark(show: Open, real: Run, real_p
     assert rows(tab, "theme", "group", "single") == everything
     chips.get_by_text("only unexpected").click()
     assert set(cases(tab)) == {result.case for result in real.results if result.unexpected}
-    # Its unexpected results are timeouts: a pass beside them is no reason to show a row.
+    # Its unexpected results are timeouts: a pass beside them is not a reason to show a row.
     chips.get_by_text("pass").click()
     assert cases(tab) == []
     assert tab.locator("#nothing").is_visible()
@@ -273,9 +273,7 @@ def test_only_what_changed(show: Open, tmp_path: Path) -> None:
     assert "broken" in words(tab.locator("#panel .note").nth(1))
 
 
-def test_what_a_filter_leaves_out_of_a_row_can_be_seen_beside_it(
-    show: Open, real: Run, real_page: str
-) -> None:
+def test_the_rest_of_a_filtered_row_can_be_shown(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator(".chips").get_by_text("timeout").click()
     row = "decode/several_tokens"
@@ -288,7 +286,7 @@ def test_what_a_filter_leaves_out_of_a_row_can_be_seen_beside_it(
     assert sorted(id for id in cases(tab) if id in inside) == sorted(inside)
 
 
-def test_the_address_leads_to_what_was_seen(show: Open, real: Run, real_page: str) -> None:
+def test_the_address_restores_the_view(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator("#search").fill("one_token float16")
     tab.locator(".chips").get_by_text("pass").click()
@@ -325,13 +323,13 @@ def test_addresses_lead_to_rows_and_cells(show: Open, real: Run, real_page: str)
         tab = show(real_page, f"#{anchor}")
         fold = tab.locator(f'tr[id="{told}"] .fold')
         assert fold.get_attribute("aria-expanded") == "true"
-    # An address that leads nowhere, or is none, does no harm.
+    # An invalid address does no harm.
     show(real_page, "#nobody/knows[it=1]")
     show(real_page, "#%E0%A4%A")
     show(real_page, "#?verdict=none&target=nobody&open=x&sort=y&%zz")
 
 
-def test_an_address_is_followed_though_a_filter_hides_its_row(show: Open, real_page: str) -> None:
+def test_an_address_works_even_if_a_filter_hides_its_row(show: Open, real_page: str) -> None:
     tab = show(real_page)
     tab.locator("#search").fill("nothing like this")
     tab.evaluate("location.hash = '#ground/prefill'")
@@ -342,7 +340,7 @@ def test_an_address_is_followed_though_a_filter_hides_its_row(show: Open, real_p
     assert cell(tab, words(tab.locator("#panel .case")), 1).is_visible()
 
 
-def test_counts_lead_to_what_they_count(show: Open, real: Run, real_page: str) -> None:
+def test_counts_link_to_the_cases_they_count(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator('.summary a[href="#?target=cpu%401.26.0&verdict=timeout"]').click()
     tab.locator("#reset").wait_for()
@@ -355,7 +353,7 @@ def test_counts_lead_to_what_they_count(show: Open, real: Run, real_page: str) -
 # ── The panel ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_click_opens_all_about_a_cell(show: Open, real_page: str) -> None:
+def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None:
     id = "presents/omitted_with_past_and_new_kv[dtype=float32,past_sequence_length=7,batch_size=1]"
     tab = show(real_page, f"#{quote(id)}")
     panel = tab.locator("#panel")
@@ -388,7 +386,7 @@ def test_a_click_opens_all_about_a_cell(show: Open, real_page: str) -> None:
     assert {"position_ids", "head_sink", "present_key"} <= set(struck)
 
 
-def test_numbers_are_told_worst_first(show: Open, tmp_path: Path) -> None:
+def test_errors_are_listed_worst_first(show: Open, tmp_path: Path) -> None:
     numbers = (
         error(share=0.5, output="present_key"),
         error(got=0.026869399, want=0.026869401, absolute=5.0, undefined=3),
@@ -423,7 +421,7 @@ def test_a_picture_shows_where_it_is_wrong(show: Open, tmp_path: Path) -> None:
     ) == [["2", "0", None], ["3", "0", None], ["4", "0", "undefined"]]
 
 
-def test_a_relation_that_failed_is_told(show: Open, tmp_path: Path) -> None:
+def test_a_failed_relation_is_shown(show: Open, tmp_path: Path) -> None:
     relation = RelationRecord(
         name="packed", what="with packed inputs", share=3.0, identical=False, sentence="Off at 3."
     )
@@ -477,7 +475,7 @@ def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(
     assert "12 of 12" in words(panel.locator(".steps"))
 
 
-def test_a_case_alone_has_nothing_to_step_to(show: Open, tmp_path: Path) -> None:
+def test_a_single_case_has_no_next_case(show: Open, tmp_path: Path) -> None:
     tab = show(render([small(tmp_path / "a", "wrong")]))
     cell(tab, case().id).click()
     assert tab.locator("#panel .steps").count() == 0
@@ -504,7 +502,7 @@ def test_findings_open_their_first_case(show: Open, real_page: str) -> None:
     assert 0 < box["y"] < SIZE["height"]
 
 
-def test_what_repeats_it_can_be_copied(show: Open, real_page: str) -> None:
+def test_the_reproduction_can_be_copied(show: Open, real_page: str) -> None:
     tab = show(real_page, permissions=["clipboard-read", "clipboard-write"])
     tab.locator(".findings ol a").first.click()
     tab.get_by_text("Bug report", exact=True).click()
@@ -530,7 +528,7 @@ def test_everything_works_by_keyboard(show: Open, real_page: str) -> None:
     keys.press("/")
     assert tab.evaluate("document.activeElement.id") == "search"
     keys.type("several_tokens sequence_length=33,rotary=none")
-    for _ in range(30):  # past the other controls to the table's one stop
+    for _ in range(30):  # past the other controls to the table's only tab stop
         keys.press("Tab")
         if tab.evaluate("Boolean(document.activeElement.closest('#matrix'))"):
             break
@@ -658,14 +656,14 @@ def test_it_prints(show: Open, real_page: str) -> None:
     assert len(tab.pdf()) > 20_000
 
 
-def test_without_scripts_it_says_what_to_do(show: Open, real_page: str) -> None:
+def test_without_scripts_the_page_explains_what_to_do(show: Open, real_page: str) -> None:
     tab = show(real_page, java_script_enabled=False)
     assert tab.get_by_text("The table needs JavaScript").is_visible()
     assert tab.get_by_text("Unexpected: 10 of").is_visible()
     assert not tab.locator("#search").is_visible()
 
 
-def test_hostile_text_does_nothing(show: Open, hostile: Run) -> None:
+def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
     tab = show(render([hostile]))
     before = tab.title()
     tab.locator("#unfold").click()
@@ -689,7 +687,7 @@ def test_hostile_text_does_nothing(show: Open, hostile: Run) -> None:
     assert tab.evaluate("document.querySelector('#panel').scrollWidth <= innerWidth")
 
 
-def test_names_that_the_page_has_itself_do_no_harm(show: Open, tmp_path: Path) -> None:
+def test_names_that_the_page_uses_itself_are_harmless(show: Open, tmp_path: Path) -> None:
     names = ("nothing", "matrix", "search", "pass", "shown", "cells", "__proto__", "constructor")
     about = [
         case(f"{name}/x[{axis}={n}]") for name in names for axis in ("a", name) for n in range(2)
@@ -704,7 +702,7 @@ def test_names_that_the_page_has_itself_do_no_harm(show: Open, tmp_path: Path) -
     assert again.locator("#matrix tr.theme .fold[aria-expanded=true]").count() >= 1
 
 
-def test_a_filtered_row_says_of_how_many(show: Open, real_page: str) -> None:
+def test_a_filtered_row_shows_its_total(show: Open, real_page: str) -> None:
     tab = show(real_page, "#?q=float16")
     assert "6 of 12 cases" in words(tab.locator('tr[id="shared_kv/zero_length_kv"] > th'))
     assert "12 of 31 cases" in words(tab.locator('tr[id="decode"] > th')) or "of" in words(
@@ -712,7 +710,7 @@ def test_a_filtered_row_says_of_how_many(show: Open, real_page: str) -> None:
     )
 
 
-def test_the_skip_link_keeps_what_is_asked(show: Open, real_page: str) -> None:
+def test_the_skip_link_keeps_the_filters(show: Open, real_page: str) -> None:
     tab = show(real_page, "#?q=softcap")
     tab.locator(".jump").focus()
     tab.keyboard.press("Enter")
@@ -728,7 +726,7 @@ def test_from_the_search_into_the_table(show: Open, real_page: str) -> None:
     assert tab.evaluate("document.activeElement.closest('tr').id") == "ground"
 
 
-def test_words_in_quotes_are_looked_for_as_they_stand(show: Open, tmp_path: Path) -> None:
+def test_quoted_words_are_searched_literally(show: Open, tmp_path: Path) -> None:
     about = [case("a/x", title="Gemma 4 borrows"), case("a/y", title="Gemma 3, batch of 4")]
     tab = show(render([read(write(tmp_path / "a", about, [result(c.id) for c in about]))]))
     tab.locator("#search").fill('"gemma 4"')
@@ -749,7 +747,7 @@ def test_a_cause_leads_to_its_cases(show: Open, tmp_path: Path) -> None:
     assert cases(tab) == ["a/x[n=0]", "a/x[n=2]"]
 
 
-def test_an_unknown_name_is_told(show: Open, real_page: str) -> None:
+def test_an_unknown_name_is_reported(show: Open, real_page: str) -> None:
     tab = show(real_page, "#nobody/knows[it=1]")
     told = words(tab.locator("#unknown"))
     assert told.startswith("This report has nothing with the name nobody/knows[it=1]")
@@ -757,7 +755,7 @@ def test_an_unknown_name_is_told(show: Open, real_page: str) -> None:
     assert not tab.locator("#unknown").is_visible()
 
 
-def test_a_finding_leads_to_the_next(show: Open, tmp_path: Path) -> None:
+def test_a_finding_links_to_another_finding(show: Open, tmp_path: Path) -> None:
     link = "docs/findings/webgpu-attributes.md"
     run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
     tab = show(render([run]))

@@ -1,4 +1,4 @@
-"""Other forms of a report: JUnit, CSV, JSON, badges and support data say what the file says."""
+"""Other forms of a report: JUnit, CSV, JSON, badges and support data agree with the file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Joined:
-    """A run of these results."""
+    """A run with these results."""
     cases = fields.pop("cases", None)
     if cases is None:
         cases = [case(id) for id in dict.fromkeys(r.case for r in results)]
@@ -72,7 +72,7 @@ NUMBERS = st.none() | st.floats()
 
 @st.composite
 def runs(draw: st.DrawFn, folder: Path) -> Joined:
-    """A file that validates: whatever is in its texts, however little fits together."""
+    """A file that validates, with arbitrary texts and inconsistent content."""
     names = draw(st.lists(TEXTS, unique=True, min_size=1, max_size=3))
     targets = [
         draw(
@@ -124,7 +124,8 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
 
 def counted(run: Joined) -> dict[str, Counter[tuple[str, bool]]]:
     """Results by target, verdict and mark: of several for a case, the worst, and of those the
-    first."""
+    first.
+    """
     kept: dict[tuple[str, str], ResultRecord] = {}
     for record in run.runs[0].results:
         other = kept.get((record.case, record.target))
@@ -144,7 +145,7 @@ def sums(counts: Counter[tuple[str, bool]], verdict: str) -> int:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_every_form_counts_what_the_file_holds(data: st.DataObject, tmp_path: Path) -> None:
+def test_every_form_has_the_counts_of_the_file(data: st.DataObject, tmp_path: Path) -> None:
     run = data.draw(runs(tmp_path))
     counts = counted(run)
 
@@ -221,7 +222,7 @@ def by_name(text: str) -> dict[str | None, Element]:
     return {test.get("name"): test for test in fromstring(text).iter("testcase")}
 
 
-def test_junit_is_what_the_schema_says(real: Joined) -> None:
+def test_junit_is_valid_by_the_schema(real: Joined) -> None:
     schema = schema_of_junit()
     schema.validate(junit(real))
     bad = junit(real).replace("<testcase ", "<testcase colour='red' ", 1)
@@ -229,11 +230,11 @@ def test_junit_is_what_the_schema_says(real: Joined) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_junit_of_hostile_text_is_what_the_schema_says(tmp_path: Path, text: str) -> None:
+def test_junit_of_hostile_text_is_valid_by_the_schema(tmp_path: Path, text: str) -> None:
     schema_of_junit().validate(junit(hostile(tmp_path, text)))
 
 
-def test_junit_tells_outcomes_apart(tmp_path: Path) -> None:
+def test_junit_distinguishes_outcomes(tmp_path: Path) -> None:
     results = [
         result("t/right"),
         result("t/wrong", verdict="wrong"),
@@ -274,7 +275,7 @@ def test_junit_tells_outcomes_apart(tmp_path: Path) -> None:
     assert found["t/right"].get("time") == "0.001200"
 
 
-def test_a_run_cut_short_is_no_green_junit(tmp_path: Path) -> None:
+def test_junit_of_an_incomplete_run_has_an_error(tmp_path: Path) -> None:
     run = joined(tmp_path, [result()], complete=False)
     root = fromstring(junit(run))
     assert root.get("errors") == "1"
@@ -287,7 +288,7 @@ def test_a_run_cut_short_is_no_green_junit(tmp_path: Path) -> None:
 
 
 def hostile(folder: Path, text: str) -> Joined:
-    """A run in which everything that can be text is ``text``."""
+    """A run in which every text field is ``text``."""
     fields: dict[str, Any] = {
         "reason": text, "message": text, "reproduce": text, "stderr": text, "code": text,
         "expectation": expected(link=text, why=text, file=text),
@@ -305,7 +306,7 @@ def hostile(folder: Path, text: str) -> Joined:
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, *"=+-@＝＋－＠", "\t=1+1", " =1+1", "\r=1", "\n@a"])
-def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path, text: str) -> None:
+def test_csv_cells_are_never_formulas(tmp_path: Path, text: str) -> None:
     made = csv_text(hostile(tmp_path, text))
     made.encode()
     rows = list(csv.reader(io.StringIO(made, newline="")))
@@ -317,7 +318,7 @@ def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path, text: str) -> None:
             assert not re.search("[\x00-\x08\x1b\u202e]", cell)
 
 
-def test_cells_hold_what_the_file_does(tmp_path: Path) -> None:
+def test_csv_cells_have_the_values_of_the_file(tmp_path: Path) -> None:
     one = result(
         "t/c", verdict="wrong", share=float("inf"), message="-1 is no length", code="E1",
         expectation=expected(), ms=Milliseconds(load=0.5, run=None, total=2.0),
@@ -339,7 +340,7 @@ def test_cells_hold_what_the_file_does(tmp_path: Path) -> None:
     assert (cell["message"], row["message"]) == ("-1 is no length", "'-1 is no length")
 
 
-def test_the_json_keeps_texts_as_they_are(tmp_path: Path) -> None:
+def test_the_json_keeps_texts_unchanged(tmp_path: Path) -> None:
     for text in HOSTILE:
         kept = result("t/c", reason=text).reason
         document = json.loads(json_text(joined(tmp_path, [result("t/c", reason=text)])))
@@ -349,7 +350,7 @@ def test_the_json_keeps_texts_as_they_are(tmp_path: Path) -> None:
 # Badges
 
 
-def test_a_badge_says_its_numbers_in_words(tmp_path: Path) -> None:
+def test_a_badge_has_its_numbers_as_text(tmp_path: Path) -> None:
     results = [result(f"t/{n}") for n in range(1_234)] + [result("t/w", verdict="wrong")]
     (badge,) = badges(joined(tmp_path, results))
     assert badge.file == "cpu@1.31.1.svg"
@@ -395,7 +396,7 @@ def test_a_badge_of_hostile_text(tmp_path: Path, text: str) -> None:
     assert tags == {"svg", "title", "rect", "text"}
 
 
-def test_badges_of_names_that_look_alike_are_several(tmp_path: Path) -> None:
+def test_similar_names_get_separate_badges(tmp_path: Path) -> None:
     names = [
         "exec:./A",
         "exec:./a",
@@ -421,9 +422,9 @@ def validate(document: Any) -> None:
 
 
 def over(folder: Path, **versions: Sequence[str]) -> Any:
-    """The statement of an entry whose cases had these verdicts in versions 1.2, 1.3 …
+    """The support statement of an entry whose cases had these verdicts in versions 1.2, 1.3 …
 
-    An empty word is a case that has no result.
+    An empty word is a case without a result.
     """
     read_runs = []
     for number, (version, verdicts) in enumerate(versions.items()):
@@ -475,7 +476,7 @@ def test_partial_support_until_it_is_whole(tmp_path: Path) -> None:
     ]
 
 
-def test_support_that_is_lost_and_found(tmp_path: Path) -> None:
+def test_support_that_is_lost_and_restored(tmp_path: Path) -> None:
     assert over(tmp_path, v1_2=OK, v1_3=BAD, v1_4=OK) == [
         {"version_added": "1.4"},
         {"version_added": "≤1.2", "version_removed": "1.3"},
@@ -486,7 +487,7 @@ def test_support_that_is_lost_and_found(tmp_path: Path) -> None:
     }
 
 
-def test_what_was_not_tried_is_not_claimed(tmp_path: Path) -> None:
+def test_untested_versions_are_not_claimed(tmp_path: Path) -> None:
     note = "In 1.2 only 1 of 2 cases were tried; they pass."
     assert over(tmp_path, v1_2=("pass", "skip")) == {"version_added": None, "notes": [note]}
     assert over(tmp_path, v1_2=("pass", "")) == {"version_added": None, "notes": [note]}
@@ -494,7 +495,7 @@ def test_what_was_not_tried_is_not_claimed(tmp_path: Path) -> None:
     assert over(tmp_path, v1_2=("pass", ""), v1_3=OK) == {"version_added": "1.3", "notes": [note]}
 
 
-def test_what_was_partial_may_be_mended_where_not_all_was_tried(tmp_path: Path) -> None:
+def test_partial_support_may_be_complete_where_not_all_was_tried(tmp_path: Path) -> None:
     latest, before = over(tmp_path, v1_2=HALF, v1_3=("pass", ""))
     assert latest == {
         "version_added": None,
@@ -504,7 +505,7 @@ def test_what_was_partial_may_be_mended_where_not_all_was_tried(tmp_path: Path) 
     assert before["version_added"] == "≤1.2"
 
 
-def test_support_tells_known_causes_and_columns_not_tried(tmp_path: Path) -> None:
+def test_support_lists_known_causes_and_untested_columns(tmp_path: Path) -> None:
     known = result("t/c", verdict="wrong", unexpected=False, expectation=expected())
     gone = target("tract", unavailable="No binary.")
     document = support(joined(tmp_path, [known], targets=[target(), gone]))
@@ -528,7 +529,7 @@ def test_adapters_are_targets_of_their_own(tmp_path: Path) -> None:
     assert list(document["__meta"]["targets"]) == ["webgpu+lavapipe", "webgpu+swiftshader"]
 
 
-def test_names_of_the_format_are_not_taken(tmp_path: Path) -> None:
+def test_names_of_the_format_cannot_be_overwritten(tmp_path: Path) -> None:
     record = CaseRecord(**case("t/c").model_dump() | {"theme": "__meta", "name": "__compat"})
     document = support(joined(tmp_path, [result("t/c")], cases=[record]))
     validate(document)
@@ -593,7 +594,7 @@ def test_every_form_of_a_run_of_programs(gqa: Gqa, desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_form_for_which_there_is_no_folder(gqa: Gqa, desk: Desk, form: str) -> None:
+def test_a_form_in_a_missing_folder(gqa: Gqa, desk: Desk, form: str) -> None:
     write(desk.folder / "small.jsonl", [case()], [result()])
     others = {other: f"{form}-{path}" for other, path in FORMS.items() if other != form}
     done = gqa("report", "small.jsonl", *asked(others | {form: "nowhere/x"}))
@@ -618,7 +619,7 @@ def test_a_disk_that_is_full(gqa: Gqa, desk: Desk, form: str) -> None:
         assert (desk.folder / path).exists()
 
 
-def test_badges_where_a_file_is(gqa: Gqa, desk: Desk) -> None:
+def test_badges_at_the_path_of_a_file(gqa: Gqa, desk: Desk) -> None:
     write(desk.folder / "small.jsonl", [case()], [result()])
     done = gqa("report", "small.jsonl", "--badges", "three.yaml")
     assert done.status == 2

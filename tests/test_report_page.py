@@ -1,4 +1,4 @@
-"""The page as it is written: what it says at once, and what it must not let through."""
+"""The generated page: what it shows at once, and what it must not let through."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def test_many_findings_are_folded(tmp_path: Path) -> None:
     assert "3 more" in Parsed(render([read(write(tmp_path / "a.jsonl", cases, results))])).text
 
 
-def test_nothing_unexpected_is_said(tmp_path: Path) -> None:
+def test_a_run_without_unexpected_results_says_so(tmp_path: Path) -> None:
     text = Parsed(render([small(tmp_path / "a.jsonl")])).text
     assert "Nothing unexpected" in text
     assert "in the results that there are" not in text
     assert "Incomplete: some results" not in text
 
 
-def test_counts_lead_to_what_they_count(real: Run) -> None:
+def test_counts_link_to_the_cases_they_count(real: Run) -> None:
     hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
     assert "#?target=cpu%401.26.0&verdict=timeout" in hrefs
     assert "#?target=cpu%401.26.0&unexpected=" in hrefs
 
 
-def test_a_finding_is_there_to_be_read(tmp_path: Path) -> None:
+def test_a_linked_finding_is_included(tmp_path: Path) -> None:
     link = "docs/findings/tract-nan-beyond-a-tile.md"
     run = small(tmp_path / "a", "wrong", unexpected=False, expectation=expected(link=link))
     html = render([run])
@@ -67,7 +67,7 @@ def test_a_finding_is_there_to_be_read(tmp_path: Path) -> None:
         assert "<template" not in render([run])
 
 
-def test_an_incomplete_run_says_so_at_the_top(tmp_path: Path) -> None:
+def test_an_incomplete_run_is_marked_at_the_top(tmp_path: Path) -> None:
     run = read(write(tmp_path / "a.jsonl", [case()], [result()], complete=False))
     html = render([run])
     words = Parsed(html).words
@@ -76,7 +76,7 @@ def test_an_incomplete_run_says_so_at_the_top(tmp_path: Path) -> None:
     assert words.index("Incomplete: some results") < words.index("total")
 
 
-def test_a_run_cut_short_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_marked(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     small(path)
     path.write_bytes(path.read_bytes()[:-9])
@@ -85,14 +85,14 @@ def test_a_run_cut_short_says_so(tmp_path: Path) -> None:
     assert "ended unknown: the run was cut short" in words
 
 
-def test_troubles_tell_what_mends_them(tmp_path: Path) -> None:
+def test_problems_are_shown_with_their_fix(tmp_path: Path) -> None:
     cuda = target("cuda", unavailable="No NVIDIA driver.", fix="apt-get install driver")
     run = read(write(tmp_path / "a.jsonl", [case()], [result()], targets=[target(), cuda]))
     words = Parsed(render([run])).words
     assert "cuda : Not tried: No NVIDIA driver. Fix: apt-get install driver" in words
 
 
-def test_what_changed_is_told_first(tmp_path: Path) -> None:
+def test_changes_are_shown_first(tmp_path: Path) -> None:
     cases = [case("a/x"), case("a/y"), case("a/z")]
     verdicts = ("pass", "wrong", "pass")
     before = [result(c.id, verdict=v) for c, v in zip(cases, verdicts, strict=True)]
@@ -109,18 +109,18 @@ def test_what_changed_is_told_first(tmp_path: Path) -> None:
     assert "only what changed" not in Parsed(render([new])).words
 
 
-def test_an_empty_run_is_a_page_all_the_same(tmp_path: Path) -> None:
+def test_an_empty_run_gives_a_valid_page(tmp_path: Path) -> None:
     parsed = Parsed(render([read(write(tmp_path / "a.jsonl", [], [], targets=[target()]))]))
     assert "0 ways to call" in parsed.text
     assert parsed.cells["cases"] == []
 
 
-def test_no_files_are_refused() -> None:
+def test_an_empty_list_of_files_is_rejected() -> None:
     with pytest.raises(ResultsError):
         render([])
 
 
-def test_the_foot_tells_where_it_comes_from(real: Run) -> None:
+def test_the_footer_names_its_sources(real: Run) -> None:
     words = Parsed(render([real])).words
     for told in (
         str(real.path),
@@ -154,7 +154,7 @@ def test_text_is_never_markup(hostile: Run, tmp_path: Path) -> None:
     assert len(html) < 200_000
 
 
-def test_only_fragments_are_linked_before_the_script_looks(hostile: Run, real: Run) -> None:
+def test_only_fragments_are_linked_without_the_script(hostile: Run, real: Run) -> None:
     for run in (hostile, real):
         for link in Parsed(render([run])).attributes("a"):
             assert link["href"].startswith("#")
@@ -171,7 +171,7 @@ def test_the_page_needs_nothing_else(real_page: str) -> None:
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_its_policy_allows_just_its_own_scripts_and_style(real: Run, served: bool) -> None:
+def test_the_content_policy_allows_only_its_own_scripts_and_style(real: Run, served: bool) -> None:
     parsed = Parsed(render([real], served=served))
     policy = next(
         meta["content"]
@@ -190,7 +190,7 @@ def test_its_policy_allows_just_its_own_scripts_and_style(real: Run, served: boo
     )
 
 
-def test_the_scripts_never_make_markup_of_text() -> None:
+def test_the_scripts_never_parse_text_as_markup() -> None:
     assert {file.stem for file in PAGE.glob("*.js")} == set(SCRIPTS)
     for file in PAGE.glob("*.js"):
         for word in (
@@ -258,7 +258,7 @@ def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
     assert len(html.encode()) < 200_000
 
 
-def test_a_finding_is_told_to_who_has_no_other() -> None:
+def test_a_finding_can_be_read_without_the_other_pages() -> None:
     text = alone("docs/findings/webgpu-borrowed-window.md") or ""
     assert "**Workaround** Give the layer an `attention_bias`" in text
     for missing in ("# ONNX Runtime", "on_webgpu", "](wasm", "Reproduce"):

@@ -1,4 +1,4 @@
-"""Text from anywhere, made fit to be looked at."""
+"""Arbitrary text, made safe to display."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_text_is_made_visible(text: str, shown: str) -> None:
     assert clean(text) == shown
 
 
-def test_long_text_keeps_its_ends_and_says_what_is_left_out() -> None:
+def test_long_text_keeps_both_ends_and_counts_the_rest() -> None:
     shown = clean("begin" + "x" * 1_000_000 + "end")
     assert shown.startswith("beginxxx")
     assert shown.endswith("xxxend")

@@ -1,4 +1,4 @@
-"""What the page is made of: heads, causes, troubles, and the cells with all about them."""
+"""The data of the page: headings, causes, problems, and the cells with their details."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_counts_are_those_of_any_file(
     assert sum(cause.number for cause in shown.unexpected) == sum(r.unexpected for r in results)
 
 
-def test_a_row_is_told_in_words_where_there_are_any(tmp_path: Path) -> None:
+def test_a_row_has_its_title_where_there_is_one(tmp_path: Path) -> None:
     cases = [case("a/x[n=1]", title="Borrow a cache"), case("a/y", why="")]
     _, data, _ = page(join([read(write(tmp_path / "a", cases, [result(c.id) for c in cases]))]))
     assert [(g["title"], g["name"]) for g in data["groups"]] == [
@@ -125,7 +125,7 @@ def test_why_is_a_row_s_where_all_its_cases_have_it(tmp_path: Path) -> None:
     assert [group["why"] for group in data["groups"]] == ["", "three"]
 
 
-def test_unexpected_results_are_told_row_by_row_worst_first(tmp_path: Path) -> None:
+def test_unexpected_results_are_listed_by_row_worst_first(tmp_path: Path) -> None:
     cases = [case("a/x[n=1]"), case("a/x[n=2]"), case("a/y"), case("a/z")]
     results = [
         result("a/x[n=1]", verdict="wrong"),
@@ -143,7 +143,7 @@ def test_unexpected_results_are_told_row_by_row_worst_first(tmp_path: Path) -> N
     ]
 
 
-def test_known_results_are_told_by_cause(tmp_path: Path) -> None:
+def test_known_results_are_grouped_by_cause(tmp_path: Path) -> None:
     cases = [case(f"{theme}/x[n={n}]") for n in range(3) for theme in "ab"]
     why = ("No softcap.", "No sinks.", "No softcap.", "No softcap.", "No sinks.", "No softcap.")
     results = [
@@ -187,7 +187,7 @@ def test_several_files_give_columns_side_by_side(tmp_path: Path) -> None:
     assert verdicts == [["wrong", "pass"], [None, "pass"]]
 
 
-def test_an_adapter_or_version_in_the_name_is_not_told_twice(tmp_path: Path) -> None:
+def test_an_adapter_or_version_in_the_name_is_not_repeated(tmp_path: Path) -> None:
     name = "webgpu@1.30.0+lavapipe"
     run = read(write(tmp_path / "a.jsonl", [case()], [result(target=name)], targets=[target(name)]))
     (head,) = page(join([run]))[0].heads
@@ -200,12 +200,12 @@ def test_an_adapter_or_version_in_the_name_is_not_told_twice(tmp_path: Path) -> 
     assert (head.version, head.adapter) == ("1.30.0", "lavapipe")
 
 
-def test_no_files_are_refused() -> None:
+def test_an_empty_list_of_files_is_rejected() -> None:
     with pytest.raises(ResultsError):
         join([])
 
 
-def test_cells_hold_all_that_is_known_of_a_result(tmp_path: Path) -> None:
+def test_cells_contain_all_fields_of_a_result(tmp_path: Path) -> None:
     where = ErrorMap(rows=("09",), heads=1, positions=2)
     judged = result(
         verdict="accepted",
@@ -267,7 +267,7 @@ def test_a_cell_has_its_script_and_its_bug_report(tmp_path: Path) -> None:
     assert "report" in data["cases"][0]["results"][0]
 
 
-def test_a_cell_says_what_it_was_before(tmp_path: Path) -> None:
+def test_a_cell_shows_its_previous_result(tmp_path: Path) -> None:
     cases = [case("a/x"), case("a/y"), case("a/z")]
     old = read(write(tmp_path / "old", cases, [result(one.id) for one in cases]))
     results = [result("a/x", verdict="wrong"), result("a/y")]
@@ -278,7 +278,7 @@ def test_a_cell_says_what_it_was_before(tmp_path: Path) -> None:
     assert "change" not in cells["a/y"]
 
 
-def test_what_broke_and_is_slower_too_is_told_as_broken(tmp_path: Path) -> None:
+def test_a_broken_and_slower_case_is_listed_as_broken(tmp_path: Path) -> None:
     old = read(write(tmp_path / "old", [case()], [result(ms=Milliseconds(run=1.0))]))
     slow = result(verdict="wrong", ms=Milliseconds(run=30.0))
     new = read(write(tmp_path / "new", [case()], [slow]))
@@ -298,19 +298,19 @@ def test_a_link_to_no_finding_is_harmless(tmp_path: Path, name: str) -> None:
     assert "<template" not in render([run])
 
 
-def test_a_long_reason_takes_no_long_time(tmp_path: Path) -> None:
+def test_a_long_reason_is_handled_quickly(tmp_path: Path) -> None:
     start = time.process_time()
     page(join([small(tmp_path / "a", "wrong", reason="a" * 200_000)]))
     assert time.process_time() - start < 2
 
 
-def test_what_many_cases_share_stands_once(real: Run) -> None:
+def test_texts_shared_by_many_cases_are_stored_once(real: Run) -> None:
     _, data, _ = page(join([real]))
     said = "Input 'key' and 'value' shall be both present, or both absent."
     assert data["pool"].count(said) == 1
 
 
-def test_troubles_come_with_their_fix(tmp_path: Path) -> None:
+def test_problems_have_their_fix(tmp_path: Path) -> None:
     cuda = target("cuda", unavailable="No NVIDIA driver.", fix="apt-get install driver")
     problem = InfrastructureRecord(
         target="cpu@1.31.1", case="a/b", message="Half a line.", fix="look"
@@ -330,7 +330,7 @@ def test_troubles_come_with_their_fix(tmp_path: Path) -> None:
     assert [about["unavailable"] for about in data["targets"]] == [False, True]
 
 
-def test_results_without_a_described_case_are_there(tmp_path: Path) -> None:
+def test_results_without_a_case_record_are_included(tmp_path: Path) -> None:
     results = [result(), result("lost/case", verdict="wrong")]
     _, data, _ = page(join([read(write(tmp_path / "a.jsonl", [case()], results))]))
     lost = data["cases"][1]

@@ -91,7 +91,7 @@ def test_verdicts_are_ordered_worst_first() -> None:
 # ── Writing and reading back ────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_written_is_read_back(path: Path) -> None:
+def test_written_records_are_read_back(path: Path) -> None:
     cases = [case(), case("decode/one_token")]
     results = [
         result(),
@@ -116,13 +116,13 @@ def test_what_is_written_is_read_back(path: Path) -> None:
     assert run.problems == ()
 
 
-def test_kinds_stand_in_the_order_they_were_written(path: Path) -> None:
+def test_records_keep_the_order_in_which_they_were_written(path: Path) -> None:
     write(path, [case()], [result()], problems=[PROBLEM])
     kinds = [line["kind"] for line in lines(path)]
     assert kinds == ["header", "case", "result", "infrastructure", "footer"]
 
 
-def test_numbers_that_json_has_not_are_words(path: Path) -> None:
+def test_non_finite_numbers_are_written_as_words(path: Path) -> None:
     numbers = error(got=math.nan, want=math.inf, absolute=-math.inf, relative=math.nan)
     call = CallRecord(inputs=(), outputs=(), attributes={"scale": math.inf, "softcap": math.nan})
     judged = result(verdict="wrong", errors=(numbers,), share=math.inf)
@@ -137,7 +137,7 @@ def test_numbers_that_json_has_not_are_words(path: Path) -> None:
 
 
 @pytest.mark.parametrize("got", ["NaN", "-Infinity", '"Infinity"', '"1.5"', "[]"])
-def test_other_spellings_of_numbers_are_refused(path: Path, got: str) -> None:
+def test_other_spellings_of_numbers_are_rejected(path: Path, got: str) -> None:
     small(path, "wrong")
     text = path.read_text().replace('"got":0.2871', f'"got":{got}')
     path.write_text(text)
@@ -156,14 +156,14 @@ def test_other_spellings_of_numbers_are_refused(path: Path, got: str) -> None:
         "x" * 1_000_000,
     ],
 )
-def test_any_text_stays_as_it_was(path: Path, text: str) -> None:
+def test_any_text_is_preserved(path: Path, text: str) -> None:
     run = small(path, "unsupported", message=text, stderr=text)
     assert run.results[0].message == text
     assert run.results[0].stderr == text
     assert len(lines(path)) == 4
 
 
-def test_bytes_that_were_no_text_are_spelled_out(path: Path) -> None:
+def test_undecodable_bytes_are_escaped(path: Path) -> None:
     stderr = b"caf\xe9 \xff".decode(errors="surrogateescape")
     assert small(path, "crash", stderr=stderr).results[0].stderr == r"caf\udce9 \udcff"
 
@@ -229,7 +229,7 @@ def test_a_footer_is_written_once(path: Path) -> None:
     assert [line["kind"] for line in lines(path)] == ["header", "footer"]
 
 
-def test_an_older_file_is_replaced(path: Path) -> None:
+def test_an_existing_file_is_replaced(path: Path) -> None:
     path.write_text("something else\n" * 1000)
     assert small(path).problems == ()
 
@@ -260,7 +260,7 @@ def test_writing_a_result_is_quick(path: Path) -> None:
 # ── Writing fails ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_folder_gives_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "run.jsonl"
     with pytest.raises(ResultsError) as caught:
         Writer(path, header([target()], 0, 0))
@@ -283,7 +283,7 @@ EMBEDDED_NULL = (
         ("a\0b", EMBEDDED_NULL),
     ],
 )
-def test_a_path_that_cannot_be_written_is_one_sentence(
+def test_a_path_that_cannot_be_written_gives_one_sentence(
     tmp_path: Path, name: str, cause: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -292,14 +292,14 @@ def test_a_path_that_cannot_be_written_is_one_sentence(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_without_write_permission_is_one_sentence(path: Path) -> None:
+def test_a_file_without_write_permission_gives_one_sentence(path: Path) -> None:
     path.touch(0o400)
     with pytest.raises(ResultsError, match="Permission denied"):
         Writer(path, header([target()], 0, 0))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-def test_a_full_device_is_one_sentence() -> None:
+def test_a_full_device_gives_one_sentence() -> None:
     with pytest.raises(ResultsError) as caught:
         Writer("/dev/full", header([target()], 0, 0))
     assert str(caught.value) == "Cannot write results to /dev/full: No space left on device."
@@ -307,7 +307,7 @@ def test_a_full_device_is_one_sentence() -> None:
 
 @contextlib.contextmanager
 def small_disk() -> Iterator[None]:
-    """Files may not grow past 6,000 bytes: the write that would do so goes in by half or fails.
+    """Files may not grow past 6,000 bytes: the write that would exceed that is partial or fails.
 
     No fixture: pytest itself may be writing to a file between a fixture and its test.
     """
@@ -321,7 +321,7 @@ def small_disk() -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_fills_up_is_said_once_and_leaves_whole_lines(path: Path) -> None:
+def test_a_disk_that_fills_up_is_reported_once_and_leaves_whole_lines(path: Path) -> None:
     raised = []
     with small_disk(), Writer(path, header([target()], 1, 20)) as writer:
         writer.case(case())
@@ -355,10 +355,10 @@ def test_a_failing_footer_does_not_hide_what_interrupted_the_run(path: Path) -> 
         interrupted()
 
 
-# ── Reading what is broken ──────────────────────────────────────────────────────────────────────
+# ── Reading broken files ────────────────────────────────────────────────────────────────────────
 
 
-def test_a_last_line_broken_off_is_a_problem_and_the_rest_is_read(path: Path) -> None:
+def test_a_truncated_last_line_is_a_problem_and_the_rest_is_read(path: Path) -> None:
     small(path)
     path.write_bytes(path.read_bytes()[:-20])
     run = read(path)
@@ -370,7 +370,7 @@ def test_a_last_line_broken_off_is_a_problem_and_the_rest_is_read(path: Path) ->
 
 
 @pytest.mark.parametrize("rubbish", [b"\0" * 512, b"\xff\xfe", b"{", b'"'])
-def test_rubbish_at_the_end_is_a_problem(path: Path, rubbish: bytes) -> None:
+def test_garbage_at_the_end_is_a_problem(path: Path, rubbish: bytes) -> None:
     small(path)
     path.write_bytes(path.read_bytes() + rubbish)
     assert read(path).problems[0] == "Its last line is broken off."
@@ -392,7 +392,7 @@ def test_a_missing_last_newline_is_no_problem(path: Path) -> None:
         ('{"kind":"infrastructure","target":"cpu"}', "infrastructure"),
     ],
 )
-def test_a_broken_line_in_the_middle_is_an_error_with_its_place(
+def test_a_broken_line_in_the_middle_is_an_error_with_its_line_number(
     path: Path, line: str, what: str
 ) -> None:
     small(path)
@@ -408,7 +408,7 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_place(
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"hello\n", b"{}\n", b"\x89PNG\r\n\x1a\n"])
-def test_what_is_no_results_file_is_one_sentence(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_results_file_gives_one_sentence(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ResultsError, match=r"^.*run\.jsonl[^\n]* not a [^\n]*$"):
         read(path)
@@ -421,7 +421,7 @@ def test_a_file_that_does_not_begin_with_a_header_is_no_results_file(path: Path)
         read(path)
 
 
-def test_two_files_in_one_are_refused(path: Path) -> None:
+def test_two_concatenated_files_are_rejected(path: Path) -> None:
     small(path)
     path.write_text(path.read_text() * 2)
     with pytest.raises(ResultsError, match=r"run\.jsonl:5: a second header"):
@@ -435,13 +435,13 @@ def test_another_format_is_named(path: Path) -> None:
         read(path)
 
 
-def test_a_missing_file_is_one_sentence(path: Path) -> None:
+def test_a_missing_file_gives_one_sentence(path: Path) -> None:
     with pytest.raises(ResultsError) as caught:
         read(path)
     assert str(caught.value) == f"Cannot read results from {path}: No such file or directory."
 
 
-# ── Files that cannot be relied on ──────────────────────────────────────────────────────────────
+# ── Inconsistent files ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -483,7 +483,7 @@ def test_a_missing_file_is_one_sentence(path: Path) -> None:
         (2, {"target": "cuda"}, "Results for cuda, which is no target of the run."),
     ],
 )
-def test_what_does_not_add_up_is_a_problem(
+def test_counts_that_do_not_add_up_are_a_problem(
     path: Path, line: int, fields: dict[str, Any], problem: str
 ) -> None:
     one = case()
@@ -582,7 +582,7 @@ def test_a_relation_of_another_version_has_a_sentence_too() -> None:
     )
 
 
-def test_a_file_of_before_there_were_faults_is_read(path: Path) -> None:
+def test_an_older_file_without_faults_is_read(path: Path) -> None:
     write(path, [case()], [result(verdict="wrong")])
     records = lines(path)
     for name in ("faults", "of_variant", "time_limit"):
@@ -592,7 +592,7 @@ def test_a_file_of_before_there_were_faults_is_read(path: Path) -> None:
     assert (old.faults, old.of_variant, old.time_limit) == ((), False, None)
 
 
-def test_a_file_of_before_there_were_adapters_is_read(path: Path) -> None:
+def test_an_older_file_without_adapters_is_read(path: Path) -> None:
     run = read(write(path, [case()], [result()]))
     text = path.read_text()
     assert text.count('"adapter":null,') == 1
@@ -608,7 +608,7 @@ def test_a_file_of_before_there_were_adapters_is_read(path: Path) -> None:
         (["run.jsonl", "run.jsonl"], ["run.jsonl #1", "run.jsonl #2"]),
     ],
 )
-def test_a_target_of_two_files_is_told_apart(
+def test_a_target_in_two_files_gets_two_columns(
     tmp_path: Path, names: list[str], called: list[str]
 ) -> None:
     runs = []
@@ -638,7 +638,7 @@ def test_a_case_that_changed_between_files_is_a_problem(tmp_path: Path) -> None:
     (problem,) = joined.problems
     assert problem.startswith("new.jsonl: cases that are others")
     assert case().id in problem
-    # Words may be others: an older file has none.
+    # The title may differ: an older file has none.
     words = read(write(tmp_path / "words.jsonl", [case(why="Then.", title="So")], [result()]))
     assert join([old, words]).problems == ()
 
@@ -658,18 +658,18 @@ def test_columns_never_share_a_label(tmp_path: Path) -> None:
     ]
 
 
-def test_of_results_given_twice_the_worst_is_kept(path: Path) -> None:
+def test_of_duplicate_results_the_worst_is_kept(path: Path) -> None:
     results = [result(), result(verdict="wrong"), result(verdict="skip")]
     joined = join([read(write(path, [case()], results))])
     assert joined.results[case().id, "cpu@1.31.1"].verdict == "wrong"
 
 
-def test_a_target_that_no_header_names_has_its_column(path: Path) -> None:
+def test_a_target_that_is_in_no_header_has_a_column(path: Path) -> None:
     run = read(write(path, [case()], [result(target="cuda")], targets=[target()]))
     assert [column.label for column in join([run]).columns] == ["cpu@1.31.1", "cuda"]
 
 
-def test_nothing_cannot_be_joined() -> None:
+def test_joining_no_files_is_an_error() -> None:
     with pytest.raises(ResultsError, match="No results files"):
         join([])
 
@@ -677,7 +677,7 @@ def test_nothing_cannot_be_joined() -> None:
 # ── The schema ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_committed_schema_is_that_of_the_models() -> None:
+def test_the_committed_schema_matches_the_models() -> None:
     committed = json.loads((data_path("reports") / "results.schema.json").read_text())
     assert committed == results_schema(), "run: python -m conformance.maintain.generate"
 
@@ -710,14 +710,14 @@ def test_every_line_fits_the_schema(tmp_path: Path) -> None:
     assert not validator.is_valid({k: v for k, v in line.items() if k != "kind"})
 
 
-def test_a_start_without_a_zone_is_refused() -> None:
+def test_a_start_time_without_a_time_zone_is_rejected() -> None:
     with pytest.raises(ValueError, match="timezone"):
         Header.model_validate(
             header([], 0, 0).model_dump(mode="json") | {"start": "2026-11-21T10:29:00"}
         )
 
 
-def test_a_packed_file_is_read(tmp_path: Path) -> None:
+def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     run = small(tmp_path / "a.jsonl")
     packed = tmp_path / "a.jsonl.xz"
     packed.write_bytes(lzma.compress(run.path.read_bytes()))

@@ -1,7 +1,7 @@
-"""The runner for ONNX Runtime, driven as the harness drives it: a process that is spoken to.
+"""The runner for ONNX Runtime, driven like the harness drives it: as a process with messages.
 
-Small models of one or two nodes, each answer held against the protocol's JSON Schema, each value
-against a plain ONNX Runtime session.
+Small models of one or two nodes; each answer is checked with the protocol's JSON Schema, each value
+with a plain ONNX Runtime session.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def cpu(start: Start) -> Runner:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, as the runner itself finds it."""
+    """Imports one of the runner's modules, in the way the runner itself does."""
     with modules(monkeypatch, "onnxruntime") as found:
         yield found
 
@@ -92,7 +92,7 @@ def plain_session(content: bytes) -> Any:
 # describe
 
 
-def test_describe_tells_what_is_here(cpu: Runner) -> None:
+def test_describe_reports_the_runtime(cpu: Runner) -> None:
     answer = cpu.ask(cmd="describe")
     assert answer["outcome"] == "described"
     assert (answer["runtime"], answer["version"]) == ("onnxruntime", onnxruntime.__version__)
@@ -114,7 +114,7 @@ def test_it_exits_with_0_at_the_end_of_input(start: Start) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_ran_gives_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype: str) -> None:
+def test_ran_has_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype: str) -> None:
     content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     arrays = gqa_inputs(past=4, total=5, dtype=dtype)
     [files] = bundle(tmp_path, content, arrays)
@@ -134,7 +134,7 @@ def test_ran_gives_the_numbers_of_onnxruntime(cpu: Runner, tmp_path: Path, dtype
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 300)], ids=str)
 @pytest.mark.parametrize("word", ANSWERED_DTYPES)
-def test_the_bits_of_every_dtype_and_shape_come_through(
+def test_the_bits_of_every_dtype_and_shape_are_preserved(
     cpu: Runner, tmp_path: Path, word: str, shape: tuple[int, ...]
 ) -> None:
     data_type = ANSWERED_DTYPES[word]
@@ -148,7 +148,7 @@ def test_the_bits_of_every_dtype_and_shape_come_through(
     assert_same(again, {"y": array})
 
 
-def test_bfloat16_is_understood_as_such(cpu: Runner, tmp_path: Path) -> None:
+def test_bfloat16_is_passed_as_bfloat16(cpu: Runner, tmp_path: Path) -> None:
     kind = oh.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
     array = np.array([1.0, -2.5, 3e38, 0.1]).astype(kind)
     content = one_node("Cast", TensorProto.BFLOAT16, 1, TensorProto.FLOAT, to=TensorProto.FLOAT)
@@ -157,7 +157,7 @@ def test_bfloat16_is_understood_as_such(cpu: Runner, tmp_path: Path) -> None:
     assert_same(got, {"y": array.astype(np.float32)})
 
 
-def test_an_output_name_that_is_no_file_name(cpu: Runner, tmp_path: Path) -> None:
+def test_an_output_name_that_is_not_a_valid_file_name(cpu: Runner, tmp_path: Path) -> None:
     name = "/layers.0/attn/y:0"
     node = oh.make_node("Identity", ["x"], [name])
     floats = TensorProto.FLOAT
@@ -192,8 +192,8 @@ def test_a_loop_carries_the_runtimes_own_outputs(cpu: Runner, tmp_path: Path) ->
     assert want["present_key"].shape == (1, 1, 7, 8)
 
 
-def test_a_shared_buffer_goes_on_through_the_steps_of_a_repeat(cpu: Runner, tmp_path: Path) -> None:
-    """``present = past + 1`` in place. What is read back is the input's memory."""
+def test_a_shared_buffer_is_reused_in_the_steps_of_a_repeat(cpu: Runner, tmp_path: Path) -> None:
+    """``present = past + 1`` in place. The result is read from the input's memory."""
     floats = TensorProto.FLOAT
     content = model(
         [oh.make_node("Add", ["past", "one"], ["present"])],
@@ -228,7 +228,7 @@ def test_attention_with_a_shared_static_cache(cpu: Runner, tmp_path: Path) -> No
         np.testing.assert_array_equal(got["output"], want["output"])
         for name, past in share.items():
             np.testing.assert_array_equal(got[name][:, :, :5], want[name][:, :, :5])
-            # Only a shared cache keeps what the past had behind the last row in use.
+            # Only a shared cache keeps the past's rows after the last row in use.
             np.testing.assert_array_equal(got[name][:, :, 5:], arrays[past][:, :, 5:])
 
 
@@ -239,7 +239,7 @@ def test_a_present_that_does_not_fit_into_its_past_is_rejected(cpu: Runner, tmp_
 
 
 class WritingSession:
-    """A session whose kernel adds 1 to its input, of which the output is a copy."""
+    """A session whose kernel adds 1 to its input and outputs a copy of it."""
 
     outputs_meta = (SimpleNamespace(name="y"),)
 
@@ -250,7 +250,7 @@ class WritingSession:
         return [onnxruntime.OrtValue.ortvalue_from_numpy(array)._ortvalue]
 
 
-def test_an_input_that_a_kernel_changed_is_restored_and_told(
+def test_an_input_that_a_kernel_changed_is_restored_and_reported(
     module: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     execution = module("ort_execution")
@@ -286,13 +286,13 @@ def test_rejected_at_run_names_the_step(cpu: Runner, tmp_path: Path) -> None:
     assert answer["message"] == str(plain.value)
 
 
-def test_a_wrong_dtype_is_for_onnxruntime_to_refuse(cpu: Runner, tmp_path: Path) -> None:
+def test_a_wrong_dtype_is_left_to_onnxruntime_to_reject(cpu: Runner, tmp_path: Path) -> None:
     [files] = bundle(tmp_path, one_node("Identity", 1, 1), {"x": np.ones(1, np.float16)})
     answer = cpu.run(tmp_path, step(files))
     assert (answer["outcome"], answer["code"]) == ("rejected", "INVALID_ARGUMENT")
 
 
-def test_what_counts_as_a_refusal(module: Callable[[str], ModuleType]) -> None:
+def test_errors_that_count_as_rejections(module: Callable[[str], ModuleType]) -> None:
     execution = module("ort_execution")
     state = onnxruntime.capi.onnxruntime_pybind11_state
     for refusal in (state.Fail("no"), RuntimeError("no"), MemoryError("std::bad_alloc")):
@@ -310,7 +310,7 @@ def test_what_counts_as_a_refusal(module: Callable[[str], ModuleType]) -> None:
 
 
 def test_a_profile_proves_the_placement_too(start: Start, tmp_path: Path) -> None:
-    """As it must before 1.24; its file is gone afterwards, also when the case was rejected."""
+    """As required before 1.24; its file is removed afterwards, also when the case was rejected."""
     runner = start("--ep", "cpu", "--placement", "profile")
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.mkdir()
@@ -360,7 +360,7 @@ def test_a_graph_folded_at_load_ran_on_the_cpu(cpu: Runner, tmp_path: Path) -> N
     assert_same(answer["arrays"][0][0], {"y": np.full(2, 2, np.float32)})
 
 
-# What ends the runner: faults of a bundle or a request never look like a rejection
+# Errors that end the runner: defects of a bundle or a request never look like a rejection
 
 
 def truncated(folder: Path) -> None:
@@ -407,7 +407,7 @@ def test_a_request_it_does_not_know_ends_it_with_1(start: Start, request_: Messa
     assert re.match(r"runner\.py: \w+: .*\(serving\.py:\d+\)\n$", runner.stderr())
 
 
-# A faulty onnxruntime, played by a package of that name that is found first
+# A faulty onnxruntime: a fake package of that name that is found first
 
 
 def fake_package(folder: Path, source: str) -> dict[str, str]:
@@ -482,7 +482,7 @@ class InferenceSession(InferenceSession):
 """
 
 
-def test_what_a_library_prints_never_mixes_with_an_answer(start: Start, tmp_path: Path) -> None:
+def test_output_of_a_library_never_mixes_with_an_answer(start: Start, tmp_path: Path) -> None:
     real = os.path.dirname(onnxruntime.__file__)
     runner = start(**fake_package(tmp_path, NOISY.replace("REAL", repr(real))))
     assert runner.ask(cmd="describe")["outcome"] == "described"
@@ -511,7 +511,7 @@ def test_cuda_without_its_wheel_is_unavailable(start: Start, tmp_path: Path) -> 
 
 
 class FakeLoader:
-    """`ctypes.CDLL` on a machine that has some libraries."""
+    """`ctypes.CDLL` on a machine that has only some libraries."""
 
     def __init__(self, missing: str | None, status: int = 0, gpus: int = 1) -> None:
         self.missing = missing
@@ -543,7 +543,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("reason", CAUSES)
-def test_the_first_cause_of_no_cuda_is_told(
+def test_the_first_cause_of_missing_cuda_is_reported(
     module: Callable[[str], ModuleType],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -564,7 +564,7 @@ def test_the_first_cause_of_no_cuda_is_told(
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
-def test_the_probe_is_a_sound_model_and_never_falls_back(
+def test_the_probe_is_a_valid_model_and_never_falls_back(
     module: Callable[[str], ModuleType],
 ) -> None:
     availability = module("ort_availability")
@@ -577,7 +577,7 @@ def test_the_probe_is_a_sound_model_and_never_falls_back(
             availability.run_probe(onnxruntime, "CUDAExecutionProvider")
 
 
-# What it needs
+# Dependencies
 
 
 def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -> None:
@@ -595,7 +595,7 @@ def test_it_imports_neither_the_package_nor_onnx(start: Start, tmp_path: Path) -
 @pytest.mark.parametrize(
     "path", sorted([*FOLDER.glob("*.py"), *COMMON.glob("*.py")]), ids=lambda path: path.name
 )
-def test_it_says_so_in_its_imports(path: Path) -> None:
+def test_its_imports_are_those_that_it_declares(path: Path) -> None:
     siblings = {file.stem for folder in (FOLDER, COMMON) for file in folder.glob("*.py")}
     allowed = siblings | {"numpy"} | set(sys.stdlib_module_names)
     names: set[str] = set()
@@ -653,7 +653,7 @@ BAD_TENSORS = {
 
 
 @pytest.mark.parametrize("text", BAD_TENSORS)
-def test_a_file_that_is_no_tensor_is_told(
+def test_a_file_that_is_not_a_tensor_is_reported(
     module: Callable[[str], ModuleType], tmp_path: Path, text: str
 ) -> None:
     files = module("tensor_file")

@@ -1,4 +1,4 @@
-"""The runner for tract's command line: on a fake that goes wrong, and on the real program."""
+"""The runner for tract's command line: with a fake that can fail, and with the real program."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LIMITS = Limits(case_seconds=10, start_seconds=60, failures_in_a_row=99)
 
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake as a program, started by this very interpreter."""
+    """The fake as a program, started by this interpreter."""
     program = tmp_path_factory.mktemp("bin") / "tract"
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S '{FAKE}' \"$@\"\n")
     program.chmod(0o755)
@@ -68,7 +68,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
 
 @pytest.fixture
 def relu(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A bundle of ``y = Relu(x)`` on which the fake goes wrong, and its only step's files."""
+    """A bundle of ``y = Relu(x)`` on which the fake fails, and the files of its only step."""
     folder = tmp_path / "bundle"
     folder.mkdir()
     [files] = bundle(folder, one_node("Relu", TensorProto.FLOAT16, 2), {"x": VALUES})
@@ -87,13 +87,13 @@ def real() -> Path:
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Imports one of the runner's modules, as the runner itself finds it."""
+    """Imports one of the runner's modules, in the way the runner itself does."""
     with modules(monkeypatch, "tract") as found:
         yield found
 
 
 def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path, **env: str) -> Any:
-    """What the runner says of the bundle, and the runner."""
+    """The runner's answer for the bundle, and the runner."""
     runner = start(*arguments, **env)
     assert runner.ask(cmd="describe")["outcome"] == "described"
     folder, files = relu
@@ -104,7 +104,7 @@ def run(start: Start, relu: tuple[Path, dict[str, str]], *arguments: str | Path,
 
 
 @pytest.mark.parametrize(("option", "runtime"), [([], "cpu"), (["--plain"], "unoptimized")])
-def test_describe_tells_what_is_here(
+def test_describe_reports_the_runtime(
     start: Start, fake: Path, option: list[str], runtime: str
 ) -> None:
     answer = start("--tract", fake, *option).ask(cmd="describe")
@@ -116,12 +116,12 @@ def test_describe_tells_what_is_here(
     assert answer["versions"]["binary"] == str(fake)
 
 
-def test_switches_of_tracts_own_are_in_the_record(start: Start, fake: Path) -> None:
+def test_tracts_own_environment_variables_are_recorded(start: Start, fake: Path) -> None:
     answer = start("--tract", fake, TRACT_FLASH_SDPA_ST="1").ask(cmd="describe")
     assert answer["versions"]["TRACT_FLASH_SDPA_ST"] == "1"
 
 
-def test_without_a_binary_it_says_how_to_get_one(start: Start) -> None:
+def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
     answer = start().ask(cmd="describe")
     assert answer == {
         "outcome": "unavailable",
@@ -130,7 +130,7 @@ def test_without_a_binary_it_says_how_to_get_one(start: Start) -> None:
     }
 
 
-def test_a_binary_that_is_not_there_is_named(start: Start, tmp_path: Path) -> None:
+def test_a_missing_binary_is_named(start: Start, tmp_path: Path) -> None:
     answer = start("--tract", tmp_path / "none").ask(cmd="describe")
     assert answer["reason"] == f"{tmp_path}/none cannot be started: No such file or directory."
     assert answer["fix"] == "gqa setup tract"
@@ -146,7 +146,7 @@ def test_a_binary_that_is_not_there_is_named(start: Start, tmp_path: Path) -> No
         ("lossy", "for 0.23: the Relu of -1, 0, 1, 2 in float16 comes back as Tensor("),
     ],
 )
-def test_a_program_that_is_called_otherwise_is_no_target(
+def test_a_program_with_another_command_line_is_unavailable(
     start: Start, fake: Path, fault: str, said: str
 ) -> None:
     answer = start("--tract", fake, FAKE_TRACT=fault).ask(cmd="describe")
@@ -156,13 +156,13 @@ def test_a_program_that_is_called_otherwise_is_no_target(
     assert answer["fix"] == "gqa setup tract"
 
 
-def test_a_named_binary_is_not_mended_by_building_another(start: Start, tmp_path: Path) -> None:
+def test_the_fix_for_a_named_binary_is_not_to_build_another(start: Start, tmp_path: Path) -> None:
     answer = start("--tract", tmp_path / "none", "--named").ask(cmd="describe")
     assert answer["outcome"] == "unavailable"
     assert answer["fix"] is None
 
 
-def test_trouble_with_the_system_is_not_the_releases(start: Start, fake: Path) -> None:
+def test_errors_of_the_system_are_not_blamed_on_the_release(start: Start, fake: Path) -> None:
     runner = start("--tract", fake, FAKE_TRACT="full_at_start")
     assert runner.tell({"id": 1, "cmd": "describe"}) == b""
     assert runner.end() == 1
@@ -170,8 +170,8 @@ def test_trouble_with_the_system_is_not_the_releases(start: Start, fake: Path) -
     assert "Traceback" not in runner.stderr()
 
 
-def test_a_start_that_fails_is_one_line(tmp_path: Path) -> None:
-    """As of a runner whose libraries are broken in a way that nobody thought of."""
+def test_a_failing_start_gives_one_line(tmp_path: Path) -> None:
+    """For example a runner whose libraries are broken in an unforeseen way."""
     text = "import sys, serving; sys.exit(serving.serve(lambda: 1 / 0))"
     done = subprocess.run(
         (sys.executable, "-c", text), cwd=RUNNERS / "common", capture_output=True, text=True
@@ -183,7 +183,7 @@ def test_a_start_that_fails_is_one_line(tmp_path: Path) -> None:
 # How a call ends
 
 
-def test_ran_gives_the_bits_and_where_it_ran(
+def test_ran_has_the_bits_and_the_placement(
     start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
     answer, runner = run(start, relu, "--tract", fake)
@@ -192,12 +192,12 @@ def test_ran_gives_the_bits_and_where_it_ran(
     assert answer["ms"]["run"] > 0
     for [got] in answer["arrays"]:
         assert_same(got, {"y": np.maximum(VALUES, 0)})
-    assert runner.stderr() == ""  # what only tells progress is no news
+    assert runner.stderr() == ""  # progress messages are dropped
     assert sorted(p.name for p in relu[0].glob("out*/*")) == ["0_0_y.pb", "1_0_y.pb"]
     assert runner.end() == 0
 
 
-def test_each_repeat_is_a_process_of_its_own(
+def test_each_repeat_is_a_separate_process(
     start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
     answer, _ = run(start, relu, "--tract", fake, FAKE_TRACT="differs")
@@ -206,7 +206,7 @@ def test_each_repeat_is_a_process_of_its_own(
 
 
 @pytest.mark.parametrize(("fault", "first"), [("load", "Error at stage"), ("run", "Evaluating #3")])
-def test_a_refusal_is_the_chain_of_causes(
+def test_a_rejection_has_the_chain_of_causes(
     start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, first: str
 ) -> None:
     answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
@@ -223,15 +223,15 @@ def test_a_refusal_is_the_chain_of_causes(
 @pytest.mark.parametrize(
     ("fault", "ended"), [("SIGSEGV", "SIGSEGV"), ("SIGABRT", "SIGABRT"), ("reported", "SIGSEGV")]
 )
-def test_a_death_is_a_crash(
+def test_death_by_a_signal_is_a_crash(
     start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, ended: str
 ) -> None:
     answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT=fault)
     assert answer == {"outcome": "crashed", "step": 0, "ended": ended, "message": ""}
-    assert runner.end() == 0  # the runner lives
+    assert runner.end() == 0  # the runner is still alive
 
 
-def test_a_panic_is_a_crash_and_no_refusal(
+def test_a_panic_is_a_crash_and_not_a_rejection(
     start: Start, fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
     answer, runner = run(start, relu, "--tract", fake, FAKE_TRACT="panic")
@@ -262,7 +262,7 @@ def test_a_panic_is_a_crash_and_no_refusal(
         ("folder", "y.dat: Is a directory"),
     ],
 )
-def test_what_is_no_answer_of_tract_ends_the_runner(
+def test_an_end_that_says_nothing_about_tract_ends_the_runner(
     start: Start, fake: Path, relu: tuple[Path, dict[str, str]], fault: str, said: str
 ) -> None:
     runner = start("--tract", fake, FAKE_TRACT=fault)
@@ -277,10 +277,8 @@ def test_what_is_no_answer_of_tract_ends_the_runner(
 
 
 @pytest.mark.parametrize("columns", [0, 4])
-def test_an_output_without_a_file_of_its_own(
-    start: Start, fake: Path, tmp_path: Path, columns: int
-) -> None:
-    """One file for two wires without elements is how tract is called; any other loss is a fault."""
+def test_two_outputs_with_one_file(start: Start, fake: Path, tmp_path: Path, columns: int) -> None:
+    """tract writes one file for two wires without elements; any other missing file is an error."""
     model = onnx.load_model_from_string(one_node("Relu", TensorProto.FLOAT16, 2))
     other = oh.make_tensor_value_info("other", TensorProto.FLOAT16, [None, None])
     model.graph.output.append(other)
@@ -298,7 +296,7 @@ def test_an_output_without_a_file_of_its_own(
         assert "wrote no other: it names files by wires" in answer["reason"]
 
 
-def test_a_dtype_that_nnef_lacks_cannot_be_tried(start: Start, fake: Path, tmp_path: Path) -> None:
+def test_a_dtype_that_nnef_lacks_is_unavailable(start: Start, fake: Path, tmp_path: Path) -> None:
     array = np.zeros((1, 2), oh.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16))
     [files] = bundle(tmp_path, one_node("Relu", TensorProto.BFLOAT16, 2), {"x": array})
     answer = start("--tract", fake).run(tmp_path, step(files))
@@ -319,7 +317,7 @@ def job(relu: tuple[Path, dict[str, str]], seconds: float | None = None) -> Job:
     return Job("case", folder, (StepFiles(files=files),), seconds=seconds)
 
 
-def test_the_harness_takes_a_panic_as_the_runtimes(
+def test_the_harness_counts_a_panic_as_a_crash_of_the_runtime(
     fake: Path, relu: tuple[Path, dict[str, str]]
 ) -> None:
     with pool(fake, "panic") as target:
@@ -330,10 +328,10 @@ def test_the_harness_takes_a_panic_as_the_runtimes(
             "The runtime's process ended in a panic: panicked at tract-core-0.23.9/src/ops/"
         )
         assert "index 48 out of range" in outcome.stderr
-        assert target.started == 1  # nothing was tried again
+        assert target.started == 1  # nothing was retried
 
 
-def test_the_harness_tells_of_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
+def test_the_harness_reports_a_signal(fake: Path, relu: tuple[Path, dict[str, str]]) -> None:
     with pool(fake, "SIGSEGV") as target:
         outcome = target.run_one(job(relu))
     assert isinstance(outcome, Crashed)
@@ -349,11 +347,11 @@ def test_a_hanging_tract_is_killed_with_its_runner(
     with pool(fake, "hang") as target:
         outcome = target.run_one(job(relu, seconds=1.0))
     assert isinstance(outcome, TimedOut)
-    assert "going to sleep" in outcome.stderr  # told at once, not when it ends
+    assert "going to sleep" in outcome.stderr  # reported at once, not when it ends
     mark = str(relu[0]).encode()
     until = time.monotonic() + 10
     while alive := [p for p in Path("/proc").glob("[0-9]*/cmdline") if mark in read_or_nothing(p)]:
-        assert time.monotonic() < until, alive  # what was killed may take a moment to be gone
+        assert time.monotonic() < until, alive  # a killed process may take a moment to end
         time.sleep(0.05)
 
 
@@ -365,7 +363,7 @@ def read_or_nothing(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("fault", ["garbage", "no_file", "odd"])
-def test_the_harness_blames_the_runner_for_what_is_no_answer(
+def test_the_harness_blames_the_runner_for_an_unusable_answer(
     fake: Path, relu: tuple[Path, dict[str, str]], fault: str
 ) -> None:
     with pool(fake, fault) as target:
@@ -374,11 +372,11 @@ def test_the_harness_blames_the_runner_for_what_is_no_answer(
     assert "cli.py: " in outcome.message
 
 
-def test_the_binary_named_on_the_command_line_is_taken(desk: Desk, fake: Path) -> None:
+def test_the_binary_named_on_the_command_line_is_used(desk: Desk, fake: Path) -> None:
     arguments = ("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
     done = desk.gqa(*arguments)
     assert "tract@0.23.9: tract 0.23.9 on " in done.out
-    assert "x.dat" in done.out  # the fake knows one model only
+    assert "x.dat" in done.out  # the fake supports one model only
     target = target_for("tract", Programs(tract=str(fake)))
     assert target.arguments == ("--ep", "tract", "--tract", str(fake))  # what repeats a case
     gone = desk.gqa("run", "three.yaml", "--ep", "tract", "--tract", "/no/such/tract")
@@ -391,7 +389,7 @@ def test_the_binary_named_on_the_command_line_is_taken(desk: Desk, fake: Path) -
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (1,) * 8], ids=str)
-def test_nnef_tensors_come_through(module: Callable[[str], ModuleType], shape: Any) -> None:
+def test_nnef_tensors_round_trip(module: Callable[[str], ModuleType], shape: Any) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
     for data_type in nnef.ITEMS:
         count = int(np.prod(shape)) * files.ITEM_BYTES[data_type]
@@ -425,7 +423,7 @@ def test_the_item_types_that_tract_writes_for_integers_are_read(
         (12, 2, "which need 8 bytes"),
     ],
 )
-def test_what_is_no_nnef_tensor_is_told(
+def test_a_file_that_is_not_an_nnef_tensor_is_reported(
     module: Callable[[str], ModuleType], at: int, value: int, said: str
 ) -> None:
     nnef, files = module("nnef_tensor"), module("tensor_file")
@@ -435,7 +433,7 @@ def test_what_is_no_nnef_tensor_is_told(
         nnef.decode(bytes(content), "t", "t.dat")
 
 
-def test_the_names_of_outputs_are_those_of_onnx(
+def test_output_names_are_those_of_the_onnx_model(
     module: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.onnx"
@@ -452,7 +450,7 @@ def test_the_names_of_outputs_are_those_of_onnx(
 
 @pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
 @pytest.mark.parametrize("word", ["float32", "float16", "int8", "uint8", "int32", "int64"])
-def test_the_bits_of_every_dtype_and_shape_come_through(
+def test_the_bits_of_every_dtype_and_shape_are_preserved(
     start: Start, real: Path, tmp_path: Path, word: str, option: list[str]
 ) -> None:
     runner = start("--tract", real, *option)
@@ -470,7 +468,7 @@ def test_the_bits_of_every_dtype_and_shape_come_through(
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("option", [[], ["--plain"]], ids=["optimised", "plain"])
-def test_a_step_gives_the_numbers_of_onnxruntime(
+def test_a_decode_call_has_the_numbers_of_onnxruntime(
     start: Start, real: Path, tmp_path: Path, dtype: str, option: list[str]
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
@@ -489,7 +487,9 @@ def test_a_step_gives_the_numbers_of_onnxruntime(
     assert answer["placement"] == ("unoptimized" if option else "cpu")
 
 
-def test_a_loop_feeds_what_the_call_before_made(start: Start, real: Path, tmp_path: Path) -> None:
+def test_a_loop_feeds_the_outputs_of_the_step_before(
+    start: Start, real: Path, tmp_path: Path
+) -> None:
     first, second = gqa_inputs(past=4, total=5), gqa_inputs(past=5, total=6, seed=1)
     carried = {"past_key": "present_key", "past_value": "present_value"}
     fresh = {name: value for name, value in second.items() if name not in carried}
@@ -502,7 +502,7 @@ def test_a_loop_feeds_what_the_call_before_made(start: Start, real: Path, tmp_pa
         assert after["present_key"][:, :, :5].tobytes() == before["present_key"].tobytes()
 
 
-def test_a_refusal_in_its_own_words(start: Start, real: Path, tmp_path: Path) -> None:
+def test_a_rejection_has_tracts_own_message(start: Start, real: Path, tmp_path: Path) -> None:
     model = onnx.load_model_from_string(gqa_model())
     model.graph.node[0].attribute.append(oh.make_attribute("softcap", 2.0))
     [files] = bundle(tmp_path, model.SerializeToString(), gqa_inputs(past=4, total=5))

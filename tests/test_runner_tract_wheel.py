@@ -1,6 +1,6 @@
-"""The runner for tract's Python package, driven as the harness drives it: spoken to as a process.
+"""The runner for tract's Python package, driven like the harness drives it: as a process.
 
-Small models, each answer held against the protocol's JSON Schema, each value against NumPy or
+Small models; each answer is checked with the protocol's JSON Schema, each value with NumPy or
 ONNX Runtime.
 """
 
@@ -56,7 +56,7 @@ DTYPES = {
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts runners, which take no arguments: python's options, environment variables."""
+    """Starts runners without arguments; the parameters are python's options and the environment."""
     with runners(RUNNER, lambda: tmp_path_factory.mktemp("runner")) as started:
         yield lambda *python, **environment: started(python=python, **environment)
 
@@ -69,14 +69,14 @@ def tract() -> Any:
 
 @pytest.fixture(scope="module")
 def wheel(tract: Any, start: Start) -> Runner:
-    """The runner that most tests share, with backtraces asked for as in a developer's shell."""
+    """The runner that most tests share, with backtraces enabled as in a developer's shell."""
     return start(RUST_BACKTRACE="1")
 
 
 # describe
 
 
-def test_describe_tells_what_is_here(wheel: Runner, tract: Any) -> None:
+def test_describe_reports_the_runtime(wheel: Runner, tract: Any) -> None:
     answer = wheel.ask(cmd="describe")
     assert answer["outcome"] == "described"
     assert (answer["runtime"], answer["version"]) == ("tract", tract.version())
@@ -104,7 +104,7 @@ def fake(folder: Path, text: str) -> str:
 
 
 def unavailable(runner: Runner) -> tuple[str, str]:
-    """The reason and the command, asked twice: a run is answered as describe is."""
+    """The reason and the command, queried twice: run gets the same answer as describe."""
     answer = runner.ask(cmd="describe")
     assert answer.pop("outcome") == "unavailable"
     again = runner.ask(cmd="run", bundle="/nowhere", out="/nowhere", repeat=1, steps=[step({})])
@@ -115,7 +115,7 @@ def unavailable(runner: Runner) -> tuple[str, str]:
     return answer["reason"], answer["fix"]
 
 
-def test_without_the_package_it_tells_how_to_install_it(start: Start, tmp_path: Path) -> None:
+def test_without_the_package_the_fix_installs_it(start: Start, tmp_path: Path) -> None:
     path = fake(tmp_path, "raise ModuleNotFoundError('No module', name='tract')")
     reason, fix = unavailable(start(PYTHONPATH=path))
     assert reason == f"The package tract is not installed in {sys.executable}."
@@ -129,7 +129,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_package_that_does_not_import_is_told(start: Start, tmp_path: Path, what: str) -> None:
+def test_a_package_that_does_not_import_is_reported(
+    start: Start, tmp_path: Path, what: str
+) -> None:
     source, said = BROKEN[what]
     reason, fix = unavailable(start(PYTHONPATH=fake(tmp_path, source)))
     assert re.match(r"Importing the package tract .+ failed in ", reason)
@@ -137,22 +139,22 @@ def test_a_package_that_does_not_import_is_told(start: Start, tmp_path: Path, wh
     assert fix.endswith(REINSTALL)
 
 
-def test_an_old_package_is_told(start: Start, tmp_path: Path) -> None:
+def test_an_old_package_is_reported(start: Start, tmp_path: Path) -> None:
     path = fake(tmp_path, "def version(): return '0.22.4'")
     reason, fix = unavailable(start(PYTHONPATH=path))
     assert reason == "tract 0.22.4 is too old: this runner needs 0.23 or later."
     assert fix.endswith(INSTALL)
 
 
-def test_a_package_that_lacks_what_is_called_is_told(start: Start, tmp_path: Path) -> None:
+def test_a_package_that_lacks_a_function_is_reported(start: Start, tmp_path: Path) -> None:
     path = fake(tmp_path, "def version(): return '0.31.0'\nclass TractError(Exception): pass")
     reason, fix = unavailable(start(PYTHONPATH=path))
     assert reason == "The package tract 0.31.0 has no Tensor, which this runner calls."
     assert fix.endswith(REINSTALL)
 
 
-def test_a_package_of_another_kind_is_told(start: Start, tmp_path: Path) -> None:
-    """Such as the folder that is left after an uninstall."""
+def test_a_package_without_content_is_reported(start: Start, tmp_path: Path) -> None:
+    """Such as the folder that remains after an uninstall."""
     reason, fix = unavailable(start(PYTHONPATH=fake(tmp_path, "")))
     assert re.match(r"The package tract .+ has no TractError, which this runner calls\.", reason)
     assert fix.endswith(REINSTALL)
@@ -171,7 +173,7 @@ def prefill(dtype: str) -> Arrays:
 
 
 def attended(arrays: Arrays) -> Arrays:
-    """What two query heads on one key head make of it, in float64."""
+    """The expected result for two query heads on one key head, in float64."""
     past, new = arrays["past_key"].shape[2], arrays["query"].shape[1]
     whole = {
         name: np.concatenate(
@@ -204,7 +206,7 @@ CALLS = {"decode": lambda dtype: gqa_inputs(past=4, total=5, dtype=dtype), "pref
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("call", CALLS)
-def test_ran_gives_right_numbers(wheel: Runner, tmp_path: Path, call: str, dtype: str) -> None:
+def test_ran_has_correct_numbers(wheel: Runner, tmp_path: Path, call: str, dtype: str) -> None:
     arrays = CALLS[call](dtype)
     content = gqa_model(oh.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     [files] = bundle(tmp_path, content, arrays)
@@ -219,7 +221,7 @@ def test_ran_gives_right_numbers(wheel: Runner, tmp_path: Path, call: str, dtype
     assert answer["runs"][1] == [{name: f"1_0_{name}.pb" for name in GQA_OUTPUTS}]
 
 
-def test_the_inputs_are_fed_by_name(wheel: Runner, tmp_path: Path) -> None:
+def test_inputs_are_fed_by_name(wheel: Runner, tmp_path: Path) -> None:
     """The request may have them in any order."""
     arrays = gqa_inputs(past=4, total=5)
     [files] = bundle(
@@ -231,7 +233,7 @@ def test_the_inputs_are_fed_by_name(wheel: Runner, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 300)], ids=str)
 @pytest.mark.parametrize("word", DTYPES)
-def test_the_bits_of_every_dtype_and_shape_come_through(
+def test_the_bits_of_every_dtype_and_shape_are_preserved(
     wheel: Runner, tmp_path: Path, word: str, shape: tuple[int, ...]
 ) -> None:
     data_type = DTYPES[word]
@@ -244,7 +246,7 @@ def test_the_bits_of_every_dtype_and_shape_come_through(
     assert_same(again, {"y": array})
 
 
-def test_an_output_keeps_the_dtype_that_tract_gave_it(wheel: Runner, tmp_path: Path) -> None:
+def test_an_output_has_the_dtype_that_tract_returned(wheel: Runner, tmp_path: Path) -> None:
     array = np.array([1, 2, 3], np.float32)
     content = model(
         [oh.make_node("Greater", ["x", "one"], ["y"])],
@@ -256,7 +258,7 @@ def test_an_output_keeps_the_dtype_that_tract_gave_it(wheel: Runner, tmp_path: P
     assert_same(got, {"y": array > 1})
 
 
-def test_an_output_name_that_is_no_file_name(wheel: Runner, tmp_path: Path) -> None:
+def test_an_output_name_that_is_not_a_valid_file_name(wheel: Runner, tmp_path: Path) -> None:
     name = "/layers.0/attn/y:0"
     content = model(
         [oh.make_node("Neg", ["x"], [name])], [value("x", FLOAT, 1)], [value(name, FLOAT, 1)]
@@ -310,7 +312,7 @@ def test_a_model_is_prepared_once_for_each_set_of_shapes(
 # rejected
 
 
-def test_rejected_at_load_with_the_causes_alone(wheel: Runner, tmp_path: Path) -> None:
+def test_rejected_at_load_with_only_the_chain_of_causes(wheel: Runner, tmp_path: Path) -> None:
     [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
     content = gqa_model().replace(b"kv_num_heads", b"xx_num_heads")
     (tmp_path / "model.onnx").write_bytes(content)
@@ -338,7 +340,7 @@ def test_a_message_loses_its_backtrace_and_its_colours(monkeypatch: pytest.Monke
 
 
 def test_rejected_at_run_names_the_step(wheel: Runner, tmp_path: Path) -> None:
-    """A range's stride is a value, and nothing that preparing can know: 0 makes it endless."""
+    """The stride of Range is a value, unknown during preparation: 0 makes it endless."""
     names, ints = ("start", "limit", "delta"), TensorProto.INT64
     content = model(
         [oh.make_node("Range", names, ["y"])],
@@ -355,8 +357,8 @@ def test_rejected_at_run_names_the_step(wheel: Runner, tmp_path: Path) -> None:
     assert "backtrace" not in answer["message"]
 
 
-def test_a_later_steps_shapes_are_refused_in_that_step(wheel: Runner, tmp_path: Path) -> None:
-    """Nothing but the first call's shapes is known before something ran."""
+def test_shapes_of_a_later_step_are_rejected_in_that_step(wheel: Runner, tmp_path: Path) -> None:
+    """Only the shapes of the first step are known before something ran."""
     good, bad = gqa_inputs(past=4, total=5), gqa_inputs(past=4, total=5)
     bad["key"] = np.ones((1, 1, 24), np.float32)
     files = bundle(tmp_path, gqa_model(), good, bad)
@@ -371,7 +373,7 @@ def test_a_later_steps_shapes_are_refused_in_that_step(wheel: Runner, tmp_path: 
 
 @pytest.mark.usefixtures("tract")
 def test_a_panic_of_the_engine_kills_the_process(start: Start, tmp_path: Path) -> None:
-    """Which the harness counts as a crash. An integer is divided by zero."""
+    """The harness counts it as a crash. An integer is divided by zero."""
     ints = TensorProto.INT32
     content = model(
         [oh.make_node("Div", ["x", "z"], ["y"])],
@@ -397,8 +399,10 @@ def test_a_dtype_that_the_binding_lacks_is_unavailable(wheel: Runner, tmp_path: 
 
 
 @pytest.mark.usefixtures("tract")
-def test_an_output_that_the_binding_keeps_ends_the_runner(start: Start, tmp_path: Path) -> None:
-    """Shape gives a type of tract's own; no output of the operator is declared so."""
+def test_an_output_that_the_binding_cannot_return_ends_the_runner(
+    start: Start, tmp_path: Path
+) -> None:
+    """Shape returns a type of tract's own; no output of the operator is declared so."""
     content = one_node("Shape", FLOAT, 1, TensorProto.INT64)
     [files] = bundle(tmp_path, content, {"x": np.ones(2, np.float32)})
     runner = start()
@@ -407,10 +411,10 @@ def test_an_output_that_the_binding_keeps_ends_the_runner(start: Start, tmp_path
     assert "does not hand output 'y' over: Unsupported DatumType" in runner.stderr()
 
 
-def test_an_input_that_tract_has_made_a_constant_is_unavailable(
+def test_an_input_that_tract_turned_into_a_constant_is_unavailable(
     wheel: Runner, tmp_path: Path
 ) -> None:
-    """Its default would be computed with, and not the case's value."""
+    """The computation would use its default, not the case's value."""
     one = numpy_helper.from_array(np.ones(2, np.float32), "z")
     graph = oh.make_graph(
         [oh.make_node("Add", ["x", "z"], ["y"])],
@@ -454,7 +458,7 @@ def test_a_bad_bundle_ends_the_runner(start: Start, tmp_path: Path, what: str) -
 # The program
 
 
-def test_it_imports_the_standard_library_and_its_siblings_alone() -> None:
+def test_it_imports_only_the_standard_library_and_its_siblings() -> None:
     sources = [*(RUNNERS / "tract").glob("*.py"), *(RUNNERS / "common").glob("*.py")]
     siblings = {path.stem for path in sources}
     for source in sources:
@@ -470,10 +474,10 @@ def test_it_imports_the_standard_library_and_its_siblings_alone() -> None:
 
 @pytest.mark.usefixtures("tract")
 @pytest.mark.parametrize(("asked", "threads"), [(None, 2), ("3", 4)], ids=["default", "asked"])
-def test_it_computes_with_one_thread(
+def test_computing_uses_one_thread(
     start: Start, tmp_path: Path, asked: str | None, threads: int
 ) -> None:
-    """The engine keeps its own beside the runner's; the caller may ask for more."""
+    """The engine keeps its own threads beside the runner's; the caller may request more."""
     if not Path("/proc/self/task").is_dir():
         pytest.skip("needs /proc")
     runner = start(**({"RAYON_NUM_THREADS": asked} if asked else {}))

@@ -1,4 +1,4 @@
-"""The runner for onnxruntime-web: its own tests, on packages that go wrong, on the real ones."""
+"""The runner for onnxruntime-web: its own tests, with faulty packages, and with the real ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LAUNCH = RUNNERS / "onnxruntime_web" / "launch.py"
 WEB = Path(__file__).with_name("web")
 X = {"x": np.array([[-1.5, 0.0, 2.0, 65504.0]], np.float16)}
 
-#: What Dawn says where there is no Vulkan driver for it.
+#: Dawn's message without a Vulkan driver.
 NO_ADAPTER = "Dawn finds no WebGPU adapter"
 
 
@@ -66,7 +66,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture
 def webgpu(start: Start, packages: Path) -> Runner:
-    """The real runner on whatever adapter there is."""
+    """The real runner on any available adapter."""
     runner = start("--ep", "webgpu", "--modules", packages)
     answer = runner.ask(cmd="describe")
     if answer["outcome"] == "unavailable" and NO_ADAPTER in answer["reason"]:
@@ -77,7 +77,7 @@ def webgpu(start: Start, packages: Path) -> Runner:
 
 @pytest.fixture
 def fake(tmp_path: Path, packages: Path) -> Path:
-    """A folder of packages in which onnxruntime-web goes wrong."""
+    """A folder of packages with a faulty onnxruntime-web."""
     modules = tmp_path / "fake" / "node_modules"
     package = modules / "onnxruntime-web"
     package.mkdir(parents=True)
@@ -92,7 +92,7 @@ def fake(tmp_path: Path, packages: Path) -> Path:
 
 @pytest.fixture
 def faulty_dawn(tmp_path: Path, packages: Path) -> Path:
-    """The real packages, but for Dawn, whose device goes wrong."""
+    """The real packages, except for a Dawn with a faulty device."""
     modules = tmp_path / "faulty" / "node_modules"
     (modules / "webgpu").mkdir(parents=True)
     (modules / "webgpu" / "package.json").write_text(
@@ -114,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def identity(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A bundle for the fake, and its only step's files."""
+    """A bundle for the fake, and the files of its only step."""
     [files] = bundle(folder, one_node("Identity", TensorProto.FLOAT16, 2), X)
     return folder, files
 
@@ -136,18 +136,18 @@ def test_its_modules_pass_their_own_tests(packages: Path) -> None:
     assert re.search(r"^# pass [1-9]", done.stdout, re.MULTILINE)
 
 
-# With an onnxruntime-web that goes wrong
+# With a faulty onnxruntime-web
 
 
 def faulty(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str
 ) -> tuple[dict[str, Any], Runner]:
-    """What the runner says of the bundle, and the runner."""
+    """The runner's answer for the bundle, and the runner."""
     runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
     return runner.run(identity[0], step(identity[1])), runner
 
 
-def test_what_is_printed_is_no_answer(
+def test_printed_text_never_mixes_with_an_answer(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
 ) -> None:
     answer, runner = faulty(start, fake, identity, "prints")
@@ -171,7 +171,7 @@ def test_what_is_printed_is_no_answer(
         ("number", "run", None, "123456"),
     ],
 )
-def test_what_onnxruntime_throws_is_a_refusal(
+def test_an_exception_of_onnxruntime_is_a_rejection(
     start: Start,
     fake: Path,
     identity: tuple[Path, dict[str, str]],
@@ -193,7 +193,7 @@ def test_what_onnxruntime_throws_is_a_refusal(
         ("breaks", "Required member is undefined (and nothing works any more)"),
     ],
 )
-def test_after_a_trap_or_an_error_that_breaks_the_runtime_nothing_goes_on(
+def test_a_trap_or_an_error_that_breaks_the_runtime_ends_the_runner(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]], fault: str, last: str
 ) -> None:
     runner = described(start("--ep", "wasm", "--modules", fake, FAULT=fault))
@@ -204,7 +204,7 @@ def test_after_a_trap_or_an_error_that_breaks_the_runtime_nothing_goes_on(
     assert runner.stderr() == f"{last}\n"
 
 
-def test_a_release_that_does_not_log_it_is_no_target(start: Start, fake: Path) -> None:
+def test_a_release_that_does_not_log_placement_is_unusable(start: Start, fake: Path) -> None:
     runner = start("--ep", "wasm", "--modules", fake, FAULT="silent")
     assert runner.tell({"id": 1, "cmd": "describe"}) == b""
     assert runner.end() == 1
@@ -220,7 +220,7 @@ def test_a_release_that_does_not_log_it_is_no_target(start: Start, fake: Path) -
         ("exits", InfrastructureFailure, "ended with status 0 in the midst of the case"),
     ],
 )
-def test_faults_reach_the_harness(
+def test_crashes_and_hangs_reach_the_harness(
     fake: Path, identity: tuple[Path, dict[str, str]], fault: str, outcome: type, said: str
 ) -> None:
     argv = (sys.executable, str(LAUNCH), "--ep", "wasm", "--modules", str(fake))
@@ -235,9 +235,7 @@ def test_faults_reach_the_harness(
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_package_that_is_broken_is_told_with_what_mends_it(
-    start: Start, fake: Path, named: bool
-) -> None:
+def test_a_broken_package_is_reported_with_its_fix(start: Start, fake: Path, named: bool) -> None:
     (fake / "node_modules" / "onnxruntime-web" / "fake.mjs").unlink()
     runner = start("--ep", "wasm", "--modules", fake, *(["--named"] if named else []))
     answer = runner.ask(cmd="describe")
@@ -250,7 +248,7 @@ def test_a_package_that_is_broken_is_told_with_what_mends_it(
     assert runner.end() == 0
 
 
-def test_a_release_without_the_kernels_is_no_target(start: Start, fake: Path) -> None:
+def test_a_release_without_the_kernels_is_unavailable(start: Start, fake: Path) -> None:
     manifest = fake / "node_modules" / "onnxruntime-web" / "package.json"
     manifest.write_text('{"version": "9.8.7", "exports": {"./other": "./fake.mjs"}}')
     answer = start("--ep", "wasm", "--modules", fake).ask(cmd="describe")
@@ -258,7 +256,7 @@ def test_a_release_without_the_kernels_is_no_target(start: Start, fake: Path) ->
     assert answer["fix"] is None
 
 
-def test_a_bundle_that_is_broken_is_the_runners_trouble(
+def test_a_broken_bundle_ends_the_runner(
     start: Start, fake: Path, identity: tuple[Path, dict[str, str]]
 ) -> None:
     runner = described(start("--ep", "wasm", "--modules", fake))
@@ -274,7 +272,7 @@ def test_a_bundle_that_is_broken_is_the_runners_trouble(
 
 
 def of_constants() -> bytes:
-    """``y = a + b`` of two constants; the input ``x`` is of no use."""
+    """``y = a + b`` of two constants; the input ``x`` is not used."""
     nodes = [
         oh.make_node("Constant", [], [name], value_floats=values)
         for name, values in (("a", [1.0, 2.0]), ("b", [3.0, 4.0]))
@@ -300,7 +298,7 @@ def test_wasm_runs_on_the_cpu(start: Start, packages: Path, folder: Path) -> Non
     assert runner.end() == 0
 
 
-def test_describe_tells_of_the_adapter(start: Start, packages: Path, webgpu: Runner) -> None:
+def test_describe_reports_the_adapter(start: Start, packages: Path, webgpu: Runner) -> None:
     answer = start("--ep", "webgpu", "--modules", packages).ask(cmd="describe")
     assert answer["execution_provider"] == "WebGpuExecutionProvider"
     assert answer["adapter"]
@@ -311,7 +309,7 @@ def test_describe_tells_of_the_adapter(start: Start, packages: Path, webgpu: Run
     assert ("float16" in answer["dtypes"]) == ("shader-f16" in versions["features"].split())
 
 
-def test_a_node_that_the_adapter_takes_ran_there(webgpu: Runner, folder: Path) -> None:
+def test_a_supported_node_ran_on_the_adapter(webgpu: Runner, folder: Path) -> None:
     [files] = bundle(folder, gqa_model(), gqa_inputs(past=3, total=4))
     answer = webgpu.run(folder, step(files))
     assert answer["placement"] == "WebGpuExecutionProvider"
@@ -320,8 +318,8 @@ def test_a_node_that_the_adapter_takes_ran_there(webgpu: Runner, folder: Path) -
     assert webgpu.end() == 0
 
 
-def test_a_node_that_the_adapter_does_not_take_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:
-    """The proof fails when the node runs elsewhere: the kernels for WebGPU have no NonZero."""
+def test_an_unsupported_node_ran_on_the_cpu(webgpu: Runner, folder: Path) -> None:
+    """The test fails if the node runs elsewhere: the WebGPU kernels have no NonZero."""
     model = one_node("NonZero", TensorProto.FLOAT, 2, TensorProto.INT64)
     [files] = bundle(folder, model, {"x": np.eye(3, dtype=np.float32)})
     answer = webgpu.run(folder, step(files))
@@ -333,7 +331,7 @@ def test_a_node_that_the_adapter_does_not_take_ran_on_the_cpu(webgpu: Runner, fo
 def test_a_model_that_was_computed_while_it_was_loaded_ran_on_the_cpu(
     webgpu: Runner, folder: Path
 ) -> None:
-    """Nothing of it is left that could fall back, which is no proof that the adapter did it."""
+    """No node remains that could fall back, which does not prove that the adapter computed it."""
     [files] = bundle(folder, of_constants(), {"x": np.zeros(2, np.float32)})
     answer = webgpu.run(folder, step(files))
     assert answer["placement"] == "CPUExecutionProvider"
@@ -353,7 +351,7 @@ def test_only_the_operator_counts_where_another_node_ran_on_the_cpu(
     assert "fallback to CPU EP has been explicitly disabled" in webgpu.stderr()
 
 
-def test_a_static_cache_goes_on_from_step_to_step(webgpu: Runner, folder: Path) -> None:
+def test_a_static_cache_is_carried_from_step_to_step(webgpu: Runner, folder: Path) -> None:
     first, second = gqa_inputs(past=8, total=4), gqa_inputs(past=8, total=5, seed=1)
     del second["past_key"], second["past_value"]
     files = bundle(folder, gqa_model(), first, second)
@@ -369,7 +367,7 @@ def test_a_static_cache_goes_on_from_step_to_step(webgpu: Runner, folder: Path) 
 
 
 def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path) -> None:
-    """A static cache of 8 rows, of which 3 are in use: the fourth is written, the rest stays."""
+    """A static cache of 8 rows, 3 of them in use: the fourth is written, the rest is unchanged."""
     inputs = gqa_inputs(past=8, total=4)
     [files] = bundle(folder, gqa_model(), inputs)
     share = {"present_key": "past_key", "present_value": "past_value"}
@@ -382,7 +380,7 @@ def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path
     np.testing.assert_array_equal(got["output"], apart["arrays"][0][0]["output"])
 
 
-def test_a_step_is_fed_what_the_step_before_gave(webgpu: Runner, folder: Path) -> None:
+def test_a_step_is_fed_the_outputs_of_the_step_before(webgpu: Runner, folder: Path) -> None:
     first, second = gqa_inputs(past=3, total=4), gqa_inputs(past=4, total=5, seed=1)
     del second["past_key"], second["past_value"]
     files = bundle(folder, gqa_model(), first, second)
@@ -392,8 +390,10 @@ def test_a_step_is_fed_what_the_step_before_gave(webgpu: Runner, folder: Path) -
         np.testing.assert_array_equal(two["present_key"][:, :, :4], one["present_key"])
 
 
-def test_a_tensor_without_elements_is_a_refusal_and_no_crash(webgpu: Runner, folder: Path) -> None:
-    """Dawn in Node ends the process where a browser throws; the next case is as good as ever."""
+def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
+    webgpu: Runner, folder: Path
+) -> None:
+    """Dawn in Node ends the process where a browser throws; the next case is not affected."""
     inputs = gqa_inputs(past=0, total=1)
     del inputs["past_key"], inputs["past_value"]
     inputs["key"] = inputs["value"] = np.zeros((1, 0, 8), np.float32)
@@ -408,10 +408,10 @@ def test_a_tensor_without_elements_is_a_refusal_and_no_crash(webgpu: Runner, fol
     assert webgpu.run(whole, step(files))["outcome"] == "ran"
 
 
-def test_no_case_runs_a_shader_of_the_case_before(
+def test_no_case_runs_a_shader_of_an_earlier_case(
     start: Start, webgpu: Runner, packages: Path, tmp_path: Path
 ) -> None:
-    """The older kernels take a model of one query head for each key head for any other."""
+    """The older kernels reuse the shader of an MHA model for a GQA model."""
     (tmp_path / "gqa").mkdir()
     (tmp_path / "mha").mkdir()
     inputs = gqa_inputs(past=3, total=4)
@@ -443,7 +443,7 @@ def test_a_device_that_is_lost_ends_the_process_at_once(
     assert "the device was lost: destroyed" in runner.stderr()
 
 
-def test_an_error_outside_of_any_call_is_told_with_its_case(
+def test_an_error_outside_of_any_call_is_reported_with_its_case(
     start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path
 ) -> None:
     environment = {"DAWN": str(packages), "FAULT": "error"}

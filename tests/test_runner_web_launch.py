@@ -1,4 +1,4 @@
-"""How the runner for onnxruntime-web is started: what is looked for, and what Node is told."""
+"""The start of the runner for onnxruntime-web: which programs it searches, and what Node gets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Node alone on PATH."""
+    """A Node as the only program on PATH."""
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -53,7 +53,7 @@ def with_packages(folder: Path, *packages: str) -> Path:
         ("wasm", []),
     ],
 )
-def test_it_becomes_the_runner_in_node(
+def test_the_process_is_replaced_by_the_runner_in_node(
     start: Start, node: Path, folder: Path, ep: str, adapter: list[str]
 ) -> None:
     runner = start("--ep", ep, "--modules", folder, *adapter)
@@ -64,14 +64,14 @@ def test_it_becomes_the_runner_in_node(
     again = ["--again", f"rm -r {folder} && gqa setup webgpu"]
     assert told[:-2] == [runner_file, "--ep", ep, "--modules", str(folder), *adapter, *again]
     assert told[-2] == "--answers"
-    assert runner.stderr() == "a driver prints\n"  # and not among the answers
+    assert runner.stderr() == "a driver prints\n"  # not among
     command = Path(f"/proc/{runner.process.pid}/cmdline")
-    if command.exists():  # this very process, so that a signal of it is the runtime's
+    if command.exists():  # the same process, so that its signal is the runtime's
         assert b"fake_node" in command.read_bytes()
     assert runner.end() == 0
 
 
-def test_a_runtime_folder_of_its_own_where_there_is_none(
+def test_a_missing_runtime_folder_is_created(
     start: Start, node: Path, folder: Path, tmp_path: Path
 ) -> None:
     arguments = ("--ep", "wasm", "--modules", folder)
@@ -84,7 +84,7 @@ def test_a_runtime_folder_of_its_own_where_there_is_none(
     assert made == f"{tmp_path}/gqa-runtime-{os.getuid()}"
     assert stat.S_IMODE(os.stat(made).st_mode) == 0o700
     assert used(XDG_RUNTIME_DIR="") == made
-    os.chmod(made, 0o777)  # anyone may have made it
+    os.chmod(made, 0o777)  # another user may have
     other = used(XDG_RUNTIME_DIR="")
     assert other != made
     assert stat.S_IMODE(os.stat(other).st_mode) == 0o700
@@ -111,9 +111,7 @@ def test_without_node(start: Start, folder: Path) -> None:
         ("", "is no Node.js: to --version it says ''."),
     ],
 )
-def test_a_node_that_is_of_no_use(
-    start: Start, node: Path, folder: Path, version: str, why: str
-) -> None:
+def test_an_unusable_node(start: Start, node: Path, folder: Path, version: str, why: str) -> None:
     if (Path(sys.executable).parent / "node").exists():
         pytest.skip("there is a node beside this interpreter")
     runner = start("--ep", "webgpu", "--modules", folder, FAKE_NODE_VERSION=version)
@@ -153,7 +151,7 @@ def test_without_a_folder(start: Start, node: Path) -> None:
     assert answer["fix"] == "gqa setup webgpu"
 
 
-def test_dawn_is_needed_for_a_gpu_alone(start: Start, node: Path, tmp_path: Path) -> None:
+def test_dawn_is_needed_only_for_webgpu(start: Start, node: Path, tmp_path: Path) -> None:
     folder = with_packages(tmp_path / "own", "onnxruntime-web", "protobufjs")
     answer = start("--ep", "webgpu-jsep", "--modules", folder, "--named").ask(cmd="describe")
     assert answer["reason"] == f"There is no npm package webgpu in {folder}/node_modules."

@@ -1,4 +1,4 @@
-"""``-k``: pytest's own grammar, held against pytest's own parser, and pieces of ids as words."""
+"""``-k``: pytest's own grammar, compared with pytest's own parser, and parts of ids as words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def well_formed() -> st.SearchStrategy[str]:
 
 
 def by_pytest(text: str, names: Iterable[str]) -> bool | None:
-    """What pytest makes of ``-k text``; None where it refuses."""
+    """pytest's result for ``-k text``; None if it rejects the expression."""
     if not text.lstrip():
         return True  # no expression: pytest deselects nothing
     try:
@@ -85,7 +85,7 @@ def by_us(text: str, names: Iterable[str]) -> bool | None:
 @example(text="window or decode and nothing")
 @example(text="not (window or nothing)")
 @example(text="not not nothing")
-def test_an_expression_means_what_it_means_to_pytest(text: str) -> None:
+def test_an_expression_means_the_same_as_in_pytest(text: str) -> None:
     assert by_pytest(text, NAMES) is not None
     assert by_us(text, NAMES) == by_pytest(text, NAMES)
 
@@ -95,7 +95,7 @@ def test_an_expression_means_what_it_means_to_pytest(text: str) -> None:
 @example(pairs=[])
 @example(pairs=[("(", ""), (")", "")])
 @example(pairs=[("decode", ""), ("(", ""), ("cpu", ""), (")", "")])
-def test_what_pytest_refuses_is_refused(pairs: list[tuple[str, str]]) -> None:
+def test_expressions_that_pytest_rejects_are_rejected(pairs: list[tuple[str, str]]) -> None:
     text = "".join(token + gap for token, gap in pairs)
     assert by_us(text, NAMES) == by_pytest(text, NAMES)
 
@@ -103,7 +103,7 @@ def test_what_pytest_refuses_is_refused(pairs: list[tuple[str, str]]) -> None:
 @settings(max_examples=150)
 @given(text=st.text(st.characters(codec="utf-8")))
 def test_any_text_is_an_expression_or_an_error_of_one_sentence(text: str) -> None:
-    """What pytest can read means the same; beyond that a piece of an id is a word as well."""
+    """An expression that pytest accepts means the same; in addition a part of an id is a word."""
     wanted = by_pytest(text, NAMES)
     found = by_us(text, NAMES)
     assert wanted is None or found == wanted
@@ -148,13 +148,13 @@ def test_no_names_match_no_word() -> None:
         ("a (b)", "-k 'a (b)': expected 'and' or 'or', found '('"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, sentence: str) -> None:
+def test_invalid_expressions_are_reported(text: str, sentence: str) -> None:
     with pytest.raises(SelectionError) as caught:
         compile_expression(text)
     assert str(caught.value) == sentence
 
 
 @pytest.mark.parametrize("text", ["(" * 5000 + "a" + ")" * 5000, "not " * 5000 + "a"])
-def test_nesting_has_an_end(text: str) -> None:
+def test_nesting_is_limited(text: str) -> None:
     with pytest.raises(SelectionError, match=r"nested too deeply$"):
         compile_expression(text)

@@ -78,9 +78,7 @@ def effects_of(**fields: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", ACTIVE)
-def test_the_drawn_values_give_each_feature_an_effect_above_its_threshold(
-    name: str, dtype: str
-) -> None:
+def test_each_feature_has_an_effect_with_the_generated_values(name: str, dtype: str) -> None:
     fields, beside = ACTIVE[name]
     found = effects_of(**fields, dtype=dtype)
     assert set(found) == {name} | beside
@@ -97,11 +95,11 @@ def test_the_drawn_values_give_each_feature_an_effect_above_its_threshold(
     ],
     ids=str,
 )
-def test_a_feature_that_is_off_has_no_effect(fields: dict[str, Any]) -> None:
+def test_a_disabled_feature_has_no_effect(fields: dict[str, Any]) -> None:
     assert effects_of(**fields) == {}
 
 
-def test_the_padding_of_a_causal_prompt_has_no_effect() -> None:
+def test_the_padding_of_a_prompt_does_not_affect_its_tokens() -> None:
     ragged = {**PROMPT, "batch_size": 2, "total_sequence_lengths": (6, 4)}
     assert set(effects_of(**ragged)) == {"causal"}
     assert set(effects_of(**ragged, causal=0)) == {"causal", "ragged"}
@@ -116,7 +114,7 @@ def test_a_window_that_hides_nothing_has_no_edge() -> None:
     assert found["window_edge"] > EDGE_THRESHOLD
 
 
-def test_the_scale_of_new_tokens_is_seen_in_the_presents() -> None:
+def test_the_effect_of_a_scale_is_measured_in_its_present() -> None:
     """Zeros are the same at any scale, and a borrowed cache has no new tokens."""
     prompt = {**INT8, "cache": "concatenated", "sequence_length": 4}
     for presents in ("both", "key_only", "value_only"):
@@ -126,7 +124,7 @@ def test_the_scale_of_new_tokens_is_seen_in_the_presents() -> None:
         assert set(found) == {"dequantisation", "past"}
 
 
-def test_smooth_softmax_has_no_effect_beside_a_head_sink() -> None:
+def test_a_head_sink_overrides_smooth_softmax_which_then_has_no_effect() -> None:
     assert set(effects_of(head_sink=True, smooth_softmax=1)) == {"head_sink"}
 
 
@@ -143,7 +141,7 @@ def test_the_effect_is_the_largest_change_in_budgets() -> None:
 
 
 @pytest.mark.parametrize("past", [1, 5])
-def test_removing_a_past_token_equals_hiding_it_by_a_bias(past: int) -> None:
+def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
     """The closed form, compared with the oracle; the only other key is the new one."""
     call = Call(past_sequence_length=past, batch_size=2)
     (step,) = steps_of(call)
@@ -164,12 +162,12 @@ def test_removing_a_past_token_equals_hiding_it_by_a_bias(past: int) -> None:
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
 
 
-def test_without_a_past_that_is_all_there_is_the_output_is_zero() -> None:
+def test_without_other_tokens_a_missing_past_leaves_nothing() -> None:
     found = bundle_for(Call(key_value="zero_length", past_sequence_length=1)).sensitivity
     assert found["past"] == found["past_token"] > THRESHOLD
 
 
-def test_a_loop_has_the_largest_effect_of_its_calls() -> None:
+def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
     assert combined([{"softcap": 3.0, "past": 1.0}, {"softcap": 2.0, "past": 7.0}, {}]) == {
         "softcap": 3.0,
         "past": 7.0,
@@ -179,19 +177,19 @@ def test_a_loop_has_the_largest_effect_of_its_calls() -> None:
     assert found["past"] > THRESHOLD
 
 
-def test_the_manifest_records_the_sensitivity() -> None:
+def test_the_manifest_records_the_effects() -> None:
     made = bundle_for(Call(**DECODE, softcap=2.0))
     said = json.loads((made.path / "manifest.json").read_text())["sensitivity"]
     assert said == made.sensitivity
     assert set(said) == {"softcap", "past", "past_token"}
 
 
-def test_a_call_without_meaning_has_no_effects() -> None:
+def test_undefined_calls_have_no_effects() -> None:
     assert effects_of(softcap=-1.0) == {}
     assert effects_of(sequence_length=0, past_sequence_length=3) == {}
 
 
-def test_every_name_that_insensitive_to_takes_is_measured() -> None:
+def test_every_name_that_a_case_may_list_is_checked() -> None:
     assert set(get_args(EffectName)) == set(THRESHOLDS)
 
 
@@ -206,7 +204,7 @@ def refusal(folder: Path, body: str) -> str | None:
 WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
 
 
-def test_an_insensitive_case_is_refused(tmp_path: Path) -> None:
+def test_a_case_whose_feature_changes_nothing_is_rejected(tmp_path: Path) -> None:
     assert refusal(tmp_path, WIDE) == (
         "The case cannot show a fault in window: changing it moves the result by only 0 error"
         " budgets, and 20 are required. Choose values that make it larger, or write"
@@ -214,11 +212,11 @@ def test_an_insensitive_case_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_unless_insensitive_to_lists_the_feature(tmp_path: Path) -> None:
+def test_a_case_may_declare_a_part_without_effect(tmp_path: Path) -> None:
     assert refusal(tmp_path, WIDE + "  insensitive_to: [window]\n") is None
 
 
-def test_a_case_with_a_small_effect_cannot_claim_to_have_none(tmp_path: Path) -> None:
+def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) -> None:
     """An effect between 1 and 20 budgets is neither sufficient nor absent."""
     values = "{values: {low: -0.7, high: 0.7}}"
     body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
@@ -231,7 +229,7 @@ def test_a_case_with_a_small_effect_cannot_claim_to_have_none(tmp_path: Path) ->
     assert said.endswith("20 are required. Choose values that make it larger.")
 
 
-def test_a_wrong_insensitive_to_is_refused(tmp_path: Path) -> None:
+def test_a_false_declaration_is_rejected(tmp_path: Path) -> None:
     said = refusal(tmp_path, "- name: a\n  sequence_length: 4\n  insensitive_to: [causal]\n")
     assert said is not None
     assert said.startswith("insensitive_to lists causal, but changing it moves the result by ")
@@ -239,21 +237,21 @@ def test_a_wrong_insensitive_to_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("demands", "refused"), [("rejects", False), ("either", True)])
-def test_a_contract_that_allows_values_demands_sensitivity(
+def test_a_case_that_may_compute_is_checked_too(
     tmp_path: Path, demands: str, refused: bool
 ) -> None:
     contract = f"  contract: {{source: x, demands: {demands}}}\n"
     assert (refusal(tmp_path, WIDE + contract) is not None) == refused
 
 
-def test_an_unknown_feature_is_reported(tmp_path: Path) -> None:
+def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:
     (said,) = complaints(tmp_path, entries("- name: a\n  insensitive_to: [windows]"))
     assert said.startswith("7:22: insensitive_to: found 'windows', allowed: rotary, ")
     assert said.endswith("did you mean 'window'?")
 
 
 @pytest.mark.slow
-def test_shipped_cases_that_the_cpu_cannot_run_are_sensitive() -> None:
+def test_shipped_cases_that_the_cpu_rejects_are_sensitive() -> None:
     """The others are checked whenever they run."""
     cases = [
         case
@@ -284,7 +282,7 @@ def test_gqa_run_blames_the_case_and_runs_the_others(desk: Desk) -> None:
     assert "1 result, 0 unexpected, 1 infrastructure problem" in done.out
 
 
-def test_a_runtime_that_fails_on_it_is_not_blamed_either(desk: Desk) -> None:
+def test_a_failing_runtime_is_not_blamed_for_an_insensitive_case(desk: Desk) -> None:
     done = desk.gqa("run", "w.yaml::wide", "--ep", desk.runner("rejects"), environment=FAULT)
     assert done.status == 3
     assert REFUSED in done.out
@@ -300,7 +298,7 @@ def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
     assert "Traceback" not in done.both
 
 
-def test_gqa_show_prints_the_case_and_the_refusal(desk: Desk) -> None:
+def test_gqa_show_draws_an_insensitive_case_and_says_so(desk: Desk) -> None:
     done = desk.gqa("show", "w.yaml::wide")
     assert done.status == 3
     assert "effects     in error budgets: window 0\n" in done.out
@@ -308,7 +306,7 @@ def test_gqa_show_prints_the_case_and_the_refusal(desk: Desk) -> None:
     assert desk.gqa("show", "w.yaml::b").status == 0
 
 
-def test_the_command_lists_effects_and_the_number_of_insensitive_cases(
+def test_the_command_lists_effects_and_ends_with_the_count(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(desk.folder)

@@ -1,4 +1,4 @@
-"""The served report: who may read what of it, and when it is another one."""
+"""The served report: who may read which parts, and when its version changes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def no_render(paths: Sequence[Path]) -> str:
 
 
 def sizes(paths: Sequence[Path]) -> str:
-    """Stands for the report: it tells how many results there are."""
+    """A stand-in for the report: it shows how many results there are."""
     told = ", ".join(f"{len(read(path).results)} results" for path in paths)
     return f"<!DOCTYPE html>\n<html>\n<head>\n<title>{told}</title>\n</head></html>"
 
 
 @dataclass
 class Served:
-    """A server in this process, and what it said."""
+    """A server in this process, and its messages."""
 
     port: int = 0
     said: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Served:
             connection.close()
 
     def raw(self, request: bytes) -> bytes:
-        """All that is answered to these bytes."""
+        """The whole response to these bytes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
@@ -80,7 +80,7 @@ Start = Callable[..., Served]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a server of these files, and ends it."""
+    """Starts a server for these files, and ends it."""
     servers: list[Any] = []
     begin = serving._Server.serve_forever
 
@@ -111,7 +111,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def wait_for(there: Callable[[], Any], seconds: float = 15) -> Any:
-    """What ``there`` gives as soon as it is something."""
+    """The result of ``there`` as soon as it is true."""
     until = time.monotonic() + seconds
     while not (found := there()):
         assert time.monotonic() < until
@@ -121,14 +121,14 @@ def wait_for(there: Callable[[], Any], seconds: float = 15) -> Any:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A results file with one result; its run goes on."""
+    """A results file with one result; its run is still in progress."""
     run = made.write(tmp_path / "a.jsonl", [made.case()], [made.result()])
     lines = run.read_bytes().splitlines(keepends=True)
     run.write_bytes(b"".join(lines[:-1]))
     return run
 
 
-def test_the_page_is_what_the_renderer_makes(file: Path, start: Start) -> None:
+def test_the_page_is_the_renderers_output(file: Path, start: Start) -> None:
     served = start([file])
     status, headers, body = served.ask()
     assert status == 200
@@ -141,7 +141,7 @@ def test_the_page_is_what_the_renderer_makes(file: Path, start: Start) -> None:
     assert served.said == [f"The report is at http://127.0.0.1:{served.port}/ until Ctrl-C."]
 
 
-def test_nothing_is_kept_by_anybody(file: Path, start: Start) -> None:
+def test_no_response_is_cached(file: Path, start: Start) -> None:
     served = start([file])
     for path in ("/", "/version", "/other"):
         _, headers, _ = served.ask(path)
@@ -153,7 +153,7 @@ def test_nothing_is_kept_by_anybody(file: Path, start: Start) -> None:
         assert "Python" not in headers["Server"]
 
 
-def test_head_has_the_headers_alone(file: Path, start: Start) -> None:
+def test_head_returns_only_headers(file: Path, start: Start) -> None:
     served = start([file])
     status, headers, body = served.ask(method="HEAD")
     assert (status, body) == (200, "")
@@ -161,7 +161,7 @@ def test_head_has_the_headers_alone(file: Path, start: Start) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_it_can_only_be_read(file: Path, start: Start, method: str) -> None:
+def test_only_reading_methods_are_allowed(file: Path, start: Start, method: str) -> None:
     status, headers, _ = start([file], no_render).ask(method=method)
     assert (status, headers["Allow"]) == (405, "GET, HEAD")
 
@@ -189,7 +189,7 @@ def test_an_unknown_method(file: Path, start: Start) -> None:
         "*",
     ],
 )
-def test_there_is_nothing_else(file: Path, start: Start, path: str) -> None:
+def test_other_paths_are_not_found(file: Path, start: Start, path: str) -> None:
     served = start([file], no_render)
     status, _, body = served.ask(path, Host=f"localhost:{served.port}")
     assert (status, body) == (404, "Not found. The report is at /.\n")
@@ -211,7 +211,7 @@ def test_there_is_nothing_else(file: Path, start: Start, path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/version", "/other"])
-def test_a_page_of_another_name_reads_nothing(
+def test_requests_with_another_host_name_are_rejected(
     file: Path, start: Start, host: str, path: str
 ) -> None:
     served = start([file], no_render)
@@ -220,7 +220,7 @@ def test_a_page_of_another_name_reads_nothing(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LocalHost:{port}"])
-def test_its_own_names(file: Path, start: Start, host: str) -> None:
+def test_requests_with_its_own_host_names_are_answered(file: Path, start: Start, host: str) -> None:
     served = start([file])
     assert served.ask(Host=host.format(port=served.port))[0] == 200
 
@@ -230,7 +230,7 @@ def test_its_own_names(file: Path, start: Start, host: str) -> None:
     ["", "Host: {own}\r\nHost: {own}\r\n", "Host: {own}\r\nHost: evil.example\r\n"],
     ids=["none", "twice", "two"],
 )
-def test_one_host_is_named(file: Path, start: Start, headers: str) -> None:
+def test_the_host_header_must_be_unique(file: Path, start: Start, headers: str) -> None:
     served = start([file], no_render)
     request = f"GET / HTTP/1.1\r\n{headers.format(own=f'127.0.0.1:{served.port}')}\r\n"
     assert served.raw(request.encode()).startswith(b"HTTP/1.0 403 ")
@@ -240,7 +240,7 @@ def test_one_host_is_named(file: Path, start: Start, headers: str) -> None:
     "request_",
     [b"", b"\r\n", b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\xff" * 99],
 )
-def test_what_is_no_request_does_no_harm(
+def test_invalid_requests_are_harmless(
     file: Path, start: Start, request_: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served = start([file])
@@ -249,7 +249,7 @@ def test_what_is_no_request_does_no_harm(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_browser_that_goes_away_is_nothing_to_tell_of(
+def test_a_closed_connection_is_not_reported(
     file: Path, start: Start, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked, gone = threading.Event(), threading.Event()
@@ -263,7 +263,7 @@ def test_a_browser_that_goes_away_is_nothing_to_tell_of(
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(f"GET / HTTP/1.1\r\nHost: localhost:{served.port}\r\n\r\n".encode())
         assert asked.wait(10)
-        linger = b"\x01\0\0\0\0\0\0\0"  # reset, not a goodbye
+        linger = b"\x01\0\0\0\0\0\0\0"  # reset instead of an orderly close
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     gone.set()
     assert served.ask("/version")[0] == 200
@@ -286,7 +286,7 @@ def test_only_this_machine_reaches_it(file: Path, start: Start) -> None:
     assert addresses == {f"0100007F{suffix}"}  # 127.0.0.1, in this machine's order of bytes
 
 
-def test_a_file_that_grows_has_another_version(file: Path, start: Start) -> None:
+def test_a_growing_file_gets_a_new_version(file: Path, start: Start) -> None:
     served = start([file])
     before = served.ask("/version")[2]
     assert served.ask("/version")[2] == before
@@ -296,7 +296,7 @@ def test_a_file_that_grows_has_another_version(file: Path, start: Start) -> None
     assert after != before
     page = served.ask()[2]
     assert f'content="{after}"' in page
-    assert "<title>1 results</title>" in page  # half a line is no result yet
+    assert "<title>1 results</title>" in page  # half a line is
     with file.open("ab") as more:
         more.write(made.result(verdict="wrong").model_dump_json().encode()[40:] + b"\n")
     assert "<title>2 results</title>" in served.ask()[2]
@@ -346,7 +346,7 @@ def test_a_version_is_rendered_once(file: Path, start: Start) -> None:
     assert rendered == [1, 1]
 
 
-def test_what_is_written_while_it_renders_is_a_newer_version(file: Path) -> None:
+def test_data_written_while_rendering_is_a_newer_version(file: Path) -> None:
     def meanwhile(paths: Sequence[Path]) -> str:
         page = sizes(paths)
         file.write_bytes(file.read_bytes() + b"\n")
@@ -359,7 +359,7 @@ def test_what_is_written_while_it_renders_is_a_newer_version(file: Path) -> None
 
 
 @pytest.mark.parametrize("text", [None, b"", b'{"kind":"header","format":"gqa-res'])
-def test_a_run_that_has_not_begun_is_waited_for(
+def test_a_missing_results_file_is_waited_for(
     tmp_path: Path, file: Path, start: Start, text: bytes | None
 ) -> None:
     waiting = tmp_path / "<b>later\x1b[31m.jsonl"
@@ -373,7 +373,7 @@ def test_a_run_that_has_not_begun_is_waited_for(
     assert "\x1b" not in body
     assert reload_script() in body
     assert CONNECT in body
-    # One that has begun is shown, whatever the others do.
+    # A run that has begun is shown, whatever the others do.
     assert "<title>1 results</title>" in start([waiting, file]).ask()[2]
 
 
@@ -386,7 +386,7 @@ def test_a_run_that_begins_is_shown(tmp_path: Path, file: Path, start: Start) ->
     assert "<title>1 results</title>" in served.ask()[2]
 
 
-def test_what_is_no_results_file_is_told(tmp_path: Path, start: Start) -> None:
+def test_a_file_that_is_not_a_results_file_is_reported(tmp_path: Path, start: Start) -> None:
     other = tmp_path / "other.txt"
     other.write_text("<script>alert(1)</script>\n")
     page = start([other]).ask()[2]
@@ -397,18 +397,18 @@ def test_what_is_no_results_file_is_told(tmp_path: Path, start: Start) -> None:
     assert f"Cannot read results from {tmp_path}: Is a directory." in folder
 
 
-def test_a_pipe_holds_up_nothing(tmp_path: Path) -> None:
+def test_a_pipe_does_not_block_the_server(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ResultsError, match="it is not a file"):
         has_begun(tmp_path / "pipe")
 
 
-def test_a_name_that_no_file_has(tmp_path: Path) -> None:
+def test_an_impossible_file_name(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"Cannot read results from .*: File name too long\."):
         has_begun(tmp_path / ("x" * 300))
 
 
-def test_a_renderer_that_fails_is_told_and_asked_again(file: Path, start: Start) -> None:
+def test_a_failing_renderer_is_reported_and_called_again(file: Path, start: Start) -> None:
     def broken(paths: Sequence[Path]) -> str:
         raise KeyError("<colour>")
 
@@ -431,12 +431,12 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     )
 
 
-def test_no_such_port(tmp_path: Path) -> None:
+def test_an_invalid_port(tmp_path: Path) -> None:
     with pytest.raises(ServeError, match="on port 70000: there is no such port;"):
         serve([tmp_path / "x"], no_render, port=70000, say=no_render)  # type: ignore[arg-type]
 
 
-def test_a_port_can_be_had_again_at_once(file: Path) -> None:
+def test_a_port_can_be_reused_immediately(file: Path) -> None:
     """The system keeps a connection that the server has closed for a minute."""
     pages = Pages([file], sizes, no_render)  # type: ignore[arg-type]
     with serving._Server(0, pages) as server:
@@ -459,7 +459,7 @@ print("ended")
 """
 
 
-def test_ctrl_c_ends_it_well(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_server_cleanly(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "none.jsonl")],
         stdout=subprocess.PIPE,
@@ -473,7 +473,7 @@ def test_ctrl_c_ends_it_well(tmp_path: Path) -> None:
         first = process.stdout.readline()
         port = int(first.split(":")[2].split("/")[0])
         assert "Waiting" in Served(port).ask()[2]
-        # A client that says nothing holds up nothing.
+        # A client that sends nothing blocks nothing.
         with socket.create_connection(("127.0.0.1", port)):
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
@@ -486,7 +486,7 @@ def test_ctrl_c_ends_it_well(tmp_path: Path) -> None:
 
 
 def tall(paths: Sequence[Path]) -> str:
-    """A page with all that a reload must leave alone, made as the report is."""
+    """A page with everything that a reload must keep, generated like the report."""
     (path,) = paths
     script = reload_script()
     digest = serving.digest(script)
@@ -503,7 +503,7 @@ def tall(paths: Sequence[Path]) -> str:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
-    """A tab of a Chromium; fails if its page complained."""
+    """A tab of a Chromium; fails if its page logged an error."""
     page = browser.new_page(viewport={"width": 800, "height": 600})
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -522,7 +522,7 @@ def grow(file: Path) -> None:
 
 
 def wait_for_title(tab: Any, title: str) -> None:
-    """Until the page has it. Playwright's own waiting is what the page's policy forbids."""
+    """Waits for the page. Playwright's own waiting is forbidden by the page's policy."""
     for _ in range(200):
         if tab.title() == title:
             return
@@ -530,7 +530,7 @@ def wait_for_title(tab: Any, title: str) -> None:
     raise AssertionError(f"{tab.title()!r} is the title, not {title!r}")
 
 
-def test_the_page_follows_and_stays_where_it_is(file: Path, start: Start, tab: Any) -> None:
+def test_the_page_updates_and_keeps_its_scroll_position(file: Path, start: Start, tab: Any) -> None:
     served = start([file], tall)
     address = f"http://127.0.0.1:{served.port}/#a/b"
     tab.goto(address)
@@ -558,7 +558,9 @@ def test_the_page_follows_and_stays_where_it_is(file: Path, start: Start, tab: A
     ],
     ids=["selected", "typing"],
 )
-def test_nobody_is_disturbed(file: Path, start: Start, tab: Any, begin: str, end: str) -> None:
+def test_an_update_does_not_disturb_the_reader(
+    file: Path, start: Start, tab: Any, begin: str, end: str
+) -> None:
     served = start([file], tall)
     tab.goto(f"http://localhost:{served.port}/")
     tab.evaluate(begin)

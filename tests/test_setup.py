@@ -19,7 +19,7 @@ from conformance.cli import terminal
 from conformance.targets.setup.cargo import why_it_failed
 from conformance.targets.tools import TRACT_VERSION
 
-#: Reads its options, notes how it was called, and says what cargo says; then does $FAKE.
+#: Reads its options, records its call, and prints cargo's output; then runs $FAKE.
 CARGO = """\
 #!/bin/sh
 echo "$@" >> "$CALLS"
@@ -49,14 +49,14 @@ BUILDS = 'compiled; binary "echo tract-cli $version"'
 
 
 class Place:
-    """A folder of tools, a cargo alone on PATH, and the environment to use both."""
+    """A folder of tools, only cargo on PATH, and the environment to use both."""
 
     def __init__(self, folder: Path) -> None:
         self.tools = folder / "tools"
         self.calls = folder / "calls"
         self.programs = folder / "programs"
         self.programs.mkdir()
-        # Nothing else is on PATH, so that no fault can start a real cargo.
+        # Nothing else is on PATH, so no mistake can start a real cargo.
         for name in ("chmod", "mkdir", "sleep"):
             found = shutil.which(name)
             assert found is not None
@@ -80,7 +80,7 @@ class Place:
         return self.tools / f"tract-{TRACT_VERSION}" / "bin" / "tract"
 
     def put(self, script: str) -> None:
-        """A binary that lies there already."""
+        """A binary that is already installed."""
         self.binary.parent.mkdir(parents=True)
         self.binary.write_text(f"#!/bin/sh\n{script}\n")
         self.binary.chmod(0o755)
@@ -104,7 +104,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def gqa(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 
@@ -114,10 +114,10 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
-# It works
+# Success
 
 
-def test_it_is_built_and_said_how_to_use_it(gqa: Gqa, place: Place) -> None:
+def test_tract_is_built_and_its_use_is_explained(gqa: Gqa, place: Place) -> None:
     done = gqa("setup", "tract")
     assert (done.status, done.out) == (
         0,
@@ -141,7 +141,7 @@ def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     assert (done.status, done.err, len(place.called())) == (0, "", 1)
 
 
-def test_what_is_there_needs_no_cargo(
+def test_an_installed_binary_needs_no_cargo(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.put(f"echo tract {TRACT_VERSION}")
@@ -149,7 +149,7 @@ def test_what_is_there_needs_no_cargo(
     assert gqa("setup", "tract").status == 0
 
 
-def test_where_another_one_would_be_taken_the_path_is_named(
+def test_the_path_is_named_if_another_binary_would_be_used(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = gqa("setup", "tract", "--version", "0.22.3")
@@ -164,14 +164,14 @@ def test_where_another_one_would_be_taken_the_path_is_named(
     ("version", "crate"),
     [("0.19.2", "tract"), ("0.22.3", "tract"), ("0.23.0", "tract-cli"), ("1.0.0", "tract-cli")],
 )
-def test_the_crate_is_called_as_it_was_then(
+def test_older_releases_use_the_older_crate_name(
     gqa: Gqa, place: Place, version: str, crate: str
 ) -> None:
     assert gqa("setup", "tract", "--version", version).status == 0
     assert place.called()[0].startswith(f"install {crate} --version {version} ")
 
 
-def test_a_cargo_where_rustup_puts_it_is_found(
+def test_cargo_is_found_in_rustups_folder(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = place.programs.parent / "cargo_home"
@@ -184,7 +184,7 @@ def test_a_cargo_where_rustup_puts_it_is_found(
     assert by_hand.startswith(f"  try it by hand    {home}/bin/cargo install tract ")
 
 
-# A binary that is of no use
+# Broken binaries
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,7 @@ def test_a_cargo_where_rustup_puts_it_is_found(
         ("", f"reports version '', not {TRACT_VERSION}"),
     ],
 )
-def test_a_binary_that_is_of_no_use_is_built_again(
-    gqa: Gqa, place: Place, script: str, why: str
-) -> None:
+def test_a_broken_binary_is_built_again(gqa: Gqa, place: Place, script: str, why: str) -> None:
     place.put(script)
     done = gqa("setup", "tract")
     assert done.status == 0
@@ -206,7 +204,7 @@ def test_a_binary_that_is_of_no_use_is_built_again(
     assert gqa("setup", "tract").out.startswith(f"tract {TRACT_VERSION} is already installed: ")
 
 
-def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
+def test_a_truncated_binary_is_built_again(gqa: Gqa, place: Place) -> None:
     place.put("")
     place.binary.write_bytes(b"\x7fELF")
     done = gqa("setup", "tract")
@@ -214,7 +212,7 @@ def test_half_a_binary_is_built_again(gqa: Gqa, place: Place) -> None:
     assert f"{place.binary} does not start (Exec format error), so" in done.err
 
 
-def test_what_was_built_and_does_not_work_is_not_put_there(
+def test_a_built_binary_that_does_not_work_is_not_installed(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", 'compiled; binary "exit 1"')
@@ -227,7 +225,7 @@ def test_what_was_built_and_does_not_work_is_not_put_there(
     assert not place.binary.exists()
 
 
-# It does not work
+# Failures
 
 
 def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +244,7 @@ def test_without_cargo(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) 
     assert other.startswith("Building tract 0.22.3 needs cargo, which is not installed.\n")
 
 
-def test_a_failure_is_told_with_its_log_and_what_to_try(
+def test_a_failure_is_reported_with_its_log_and_a_command_to_try(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", "compiled; echo 'error: No space left' >&2; exit 101")
@@ -263,13 +261,13 @@ def test_a_failure_is_told_with_its_log_and_what_to_try(
     assert log.read_text().endswith("error: No space left\n")
     assert not place.binary.exists()
 
-    # What was compiled is there for the second try, and gone when it is not needed any more.
+    # The build folder is kept for the second try, and removed when it is no longer needed.
     monkeypatch.setenv("FAKE", f'[ -f "$target/half" ] || exit 1; {BUILDS}')
     assert gqa("setup", "tract").status == 0
     assert not place.building.exists()
 
 
-def test_the_command_to_try_by_hand_does_it(
+def test_the_command_to_try_works(
     gqa: Gqa, place: Place, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", "exit 1")
@@ -301,7 +299,7 @@ def test_a_folder_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("version", ["0.23", "v0.23.9", "0.23.9/../x", "latest", "", "1.2.3\n"])
-def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
+def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) -> None:
     done = gqa("setup", "tract", "--version", version)
     assert (done.status, done.out) == (2, "")
     wanted = f"' is not a release of tract; expected three numbers, such as {TRACT_VERSION}.\n"
@@ -309,7 +307,7 @@ def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> 
     assert not place.tools.exists()
 
 
-def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
+def test_the_available_setups_are_listed(gqa: Gqa) -> None:
     for command in (("setup",), ("setup", "-h")):
         done = gqa(*command)
         assert done.status in (0, 2)
@@ -322,7 +320,7 @@ def test_what_can_be_set_up_is_listed(gqa: Gqa) -> None:
     assert done.err == f"gqa setup does not know 'onnx'; known: {known}.\n"
 
 
-# What cargo says when it fails: its own words, shortened to one sentence
+# cargo's messages on failure, shortened to one sentence
 
 FAILURES = {
     "unknown_version": (
@@ -388,7 +386,7 @@ error: could not compile `libc` (build script) due to 1 previous error
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_of_all_that_cargo_says_one_sentence_is_told(name: str) -> None:
+def test_cargos_output_is_reduced_to_one_sentence(name: str) -> None:
     said, told = FAILURES[name]
     assert why_it_failed(said, 101) == told
 
@@ -404,10 +402,10 @@ def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
     assert why_it_failed("   Compiling a v1.0.0\n", -9) == "it was ended by SIGKILL"
 
 
-# While it goes
+# Progress
 
 
-def test_without_a_terminal_a_line_is_written_now_and_then(
+def test_without_a_terminal_a_line_is_written_periodically(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
@@ -420,7 +418,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
         )
 
 
-def test_a_terminal_shows_how_far_it_is(place: Place, desk: Desk) -> None:
+def test_a_terminal_shows_the_progress(place: Place, desk: Desk) -> None:
     from test_cli import in_terminal
 
     fake = {**place.environment, "FAKE": f"compiled; sleep 1.2; {BUILDS}"}
@@ -449,7 +447,7 @@ def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
         environment={**place.environment, "FAKE": fake, "GQA_TEST_MARK": str(place.tools)},
     )
     wait_for(lambda: (place.building / "target" / "half").exists())
-    wait_for(lambda: len(_living(place)) >= 4)  # gqa, cargo, and two that it has started
+    wait_for(lambda: len(_living(place)) >= 4)  # gqa, cargo, and two that cargo started
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
@@ -464,7 +462,7 @@ def test_an_interruption_ends_cargo_too_and_leaves_no_binary(
 
 
 def _living(place: Place) -> list[int]:
-    """The processes of a test, by the mark in their environment."""
+    """The processes of a test, found by the mark in their environment."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -476,7 +474,9 @@ def _living(place: Place) -> list[int]:
 
 
 @pytest.mark.slow
-def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
+def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
+    desk: Desk, place: Place
+) -> None:
     command = (sys.executable, "-m", "conformance", "setup", "tract")
     gate = place.tools.parent / "gate"
     fake = f"while [ ! -e {gate} ]; do sleep 0.05; done; {BUILDS}"

@@ -1,4 +1,4 @@
-"""``gqa setup webgpu``, with an npm that writes small files, and a Node that plays a runner."""
+"""``gqa setup webgpu``, with an npm that writes small files, and a Node that acts as a runner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from conformance.targets.setup import npm
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web, why_it_is_not_whole
 from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, built_onnxruntime_web
 
-#: Notes how it was called and where; then does $FAKE.
+#: Records its call and its folder; then runs $FAKE.
 NPM = """\
 #!/bin/sh
 echo "$@" >> "$CALLS"
@@ -45,14 +45,14 @@ USE = "use it with: gqa run --ep webgpu"
 
 
 class Place:
-    """A folder of tools, npm and node alone on PATH, and the environment to use them."""
+    """A folder of tools, only npm and node on PATH, and the environment to use them."""
 
     def __init__(self, folder: Path) -> None:
         self.tools = folder / "tools"
         self.calls = folder / "calls"
         self.programs = folder / "programs"
         self.programs.mkdir()
-        # Nothing else is on PATH, so that no fault can start a real npm.
+        # Nothing else is on PATH, so no mistake can start a real npm.
         for name in ("cat", "mkdir", "sed", "sleep"):
             found = shutil.which(name)
             assert found is not None
@@ -99,7 +99,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 def gqa(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which is the same and saves its start."""
+    """``gqa`` in this process, which behaves the same and starts faster."""
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 
@@ -109,10 +109,12 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
-# It works
+# Success
 
 
-def test_it_is_installed_as_locked_and_said_what_it_computes_on(gqa: Gqa, place: Place) -> None:
+def test_the_locked_packages_are_installed_and_the_adapter_is_printed(
+    gqa: Gqa, place: Place
+) -> None:
     done = gqa("setup", "webgpu")
     assert (done.status, done.out.splitlines()) == (
         0,
@@ -141,7 +143,7 @@ def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
     assert done.out.splitlines()[0] == there
 
 
-def test_of_another_release_the_other_pins_stay(gqa: Gqa, place: Place) -> None:
+def test_another_release_keeps_the_other_pins(gqa: Gqa, place: Place) -> None:
     version = "1.31.0-dev.20261101-0a1b2c3"
     done = gqa("setup", "webgpu", "--version", version)
     assert (done.status, done.out.splitlines()[-1]) == (0, f"{USE} --onnxruntime-web {version}")
@@ -154,7 +156,7 @@ def test_of_another_release_the_other_pins_stay(gqa: Gqa, place: Place) -> None:
     assert not place.folder.exists()
 
 
-def test_where_another_one_would_be_taken_the_release_is_named(
+def test_the_release_is_named_if_another_one_would_be_used(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GQA_ONNXRUNTIME_WEB", "/some/folder")
@@ -163,7 +165,7 @@ def test_where_another_one_would_be_taken_the_release_is_named(
 
 
 @pytest.mark.parametrize("broken", ["half", "other", "no_json"])
-def test_what_is_not_whole_is_installed_again(gqa: Gqa, place: Place, broken: str) -> None:
+def test_an_incomplete_installation_is_repeated(gqa: Gqa, place: Place, broken: str) -> None:
     gqa("setup", "webgpu")
     file = place.folder / "node_modules" / "webgpu" / "package.json"
     if broken == "half":
@@ -179,10 +181,10 @@ def test_what_is_not_whole_is_installed_again(gqa: Gqa, place: Place, broken: st
     assert not place.working.exists()
 
 
-# What it computes on
+# The adapter
 
 
-def test_an_adapter_without_float16_is_told(
+def test_an_adapter_without_float16_is_reported(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_NODE", "no_float16")
@@ -201,7 +203,7 @@ def test_an_adapter_without_float16_is_told(
         (False, "install one"),
     ],
 )
-def test_where_there_is_no_adapter_the_command_that_gets_one_is_told(
+def test_without_an_adapter_the_command_to_install_one_is_printed(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, debian: bool, mends: str
 ) -> None:
     monkeypatch.setenv("FAKE_NODE", "no_adapter")
@@ -243,7 +245,7 @@ def test_a_node_that_is_too_old(gqa: Gqa, place: Place, monkeypatch: pytest.Monk
     ]
 
 
-# It does not work
+# Failures
 
 
 def test_without_npm(gqa: Gqa, place: Place) -> None:
@@ -260,7 +262,7 @@ def test_without_npm(gqa: Gqa, place: Place) -> None:
     assert not place.tools.exists()
 
 
-#: What npm writes, and what is told of it.
+#: npm's output, and the sentence made from it.
 REFUSED = """\
 npm warn Unknown user config "nodedir".
 npm error code ECONNREFUSED
@@ -311,7 +313,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_of_all_that_npm_says_one_sentence_is_told(name: str) -> None:
+def test_npms_output_is_reduced_to_one_sentence(name: str) -> None:
     said, status, told = SAID[name]
     failed = npm.why_it_failed(said, status)
     assert str(failed).startswith(told)
@@ -329,7 +331,7 @@ def test_of_all_that_npm_says_one_sentence_is_told(name: str) -> None:
     ],
     ids=["refused", "no_release", "disk_full"],
 )
-def test_a_failure_is_told_with_its_log_and_what_mends_it(
+def test_a_failure_is_reported_with_its_log_and_a_fix(
     gqa: Gqa,
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
@@ -347,14 +349,14 @@ def test_a_failure_is_told_with_its_log_and_what_mends_it(
     assert lines[2:] == [f"  full output        {log}", f"  {mends}"]
     assert log.read_text() == said
     assert not place.folder.exists()
-    assert os.listdir(place.working) == ["npm.log"]  # nothing half
+    assert os.listdir(place.working) == ["npm.log"]  # no partial files
 
     monkeypatch.setenv("FAKE", "installs")
     assert gqa("setup", "webgpu").status == 0
     assert not place.working.exists()
 
 
-def test_an_npm_that_ends_well_and_installs_nothing(
+def test_an_npm_that_succeeds_but_installs_nothing(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE", "installs; package webgpu 0.6.1")
@@ -383,7 +385,7 @@ def test_a_folder_that_cannot_be_written(gqa: Gqa, place: Place) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.30", "v1.30.0", "1.30.0/../x", "latest", "", "1.2.3\n"])
-def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> None:
+def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) -> None:
     done = gqa("setup", "webgpu", "--version", version)
     assert (done.status, done.out) == (2, "")
     wanted = f"expected three numbers, such as {ONNXRUNTIME_WEB_VERSION}.\n"
@@ -391,10 +393,10 @@ def test_what_is_no_release_is_refused(gqa: Gqa, place: Place, version: str) -> 
     assert not place.tools.exists()
 
 
-# While it goes
+# Progress
 
 
-def test_without_a_terminal_a_line_is_written_now_and_then(
+def test_without_a_terminal_a_line_is_written_periodically(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
@@ -414,7 +416,7 @@ def test_without_a_terminal_a_line_is_written_now_and_then(
     ],
     ids=["SIGINT", "SIGTERM_that_npm_ignores"],
 )
-def test_an_interruption_ends_npm_too_and_leaves_nothing_half(
+def test_an_interruption_ends_npm_too_and_leaves_no_partial_installation(
     desk: Desk, place: Place, gqa: Gqa, number: signal.Signals, fake: str
 ) -> None:
     process = desk.start(
@@ -422,7 +424,7 @@ def test_an_interruption_ends_npm_too_and_leaves_nothing_half(
         environment={**place.environment, "FAKE": fake, "GQA_TEST_MARK": str(place.tools)},
     )
     wait_for(lambda: not why_it_is_not_whole(place.working / "root", ONNXRUNTIME_WEB_VERSION))
-    wait_for(lambda: len(_living(place)) >= 4)  # gqa, npm, and two that it has started
+    wait_for(lambda: len(_living(place)) >= 4)  # gqa, npm, and two that npm started
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
@@ -434,7 +436,7 @@ def test_an_interruption_ends_npm_too_and_leaves_nothing_half(
 
 
 def _living(place: Place) -> list[int]:
-    """The processes of a test, by the mark in their environment."""
+    """The processes of a test, found by the mark in their environment."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -446,7 +448,9 @@ def _living(place: Place) -> list[int]:
 
 
 @pytest.mark.slow
-def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place: Place) -> None:
+def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
+    desk: Desk, place: Place
+) -> None:
     command = (sys.executable, "-m", "conformance", "setup", "webgpu")
     gate = place.tools.parent / "gate"
     fake = f"while [ ! -e {gate} ]; do sleep 0.05; done; installs"
@@ -470,7 +474,7 @@ def test_of_two_at_once_the_second_waits_and_has_nothing_to_do(desk: Desk, place
 
 
 @pytest.mark.slow
-def test_doctor_tells_of_each_target_what_mends_it(
+def test_doctor_prints_the_fix_for_each_target(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = ("webgpu", "webgpu-jsep", "wasm")
@@ -498,7 +502,7 @@ def test_doctor_tells_of_each_target_what_mends_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [ONNXRUNTIME_WEB_VERSION, "1.27.0"])
-def test_what_npm_really_installs_is_whole(
+def test_a_real_npm_installation_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     from conformance.targets.setup.tract import SetupError

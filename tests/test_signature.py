@@ -1,4 +1,4 @@
-"""The table of the operator's signature, held against the installed ONNX Runtime and the models."""
+"""The operator's signature, compared with the installed ONNX Runtime and the models."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ TENSORS = {
 }
 
 
-#: TensorProto's own words, where they differ from those that the suite and everybody else use.
+#: TensorProto's names, where they differ from the common ones that the suite uses.
 ONNX_NAMES = {"float32": "float"}
 
 
 @pytest.fixture(scope="module")
 def installed() -> Version:
-    """The version of the installed ONNX Runtime, without what follows the numbers."""
+    """The version of the installed ONNX Runtime, without any suffix after the numbers."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     return Version(Version(onnxruntime.__version__).base_version)
 
@@ -64,7 +64,7 @@ def had(entries: Any, installed: Version) -> list[Any]:
 def test_parameters_are_those_of_the_installed_onnxruntime(
     side: str, schema: Any, installed: Version
 ) -> None:
-    """Fails as well when a newer ONNX Runtime has one that the table lacks."""
+    """Also fails if a newer ONNX Runtime has one that the table lacks."""
     table = had({"inputs": INPUTS, "outputs": OUTPUTS}[side], installed)
     theirs = getattr(schema, side)
     assert [p.name for p in table] == [p.name for p in theirs]

@@ -1,4 +1,4 @@
-"""A result as a program of its own: its inputs are the suite's, and it says the suite's verdict."""
+"""A result as a standalone program: it has the suite's inputs and prints the suite's verdict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CORPUS = find([]).named
 
 
 def kinds(case: Case) -> set[tuple[str, ...]]:
-    """What is particular about how the case's inputs are made."""
+    """The characteristics of how the case's inputs are generated."""
     call = case_record(case).call
     recipes = [(t.dtype, t.recipe) for t in call.inputs if t.recipe is not None]
     recipes += [(None, later.recipe) for step in call.later for later in step]
@@ -54,7 +54,7 @@ def kinds(case: Case) -> set[tuple[str, ...]]:
 
 
 def sample() -> list[Case]:
-    """Cases of every theme, and of every way to make an input that a sixth of the corpus has."""
+    """Cases of every theme, and of every kind of input that a sixth of the corpus uses."""
     seen: set[Any] = set()
     chosen = []
     first = {case.theme: case for case in reversed(CORPUS)}
@@ -67,7 +67,7 @@ def sample() -> list[Case]:
 
 
 def made(record: CaseRecord) -> dict[str, Any]:
-    """What the blocks of a program make."""
+    """The values that the code blocks of a program create."""
     names: dict[str, Any] = {}
     code = "\n\n".join([IMPORTS, *model_source(record)])
     assert not re.search("[`$]", code), "it stands in a template of JavaScript"
@@ -77,7 +77,7 @@ def made(record: CaseRecord) -> dict[str, Any]:
 
 
 def differences(cases: Sequence[Case]) -> list[str]:
-    """Inputs that the program makes otherwise than the suite, to the byte."""
+    """Inputs that the program generates differently from the suite, compared byte by byte."""
     found = []
     for case in cases:
         script, names = script_of(case.call), made(case_record(case))
@@ -102,14 +102,14 @@ def differences(cases: Sequence[Case]) -> list[str]:
     return found
 
 
-def test_a_program_makes_the_inputs_of_the_suite_and_its_model() -> None:
+def test_a_program_generates_the_suites_inputs_and_model() -> None:
     chosen = sample()
     assert {case.theme for case in chosen} == {case.theme for case in CORPUS}
     assert differences(chosen) == []
 
 
 @pytest.mark.slow
-def test_a_program_makes_the_inputs_of_every_case() -> None:
+def test_a_program_generates_the_inputs_of_every_case() -> None:
     assert differences(CORPUS) == []
 
 
@@ -136,9 +136,9 @@ def test_float8_and_bfloat16_are_rounded_as_the_suite_rounds_them() -> None:
 
 # ── The programs, run ───────────────────────────────────────────────────────────────────────────
 
-#: A call that works, one whose numbers are wrong, one that must be refused and is not, one that is
-#: refused, one that ends the process: on ONNX Runtime 1.31 and tract 0.23. Of another release the
-#: verdict may be another one, and the program must say that one as well.
+#: A call that passes, one with wrong results, one that is accepted but must be rejected, one that
+#: is rejected, one that crashes: on ONNX Runtime 1.31 and tract 0.23. On another release the
+#: verdict may differ, and the program must print that one as well.
 CPU = (
     "smoke/decode[dtype=float32]",
     "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]",
@@ -188,7 +188,7 @@ RUNS = [
 
 
 class Suite:
-    """What the suite says of a case on a target; a runner is started once."""
+    """The suite's verdict on a case on a target; a runner is started once."""
 
     def __init__(self) -> None:
         self._runs: dict[str, TargetRun] = {}
@@ -220,7 +220,7 @@ def suite(shared_cache: Path) -> Iterator[Suite]:
 
 
 def said(result: ResultRecord, target: TargetRecord, case: CaseRecord, folder: Path) -> list[str]:
-    """What the program prints, run as its user runs it, with nothing of the suite in reach."""
+    """The program's output, run as a user runs it, without access to the suite."""
     program = folder / standalone.filename(target)
     program.write_text(standalone.script(case, result, target), encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", CACHE_VARIABLE)}
@@ -251,7 +251,7 @@ BY_ID = {case.id: case for case in CORPUS}
 
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)
-def test_a_program_says_the_verdict_of_the_suite(
+def test_a_program_prints_the_verdict_of_the_suite(
     suite: Suite, tmp_path: Path, ep: str, case_id: str
 ) -> None:
     case = BY_ID[case_id]
@@ -281,7 +281,7 @@ def told(name: str = "cpu") -> TargetRecord:
 
 
 def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
-    """Text that wants to get out, wherever a results file may have text."""
+    """Text that tries to escape, in every place where a results file may have text."""
     case = case_record(BY_ID["smoke/decode[dtype=float32]"])
     inputs = tuple(
         tensor.model_copy(update={"values": EVIL, "dims": tuple(EVIL for _ in tensor.shape or ())})
@@ -316,7 +316,7 @@ def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
 
 
 @pytest.mark.parametrize("ep", TARGETS)
-def test_no_text_gets_out_of_a_comment_or_a_literal(ep: str) -> None:
+def test_no_text_escapes_a_comment_or_a_literal(ep: str) -> None:
     text = standalone.script(*hostile(), told(ep))
     blocks = text.split("\n\n")
     mark = "//" if ep in ("webgpu", "wasm") else "#"
@@ -329,14 +329,14 @@ def test_no_text_gets_out_of_a_comment_or_a_literal(ep: str) -> None:
     assert "${process.exit" not in "\n\n".join(blocks[1:])
 
 
-def test_text_in_literals_comes_back_as_it_was() -> None:
+def test_text_in_literals_round_trips() -> None:
     case, _ = hostile()
     names = made(case)
     assert names["attributes"][EVIL] == EVIL
     assert names["inputs"][0][2][0] == EVIL
 
 
-def test_a_name_that_the_operator_has_not_is_no_name_of_a_file() -> None:
+def test_an_unknown_tensor_name_is_not_used_as_a_file_name() -> None:
     case, result = hostile()
     tensor = case.call.inputs[0].model_copy(update={"name": "../../evil"})
     call = case.call.model_copy(update={"inputs": (tensor, *case.call.inputs[1:])})
@@ -345,7 +345,7 @@ def test_a_name_that_the_operator_has_not_is_no_name_of_a_file() -> None:
     assert standalone.why_not(changed, result, told("tract")) is not None
 
 
-def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
+def test_a_report_contains_everything_and_no_text_escapes_its_fences() -> None:
     case, result = hostile()
     message = "```\n````python\nout"
     text = standalone.issue(case, result.model_copy(update={"message": message}), told(), "")
@@ -378,7 +378,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     assert "/tmp/" not in text
 
 
-def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
+def test_the_same_code_blocks_have_the_same_text_in_every_program() -> None:
     case, result = hostile()
     blocks = {ep: standalone.script(case, result, told(ep)).split("\n\n") for ep in TARGETS}
     for block in (IMPORTS, *model_source(case)):
@@ -387,7 +387,7 @@ def test_the_same_blocks_are_the_same_text_in_every_program() -> None:
         assert wanting == []
 
 
-def test_only_the_helpers_that_a_case_needs_are_there() -> None:
+def test_a_program_contains_only_the_helpers_that_its_case_needs() -> None:
     case = case_record(BY_ID["bounds_heads/head_size[dtype=float32,head_size=24]"])
     code = "\n".join(model_source(case))
     assert re.findall(r"def (\w+)", code) == ["uniform", "marked"]
@@ -404,7 +404,7 @@ def test_only_the_helpers_that_a_case_needs_are_there() -> None:
         ("cpu", "skip", "The case was not run, so there is nothing to reproduce."),
     ],
 )
-def test_where_there_is_no_program_one_sentence_says_why(
+def test_a_missing_program_is_explained_in_one_sentence(
     ep: str, verdict: Verdict, says: str
 ) -> None:
     case, result = hostile(verdict)
@@ -441,7 +441,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
         ),
     ],
 )
-def test_what_a_program_cannot_show_it_says(fields: dict[str, Any], says: str) -> None:
+def test_a_program_names_what_it_cannot_show(fields: dict[str, Any], says: str) -> None:
     case, result = hostile()
     shown = result.model_copy(update=fields)
     text = standalone.script(case, shown, TargetRecord(name="cpu", ep="cpu"))
@@ -470,7 +470,7 @@ def test_a_program_waits_as_long_as_the_suite_did(limit: float | None, seconds: 
     assert f"timeout={seconds})" in text
 
 
-def test_of_a_long_loop_the_worst_is_looked_at() -> None:
+def test_a_program_for_a_long_loop_checks_the_worst_step() -> None:
     case, result = hostile()
     errors = tuple(
         OutputErrorRecord(

@@ -1,4 +1,4 @@
-"""The code paths that are targets of their own really are two."""
+"""Kernel variants really use another code path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def output_of(ep: str, bundle: Bundle) -> bytes:
-    """What ``ep`` returns, to the bit."""
+    """The exact output of ``ep``."""
     pool = Pool(target_for(ep).command)
     try:
         outcome = pool.run_one(Job(key=ep, bundle=str(bundle.path), steps=bundle.steps, seconds=30))
@@ -34,19 +34,19 @@ def output_of(ep: str, bundle: Bundle) -> bytes:
         pool.close()
 
 
-def test_cpu_noflash_takes_the_other_kernels_whatever_the_environment_says(
+def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     usual, other = output_of("cpu", bundle), output_of("cpu-noflash", bundle)
-    assert usual != other  # the sums are taken in another order: the last bits differ
+    assert usual != other  # the order of summation differs, so the last bits do
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
     assert output_of("cpu", bundle) == usual
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "0")
     assert output_of("cpu-noflash", bundle) == other
 
 
-def test_results_tell_where_two_targets_return_the_same_bits(tmp_path: Path) -> None:
+def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     body = "- {name: prompt, sequence_length: 37, head_size: 64, matrix: {softcap: [0.0, 1.0]}}"
     cases = cases_of(tmp_path, body)
@@ -58,4 +58,4 @@ def test_results_tell_where_two_targets_return_the_same_bits(tmp_path: Path) -> 
         bits.append([r.bits for r in records if isinstance(r, ResultRecord)])
     (tiled, capped), (plain, plain_capped) = bits
     assert tiled != plain
-    assert capped == plain_capped  # softcap is none of the newer kernels' features
+    assert capped == plain_capped  # the newer kernels do not support softcap

@@ -1,6 +1,6 @@
-"""What can be written: each input, output and attribute, connected or not, of any shape.
+"""What a case can express: each input, output and attribute, connected or not, of any shape.
 
-What the fields of a call come down to is read off the ONNX model's own node and graph.
+The meaning of a call's fields is read from the ONNX model's own node and graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from conformance.case.call import Call
 from conformance.case.load import load
 from conformance.case.tensors import MAX_ELEMENTS, MAX_SCORES, ShapeError, attributes_of, steps_of
 
-#: The inputs that a call has unless it says otherwise.
+#: The inputs that a call has by default.
 PLAIN = ("query", "key", "value", "seqlens_k", "total_sequence_length")
 
 
@@ -71,7 +71,7 @@ def shapes(index: int = 0, **fields: Any) -> dict[str, tuple[int, ...]]:
 
 
 def listed(*connected: str, upto: str) -> list[str]:
-    """The node's inputs, of which these are connected, its list ending with ``upto``."""
+    """The node's inputs with these connected; the list ends with ``upto``."""
     end = INPUT_NAMES.index(upto) + 1
     return [name if name in connected else "" for name in INPUT_NAMES[:end]]
 
@@ -148,7 +148,7 @@ def test_the_list_of_outputs_can_end_before_each(name: str) -> None:
     assert list(node(outputs=trailing).output) == list(OUTPUT_NAMES[:index])
 
 
-def test_what_is_trailing_has_nothing_after_it() -> None:
+def test_trailing_inputs_have_no_connected_input_after_them() -> None:
     sentence = "value cannot be trailing: total_sequence_length follows it"
     refused("inputs.value", sentence, inputs={"value": "trailing"})
     sentence = "present_key cannot be trailing: present_value follows it"
@@ -183,7 +183,7 @@ def set_on(made: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: onnx.helper.get_attribute_value(a) for a in made.attribute}
 
 
-def test_only_what_is_set_is_an_attribute() -> None:
+def test_only_set_fields_become_attributes() -> None:
     assert set_on(node()) == {"num_heads": 4, "kv_num_heads": 2}
 
 
@@ -198,7 +198,7 @@ def test_each_attribute_can_be_set_and_left_out(attribute: Attribute) -> None:
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda a: a.name)
-def test_a_field_is_the_same_as_its_attribute(attribute: Attribute) -> None:
+def test_a_field_and_its_attribute_are_equivalent(attribute: Attribute) -> None:
     name = attribute.name
     if name in Call.model_fields:
         value = SAMPLES[attribute.kind]
@@ -213,7 +213,7 @@ def test_rotary_sets_its_attributes() -> None:
     assert set_on(node(rotary="half_split", attributes={"do_rotary": 0}))["do_rotary"] == 0
 
 
-def test_attributes_stand_in_the_order_of_the_signature() -> None:
+def test_attributes_are_in_the_order_of_the_signature() -> None:
     names = list(set_on(node(causal=0, scale=1.0, rotary="interleaved", softcap=2.0)))
     assert names == [a.name for a in ATTRIBUTES if a.name in names]
 
@@ -225,7 +225,7 @@ def test_an_attribute_can_have_the_wrong_type_on_purpose() -> None:
     assert made.type == AttributeProto.STRING
 
 
-def test_zero_is_set_and_not_left_out() -> None:
+def test_an_attribute_of_zero_is_not_left_out() -> None:
     assert set_on(node(causal=0, scale=0.0))["causal"] == 0
     assert set_on(node(causal=0, scale=0.0))["scale"] == 0.0
 
@@ -386,7 +386,7 @@ def test_lengths_of_a_batch() -> None:
     assert not step.carried
 
 
-def test_a_ragged_batch_says_its_lengths_itself() -> None:
+def test_a_ragged_batch_lists_its_lengths() -> None:
     (step,) = steps_of(
         Call(batch_size=3, past_sequence_length=9, total_sequence_lengths=(1, 10, 6))
     )
@@ -404,7 +404,7 @@ def test_a_borrowed_cache_does_not_grow(key_value: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_the_type_of_a_call_is_that_of_all_but_the_lengths(dtype: str) -> None:
+def test_the_dtype_of_a_call_applies_to_all_but_the_lengths(dtype: str) -> None:
     found = dtypes(
         dtype=dtype,
         past_sequence_length=1,
@@ -440,7 +440,7 @@ def test_any_input_can_have_any_type(dtype: str) -> None:
     assert dtypes(inputs={"query": {"dtype": dtype}})["query"] == dtype
 
 
-def test_a_quantised_cache_has_scales_of_one_number_or_one_a_channel() -> None:
+def test_scales_have_one_number_or_one_for_each_channel() -> None:
     found = shapes(k_quant_type="PER_TENSOR", v_quant_type="PER_CHANNEL")
     assert (found["k_scale"], found["v_scale"]) == ((1,), (1, 2, 1, 16))
     assert not {"k_scale", "v_scale"} & set(shapes(k_quant_type="NONE"))
@@ -452,7 +452,7 @@ def test_two_values_of_four_bits_share_a_byte() -> None:
     assert shapes(**fields, kv_cache_bit_width=8)["past_key"] == (1, 2, 3, 16)
 
 
-def test_norm_weights_are_of_a_head() -> None:
+def test_norm_weights_have_the_size_of_a_head() -> None:
     found = shapes(qk_norm=True)
     assert found["q_norm_weight"] == found["k_norm_weight"] == (16,)
     assert "q_norm_weight" not in shapes()
@@ -492,14 +492,14 @@ def test_the_past_of_a_window_cache_has_its_capacity() -> None:
         ([" batch_size ", "past_sequence_length-4", "num_heads*0"], (2, 0, 0)),
     ],
 )
-def test_a_shape_is_numbers_and_names(written: list[Any], shape: tuple[int, ...]) -> None:
+def test_a_shape_consists_of_numbers_and_names(written: list[Any], shape: tuple[int, ...]) -> None:
     fields = {"batch_size": 2, "sequence_length": 3, "past_sequence_length": 4}
     assert shapes(**fields, inputs={"query": {"shape": written}})["query"] == shape
     said = declared(**fields, outputs={"output": {"shape": written}})
     assert said["output"] == list(shape)
 
 
-def test_max_sequence_length_is_the_buffers() -> None:
+def test_max_sequence_length_is_the_length_of_the_buffer() -> None:
     written = {"inputs": {"query": {"shape": ["max_sequence_length"]}}}
     assert shapes(max_sequence_length=12, **written)["query"] == (12,)
     assert shapes(past_sequence_length=3, **written)["query"] == (3,)
@@ -521,7 +521,7 @@ def test_a_dim_is_not_negative() -> None:
     refused("outputs.output", sentence, outputs={"output": {"shape": [-1]}})
 
 
-def test_a_tensor_is_not_huge() -> None:
+def test_the_size_of_a_tensor_is_limited() -> None:
     most = [1, MAX_ELEMENTS, 1]
     assert shapes(inputs={"query": {"shape": most}})["query"] == tuple(most)
     sentence = f"query of shape ({MAX_ELEMENTS + 1},) is too large: at most {MAX_ELEMENTS} elements"
@@ -531,7 +531,7 @@ def test_a_tensor_is_not_huge() -> None:
 
 
 def test_a_call_has_no_more_scores_than_the_oracle_can_hold() -> None:
-    """A long prompt is refused in a sentence; it would take the machine's whole memory."""
+    """A long prompt is rejected with one sentence; it would need all memory of the machine."""
     assert shapes(sequence_length=2048, head_size=8)["query"] == (1, 2048, 32)
     sentence = (
         "32768 query tokens, 32768 keys and 4 heads are too many for the oracle: at most"
@@ -554,7 +554,7 @@ def test_data_give_their_shape() -> None:
     assert shapes(inputs={"query": {"data": [[1], [2]], "shape": [2, 1]}})["query"] == (2, 1)
 
 
-def test_data_are_even_numbers_of_the_shape() -> None:
+def test_nested_data_must_be_rectangular() -> None:
     uneven = "the rows of data have different shapes"
     refused("inputs.query", uneven, inputs={"query": {"data": [[1], 2]}})
     refused("inputs.query", uneven, inputs={"query": {"data": [[1], []]}})
@@ -611,7 +611,7 @@ def test_dims_can_be_static() -> None:
     found = declared(dims="static", **fields)
     for name, shape in shapes(dims="static", **fields).items():
         assert found[name] == list(shape)
-    assert found["output"] == [None] * 3  # outputs are declared by rank all the same
+    assert found["output"] == [None] * 3  # outputs are still declared by rank
     assert declared(dims="static", key_value="zero_length", past_sequence_length=4)["key"] == [
         1,
         0,
@@ -626,15 +626,15 @@ def test_a_dim_that_broadcasts_is_a_number() -> None:
         assert said["attention_bias"] == sizes + lengths
 
 
-def test_a_shape_written_by_hand_has_names_of_its_own() -> None:
-    """It may contradict the other inputs on purpose, which one name for both would not allow."""
+def test_a_shape_written_by_hand_has_its_own_names() -> None:
+    """It may contradict the other inputs on purpose, which a shared name would not allow."""
     said = declared(inputs={"key": {"shape": [1, 5, 32]}, "seqlens_k": {"data": [[0], [1]]}})
     assert said["key"] == ["key_0", "key_1", "key_2"]
     assert said["value"] == ["batch_size", "kv_sequence_length", 32]
     assert said["seqlens_k"] == ["seqlens_k_0", "seqlens_k_1"]
 
 
-def test_a_static_buffer_has_a_name_of_its_own() -> None:
+def test_the_length_of_a_static_cache_has_its_own_name() -> None:
     assert declared(max_sequence_length=9)["past_key"] == [
         "batch_size",
         2,
@@ -685,7 +685,7 @@ def test_a_ragged_loop() -> None:
     assert [step.total_lengths for step in steps] == [(4, 2), (5, 3)]
 
 
-def test_tables_have_a_row_even_for_no_token() -> None:
+def test_tables_have_a_row_even_without_tokens() -> None:
     fields = {"rotary": "half_split", "sequence_length": 0}
     assert shapes(**fields)["cos_cache"] == (1, 8)
 
@@ -712,8 +712,8 @@ def test_a_loop_needs_what_it_carries(name: str) -> None:
     refused(f"outputs.{present}", sentence, outputs=outputs, **shared)
 
 
-def test_infinities_and_nan_are_told_apart_in_json() -> None:
-    """What a bundle is called is a digest of this text."""
+def test_infinities_and_nan_differ_in_json() -> None:
+    """The name of a bundle is a digest of this text."""
     texts = set()
     for value in (float("inf"), float("-inf"), float("nan"), 0.0, -0.0):
         constant = {"kind": "constant", "value": value}
@@ -737,7 +737,7 @@ def test_a_step_is_a_value() -> None:
 
 
 @pytest.mark.parametrize("at", [[1], [0, -6], [0, 0, 0, 0]])
-def test_an_element_that_differs_is_one_of_the_input(at: list[int]) -> None:
+def test_an_element_override_must_be_within_the_input(at: list[int]) -> None:
     fields = {"sequence_length": 5, "inputs": {"query": {"elements": [{"at": at, "value": 1.0}]}}}
     with pytest.raises(ShapeError, match="is outside the shape"):
         steps_of(Call.model_validate(fields))

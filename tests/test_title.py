@@ -1,4 +1,4 @@
-"""Calls in words: what is told, what goes without saying, and titles that nobody wrote."""
+"""Descriptions of calls: which features they mention or omit, and generated titles."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_value_has_words(feature: Any) -> None:
     for phase in ("prefill", "decode"):
         row = {**PLAIN, "phase": phase, "batch": "more", "cache": "static"}
         said = [words({**row, feature.name: value}) for value in feature.values]
-        # A past of its own length is what one token has as a rule.
+        # One token usually has a past of its own length.
         known = {"none", "concatenated"} if feature.name == "cache" else set()
         told = [
             text for text, value in zip(said, feature.values, strict=True) if value not in known
@@ -73,7 +73,7 @@ def test_every_value_has_words(feature: Any) -> None:
         assert len(set(told)) == len(told)
 
 
-def test_what_has_no_value_is_not_told() -> None:
+def test_features_without_a_value_are_not_mentioned() -> None:
     assert words({**PLAIN, "phase": None, "rotary": None, "softcap": "given"}) == "Softcap"
     assert words({}) == "Call"
 
@@ -85,12 +85,12 @@ def titles(folder: Path, body: str) -> list[str]:
     return [case.title for case in cases_of(folder, body)]
 
 
-def test_a_title_that_is_written_counts(tmp_path: Path) -> None:
+def test_a_written_title_is_used(tmp_path: Path) -> None:
     body = "- {name: a, title: My own, matrix: {seed: [1, 2]}}"
     assert titles(tmp_path, body) == ["My own", "My own"]
 
 
-def test_without_one_all_that_the_cases_of_the_entry_share_is_told(tmp_path: Path) -> None:
+def test_without_a_title_the_shared_features_are_listed(tmp_path: Path) -> None:
     body = """
     - name: a
       sequence_length: 4
@@ -100,7 +100,7 @@ def test_without_one_all_that_the_cases_of_the_entry_share_is_told(tmp_path: Pat
     assert titles(tmp_path, body) == 4 * ["Prompt, softcap"]
 
 
-def test_where_that_is_taken_the_name_is_told_too(tmp_path: Path) -> None:
+def test_an_ambiguous_title_includes_the_name(tmp_path: Path) -> None:
     body = """
     - {name: one, sequence_length: 4}
     - {name: the_other, sequence_length: 5}

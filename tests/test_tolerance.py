@@ -1,4 +1,4 @@
-"""The error model: right kernels stay within half a budget, faults go beyond two."""
+"""The error model: correct kernels stay within half a budget, faults exceed two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLOATS = [np.float32, np.float16, ml_dtypes.bfloat16]
 def defined_shares(
     got: np.ndarray, reference: Reference, unit: np.ndarray, target_class: Any
 ) -> np.ndarray:
-    """Return the shares of the defined elements, as the judge takes them."""
+    """Return the shares of the defined elements, as the judge computes them."""
     masked = np.where(reference.defined, unit, np.nan)
     return shares(got.astype(float), reference.value, masked, target_class)
 
@@ -45,7 +45,7 @@ def worst_shares(
     }
 
 
-# --- right kernels ---
+# --- correct kernels ---
 
 
 @pytest.mark.parametrize("path", ["flash", "plain"])
@@ -99,10 +99,10 @@ def prompt(
 
 
 def careful_kernel(inputs: Arrays, attributes: Attributes, block: int = 8) -> Arrays:
-    """Compute a causal prompt in float32, rounding to storage wherever a right kernel may.
+    """Compute a causal prompt in float32, rounding to storage wherever a correct kernel may.
 
     Online softmax over blocks of keys, the query scaled before it is rounded, probabilities
-    rounded before they meet the values, sums one term after the other.
+    rounded before they are multiplied by the values, sums one term after the other.
     """
     dtype = inputs["query"].dtype
     num_heads, kv_num_heads = attributes["num_heads"], attributes["kv_num_heads"]
@@ -173,7 +173,7 @@ def test_a_careful_kernel_stays_within_half(dtype: Any, spread: float) -> None:
 
 
 def test_a_careful_kernel_stays_within_half_over_a_long_sum_of_equal_terms() -> None:
-    """The roundings of equal terms do not cancel: the worst that honest float32 sums do."""
+    """The rounding errors of equal terms do not cancel: the worst case of correct float32 sums."""
     inputs, attributes = prompt(np.float32, length=700, heads=(1, 1), head_size=8)
     inputs["key"][...] = 0.0
     inputs["value"][...] = 1.1
@@ -183,7 +183,7 @@ def test_a_careful_kernel_stays_within_half_over_a_long_sum_of_equal_terms() -> 
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_rounding_the_exact_values_is_right(dtype: Any) -> None:
+def test_rounding_the_exact_values_is_within_the_budget(dtype: Any) -> None:
     for kind in KINDS:
         inputs, attributes = random_call(RandomState(3), kind, dtype, ragged_several=True)
         references = reference(inputs, attributes, ALL)
@@ -193,7 +193,7 @@ def test_rounding_the_exact_values_is_right(dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_tiny_values_are_not_judged_by_relative_error_alone(dtype: Any) -> None:
-    """Where the storage type has subnormals, half their spacing is allowed."""
+    """If the storage type has subnormals, half their spacing is allowed."""
     inputs, attributes = prompt(dtype)
     tiny = ml_dtypes.finfo(dtype).smallest_normal
     inputs["value"] = (inputs["value"].astype(float) * float(tiny)).astype(dtype)
@@ -202,7 +202,7 @@ def test_tiny_values_are_not_judged_by_relative_error_alone(dtype: Any) -> None:
     assert worst_shares(rounded, references)["output"] <= 0.5
 
 
-def test_flushing_float32_subnormals_is_right() -> None:
+def test_flushing_float32_subnormals_is_within_the_budget() -> None:
     inputs, attributes = prompt(np.float32)
     inputs["value"] *= np.float32(1e-39)
     references = reference(inputs, attributes, ["output"])
@@ -211,8 +211,8 @@ def test_flushing_float32_subnormals_is_right() -> None:
     assert worst_shares(flushed, references)["output"] <= 0.5
 
 
-def test_an_exp_that_never_quite_gets_to_zero_is_right() -> None:
-    """A fast exp stops near the smallest normal number: it counts where all else is exactly 0."""
+def test_an_exp_that_never_reaches_zero_is_within_the_budget() -> None:
+    """A fast exp stops near the smallest normal number, which counts where everything else is 0."""
     inputs, attributes = prompt(np.float32, length=1, past=99, heads=(1, 1), head_size=8)
     inputs["query"][...] = 0.0
     inputs["past_value"][...], inputs["value"][...] = 1.0, 0.0
@@ -224,7 +224,7 @@ def test_an_exp_that_never_quite_gets_to_zero_is_right() -> None:
     assert worst_shares(got, references)["output"] <= 0.5
 
 
-# --- faults: a kernel that is right but for one thing ---
+# --- faults: a kernel that is correct except for one thing ---
 
 
 def share_of_fault(call: tuple[Arrays, Attributes], faulty: tuple[Arrays, Attributes]) -> float:
@@ -251,7 +251,7 @@ def test_a_scale_off_by_a_hundredth_is_found_in_float32(length: int) -> None:
 
 
 def test_a_scale_off_by_a_hundredth_is_found_in_float16_between_near_and_far_keys() -> None:
-    """Where q.k adds up for some keys and is 0 for others; among random ones it can hide."""
+    """Where q.k is large for some keys and 0 for others; with random keys the error can hide."""
     inputs, attributes = prompt(np.float16, scale=0.2)
     for name in ("query", "key"):
         inputs[name] = np.abs(inputs[name])
@@ -273,8 +273,10 @@ def test_an_ignored_sink_is_found(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_query_heads_dealt_out_in_turn_are_found(dtype: Any) -> None:
-    """Head n on key head n % K instead of n // (N / K)."""
+def test_query_heads_assigned_in_rotation_are_found(dtype: Any) -> None:
+    """Head n uses key/value head n % K instead of n // (N
+    K).
+    """
     inputs, attributes = prompt(dtype, heads=(4, 2))
     query = inputs["query"].reshape(1, 24, 4, 32)
     swapped = {**inputs, "query": query[:, :, [0, 2, 1, 3]].reshape(1, 24, -1)}
@@ -399,7 +401,7 @@ def test_the_budget_is_the_one_of_the_documentation(
     )
     inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(7, 2, dtype)  # half of the head
     inputs["attention_bias"] = RandomState(9).randn(1, 1, 2, 7).astype(dtype)
-    inputs["attention_bias"][..., 3] = -13.0  # of tiny probability
+    inputs["attention_bias"][..., 3] = -13.0  # with a tiny probability
     if sink is not None:
         inputs["head_sink"] = np.array([sink], dtype)
     output = reference(inputs, attributes, ["output"])["output"]
@@ -408,7 +410,7 @@ def test_the_budget_is_the_one_of_the_documentation(
 
 
 def test_a_tiny_probability_may_be_lost_in_storage() -> None:
-    """exp(-18) is below every float16: the key may drop out, however large its value."""
+    """exp(-18) is below every float16: the key may be lost, however large its value."""
     inputs, attributes = prompt(np.float16, length=1, past=1, heads=(1, 1), head_size=8)
     inputs["past_value"][...], inputs["value"][...] = 60000.0, 0.0
     inputs["attention_bias"] = np.array([-18.0, 0.0], np.float16).reshape(1, 1, 1, 2)
@@ -433,7 +435,7 @@ def test_copies_must_be_exact() -> None:
     assert np.count_nonzero(share) == 1
 
 
-def test_of_a_turned_cache_only_what_was_turned_now_may_differ() -> None:
+def test_in_a_rotated_cache_only_newly_rotated_keys_may_differ() -> None:
     inputs, attributes = prompt(np.float32, length=1, past=5, do_rotary=1)
     inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(6, 8)  # half of the head
     unit = budgets(reference(inputs, attributes, ["present_key"]))["present_key"]
@@ -462,7 +464,7 @@ def test_a_budget_belongs_to_its_own_row() -> None:
     assert (after[0, 20] > before[0, 20]).all()
 
 
-def test_undefined_elements_are_never_looked_at() -> None:
+def test_undefined_elements_are_never_compared() -> None:
     inputs, attributes = prompt(np.float32)
     inputs["seqlens_k"] = np.array([9], np.int32)
     references = reference(inputs, attributes, ALL)
@@ -490,8 +492,8 @@ def test_a_zero_row_of_a_sink_alone_must_be_zero() -> None:
     assert worst_shares({"output": output.value + 1e-30}, references)["output"] > 2
 
 
-def test_a_bias_that_swallows_every_score_leaves_only_the_range_of_the_values() -> None:
-    """-3.4e38 on every key: float32 cannot keep the scores beside it, so any mean is right."""
+def test_a_bias_that_absorbs_every_score_allows_the_range_of_the_values() -> None:
+    """-3.4e38 on every key: float32 loses the scores beside it, so any mean is allowed."""
     inputs, attributes = prompt(np.float32, length=6)
     lowest = np.finfo(np.float32).min
     inputs["attention_bias"] = np.full((1, 1, 6, 6), lowest, np.float32)
@@ -508,7 +510,7 @@ def test_a_bias_that_swallows_every_score_leaves_only_the_range_of_the_values() 
 
 
 def test_a_bias_that_hides_some_keys_costs_nothing() -> None:
-    """The lowest float32 as a mask: its own rounding error must not count as error of a logit."""
+    """The lowest float32 as a mask: its own rounding error is not an error of a logit."""
     inputs, attributes = prompt(np.float32, length=6)
     inputs["attention_bias"] = np.zeros((1, 1, 6, 6), np.float32)
     plain = budgets(reference(inputs, attributes, ["output"]))["output"]
@@ -527,7 +529,7 @@ def test_the_constant_of_the_class_divides_the_share() -> None:
 
 
 def test_in_a_loop_the_runtime_may_have_rounded_the_past_itself() -> None:
-    """The error of the present before goes into the budget of what is made from it."""
+    """The error of the previous present enters the budget of everything computed from it."""
     inputs, attributes = prompt(np.float16, length=1, past=9, do_rotary=1)
     inputs["cos_cache"], inputs["sin_cache"] = rotary_caches(10, 16, np.float16)
     error = np.full(inputs["past_key"].shape, 2.0**-10)

@@ -1,4 +1,4 @@
-"""The error model where caches are quantised, heads are normed, and scores are put out."""
+"""The error model for quantised caches, normed heads, and output_qk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = {"int8": (np.int8, 1, 0.02), "int4": (np.uint8, 2, 0.2)}
 def call(
     stored: str | None, dtype: Any = np.float16, past: int = 9, new: int = 1, **attributes: Any
 ) -> tuple[Arrays, Attributes]:
-    """Two heads of 16 elements on one of keys; ``stored`` None: a cache of floats."""
+    """Two query heads of 16 elements on one key/value head; ``stored`` None: a cache of floats."""
     rng = RandomState(7)
     total = past + new
     inputs: Arrays = {
@@ -61,7 +61,7 @@ def with_new(
 
 
 def test_codes_are_exact_but_for_numbers_next_to_a_tie() -> None:
-    """0.06 is no power of two: 2.5 steps of it may be a little more or less in float32."""
+    """0.06 is not a power of two: 2.5 steps of it may be slightly more or less in float32."""
     scale = float(np.float32(0.06))
     units = budgets(with_new(call("int8", np.float32), 2.5 * scale, 2.51 * scale, scale))
     np.testing.assert_array_equal(np.unique(units["present_key"][:, :, 9:]), [1.0])
@@ -77,7 +77,7 @@ def test_where_float32_is_exact_a_tie_is_one_and_goes_to_the_even_code() -> None
     assert worst(present.value + 1.0, present, units["present_key"]) == np.inf
 
 
-def test_a_turned_key_may_be_off_by_a_step_where_its_error_reaches_a_tie() -> None:
+def test_a_rotated_key_may_be_off_by_a_code_near_a_tie() -> None:
     made = call("int8", past=2, new=40, do_rotary=1)
     references = reference(*made, ALL)
     unit = budgets(references)["present_key"]
@@ -93,7 +93,7 @@ def test_a_turned_key_may_be_off_by_a_step_where_its_error_reaches_a_tie() -> No
     assert 0.05 < new.mean() < 0.5
 
 
-def test_of_a_byte_the_high_half_must_be_sure() -> None:
+def test_the_high_half_of_a_byte_must_be_certain() -> None:
     """Element 0 is next to a tie in one token, element 1 in the other."""
     inputs, attributes = call("int4", np.float32, new=2)
     inputs["key"][...] = 0.0
@@ -105,7 +105,7 @@ def test_of_a_byte_the_high_half_must_be_sure() -> None:
 
 @pytest.mark.parametrize("stored", STORED)
 def test_on_a_past_the_new_token_is_attended_to_as_it_is_stored(stored: str) -> None:
-    """As it came would be another result, and is one that first prompts may have."""
+    """Attending to the unquantised token gives another result, which first prompts may have."""
     for past, found in ((9, True), (0, False)):
         inputs, attributes = call(stored, np.float32, past, new=4)
         references = reference(inputs, attributes, ALL)
@@ -135,7 +135,7 @@ def test_a_scale_of_the_cache_that_is_off_is_found() -> None:
 
 @pytest.mark.parametrize("stored", STORED)
 def test_in_a_loop_codes_of_the_runtimes_own_are_followed(stored: str) -> None:
-    """A key that went to the other code stays there, and moves the output within its budget."""
+    """A key that got the other code keeps it, and moves the output within its budget."""
     first = reference(*call(stored, past=2, new=40, do_rotary=1), ALL)
     errors = past_errors(first, None)
     assert errors is not None
@@ -158,7 +158,7 @@ def test_in_a_loop_codes_of_the_runtimes_own_are_followed(stored: str) -> None:
 
 
 def test_the_errors_of_a_window_cache_move_with_its_rows() -> None:
-    """Capacity 4, window 3: the fifth token evicts two, so that row 2 comes to lie in row 0."""
+    """Capacity 4, window 3: the fifth token evicts two, so row 2 moves to row 0."""
     inputs, attributes = call(None, past=4, local_window_size=3, sliding_window_cache=1)
     references = reference(inputs, attributes, ALL)
     error = np.zeros((1, 1, 4, 16))
@@ -179,7 +179,7 @@ def normed(dtype: Any) -> tuple[Arrays, Attributes]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_normed_key_may_be_rounded_after_the_norm_and_after_the_turn(dtype: Any) -> None:
+def test_a_normed_key_may_be_rounded_after_the_norm_and_after_the_rotation(dtype: Any) -> None:
     inputs, attributes = normed(dtype)
     references = reference(inputs, attributes, ALL)
     unit = budgets(references)["present_key"]
@@ -193,7 +193,7 @@ def test_a_normed_key_may_be_rounded_after_the_norm_and_after_the_turn(dtype: An
     assert not unit[:, :, :9].any()
 
 
-def test_a_norm_without_a_turn_is_no_copy() -> None:
+def test_a_norm_without_rotation_is_not_a_copy() -> None:
     inputs, attributes = normed(np.float16)
     unit = budgets(reference(inputs, attributes | {"do_rotary": 0}, ALL))["present_key"]
     assert (unit[:, :, 9:] > 0.0).all()
@@ -218,8 +218,8 @@ def test_faults_of_the_norm_are_found(dtype: Any, fault: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("mode", [1, 2])
-def test_scores_are_told_apart_from_one_another(dtype: Any, mode: int) -> None:
-    """Storing is within half; scale, softcap or bias off by a little is not."""
+def test_faults_in_output_qk_are_found(dtype: Any, mode: int) -> None:
+    """Rounding to storage is within half; a small error of scale, softcap or bias is not."""
     inputs, attributes = call(None, dtype, new=3, qk_output=mode, softcap=2.0)
     inputs["attention_bias"] = RandomState(1).randn(1, 2, 3, 12).astype(dtype)
     want = reference(inputs, attributes, ["output_qk"])["output_qk"]

@@ -36,11 +36,11 @@ def _nothing_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_there_is_none() -> None:
+def test_a_missing_program() -> None:
     assert find_tract() is None
 
 
-def test_each_place_comes_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_order_of_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path = program(tmp_path / "on_path" / "tract")
     assert find_tract() == Program(on_path, "PATH")
     built = program(built_tract())
@@ -58,7 +58,7 @@ def test_a_name_alone_is_looked_up_as_a_shell_does(tmp_path: Path) -> None:
     assert find_tract("tract-0.21") == Program(tmp_path / "tract-0.21", "--tract", True)
 
 
-def test_a_folder_of_tools_that_cannot_be_is_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_tools_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GQA_TOOLS", "/" + "long" * 100)
     assert find_tract() is None
 
@@ -69,12 +69,12 @@ def test_interpreters_are_looked_up_as_well(tmp_path: Path) -> None:
     assert target.command.argv[0] == str(python)
 
 
-def test_another_release_than_the_pinned_one_is_not_taken_by_itself() -> None:
+def test_a_release_other_than_the_pinned_one_is_not_used_by_default() -> None:
     program(built_tract("0.22.0"))
     assert find_tract() is None
 
 
-def test_the_tools_lie_among_the_users_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tools_are_in_the_users_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GQA_TOOLS")
     assert built_tract("1.2.3").parts[-4:] == ("gqa-conformance", "tract-1.2.3", "bin", "tract")
 
@@ -83,12 +83,12 @@ def test_the_tools_lie_among_the_users_data(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def packages(folder: Path) -> Path:
-    """A folder in which npm has installed it."""
+    """A folder into which npm has installed it."""
     (folder / "node_modules" / "onnxruntime-web").mkdir(parents=True)
     return folder
 
 
-def test_of_onnxruntime_web_a_folder_or_a_release_is_named(
+def test_onnxruntime_web_is_named_by_folder_or_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
@@ -122,12 +122,12 @@ def test_the_pinned_release_is_the_one_that_the_runner_locks() -> None:
     for name, package in lock["packages"].items():
         if name:
             assert package["integrity"].startswith("sha512-"), name
-            assert "resolved" not in package, name  # whichever registry npm is configured for
+            assert "resolved" not in package, name  # works with any npm registry
     for name, version in wanted["dependencies"].items():
         assert lock["packages"][f"node_modules/{name}"]["version"] == version
 
 
-def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
+def test_the_runner_of_onnxruntime_web_gets_the_named_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GQA_ONNXRUNTIME_WEB", raising=False)
@@ -170,7 +170,7 @@ def test_the_runner_of_onnxruntime_web_is_told_what_was_named(
         ),
     ],
 )
-def test_an_adapter_that_is_none_is_refused(adapter: str, says: str) -> None:
+def test_an_invalid_adapter_is_rejected(adapter: str, says: str) -> None:
     for ep in ("webgpu", "webgpu-jsep"):
         with pytest.raises(TargetError) as refused:
             target_for(ep, Programs(adapter=adapter))

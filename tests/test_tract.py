@@ -1,6 +1,6 @@
-"""tract itself, where it is installed: it does what its expectations say, by both ways to it.
+"""tract itself, where it is installed: its results match its expectations, in both forms.
 
-The theme of borrowed caches, and the plain ground: prompts, steps, and calls longer than a tile.
+The theme of borrowed caches, and basic calls: prefill, decode, and calls longer than a tile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Results = dict[str, ResultRecord]
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, tuple[str, Results]]:
-    """What each target that is there made of the themes, with its name and version."""
+    """The results of each installed target on these themes, with its name and version."""
     cases = tuple(load([data_path("cases") / f"{theme}.yaml" for theme in THEMES]))
     found = {}
     for ep in ("tract", "tract-plain", "tract-wheel"):
@@ -46,7 +46,7 @@ def results() -> dict[str, tuple[str, Results]]:
 
 
 def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
-    """The results of ``ep``; skips where it is not there."""
+    """The results of ``ep``; skips if it is not installed."""
     name, records = results[ep]
     if not records:
         pytest.skip(f"{ep}: {name}")
@@ -55,7 +55,7 @@ def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
-def test_all_that_it_does_is_known(ep: str) -> None:
+def test_every_result_of_tract_is_expected(ep: str) -> None:
     cases = load([data_path("cases")])
     (plan,) = target_plans(cases, [target_for(ep)], whole_corpus=True)
     with TargetRun(plan, jobs=2) as run:
@@ -76,7 +76,7 @@ def test_all_that_it_does_is_known(ep: str) -> None:
 
 
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
-def test_it_does_what_is_known(results: dict[str, tuple[str, Results]], ep: str) -> None:
+def test_every_expectation_of_tract_holds(results: dict[str, tuple[str, Results]], ep: str) -> None:
     records = of(results, ep)
     assert [f"{r.case}: {r.reason}" for r in records.values() if r.unexpected] == []
     verdicts = {record.verdict for record in records.values()}
@@ -94,7 +94,7 @@ def test_the_binary_and_the_package_agree_to_the_bit(
         assert (record.verdict, record.bits) == (other.verdict, other.bits), case
 
 
-def test_the_optimised_and_the_plain_graph_agree_but_for_what_is_known(
+def test_the_optimised_and_the_plain_graph_agree_except_for_known_defects(
     results: dict[str, tuple[str, Results]],
 ) -> None:
     optimised, plain = of(results, "tract"), of(results, "tract-plain")

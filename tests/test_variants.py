@@ -1,4 +1,4 @@
-"""The relations: that the two forms of a call mean the same, and that a difference is noticed."""
+"""The relations: a call and its variant agree, and a difference is noticed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def both(case: Case) -> tuple[Bundle, Bundle]:
 
 
 def rounded(bundle: Bundle) -> list[dict[str, np.ndarray]]:
-    """What a perfect kernel returns."""
+    """The output of a perfect kernel."""
     return [
         {name: want.value.astype(NUMPY[want.dtype]) for name, want in step.items()}
         for step in bundle.expected
@@ -54,13 +54,13 @@ def shipped(relation: RelationName, dtype: str = "float32") -> Case:
     return next(c for c in SHIPPED if c.relation == relation and c.call.dtype == dtype)
 
 
-def test_every_relation_has_a_case_and_a_law() -> None:
+def test_every_relation_has_a_case_and_a_rule() -> None:
     assert {case.relation for case in SHIPPED} == set(RELATIONS) == set(get_args(RelationName))
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_the_two_forms_mean_the_same(relation: RelationName) -> None:
-    """By the oracle, which computes each from its own inputs and knows nothing of relations."""
+def test_a_call_and_its_variant_agree_in_the_oracle(relation: RelationName) -> None:
+    """In the oracle, which computes each from its own inputs and does not use relations."""
     exact = RELATIONS[relation].closeness != "storage"
     for case in SHIPPED:
         if case.relation != relation:
@@ -74,7 +74,7 @@ def test_the_two_forms_mean_the_same(relation: RelationName) -> None:
             unit = pair.own(units[0]) + pair.other(units[1])
             defined = ~np.isnan(unit)
             difference = np.abs(pair.own(values[0]) * pair.factor - pair.other(values[1]))[defined]
-            # Of a loop in a coarse dtype the second call has the rounded present of the first.
+            # In a loop in a coarse dtype, the second step has the rounded present of the first.
             carried = case.call.dtype != "float32" and len(other.steps) > 1
             bound = unit[defined] if carried or not exact else 1e-6 * np.maximum(unit[defined], 1)
             assert np.all(difference <= bound), case.id
@@ -87,8 +87,8 @@ def test_the_page_is_what_the_command_writes() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_the_standard_operators_mean_what_the_oracle_says(dtype: str) -> None:
-    """By onnx.reference, which runs the very graph that a runtime gets."""
+def test_the_standard_operators_agree_with_the_oracle(dtype: str) -> None:
+    """With onnx.reference, which runs the same graph that a runtime gets."""
     for case in SHIPPED:
         if case.relation != "standard_attention" or case.call.dtype != dtype:
             continue
@@ -99,7 +99,7 @@ def test_the_standard_operators_mean_what_the_oracle_says(dtype: str) -> None:
         wanted = both(case)[1].expected[0]
         for name, got in zip(script.outputs, outputs, strict=True):
             share = shares(got.astype(np.float64), wanted[name].value, wanted[name].unit, "cpu")
-            assert share.max() < 2, f"{case.id}: {name}"  # it rounds scores to storage too
+            assert share.max() < 2, f"{case.id}: {name}"  # it rounds scores to storage as well
 
 
 def test_equal_answers_agree_to_the_bit() -> None:
@@ -122,8 +122,8 @@ def test_where_a_relation_is_exact_one_bit_is_too_much(target_class: str) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_otherwise_each_form_may_be_off_by_its_arithmetic_alone(dtype: str) -> None:
-    """What a float16 kernel loses inside is far more: two kernels of the CPU do not lose it."""
+def test_otherwise_each_variant_may_differ_by_its_rounding_errors(dtype: str) -> None:
+    """A float16 kernel's internal errors are larger: two kernels of the CPU do not have them."""
     case = shipped("token_by_token", dtype)
     mine, theirs = both(case)
     own, other = rounded(mine), rounded(theirs)
@@ -152,7 +152,7 @@ def test_doubling_is_exact_but_for_subnormal_numbers() -> None:
     assert related(case, own, other).share == np.inf
 
 
-def test_what_is_undefined_in_either_form_is_not_compared() -> None:
+def test_elements_undefined_in_either_variant_are_not_compared() -> None:
     case = next(c for c in SHIPPED if c.id.endswith("alone[dtype=float32,how=prompt_ragged]"))
     own, other = (rounded(bundle) for bundle in both(case))
     own[0]["output"][1, 4:] = np.nan
@@ -162,7 +162,7 @@ def test_what_is_undefined_in_either_form_is_not_compared() -> None:
     assert related(case, own, other).share == np.inf
 
 
-# As a user sees it
+# User interface
 
 EXACT = entries("""
 - name: faulty
@@ -178,7 +178,7 @@ def exact(desk: Desk) -> Case:
     return case
 
 
-def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
+def test_two_results_within_budget_that_disagree_are_wrong(desk: Desk) -> None:
     case = exact(desk)
     other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("last_bit"), environment=other)
@@ -196,9 +196,7 @@ def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("runner", "verdict"), [("dies", "crash"), ("rejects", "unsupported"), ("one_file", "")]
 )
-def test_what_befalls_the_other_form_befalls_the_case(
-    desk: Desk, runner: str, verdict: str
-) -> None:
+def test_a_failure_of_the_variant_fails_the_case(desk: Desk, runner: str, verdict: str) -> None:
     case = exact(desk)
     other = {"FAULT_ON": digest_of(case.call, "scale_in_query")}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner(runner), environment=other)
@@ -215,7 +213,7 @@ def test_what_befalls_the_other_form_befalls_the_case(
         assert "Infrastructure" in said
 
 
-def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
+def test_a_failing_call_needs_no_variant(desk: Desk) -> None:
     own = {"FAULT_ON": digest_of(exact(desk).call)}
     done = desk.gqa("run", "exact.yaml", "--ep", desk.runner("dies"), environment=own)
     assert done.status == 1
@@ -225,7 +223,7 @@ def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
     assert said.endswith("1 result, 1 unexpected")
 
 
-# What a case file may say
+# Case files
 
 
 @pytest.mark.parametrize(
@@ -268,12 +266,14 @@ def test_a_call_that_fails_by_itself_needs_no_other_form(desk: Desk) -> None:
         ),
     ],
 )
-def test_a_call_without_that_form_is_refused(tmp_path: Path, fields: str, sentence: str) -> None:
+def test_a_call_without_that_variant_is_rejected(
+    tmp_path: Path, fields: str, sentence: str
+) -> None:
     said = complaints(tmp_path, entries(f"- {{name: a, {fields}}}"))
     assert any(sentence in line for line in said), said
 
 
-def test_a_call_that_must_be_rejected_has_no_other_form(tmp_path: Path) -> None:
+def test_a_call_that_must_be_rejected_has_no_variant(tmp_path: Path) -> None:
     body = "- {name: a, relation: doubled_values, contract: {demands: rejects, source: here}}"
     (said,) = complaints(tmp_path, entries(body))
     assert said.endswith("a call that must be rejected has no variant")

@@ -32,7 +32,7 @@ from conformance.judge.verdict import Judgement, OutputError, Unjudgeable, compa
 from conformance.oracle.tolerance import CONSTANTS
 from conformance.results.verdicts import VERDICTS
 
-#: For each call of a case, each output's values.
+#: For each step of a case, each output's values.
 Values = list[dict[str, np.ndarray]]
 
 PROMPT = Call(sequence_length=5)
@@ -106,7 +106,7 @@ def verdict_on(
     provider: str | None = None,
     bundle: Bundle | None = None,
 ) -> Judgement:
-    """The judgement, of a target of the class cpu."""
+    """The judgement, for a target of the class cpu."""
     made = judge(
         case_of(call, contract),
         bundle or bundle_for(call),
@@ -120,7 +120,7 @@ def verdict_on(
 
 
 def judged(folder: Path, call: Call, first: Values, second: Values | None = None) -> Judgement:
-    """The judgement on a case that must compute and ran twice, the same both times by default."""
+    """The judgement on a case that must compute and ran twice, by default with equal results."""
     return verdict_on(ran(folder, first, first if second is None else second), call)
 
 
@@ -156,7 +156,7 @@ def test_a_crash_and_a_timeout_say_what_happened() -> None:
     assert "2.5 s" in verdict_on(TimedOut(seconds=2.5)).reason
 
 
-def test_a_crash_is_a_crash_where_a_rejection_is_due() -> None:
+def test_a_crash_is_a_crash_even_where_a_rejection_is_required() -> None:
     died = Crashed(signal="SIGSEGV", message="The runner died of SIGSEGV.")
     assert verdict_on(died, NO_PLACE, REJECTS).verdict == "crash"
     assert verdict_on(TimedOut(seconds=1.0), NO_PLACE, EITHER).verdict == "timeout"
@@ -181,7 +181,7 @@ def test_a_runtime_without_execution_providers_has_no_fallback(tmp_path: Path) -
     assert verdict_on(ran(tmp_path, right(PROMPT), right(PROMPT))).verdict == "pass"
 
 
-def test_a_failure_of_the_runner_has_no_verdict() -> None:
+def test_an_infrastructure_failure_is_not_a_verdict() -> None:
     with pytest.raises(Unjudgeable):
         verdict_on(InfrastructureFailure(message="The runner spoke French."))
 
@@ -259,17 +259,17 @@ def test_figures_of_a_pass_are_kept(tmp_path: Path) -> None:
     assert made.share < 1
 
 
-# Things that are wrong
+# Faults
 
 
 def swap_heads(values: Values) -> None:
-    """Heads 0 and 1 (of 16 elements) change places."""
+    """Heads 0 and 1 (of 16 elements) are swapped."""
     output = values[0]["output"]
     output[..., :32] = np.concatenate([output[..., 16:32], output[..., :16]], axis=-1)
 
 
 def transpose_heads(values: Values) -> None:
-    """[B, S, N, D] laid out as [B, N, S, D], in the same shape."""
+    """[B, S, N, D] stored as [B, N, S, D], in the same shape."""
     batch_size, sequence_length, hidden_size = values[0]["output"].shape
     heads = values[0]["output"].reshape(batch_size, sequence_length, 4, 16)
     values[0]["output"] = heads.transpose(0, 2, 1, 3).reshape(1, sequence_length, hidden_size)
@@ -337,7 +337,7 @@ def zero(values: Values) -> None:
         (zero, "output is 0 at"),
     ],
 )
-def test_a_fault_is_wrong_and_named(
+def test_a_fault_is_wrong_and_described(
     tmp_path: Path, breaks: Callable[[Values], None], says: str
 ) -> None:
     values = right(PROMPT)
@@ -425,7 +425,7 @@ def test_the_same_values_in_another_encoding_are_the_same(tmp_path: Path) -> Non
     assert verdict_on(outcome).verdict == "pass"
 
 
-# What is undefined
+# Undefined elements
 
 
 @pytest.mark.parametrize("call", [RAGGED, STATIC], ids=["ragged", "static"])
@@ -466,7 +466,7 @@ def figures(got: list[float], want: Expected) -> OutputError:
     return made
 
 
-def test_the_worst_element_is_a_defined_one() -> None:
+def test_the_reported_element_is_a_defined_one() -> None:
     exact = figures([math.nan, 2.0], expected([0.0, 2.0], [math.nan, 0.5]))
     assert (exact.index, exact.got, exact.want) == ((1,), 2.0, 2.0)
     assert (exact.share, exact.absolute, exact.relative) == (0.0, 0.0, 0.0)
@@ -500,7 +500,7 @@ def test_a_copy_has_no_budget() -> None:
     assert figures([step], expected([1.0], [0.0])).share == math.inf
 
 
-# Where the error sits
+# Maps of the errors
 
 
 def error_of(made: Judgement, output: str) -> OutputError:
@@ -536,7 +536,7 @@ def test_the_map_shows_a_wrong_head_and_a_wrong_position(tmp_path: Path) -> None
 
 def test_the_map_goes_batch_by_batch_and_leaves_out_what_is_undefined(tmp_path: Path) -> None:
     values = right(RAGGED)
-    values[0]["output"][0, 2:] = np.nan  # nothing is defined there
+    values[0]["output"][0, 2:] = np.nan  # undefined
     values[0]["output"][0, 1, 0] = np.nan
     values[0]["output"][1, 3, 63] = np.nan
     made = judged(tmp_path, RAGGED, values)
@@ -576,15 +576,15 @@ def test_a_digit_is_a_power_of_ten(share: float, digit: str) -> None:
     assert made.rows == (f"0{digit}",)
 
 
-def test_long_sides_are_divided_into_blocks() -> None:
+def test_long_sides_are_grouped_in_blocks_with_their_worst_value() -> None:
     share = np.zeros((2, 20, 130, 4))  # 40 heads by 130 positions
     share[1, 19, 129, 3] = 5.0
     share[0, 1, 3, 0] = 50.0
     made = error_map("present_key", share.ravel(), np.ones(share.shape, bool), 20)
     assert made is not None
     assert (made.heads, made.positions) == (40, 130)
-    assert len(made.rows) == 20  # two heads each
-    assert {len(row) for row in made.rows} == {44}  # three positions each, the last one alone
+    assert len(made.rows) == 20  # two heads per row
+    assert {len(row) for row in made.rows} == {44}  # three positions per column, the last one alone
     assert made.rows[0] == "02" + 42 * "0"
     assert made.rows[19] == 43 * "0" + "1"
     assert set(made.rows[1:19]) == {44 * "0"}
@@ -663,20 +663,20 @@ def test_a_rejection_of_a_requested_call_says_so() -> None:
     assert "requested" not in verdict_on(rejected("no")).reason
 
 
-def test_a_case_may_compute_or_reject(tmp_path: Path) -> None:
+def test_a_case_may_allow_both_outcomes(tmp_path: Path) -> None:
     good, bad = right(NO_PLACE), right(NO_PLACE)
     bad[0]["output"][0, 0, 0] += 1
     assert verdict_on(ran(tmp_path, good, good), NO_PLACE, EITHER).verdict == "pass"
     assert verdict_on(ran(tmp_path, bad, bad), NO_PLACE, EITHER).verdict == "wrong"
 
 
-def test_wrong_numbers_are_wrong_where_the_behaviour_is_only_requested(tmp_path: Path) -> None:
+def test_wrong_results_are_wrong_even_if_only_requested(tmp_path: Path) -> None:
     bad = right(PROMPT)
     bad[0]["output"][0, 0, 0] += 1
     assert verdict_on(ran(tmp_path, bad, bad), PROMPT, REQUESTED).verdict == "wrong"
 
 
-def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
+def test_accepted_says_whether_the_values_are_correct(tmp_path: Path) -> None:
     good, bad = right(NO_PLACE), right(NO_PLACE)
     bad[0]["output"][0, 0, 0] += 1
     harmless = verdict_on(ran(tmp_path, good, good), NO_PLACE, REJECTS)
@@ -691,7 +691,7 @@ def test_accepted_says_whether_the_values_are_right(tmp_path: Path) -> None:
     assert (unstable.verdict, unstable.values_right) == ("accepted", False)
 
 
-# Where the oracle says nothing
+# Without values from the oracle
 
 
 @pytest.mark.parametrize(
@@ -715,7 +715,7 @@ def test_a_crash_needs_no_oracle() -> None:
     assert verdict_on(rejected("no"), bundle=bundle).verdict == "unsupported"
 
 
-# What no runner may return
+# Invalid outputs of runners
 
 
 def without(values: Values, name: str) -> Values:
@@ -723,7 +723,7 @@ def without(values: Values, name: str) -> Values:
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_missing_and_extra_outputs_are_failures_of_the_runner(tmp_path: Path, run: int) -> None:
+def test_missing_and_extra_outputs_are_the_runners_error(tmp_path: Path, run: int) -> None:
     good = right(PROMPT)
     for odd in (without(good, "present_key"), [{**good[0], "extra": good[0]["output"]}]):
         runs = [good, good]
@@ -749,7 +749,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("run", [0, 1])
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_file_that_is_not_a_tensor_is_a_failure_of_the_runner(
+def test_a_file_that_is_not_a_tensor_is_the_runners_error(
     tmp_path: Path, what: str, run: int
 ) -> None:
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
@@ -777,7 +777,7 @@ def test_values_in_another_file_are_not_read(
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_a_missing_file_is_a_failure_of_the_runner(tmp_path: Path, run: int) -> None:
+def test_a_missing_file_is_the_runners_error(tmp_path: Path, run: int) -> None:
     outcome = ran(tmp_path, right(PROMPT), right(PROMPT))
     Path(outcome.runs[run][0]["output"]).unlink()
     with pytest.raises(Unjudgeable, match=f"{run}_0_output.pb cannot be read: No such file"):

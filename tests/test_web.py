@@ -1,6 +1,6 @@
-"""onnxruntime-web itself, where it is installed: it does what its expectations say.
+"""onnxruntime-web itself, where it is installed: its results match its expectations.
 
-By the command that a user types: a first look at an adapter, and the whole corpus on the CPU.
+With the commands of the documentation: a smoke test of an adapter, and the whole corpus on the CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def gqa(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def ran(gqa: Gqa, folder: Path, ep: str, *arguments: str) -> Run:
-    """What the target made of the cases; skips where it is not there, with the reason."""
+    """The target's results for the cases; skips if it is not installed, with the reason."""
     file = folder / "results.jsonl"
     done = gqa("run", "--ep", ep, *arguments, "--results", str(file))
     run = read(file)
@@ -46,24 +46,24 @@ def ran(gqa: Gqa, folder: Path, ep: str, *arguments: str) -> Run:
 
 
 def unexpected(run: Run) -> list[str]:
-    """What is not as the expectations say, a line each."""
+    """The results that differ from the expectations, one per line."""
     return [f"{each.case}: {each.reason}" for each in run.results if each.unexpected]
 
 
 def verdicts(results: list[ResultRecord]) -> Counter[str]:
-    """How many there are of each."""
+    """The number of results for each verdict."""
     return Counter(each.verdict for each in results)
 
 
 @pytest.mark.slow
 def test_a_window_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
-    """A case whose kernels take an adapter the least time to build."""
+    """The case whose kernels take an adapter the least time to build."""
     run = ran(gqa, tmp_path, "webgpu", "-k", "smoke and window and prompt and float32")
     assert verdicts(list(run.results)) == {"pass": 1}
     (target,), (result,) = run.header.targets, run.results
     assert target.describe is not None
     if (adapter := target.describe.adapter) in ADAPTERS:
-        # Elsewhere another adapter may be the first.
+        # On another machine another adapter may come first.
         assert result.reproduce.endswith(f" --ep webgpu --adapter {adapter}")
 
 
@@ -79,7 +79,7 @@ def test_every_family_of_kernels_on_webgpu(gqa: Gqa, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_that_wasm_does_is_known(gqa: Gqa, tmp_path: Path) -> None:
+def test_every_result_of_wasm_is_expected(gqa: Gqa, tmp_path: Path) -> None:
     run = ran(gqa, tmp_path, "wasm", "--jobs", "2")
     found = verdicts(list(run.results))
     assert found["pass"] >= 2000

@@ -1,4 +1,4 @@
-"""What GitHub runs: workflows that are safe and name what there is, and the scripts they call."""
+"""The GitHub workflows: they are safe and refer to existing things; and the scripts they call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOT_KNOWN_TO_ACTIONLINT = (
 
 
 def load(file: Path) -> dict[str, Any]:
-    """The workflow; ``on`` is a key like any other."""
+    """The workflow; ``on`` is an ordinary key."""
     text = re.sub(r"(?m)^on:", '"on":', file.read_text(encoding="utf-8"))
     content = yaml.safe_load(text)
     assert isinstance(content, dict)
@@ -54,7 +54,7 @@ def steps(workflow: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def found_by(packages: Path, *files: Path) -> list[str]:
     script = packages / "lint.mjs"
-    shutil.copy(FOLDER / "lint.mjs", script)  # modules are looked up beside it
+    shutil.copy(FOLDER / "lint.mjs", script)  # modules are resolved relative to it
     done = subprocess.run(
         ["node", str(script), *map(str, files)],
         capture_output=True,
@@ -73,7 +73,7 @@ def test_actionlint_finds_nothing(packages: Path) -> None:
     assert found_by(packages, *WORKFLOWS) == []
 
 
-def test_actionlint_finds_what_is_wrong(packages: Path, tmp_path: Path) -> None:
+def test_actionlint_finds_errors(packages: Path, tmp_path: Path) -> None:
     text = next(f for f in WORKFLOWS if f.name == "nightly.yml").read_text(encoding="utf-8")
     broken = tmp_path / "broken.yml"
     broken.write_text(text.replace("needs: report", "needs: repart"))
@@ -103,7 +103,7 @@ def test_an_action_is_pinned_once() -> None:
 
 
 @each_workflow
-def test_permissions_are_least(file: Path) -> None:
+def test_permissions_are_minimal(file: Path) -> None:
     workflow = load(file)
     assert workflow["permissions"] == {"contents": "read"}
     more = {
@@ -117,19 +117,19 @@ def test_permissions_are_least(file: Path) -> None:
 
 
 @each_workflow
-def test_nobody_else_has_a_say(file: Path) -> None:
+def test_workflows_do_not_trust_outside_input(file: Path) -> None:
     workflow = load(file)
     assert set(workflow["on"]) <= {"push", "pull_request", "schedule", "workflow_dispatch"}
     assert "secrets" not in file.read_text(encoding="utf-8")
     for step in steps(workflow):
-        # An expression is put into the script as it is, whatever characters it has.
+        # An expression is inserted into the script unescaped.
         assert "${{" not in step.get("run", "")
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
 
 
 @each_workflow
-def test_every_job_ends(file: Path) -> None:
+def test_every_job_has_a_time_limit(file: Path) -> None:
     workflow = load(file)
     assert "group" in workflow["concurrency"]
     for name, job in workflow["jobs"].items():
@@ -137,7 +137,7 @@ def test_every_job_ends(file: Path) -> None:
 
 
 @each_workflow
-def test_scripts_that_are_named_are_there(file: Path) -> None:
+def test_scripts_in_workflows_exist(file: Path) -> None:
     named = {
         name
         for step in steps(load(file))
@@ -149,7 +149,7 @@ def test_scripts_that_are_named_are_there(file: Path) -> None:
 
 
 @each_workflow
-def test_what_keys_of_caches_are_made_of_is_there(file: Path) -> None:
+def test_files_in_the_keys_of_caches_exist(file: Path) -> None:
     for arguments in re.findall(r"hashFiles\(([^)]*)\)", file.read_text(encoding="utf-8")):
         for pattern in re.findall(r"'([^']*)'", arguments):
             assert any(ROOT.glob(pattern)), pattern
@@ -245,7 +245,7 @@ def test_the_same_release_runs_on_cpu_and_cuda() -> None:
 
 # ── The scripts ──────────────────────────────────────────────────────────────────────────────────
 
-#: Stands for gqa. A results file is a word: another one is a regression, and `bad` is unreadable.
+#: A stand-in for gqa. A results file is a word: another word is a regression, `bad` is unreadable.
 GQA = """#!/bin/sh
 echo "$*" >>"$LOG"
 case "$1" in
@@ -283,7 +283,7 @@ class Night:
         self.last = folder / "last"
 
     def call(self, script: str, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Exit status and all that was said."""
+        """Exit status and the whole output."""
         done = subprocess.run(
             [str(SCRIPTS / script), *arguments],
             env={**os.environ, "PATH": self.path, "LOG": str(self.folder / "log"), **environment},
@@ -303,7 +303,7 @@ class Night:
         return self.call("nightly-report", str(self.out), str(self.last), *targets)[0]
 
     def next(self) -> None:
-        """What the workflow does between two nights."""
+        """The steps of the workflow between two nights."""
         self.last.mkdir(exist_ok=True)
         for file in (self.out / "baseline").iterdir():
             shutil.copy(file, self.last)
@@ -320,7 +320,7 @@ class Night:
 
     @property
     def baseline(self) -> dict[str, str]:
-        """What the next night is compared with: the word of each target."""
+        """The baseline of the next night: the word of each target."""
         files = sorted((self.out / "baseline").iterdir())
         return {file.name: file.read_text().strip() for file in files}
 
@@ -349,7 +349,7 @@ def test_a_target_is_set_up_and_run(night: Night, entry: TargetEntry) -> None:
 
 
 @pytest.mark.parametrize(("status", "end"), [(0, 0), (1, 0), (2, 2), (3, 3), (130, 130)])
-def test_what_is_unexpected_is_no_failure_of_the_job(night: Night, status: int, end: int) -> None:
+def test_unexpected_results_do_not_fail_the_job(night: Night, status: int, end: int) -> None:
     assert night.target("cpu", STATUS=str(status)) == end
     assert (night.out / "cpu.status").read_text() == f"{status}\n"
 
@@ -363,7 +363,7 @@ def test_a_set_up_that_fails_is_a_failure(night: Night) -> None:
     assert not night.calls("run")
 
 
-def test_what_nobody_knows(night: Night) -> None:
+def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     (night.folder / "programs" / "gqa").write_text(
         f'#!/bin/sh\n{sys.executable} -m conformance "$@"\n'
     )
@@ -399,7 +399,7 @@ def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
     ("word", "status", "end"),
     [("fine", "0", 0), ("fine", "1", 0), ("worse", "1", 1), ("worse", "0", 1)],
 )
-def test_a_later_night_is_red_by_what_changed(
+def test_a_later_night_fails_only_for_changes(
     night: Night, word: str, status: str, end: int
 ) -> None:
     night.target("cpu", STATUS=status)
@@ -415,7 +415,7 @@ def test_a_later_night_is_red_by_what_changed(
 
 
 @pytest.mark.parametrize("how", ["missing", "failed", "empty", "cut off"])
-def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
+def test_a_failed_target_is_reported_and_compared_again_once_it_works(
     night: Night, how: str
 ) -> None:
     for target in ("cpu", "tract"):
@@ -433,7 +433,7 @@ def test_a_target_that_failed_is_told_and_compared_again_when_it_is_back(
     assert night.report("cpu", "tract") == 3
     assert "# Nothing is worse\n\n## Not everything could be run\n\n- tract: " in night.summary
     assert night.baseline == {"cpu.jsonl": "fine", "tract.jsonl": "fine"}
-    # What there is of it is shown.
+    # The partial output is shown.
     assert ("tract.jsonl" in night.calls("report")[-1]) == (how == "cut off")
     night.next()
     for target in ("cpu", "tract"):
@@ -448,7 +448,7 @@ def test_both_worse_and_failed_is_worse(night: Night) -> None:
     assert "- wasm: its job wrote no results." in night.summary
 
 
-def test_a_target_that_need_not_be_there_is_reported_where_it_is(night: Night) -> None:
+def test_an_optional_target_is_reported_if_it_exists(night: Night) -> None:
     night.target("cpu")
     night.target("cuda")
     assert night.report("cpu") == 0
@@ -458,7 +458,7 @@ def test_a_target_that_need_not_be_there_is_reported_where_it_is(night: Night) -
     assert night.report("cpu") == 0
 
 
-def test_nothing_at_all(night: Night) -> None:
+def test_a_report_without_any_results(night: Night) -> None:
     assert night.report("cpu", "wasm") == 3
     assert "- No target has results; there is no report.\n" in night.summary
     assert not (night.folder / "log").exists()
@@ -474,7 +474,7 @@ def test_results_that_cannot_be_compared(night: Night) -> None:
     assert "- cpu: gqa diff ended with status 2; it could not be compared." in night.summary
 
 
-def test_a_second_report_is_the_first(night: Night) -> None:
+def test_a_second_report_equals_the_first(night: Night) -> None:
     night.target("cpu")
     assert night.report("cpu") == 0
     before = night.summary
@@ -510,7 +510,7 @@ def test_a_tag_is_released_if_it_is_the_version_and_in_the_changelog(
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in SCRIPTS.glob("*")) if SCRIPTS.is_dir() else []
 )
-def test_bash_can_read_the_script(name: str) -> None:
+def test_bash_can_parse_the_script(name: str) -> None:
     script = SCRIPTS / name
     assert script.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash\n")
     assert os.access(script, os.X_OK)
@@ -521,7 +521,7 @@ def test_bash_can_read_the_script(name: str) -> None:
 def test_shellcheck_finds_nothing() -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("there is no shellcheck; apt-get install shellcheck")
-    # What pip puts into a virtual environment is not there to be followed.
+    # Files that pip puts into a virtual environment are not checked.
     command = ["shellcheck", "--exclude=SC1091", *map(str, SCRIPTS.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Closes its standard output, and lives on."""
+"""Closes its standard output, and stays alive."""
 
 import os
 import time

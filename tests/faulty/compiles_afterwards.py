@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers right, and says a little later that it is compiling."""
+"""Answers correctly, and reports a little later that it is compiling."""
 
 import time
 

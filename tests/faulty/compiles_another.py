@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says of another case that it is compiling."""
+"""Reports with another case's id that it is compiling."""
 
 import time
 

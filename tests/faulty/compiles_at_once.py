@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says that it is compiling and answers in one write: FAULT_ORDER has the outcomes, in order."""
+"""Sends compiling and the answer in one write: FAULT_ORDER has the outcomes, in order."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says that it is compiling when it is to describe itself, for which there is time anyway."""
+"""Reports that it is compiling in answer to describe, which has enough time anyway."""
 
 import time
 

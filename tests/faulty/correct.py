@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nothing is wrong with this one."""
+"""A correct runner."""
 
 import miniature
 

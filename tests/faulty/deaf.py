@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Describes itself, and reads nothing after that."""
+"""Describes itself, and reads no further input."""
 
 import json
 import sys

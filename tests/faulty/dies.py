@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dies of a segmentation fault, with some last words."""
+"""Dies of a segmentation fault, after a last line on standard error."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Aborts, but only if this process has run another case before: the damage was done there."""
+"""Aborts, but only if this process has run another case before, which did the damage."""
 
 import os
 

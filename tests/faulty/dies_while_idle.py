@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers, and dies of a segmentation fault right after that."""
+"""Answers, and dies of a segmentation fault immediately afterwards."""
 
 import os
 import signal

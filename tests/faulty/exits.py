@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exits in the midst of a case, without an answer, with the status in FAULT_STATUS (0)."""
+"""Exits during a case, without an answer, with the status in FAULT_STATUS (0)."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes 100 MB to standard error, and answers right."""
+"""Writes 100 MB to standard error, and answers correctly."""
 
 import sys
 

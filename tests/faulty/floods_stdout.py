@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes 100 MB to standard output, without ever ending the line."""
+"""Writes 100 MB to standard output, without a line end."""
 
 import sys
 

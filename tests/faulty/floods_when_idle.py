@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers ``faulty`` bundles and then writes 100 MB that nobody asked for; is slow with others."""
+"""Answers ``faulty`` bundles and then writes 100 MB without a request; is slow with others."""
 
 import os
 import sys

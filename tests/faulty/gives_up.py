@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ends as a runtime that aborts without a process of its own: says why, and kills itself."""
+"""Ends like a runtime that aborts inside a live process: prints the reason and kills itself."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes half an answer, then hangs, or exits if FAULT_STATUS says with what."""
+"""Writes half an answer, then hangs, or exits with FAULT_STATUS if that is set."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Never answers, and SIGTERM does not end it."""
+"""Never answers, and ignores SIGTERM."""
 
 import signal
 import time

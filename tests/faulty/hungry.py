@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks for FAULT_BYTES of memory (64 GiB), and says whether it got them."""
+"""Allocates FAULT_BYTES of memory (64 GiB), and reports whether that succeeded."""
 
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Is ended by someone else, who sends SIGTERM."""
+"""Is ended by another process, which sends SIGTERM."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Its last output value is off in the last bit, which every error budget allows."""
+"""Its last output value is wrong in the last bit, which every error budget allows."""
 
 import miniature
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dies, and leaves a child that lives on and holds its pipes open."""
+"""Dies, and leaves a child process that holds its pipes open."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Leaves folders that nobody may read among its output files, and dies."""
+"""Leaves unreadable folders among its output files, and dies."""
 
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Refuses its case with a message of 300 kB, several times what a pipe holds."""
+"""Rejects its case with a message of 300 kB, several times the size of a pipe's buffer."""
 
 import miniature
 

@@ -1,8 +1,8 @@
-"""What the miniature runners share: the parts of the protocol (runners/README.md) done right.
+"""Shared code of the miniature runners: a correct protocol (runners/README.md).
 
-A miniature computes nothing: it hands back the outputs that the bundle itself expects. `serve`
-does that for every case, but for those whose bundle has ``FAULT_ON`` (an environment variable, by
-default ``faulty``) in its path, which go to the miniature's own faulty function.
+A miniature computes nothing: it returns the bundle's own expected outputs. `serve` does that for
+every case, except those whose bundle has ``FAULT_ON`` (an environment variable, by default
+``faulty``) in its path, which go to the miniature's own faulty function.
 """
 
 import json
@@ -15,7 +15,7 @@ asked = []  # the commands so far
 
 
 def serve(fault=None, describe=None):
-    """Answer requests until there are none."""
+    """Answer all requests."""
     for line in sys.stdin:
         request = json.loads(line)
         asked.append(request["cmd"])
@@ -39,14 +39,14 @@ def describe_itself(
 
 
 def ran(request, runs=None, placement=PROVIDER, load_ms=0.25):
-    """Say that the case ran; the bundle's own outputs are written unless ``runs`` names others."""
+    """Answer that the case ran; writes the bundle's own outputs unless ``runs`` names others."""
     runs = outputs(request) if runs is None else runs
     ms = {"load": load_ms, "run": 0.125}
     answer(request, outcome="ran", placement=placement, runs=runs, ms=ms)
 
 
 def outputs(request, copy=shutil.copyfile):
-    """Write all output files, with ``copy(expected, written)``; their names as an answer has them.
+    """Write all output files, with ``copy(expected, written)``; returns their names for the answer.
 
     A file of the bundle is a TensorProto, and its name that of the output.
     """
@@ -84,7 +84,7 @@ def fields(path):
     while at < len(data):
         key = varint()
         size = varint()
-        if key & 7 == 2:  # bytes; what else there is in our files is a varint
+        if key & 7 == 2:  # bytes; everything else in these files is a varint
             at += size
             yield key >> 3, data[at - size : at]
         else:

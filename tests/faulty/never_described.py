@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Starts and says nothing."""
+"""Starts and never answers."""
 
 import time
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Needs a module that is not there."""
+"""Imports a module that does not exist."""
 
 import a_module_that_is_not_there
 

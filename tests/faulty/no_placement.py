@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Was asked for an execution provider, and does not say where the node ran."""
+"""Has an execution provider, and does not report where the node ran."""
 
 import miniature
 

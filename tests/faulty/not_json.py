@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers with something else than JSON: Python's own notation, and a terminal's control code."""
+"""Answers with text that is not JSON: Python's own notation, and a terminal's control code."""
 
 import miniature
 

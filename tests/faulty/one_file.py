@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the second run over the first one, so that both are the same by construction."""
+"""Writes the second run over the first one, so that both are necessarily the same."""
 
 import miniature
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes all outputs as one int64: neither the dtype nor the shape that was asked for."""
+"""Writes all outputs as one int64: neither the expected dtype nor the expected shape."""
 
 import miniature
 

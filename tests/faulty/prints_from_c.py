@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Has a library that prints to standard output behind Python's back, as C code does."""
+"""Uses a library that prints to standard output from C code, past Python's own stream."""
 
 import ctypes
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Refuses its case, as a runtime does: with an error."""
+"""Rejects its case, like a runtime: with an error."""
 
 import sys
 

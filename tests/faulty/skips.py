@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says of its case that it cannot be tried here."""
+"""Answers that its case is unavailable."""
 
 import miniature
 

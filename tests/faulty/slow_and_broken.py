@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes its time for ``good`` bundles, and exits at once on ``faulty`` ones."""
+"""Is slow with ``good`` bundles, and exits at once on ``faulty`` ones."""
 
 import os
 import time

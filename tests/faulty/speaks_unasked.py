@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers right, and writes another line a little later, when nothing was asked."""
+"""Answers correctly, and writes another line a little later, without a request."""
 
 import time
 

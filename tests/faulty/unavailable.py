@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says that there is nothing to run on."""
+"""Answers that it is unavailable."""
 
 import miniature
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dies, and is unavailable when it is started again: FAULT_MARK is a file that remembers."""
+"""Dies, and is unavailable when started again: the file FAULT_MARK remembers the first start."""
 
 import os
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Takes a while, then answers right: FAULT_SECONDS, by default 0.2."""
+"""Waits, then answers correctly: FAULT_SECONDS, by default 0.2."""
 
 import os
 import time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the case once, whatever was asked."""
+"""Runs the case once, whatever the request says."""
 
 import miniature
 

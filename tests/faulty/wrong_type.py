@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Answers with a time that is a text."""
+"""Answers with a time that is a string."""
 
 import miniature
 

@@ -1,4 +1,4 @@
-"""Computes its case, but on another execution provider than it was asked for."""
+"""Computes its case, but on another execution provider than the requested one."""
 
 import miniature
 

@@ -1,4 +1,4 @@
-"""Starts the miniature NAME of ``tests/faulty`` as a target that can take whole cases: with int32.
+"""Starts the miniature NAME of ``tests/faulty`` as a target that supports whole cases: with int32.
 
 Without int32, the type of seqlens_k, every case would be skipped.
 """

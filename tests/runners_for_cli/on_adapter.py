@@ -1,4 +1,4 @@
-"""Right, on an adapter by which results may differ."""
+"""Correct, on an adapter by which results may differ."""
 
 import miniature
 

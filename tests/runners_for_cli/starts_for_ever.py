@@ -1,4 +1,4 @@
-"""Never gets to describing itself, and does not see the end of its input."""
+"""Never describes itself, and ignores the end of its input."""
 
 import time
 

@@ -9,7 +9,7 @@ const H200 = { vendor: "nvidia", architecture: "hopper", device: "", description
 /** A `create` of Dawn's whose adapter has this info. */
 const dawn = (info) => () => ({ requestAdapter: async () => info && { info } });
 
-test("an adapter's word is fit for a target's name", () => {
+test("an adapter's name can be used in a target's name", () => {
   assert.equal(adapterWord(SWIFTSHADER), "swiftshader");
   assert.equal(adapterWord({ vendor: "mesa", architecture: "software", device: "", description: "llvmpipe: Mesa 25" }), "lavapipe");
   assert.equal(adapterWord(H200), "nvidia-hopper");
@@ -17,13 +17,13 @@ test("an adapter's word is fit for a target's name", () => {
   assert.equal(adapterWord({ vendor: "", architecture: "", device: "", description: "" }), "unnamed");
 });
 
-test("a GPU that is asked for is a GPU", async () => {
+test("a requested GPU is a GPU", async () => {
   const { adapter } = await findAdapter(dawn(H200), "gpu");
   assert.equal(adapter.info, H200);
   await assert.rejects(findAdapter(dawn(SWIFTSHADER), "gpu"), { message: /swiftshader, which is no GPU/ });
 });
 
-test("another adapter than the one that is asked for by a word will not do", () => {
+test("an adapter other than the requested one is rejected", () => {
   assert.throws(() => checkAdapter({ info: H200 }, "lavapipe"), {
     name: "Error",
     message: "the adapter is nvidia-hopper, and not lavapipe, which was asked for.",
@@ -33,10 +33,10 @@ test("another adapter than the one that is asked for by a word will not do", () 
   checkAdapter({ info: H200 }, null);
 });
 
-test("without an adapter the sentence says what is needed, and the command", async () => {
+test("without an adapter the message names the requirement and the command", async () => {
   await assert.rejects(findAdapter(dawn(null), "gpu"), (error) => error instanceof NoAdapter && /Vulkan/.test(error.message));
 });
 
-test("a driver that a person names is that or none", { skip: process.platform !== "linux" }, async () => {
+test("a driver named by the user is used or nothing", { skip: process.platform !== "linux" }, async () => {
   await assert.rejects(findAdapter(dawn(H200), "/nowhere/icd.json"), { message: /\/nowhere\/icd\.json/ });
 });

@@ -46,7 +46,7 @@ test("onnxruntime-web finds the gpu where a browser has it", () => {
   assert.equal(navigator.gpu, "the gpu");
 });
 
-test("shared memory is copied as the sizes say, other memory goes as it is", () => {
+test("shared memory is copied by its sizes, other memory is passed unchanged", () => {
   const queue = new GPUQueue();
   const shared = new Uint8Array(new SharedArrayBuffer(8)).fill(7);
   shared[2] = 9;
@@ -63,7 +63,7 @@ test("shared memory is copied as the sizes say, other memory goes as it is", () 
   assert.deepEqual(written.pop(), { data: own, dataOffset: 1, size: 2 });
 });
 
-test("a pipeline is told of before it is made, and a lost device is noticed", async () => {
+test("a pipeline is announced before it is created, and a lost device is noticed", async () => {
   const adapter = new GPUAdapter();
   const device = await adapter.requestDevice();
   const descriptor = (code) => ({ compute: { module: device.createShaderModule({ code }) } });

@@ -71,7 +71,7 @@ beforeEach(() => {
 
 const run = (steps) => runCase(runtime, { bundle: folder, out: folder, steps, repeat: 2 });
 
-test("a shared buffer goes on from step to step, and each repeat has a fresh one", async () => {
+test("a shared buffer is carried from step to step, and each repeat has a fresh one", async () => {
   const { runs } = await run(LOOP);
   const first = (file) => new Float32Array(messages.readTensor(join(folder, file)).bytes)[0];
   assert.deepEqual(runs.map((steps) => steps.map(({ present }) => first(present))), [[2, 3], [2, 3]]);
@@ -92,7 +92,7 @@ test("no buffer and no session outlives its case, however it ends", async () => 
   assert.ok(device.buffers.every(({ destroyed }) => destroyed));
 });
 
-test("a trap while a session is given up is one, also after a refusal", async () => {
+test("a trap while a session is released is a trap, also after a rejection", async () => {
   session.release = async () => {
     throw new WebAssembly.RuntimeError("unreachable");
   };

@@ -1,5 +1,5 @@
-// An onnxruntime-web that goes wrong as the environment variable FAULT says. It knows one model: y
-// is x, as it was given.
+// A fake onnxruntime-web that fails as the environment variable FAULT says. It supports one model: y
+// is x, unchanged.
 
 import fs from "node:fs";
 

@@ -1,6 +1,6 @@
-// The real Dawn, of the folder that DAWN names, with a fault that FAULT names: a device that is
-// lost when a case first makes a shader, or while the runner reads a buffer, or one that reports an
-// error outside of any call.
+// The real Dawn, from the folder in DAWN, with the fault in FAULT: a device that is lost when a case
+// first creates a shader, or while the runner reads a buffer, or one that reports an error outside
+// any call.
 
 import { createRequire } from "node:module";
 

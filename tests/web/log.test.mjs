@@ -22,14 +22,14 @@ test("a line of onnxruntime's log has a severity and a message", () => {
   assert.equal(logLine("Aborted(). Build with -sASSERTIONS for more info."), null);
 });
 
-test("all nodes in one place", () => {
+test("all nodes on one provider", () => {
   const all = placements("Node placements", ` All nodes placed on [${GPU}]. Number of nodes: 1`);
   assert.equal(all.of(GPU), GPU);
   const cpu = " All nodes placed on [CPUExecutionProvider]. Number of nodes: 2";
   assert.equal(placements("Node placements", cpu).of(GPU), "CPUExecutionProvider");
 });
 
-test("of several places, that of the operator counts, and of several operators the stray one", () => {
+test("of several placements, that of the operator counts, and of several operators the one elsewhere", () => {
   const add = [` Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1`, "  Add (add)"];
   const gqa = [` Node(s) placed on [${GPU}]. Number of nodes: 1`, "  GroupQueryAttention (gqa)"];
   assert.equal(placements("Node placements", ...add, ...gqa).of(GPU), GPU);
@@ -37,13 +37,13 @@ test("of several places, that of the operator counts, and of several operators t
   assert.equal(placements("Node placements", ...stray, ...gqa).of(GPU), "CPUExecutionProvider");
 });
 
-test("without the operator all nodes count, and without nodes the CPU did it all", () => {
+test("without the operator all nodes count, and without nodes it ran on the CPU", () => {
   const add = [` Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1`, "  Add (add)"];
   const mul = [` Node(s) placed on [${GPU}]. Number of nodes: 1`, "  Mul (mul)"];
   assert.equal(placements("Node placements", ...mul, ...add).of(GPU), "CPUExecutionProvider");
   assert.equal(placements("Node placements").of(GPU), "CPUExecutionProvider");
 });
 
-test("a log that says nothing of it proves nothing", () => {
+test("a log without placements proves nothing", () => {
   assert.throws(() => placements(" All nodes placed on [X]. Number of nodes: 1").of(GPU));
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { findPrograms } from "../../runners/onnxruntime_web/programs.mjs";
 
-test("the map of compiled shaders is the one that is given a pipeline", async () => {
+test("the map of compiled shaders is the one that receives a pipeline", async () => {
   const { set } = Map.prototype;
   const programs = new Map();
   const found = await findPrograms(async () => {
@@ -15,7 +15,7 @@ test("the map of compiled shaders is the one that is given a pipeline", async ()
   assert.equal(Map.prototype.set, set);
 });
 
-test("where no shader is kept none is found, and an error leaves Map as it was", async () => {
+test("no map is found if no shader is cached, and an error leaves Map unchanged", async () => {
   const { set } = Map.prototype;
   assert.equal(await findPrograms(async () => {}), null);
   await assert.rejects(findPrograms(() => Promise.reject(new Error("no"))), /no/);

@@ -24,7 +24,7 @@ async function served(requests, handlers) {
   return readFileSync(path, "utf8").trimEnd().split("\n").map((line) => JSON.parse(line));
 }
 
-test("a shader is told of once, and only while a case is under way", async () => {
+test("compiling is sent once, and only while a case is running", async () => {
   const lines = await served(
     [{ id: 1, cmd: "describe" }, { id: 2, cmd: "run" }, { id: 3, cmd: "run" }],
     (answers) => ({

@@ -9,7 +9,7 @@ import { Shaders } from "../../runners/onnxruntime_web/shaders.mjs";
 const folder = join(mkdtempSync(join(tmpdir(), "shaders-")), "deeper");
 assert.equal(Shaders.keepIn(folder), folder);
 
-test("a shader is built until it has run, also for later processes of the same driver", () => {
+test("a shader counts as built once it has run, also for later processes of the same driver", () => {
   assert.equal(process.env.MESA_SHADER_CACHE_DIR, folder);
   const first = new Shaders(folder, "Mesa 25.0.7");
   assert.ok(first.mustBuild("one"));
@@ -23,7 +23,7 @@ test("a shader is built until it has run, also for later processes of the same d
   assert.ok(new Shaders(folder, "Mesa 25.1.0").mustBuild("one"));
 });
 
-test("without a folder it is built in each process", () => {
+test("without a folder shaders are built in each process", () => {
   const here = new Shaders(null, "SwiftShader");
   assert.ok(here.mustBuild("one"));
   here.built();
@@ -31,7 +31,7 @@ test("without a folder it is built in each process", () => {
   assert.ok(new Shaders(null, "SwiftShader").mustBuild("one"));
 });
 
-test("where nothing can be kept the case goes on", () => {
+test("if nothing can be cached the case continues", () => {
   const file = join(folder, "file");
   writeFileSync(file, "");
   assert.equal(Shaders.keepIn(join(file, "below")), null);

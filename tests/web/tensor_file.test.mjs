@@ -39,7 +39,7 @@ test("a scalar has no dims, and a tensor without elements no bytes", () => {
   assert.equal(empty.bytes.byteLength, 0);
 });
 
-test("a file that is missing or no tensor is a BadFile that names it", () => {
+test("a file that is missing or not a tensor throws a BadFile that names it", () => {
   assert.throws(() => messages.readTensor(join(folder, "missing.pb")), BadFile);
   const cut = file(0x4a, 100, 1);
   assert.throws(() => messages.readTensor(cut), (error) => error instanceof BadFile && error.message.includes(cut));
@@ -62,7 +62,7 @@ test("int64 keeps all of its bits", () => {
   assert.deepEqual(toElements(7, messages.readTensor(path).bytes).elements, values);
 });
 
-test("a view into larger memory is written alone", () => {
+test("only the viewed part of larger memory is written", () => {
   const path = join(folder, "view.pb");
   const view = new Float32Array(Float32Array.of(1, 2, 3, 4).buffer, 4, 2);
   messages.writeTensor(path, { name: "x", dataType: 1, dims: [2], bytes: view });
@@ -71,7 +71,7 @@ test("a view into larger memory is written alone", () => {
   assert.ok(readFileSync(path).includes(Buffer.from("x")));
 });
 
-test("float16 is only taken where the adapter has it, and other types never", () => {
+test("float16 is supported only if the adapter has it, and some types never", () => {
   assert.ok(dtypes(true).includes("float16"));
   assert.ok(!dtypes(false).includes("float16"));
   assert.equal(toElements(16, new ArrayBuffer(2)), null); // bfloat16
@@ -81,7 +81,7 @@ test("float16 is only taken where the adapter has it, and other types never", ()
 const field = (number, ...content) => [(number << 3) | 2, content.length, ...content];
 const text = (word) => [...Buffer.from(word)];
 
-test("a node waits for inputs unless each of its inputs is a constant", () => {
+test("a node needs inputs of a run unless each of its inputs is a constant", () => {
   const node = (...inputs) =>
     field(1, ...inputs.flatMap((name) => field(1, ...text(name))), ...field(4, ...text("GQA")));
   const input = (name) => field(11, ...field(1, ...text(name)));
