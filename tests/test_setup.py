@@ -488,7 +488,7 @@ def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
     said = second.stderr.readline()
     assert said == "Another gqa setup is installing the same release; waiting for it.\n"
     gate.touch()
-    for process, word in ((first, "built"), (second, "there")):
+    for process, word in ((first, "built"), (second, "already installed")):
         out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert out.startswith(f"tract {TRACT_VERSION} is {word}: {place.binary}\n")

@@ -462,7 +462,7 @@ def test_of_two_concurrent_setups_the_second_waits_and_does_nothing(
     said = second.stderr.readline()
     assert said == "Another gqa setup is installing the same release; waiting for it.\n"
     gate.touch()
-    for process, word in ((first, "installed"), (second, "there")):
+    for process, word in ((first, "installed"), (second, "already installed")):
         out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         start = f"onnxruntime-web {ONNXRUNTIME_WEB_VERSION} is {word}: {place.folder}\n"
