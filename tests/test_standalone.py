@@ -350,7 +350,7 @@ def test_a_report_holds_everything_and_nothing_gets_out_of_its_fences() -> None:
     outer = [fence for fence in fences if len(fence[0]) > 4]
     assert ("`" * 5, "text") in outer
     title = text.split("\n", 1)[0]
-    assert title.startswith("# GroupQueryAttention gives a wrong result: ")
+    assert title.startswith("# GroupQueryAttention returns a wrong result: ")
     assert " @somebody" not in title
 
 

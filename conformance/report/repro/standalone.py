@@ -31,7 +31,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import TABLE, Verdict
 
 _PYTHON: Final = ("cpu", "cpu-noflash", "cuda", "tract-wheel")
 _SHELL: Final = ("tract", "tract-plain")
@@ -173,16 +173,7 @@ def issue(
     """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
-    what = {
-        "crash": "ends the process",
-        "timeout": "does not come back",
-        "wrong": "gives a wrong result",
-        "accepted": "accepts a call that it must reject",
-        "fallback": "runs on another execution provider",
-        "unsupported": "refuses a call that it must compute",
-        "pass": "does as it should",
-        "skip": "was not tried",
-    }[result.verdict]
+    what = TABLE[result.verdict].deed
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
