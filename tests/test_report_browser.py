@@ -361,7 +361,7 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
     cell(tab, id).click()
     text = words(panel)
     for told in (
-        "accepted known on cpu@1.31.1",
+        "accepted wrong values known on cpu@1.31.1",
         id,
         "It ran, and the contract asks for a refusal; its values were wrong.",
         "Known defect: Reads past the end of the cache. microsoft/onnxruntime#28242 (expectations",

@@ -204,6 +204,15 @@ def test_the_scripts_never_parse_text_as_markup() -> None:
             assert word not in file.read_text()
 
 
+def test_a_page_is_sent_without_the_comments_of_its_scripts(real_page: str) -> None:
+    parsed = Parsed(real_page)
+    for name, sent in zip(SCRIPTS, parsed.scripts, strict=False):
+        lines = (PAGE / f"{name}.js").read_text(encoding="utf-8").splitlines()
+        code = [line for line in lines if not re.match(r" *(//|/\*\*| \* | \*/)", line)]
+        assert [line for line in sent.splitlines() if line] == [line for line in code if line]
+    assert "/*" not in parsed.style
+
+
 def test_links_to_cases_name_them(real: Run) -> None:
     hrefs = [link["href"] for link in Parsed(render([real])).attributes("a")]
     named = {unquote(href[1:]).partition("@")[0] for href in hrefs if "@" in unquote(href[:99])}

@@ -36,8 +36,8 @@ def show(case_id: str) -> int:
         listed = "\n".join(f"  {argument_for(case)}" for case in cases)
         raise BadArgument(f"'{case_id}' matches {len(cases)} cases; give one of them:\n{listed}")
     draw(make_console(), cases[0])
-    refusal = insensitive(cases[0], bundle_for(cases[0].call).sensitivity)
-    if refusal is None:
+    problem = insensitive(cases[0], bundle_for(cases[0].call).sensitivity)
+    if problem is None:
         return ALL_AS_EXPECTED
-    say(f"\n{refusal}")
+    say(f"\n{problem}")
     return INFRASTRUCTURE

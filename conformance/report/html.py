@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -30,6 +31,8 @@ from conformance.results.verdicts import TABLE, VERDICTS, Verdict, VerdictRow, r
 #: The page's scripts; each uses those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 
+_COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
+
 
 def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool = False) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
@@ -39,8 +42,8 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     """
     shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
-    style = _text(folder / "report.css") + "".join(map(_colours, VERDICTS))
-    scripts = [_text(folder / "page" / f"{name}.js") for name in SCRIPTS]
+    style = _source(folder / "report.css") + "".join(map(_colours, VERDICTS))
+    scripts = [_source(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if served:
         scripts.append(reload_script())
     environment = Environment(
@@ -73,8 +76,9 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     )
 
 
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+def _source(path: Path) -> str:
+    """A script or style without the comments that have whole lines."""
+    return _COMMENT.sub("", path.read_text(encoding="utf-8"))
 
 
 def _colours(verdict: Verdict) -> str:

@@ -30,6 +30,8 @@ class VerdictRow:
     """When a result has this verdict: half a sentence, in plain text."""
     group: str
     """What the caller sees, which neighbouring verdicts have in common."""
+    deed: str
+    """What the runtime does, for the title of a bug report: a verb and its object."""
     sign: str
     """One character for the terminal."""
     style: str
@@ -52,6 +54,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "crash",
             "the process died of a signal, an abort or a panic",
             group="no result",
+            deed="ends the process",
             sign="☠",
             style="bold magenta",
         ),
@@ -59,6 +62,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "timeout",
             "no answer within the case's time limit; the process was killed",
             group="no result",
+            deed="does not return",
             sign="⧗",
             style="bold magenta",
         ),
@@ -67,6 +71,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "it ran, but a defined element is beyond its error budget, or a shape, a dtype, a "
             "second run or a variant of the call differs",
             group="result, no error",
+            deed="returns a wrong result",
             sign="✗",
             style="bold red",
             demands=("computes", "either"),
@@ -76,6 +81,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "it ran a call that must be rejected; harmless if the values are nevertheless correct, "
             "a silent failure if they are wrong",
             group="result, no error",
+            deed="accepts a call that it must reject",
             sign="!",
             style="red",
             demands=("rejects",),
@@ -84,6 +90,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "fallback",
             "it ran on another execution provider than the requested one",
             group="result, no error",
+            deed="runs on another execution provider",
             sign="↷",
             style="yellow",
         ),
@@ -92,6 +99,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "it rejected, with an error, a call that must compute; not red where the call is "
             "requested, not specified",
             group="rejected",
+            deed="rejects a call that it must compute",
             sign="○",
             style="yellow",
             red="specified",
@@ -102,6 +110,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "as the contract demands; a rejection whose message names none of the contract's words "
             "is marked vague",
             group="correct",
+            deed="behaves as required",
             sign="✓",
             style="green",
             red="never",
@@ -110,6 +119,7 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
             "skip",
             "it could not be run here; the reason is given",
             group="not tried",
+            deed="was not run",
             sign="–",
             style="dim",
             red="never",

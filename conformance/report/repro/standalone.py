@@ -31,7 +31,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.verdicts import Verdict
+from conformance.results.verdicts import TABLE, Verdict
 from conformance.targets.catalogue import (
     Script,
     ScriptApi,
@@ -195,16 +195,7 @@ def issue(
     """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
-    what = {
-        "crash": "crashes",
-        "timeout": "does not return",
-        "wrong": "returns a wrong result",
-        "accepted": "accepts a call that it must reject",
-        "fallback": "runs on another execution provider",
-        "unsupported": "rejects a call that it must compute",
-        "pass": "behaves as required",
-        "skip": "was not run",
-    }[result.verdict]
+    what = TABLE[result.verdict].deed
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
