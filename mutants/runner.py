@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs a mutant, or the correct kernel, by the runner protocol (runners/README.md).
 
-``runner.py --mutant NAME`` runs one mutant; without it, the correct kernel. With ``--by-folder`` the
-path of the bundle names the mutant to run, ``…/NAME/ab/abcdef``, so that one process can run them
-all: starting a process takes as long as a hundred cases. `gqa power` links the cache by these names.
+``runner.py --mutant NAME`` runs one mutant; without it, the correct kernel. With ``--by-folder``
+the path of the bundle names the mutant to run, ``…/NAME/ab/abcdef``, so that one process can run
+all of them: starting a process takes as long as a hundred cases. `gqa power` links the cache under
+these names.
 """
 
 from __future__ import annotations
