@@ -2,8 +2,8 @@
 
 A mutant replaces a step. If the correct kernel never reaches that step, or if the replacement
 always returns the same as the step for the same arguments, then the mutant equals the correct
-kernel and need not be run. Mutation testing calls this weak mutation. It is conservative: a mutant that cannot
-be compared in this way is listed as one that could differ.
+kernel and need not be run. Mutation testing calls this weak mutation. It is conservative: a mutant
+that cannot be compared in this way is listed as one that could differ.
 """
 
 from __future__ import annotations

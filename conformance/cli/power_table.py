@@ -89,7 +89,7 @@ def closing(power: Power) -> str:
 def summary(power: Power) -> str:
     """A Markdown table with a row for each area."""
     lines = [
-        "| area | mutants | killed | detected by one theme | least visible mutant (its largest error) |",
+        "| area | mutants | killed | detected by one theme | least visible (largest error) |",
         "| --- | --- | --- | --- | --- |",
     ]
     for area, members in groupby(power.scores, key=lambda score: score.mutant.area):
@@ -127,7 +127,7 @@ def replaced(text: str, summary: str) -> str:
 
 
 def told(power: Power, whole: bool) -> Iterator[str]:
-    """One sentence for each problem. Single themes are problems only if the corpus was ``whole``."""
+    """One sentence for each problem. Single themes count only if the corpus was ``whole``."""
     yield from power.troubles[:MOST]
     if len(power.troubles) > MOST:
         yield f"{len(power.troubles) - MOST} more runs have no result for any mutant."

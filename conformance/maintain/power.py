@@ -61,7 +61,7 @@ class PowerError(Exception):
 @dataclass(frozen=True)
 class Mutant:
     """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
-    process), or in the message of a rejection. ``only``: why only one theme can detect it, if so."""
+    process), or in the message of a rejection. ``only``: why one theme alone can detect it."""
 
     name: str
     area: str
@@ -72,7 +72,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Kill:
-    """A case that detects the fault: its verdict, and its largest error as a share of the budget."""
+    """A case that detects the fault: its verdict, and its largest share of the budget."""
 
     case: Case
     verdict: str
