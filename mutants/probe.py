@@ -1,7 +1,7 @@
 """The correct kernel, which also finds the mutants that could differ from it.
 
 A mutant replaces a step. If the correct kernel never reaches that step, or if the replacement
-always returns the same as the step for the same arguments, the mutant behaves like the correct
+always returns the same as the step for the same arguments, then the mutant equals the correct
 kernel and need not be run. Mutation testing calls this weak mutation. It is conservative: a mutant
 that cannot be compared in this way is listed as one that could differ.
 """

@@ -102,8 +102,8 @@ def test_the_limits_are_half_a_budget_and_two_budgets() -> None:
         mutant("alive", kills=0, float32=0.1),
     )
     assert findings(kernels, mutants) == [
-        "case on cpu uses 0.51 of its budget; a right kernel uses at most 0.5.",
-        "The fault weak shows as 1.9 of a budget at most; 2 are wanted on some case.",
+        "case on cpu uses 0.51 of its budget; a correct kernel uses at most 0.5.",
+        "The fault weak has a share of at most 1.9 of the budget; 2 is required on some case.",
     ]
 
 

@@ -80,9 +80,9 @@ def test_each_entry_has_its_line_number(shipped: list[Entry]) -> None:
     [
         ({"link": "http://github.com/microsoft/onnxruntime/issues/1"}, "link"),
         ({"link": "https://github.com/microsoft/onnxruntime"}, "link"),
-        ({"cases": []}, "wanted either cases or not_covered"),
-        ({"not_covered": "It has both."}, "wanted either cases or not_covered"),
-        ({"versions": "1.27"}, "is no range of versions"),
+        ({"cases": []}, "expected either cases or not_covered"),
+        ({"not_covered": "It has both."}, "expected either cases or not_covered"),
+        ({"versions": "1.27"}, "must be a range of versions"),
         ({"what": "no full stop"}, "what"),
         ({"id": "a1"}, "id"),
         ({"wrong": 1}, "unknown field 'wrong'"),

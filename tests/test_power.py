@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from as_user import Done
 from onnx import TensorProto
 
+from conformance.base.paths import ROOT
 from conformance.case.corpus import find
 from conformance.cli.power_table import PAGE, replaced, share, summary
 from conformance.maintain.power import (
@@ -31,6 +33,9 @@ from conformance.maintain.power import (
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
 
+#: A number in prose, and the word that says what is counted.
+COUNTED = re.compile(r"\b(\d[\d,]*) (?:known faults|faults|mutants|with one fault|cases)\b")
+
 WINDOW = "window/prompt[dtype=float32,local_window_size=4]"
 REFUSED = "refusals/heads_not_a_multiple[dtype=float32]"
 
@@ -38,6 +43,16 @@ REFUSED = "refusals/heads_not_a_multiple[dtype=float32]"
 @pytest.fixture(scope="module")
 def mutants() -> dict[str, Mutant]:
     return {mutant.name: mutant for mutant in known_mutants()}
+
+
+def test_the_numbers_in_the_readme_are_those_of_the_corpus_and_the_mutants(
+    mutants: dict[str, Mutant],
+) -> None:
+    """Numbers below 100 in such sentences are examples."""
+    for match in COUNTED.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
+        number = int(match[1].replace(",", ""))
+        known = len(find([]).named) if match[0].endswith("cases") else len(mutants)
+        assert number in range(100) or number == known, match[0]
 
 
 def power(mutants: dict[str, Mutant], names: list[str], *cases: str) -> Power:
@@ -72,7 +87,7 @@ def test_a_mutant_is_killed_by_the_cases_that_detect_it(mutants: dict[str, Mutan
     assert window.of_one_theme()
     assert [kill.case.id for kill in says_error.kills] == [REFUSED]
     assert made.faults() == [f"sink_ignored survives: {sink.mutant.what}"]
-    assert made.of_one_theme()[0] == "window_one_longer is seen by one theme alone: window"
+    assert made.of_one_theme()[0] == "window_one_longer is detected by only one theme: window"
     record = window.record()
     assert record["first"] == WINDOW
     assert record["killers"] == [WINDOW]
@@ -148,7 +163,7 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
 def test_recorded_killers_must_match_the_corpus() -> None:
     killers = {"a": ["x", "y"], "b": ["x"]}
     assert stale(killers, ["x", "z"], ["a", "b"]) == ""
-    assert stale(killers, ["y"], ["a", "b"]) == "no killer of b is there any more"
+    assert stale(killers, ["y"], ["a", "b"]) == "the killers of b no longer exist"
     assert stale(killers, ["x", "y"], ["a"]) == "the mutant b is gone"
     assert stale(killers, ["x", "y"], ["a", "b", "c"]) == "the mutant c is new"
 
@@ -192,7 +207,7 @@ def test_the_recorded_killers_kill(mutants: dict[str, Mutant]) -> None:
     done = gqa_power("--reduced", "--jobs", "2")
     assert done.status == 0, done.out[-3000:] + done.err
     assert f"{len(mutants)} of {len(mutants)} mutants killed" in done.out
-    assert "The right kernel passes all" in done.out
+    assert "The correct kernel passes all" in done.out
 
 
 def test_a_survivor_is_an_error(tmp_path: Path) -> None:
@@ -209,7 +224,7 @@ def test_a_survivor_is_an_error(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--mutant", "nonsense"], "There is no mutant 'nonsense'."),
-        (["--record", "cases/window.yaml"], "--record wants the whole corpus and all mutants."),
+        (["--record", "cases/window.yaml"], "--record requires the whole corpus and all mutants."),
     ],
 )
 def test_bad_input(arguments: list[str], says: str) -> None:

@@ -187,7 +187,7 @@ def test_two_results_within_budget_that_disagree_are_wrong(desk: Desk) -> None:
     assert "1 wrong" in said or "wrong" in said
     changed = "the query multiplied by four and the scale divided by four"
     assert f"the variant (the same call with {changed})" in said
-    assert "(they must be equal); powers of two move between factors without rounding." in said
+    assert "(they must be equal); multiplication by a power of two does not round." in said
     right = desk.gqa("run", "exact.yaml", "--ep", desk.runner("correct"))
     assert right.status == 0
     assert "the scale divided by four) agrees bit for bit." in " ".join(right.out.split())

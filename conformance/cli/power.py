@@ -1,4 +1,4 @@
-"""``gqa power``: which known faults the cases would catch."""
+"""``gqa power``: which known faults the cases detect."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from conformance.harness.process import RunnerFailed
 @EXPRESSION
 @click.option("--mutant", "names", multiple=True, metavar="NAME", help="Only this one; repeat.")
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="All of it.")
-@click.option("--reduced", is_flag=True, help="Each mutant against its recorded killers only.")
-@click.option("--quick", is_flag=True, help="Each mutant until cases of three themes show it.")
-@click.option("--record", is_flag=True, help="Record the killers, and the table in docs/power.md.")
+@click.option(
+    "--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write all numbers."
+)
+@click.option("--reduced", is_flag=True, help="Run each mutant on its recorded killers only.")
+@click.option("--quick", is_flag=True, help="Stop a mutant once three themes detect it.")
+@click.option("--record", is_flag=True, help="Record the killers and the table in docs/power.md.")
 def power(
     paths: Sequence[str],
     expression: str,
@@ -41,11 +43,11 @@ def power(
     quick: bool,
     record: bool,
 ) -> int:
-    """Run cases against kernels with a known fault, and say which faults no case shows.
+    """Run cases on kernels with a known fault, and list the faults that no case detects.
 
     \b
-    Exit status: 0 each mutant is killed, by cases of two themes where the whole corpus is run
-                 1 one is not, or the kernel without a fault fails
+    Exit status: 0 every mutant is killed; if the whole corpus is run, by cases of two themes
+                 1 a mutant is not, or the correct kernel fails
                  2 bad input         3 infrastructure
     """
     from conformance.cli import power_table as shown
@@ -63,7 +65,7 @@ def power(
         corpus, cases = selected_cases(paths, expression)
         whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
         if record and (names or not whole):
-            raise BadArgument("--record wants the whole corpus and all mutants.")
+            raise BadArgument("--record requires the whole corpus and all mutants.")
         only = mutants.recorded_killers() if reduced else None
         if only is not None:
             why = mutants.stale(only, {case.id for case in corpus.loaded}, known)

@@ -14,14 +14,14 @@ from conformance.base.paths import ROOT
 from conformance.maintain.power import Power, Score
 
 PAGE: Final = ROOT / "docs" / "power.md"
-#: So many troubles are told in full.
+#: The largest number of problems that are listed.
 MOST: Final = 10
 _BEGIN: Final = "<!-- written by: gqa power --record -->"
 _END: Final = "<!-- end -->"
 
 
 def share(number: float | None) -> str:
-    """A share of the error budget as a person reads it."""
+    """A share of the error budget, rounded for reading."""
     if number is None:
         return "–"
     if number == float("inf"):
@@ -30,7 +30,7 @@ def share(number: float | None) -> str:
 
 
 def table(scores: Sequence[Score]) -> Table:
-    """A row a mutant: what is wrong with it, and what the corpus made of it."""
+    """A table with a row for each mutant: its fault, and the cases that detect it."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     made.add_column("mutant", no_wrap=True)
     made.add_column("what is wrong", max_width=60)
@@ -67,20 +67,20 @@ def _margin(score: Score) -> str:
 
 
 def correct_line(power: Power) -> str:
-    """What the kernel without a fault did."""
+    """One sentence on the correct kernel."""
     largest = ", ".join(
         f"{dtype} {share(number)}" for dtype, number in sorted(power.correct.largest.items())
     )
     failed = len(power.correct.kills)
     verdict = f"fails {failed} of" if failed else "passes all"
     return (
-        f"The right kernel {verdict} {power.correct.tried} cases;"
+        f"The correct kernel {verdict} {power.correct.tried} cases;"
         f" its largest shares of the error budget: {largest}."
     )
 
 
 def closing(power: Power) -> str:
-    """One line on all mutants."""
+    """One sentence on all mutants."""
     killed = sum(bool(score.kills) for score in power.scores)
     pairs = sum(score.tried for score in power.scores)
     return f"{killed} of {len(power.scores)} mutants killed, {pairs} runs."
@@ -89,7 +89,7 @@ def closing(power: Power) -> str:
 def summary(power: Power) -> str:
     """A Markdown table with a row for each area."""
     lines = [
-        "| area | mutants | killed | seen by one theme | the least visible (its largest error) |",
+        "| area | mutants | killed | detected by one theme | least visible (largest error) |",
         "| --- | --- | --- | --- | --- |",
     ]
     for area, members in groupby(power.scores, key=lambda score: score.mutant.area):
@@ -108,7 +108,7 @@ def summary(power: Power) -> str:
 
 
 def _visible(score: Score) -> tuple[float, int, str]:
-    """How plainly a mutant shows: by its largest error, then by the themes that see it."""
+    """The visibility of a mutant: its largest error, then the themes that detect it."""
     return max(score.shares, default=float("inf")), len(score.themes), score.mutant.name
 
 
@@ -118,7 +118,7 @@ def write_page(power: Power, page: Path = PAGE) -> None:
 
 
 def replaced(text: str, summary: str) -> str:
-    """``text`` with ``summary`` between its two marks. ValueError if they are not there."""
+    """``text`` with ``summary`` between its two marks. Raises ValueError if they are missing."""
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
@@ -127,10 +127,10 @@ def replaced(text: str, summary: str) -> str:
 
 
 def told(power: Power, whole: bool) -> Iterator[str]:
-    """What is not as it should be, a sentence each. Themes count when the corpus was ``whole``."""
+    """One sentence for each problem. Single themes count only if the corpus was ``whole``."""
     yield from power.troubles[:MOST]
     if len(power.troubles) > MOST:
-        yield f"{len(power.troubles) - MOST} more cases or runs say nothing of any mutant."
+        yield f"{len(power.troubles) - MOST} more runs have no result for any mutant."
     yield from power.faults()
     if whole:
         yield from power.of_one_theme()

@@ -1,4 +1,4 @@
-"""How far right kernels are from the edge of their budget, and how far beyond it faults are.
+"""The shares of the error budget that correct kernels use, and those that faults cause.
 
 ``python -m conformance.maintain.calibration RESULTS.jsonl... --power POWER.json -o FILE.svg``
 draws both, for each dtype, from what ``gqa run --results`` and ``gqa power --json`` wrote.
@@ -22,14 +22,14 @@ from conformance.results.reader import Run, read
 
 DTYPES: Final = ("float32", "float16", "bfloat16")
 
-#: A right kernel uses no more of its budget, and a fault shows as no less on some case.
+#: The largest share that a correct kernel may use, and the least that a fault must reach on a case.
 RIGHT_MOST: Final = 0.5
 FAULT_LEAST: Final = 2.0
 
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """A share of a budget, and whose: a case on a target, or a mutant."""
+    """A share of a budget, with the name of its case and target or of its mutant."""
 
     share: float
     name: str
@@ -40,7 +40,7 @@ Points = Mapping[str, Sequence[Point]]
 
 
 def right(runs: Iterable[Run]) -> dict[str, list[Point]]:
-    """The share of every result that passed with anything to compare, by the query's dtype."""
+    """The share of every result that passed and has compared elements, by the query's dtype."""
     points: dict[str, list[Point]] = {dtype: [] for dtype in DTYPES}
     for run in runs:
         dtypes = {
@@ -55,21 +55,21 @@ def right(runs: Iterable[Run]) -> dict[str, list[Point]]:
 
 
 class Mutant(BaseModel):
-    """What is needed of an entry of ``gqa power --json``; the rest is let by."""
+    """The needed fields of an entry of ``gqa power --json``; others are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     mutant: str
     numerical: bool = False
-    """Whether its fault is in the numbers, and not in what it refuses or how it ends."""
+    """Whether its fault is in the numbers, and not in what it rejects or how it ends."""
     kills: int = 0
     largest_share: dict[str, float | None] = {}
-    """By dtype, over all cases; null or missing where nothing was compared."""
+    """By dtype, over all cases; null or missing if nothing was compared."""
 
 
 _MUTANTS: Final = TypeAdapter(list[Mutant])
 
-#: The implementation without a fault, which is in the file too.
+#: The kernel without a fault, which is in the file too.
 CORRECT: Final = "correct"
 
 
@@ -77,7 +77,7 @@ def read_power(path: Path) -> list[Mutant]:
     """Read what ``gqa power --json`` wrote.
 
     Raises:
-        ResultsError: the file cannot be read, or is something else.
+        ResultsError: the file cannot be read, or has another format.
     """
     try:
         return _MUTANTS.validate_json(path.read_bytes())
@@ -86,11 +86,11 @@ def read_power(path: Path) -> list[Mutant]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ResultsError(f"{path}: no file of gqa power: {where}: {first['msg']}.") from None
+        raise ResultsError(f"{path}: not a file of gqa power: {where}: {first['msg']}.") from None
 
 
 def joined(runs: Iterable[Sequence[Mutant]]) -> list[Mutant]:
-    """The mutants of several runs, each once, by the largest share that any of them saw."""
+    """The mutants of several runs, each once, with its largest shares over the runs."""
     found: dict[str, Mutant] = {}
     for mutant in (mutant for run in runs for mutant in run):
         known = found.get(mutant.mutant, mutant)
@@ -118,15 +118,15 @@ def faults(mutants: Iterable[Mutant]) -> dict[str, list[Point]]:
     for mutant in killed(mutants):
         for dtype, share in mutant.largest_share.items():
             if share is not None and dtype in points:
-                # NaN and infinity where a number must be are faults of any size.
+                # NaN in place of a number is a fault of any size.
                 points[dtype].append(Point(math.inf if math.isnan(share) else share, mutant.mutant))
     return {dtype: sorted(found) for dtype, found in points.items()}
 
 
 def findings(right: Points, mutants: Iterable[Mutant]) -> list[str]:
-    """Where the bar is not held, a sentence each."""
+    """One sentence for each violation of the two limits."""
     found = [
-        f"{point.name} uses {point.share:.2g} of its budget; a right kernel uses at most"
+        f"{point.name} uses {point.share:.2g} of its budget; a correct kernel uses at most"
         f" {RIGHT_MOST:g}."
         for points in right.values()
         for point in points
@@ -137,14 +137,14 @@ def findings(right: Points, mutants: Iterable[Mutant]) -> list[str]:
         if not any(math.isnan(share) or share >= FAULT_LEAST for share in shares):
             largest = max(shares, default=0.0)
             found.append(
-                f"The fault {mutant.mutant} shows as {largest:.2g} of a budget at most;"
-                f" {FAULT_LEAST:g} are wanted on some case."
+                f"The fault {mutant.mutant} has a share of at most {largest:.2g} of the budget;"
+                f" {FAULT_LEAST:g} is required on some case."
             )
     return found
 
 
 def described(points: Sequence[Point], thing: str) -> str:
-    """A line on one distribution: how many, and its ends."""
+    """One line on a distribution: number, smallest, median and largest."""
     if not points:
         return f"no {thing}s"
     middle, last = points[len(points) // 2].share, points[-1].share
@@ -170,8 +170,8 @@ _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸
 
 # --- the picture ---
 
-#: Edges of the bins are powers of √2, so that 0.5, 1 and 2 are among them. What lies beyond the
-#: first and the last edge, 0 and infinity too, stands in a bin of its own at the end.
+#: The edges of the bins are powers of √2, so that 0.5, 1 and 2 are among them. Shares outside the
+#: first and the last edge, including 0 and infinity, are in a bin of their own at each end.
 FIRST, LAST = -24, 46
 _BINS: Final = LAST - FIRST + 2
 
@@ -215,7 +215,7 @@ def _x(share: float) -> float:
 
 
 def svg(right: Points, faults: Points) -> str:
-    """Draw, for each dtype, the right kernels' shares upwards and the mutants' downwards."""
+    """Draw, for each dtype, the correct kernels' shares upwards and the mutants' downwards."""
     height = _TOP + len(DTYPES) * (_UP + _DOWN + _GAP) - _GAP + _BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
@@ -237,7 +237,7 @@ def svg(right: Points, faults: Points) -> str:
 
 
 def _panel(base: float, dtype: str, right: Sequence[Point], faults: Sequence[Point]) -> list[str]:
-    """One dtype's pair of histograms about the line at ``base``, each as high as it may be."""
+    """One dtype's two histograms above and below the line at ``base``, each at full height."""
     left, end = _LEFT, _WIDTH - _RIGHT
     low, high = _x(RIGHT_MOST), _x(FAULT_LEAST)
     parts = [
@@ -260,8 +260,8 @@ def _panel(base: float, dtype: str, right: Sequence[Point], faults: Sequence[Poi
 def _bars(base: float, room: float, points: Sequence[Point], name: str) -> list[str]:
     """A histogram as one path; ``room`` is the height of its highest bar, negative upwards.
 
-    The two bins at the ends hold what the axis does not. They do not count for the scale, else the
-    mutants that break a copy (∞) would flatten all others: their number stands at their bar.
+    The bins at the two ends are ignored in the scale, because the many mutants that break a copy
+    (∞) would flatten all other bars; their counts are written beside their bars.
     """
     counts = [0] * _BINS
     for point in points:
@@ -310,13 +310,13 @@ def _text(x: float, y: float, text: str, name: str = "", anchor: str = "start") 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the picture and say what it shows.
+    """Draw the picture and print the numbers.
 
-    Returns 0 where the bar is held, 1 where it is not, 3 for files that cannot be read or written.
+    Returns 0 if both limits hold, 1 if not, 3 for files that cannot be read or written.
     """
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.calibration",
-        description="Draw how much of the error budget right kernels and mutants use.",
+        description="Draw how much of the error budget correct kernels and mutants use.",
     )
     parser.add_argument("results", nargs="+", type=Path, help="files of gqa run --results")
     parser.add_argument(

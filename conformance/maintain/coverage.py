@@ -1,4 +1,4 @@
-"""docs/coverage.md: how many cases there are of each part of the signature, and of each pair.
+"""docs/coverage.md: the number of cases for each part of the signature and each feature pair.
 
 ``python -m conformance.maintain.generate`` writes the file.
 """
@@ -15,9 +15,9 @@ from conformance.case.case import Case
 from conformance.case.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
 from conformance.case.tensors import Tensor, attributes_of
 
-#: So many cases or fewer of a pair are told.
+#: Pairs with this many cases or fewer are listed.
 THIN: Final = 2
-#: So many values of an attribute are told one by one.
+#: The largest number of values of an attribute that are listed singly.
 FEW: Final = 8
 
 Pair = tuple[str, str, str, str]
@@ -35,26 +35,26 @@ def pair_counts(cases: Iterable[Case]) -> Counter[Pair]:
 
 
 def all_pairs(one: Feature, other: Feature) -> Iterator[Pair]:
-    """Every pair of the two features' values that is asked for."""
+    """Every required pair of values of the two features."""
     for value, another in itertools.product(one.paired, other.paired):
         yield one.name, value, other.name, another
 
 
 def reason_for(pair: Pair) -> Rule | None:
-    """The first rule that says why a pair cannot be."""
+    """The first rule that excludes a pair."""
     row = {pair[0]: pair[1], pair[2]: pair[3]}
     return next((rule for rule in RULES if rule.forbids(row)), None)
 
 
 def faults(cases: Iterable[Case]) -> list[str]:
-    """What is wrong with the coverage: pairs without a case or a reason, and with both."""
+    """The errors of the coverage: pairs with neither a case nor a reason, and pairs with both."""
     counts = pair_counts(cases)
     found = []
     for one, other in itertools.combinations(FEATURES, 2):
         for pair in all_pairs(one, other):
             rule = reason_for(pair)
             if counts[pair] and rule:
-                found.append(f"{_named(pair)}: {counts[pair]} cases, and yet '{rule.reason}'")
+                found.append(f"{_named(pair)}: {counts[pair]} cases, although '{rule.reason}'")
             elif not counts[pair] and not rule:
                 found.append(f"{_named(pair)}: no case and no reason")
     return found
@@ -82,12 +82,12 @@ def _head(cases: Sequence[Case]) -> Iterator[str]:
     demands = Counter(case.contract.demands for case in cases)
     yield "# What the cases cover"
     yield ""
-    yield "Written by `python -m conformance.maintain.generate`; a test keeps it true. The words of"
-    yield "the features, and the rules of what cannot meet, are in `conformance/case/features.py`."
+    yield "Written by `python -m conformance.maintain.generate`; a test keeps it current. Features,"
+    yield "and the rules for values that exclude each other, are in `conformance/case/features.py`."
     yield ""
     yield (
         f"{len(cases)} cases in {len({case.theme for case in cases})} themes:"
-        f" {demands['computes']} must compute, {demands['rejects']} must be refused,"
+        f" {demands['computes']} must compute, {demands['rejects']} must be rejected,"
         f" {demands['either']} may do either."
     )
     yield ""
@@ -96,7 +96,7 @@ def _head(cases: Sequence[Case]) -> Iterator[str]:
 def _signature(cases: Sequence[Case]) -> Iterator[str]:
     yield "## The signature"
     yield ""
-    yield "Cases of every contract. An input is omitted by an empty name, or the list ends before."
+    yield "Cases of every contract. An omitted input has an empty name, or the list ends before it."
     yield ""
     rows: list[tuple[object, ...]] = []
     for parameter in INPUTS:
@@ -126,7 +126,7 @@ def _states(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
 
 
 def _forms(tensors: Sequence[Tensor]) -> str:
-    """dtypes, ranks that are not the usual one, empty ones, and numbers written by hand."""
+    """Number of cases by dtype and by rank, with empty tensors and with values written by hand."""
     there = [tensor for tensor in tensors if tensor.connected and tensor.shape is not None]
     ranks = Counter(f"rank {len(tensor.shape or ())}" for tensor in there)
     parts = [_counted(tensor.dtype for tensor in there)]
@@ -144,7 +144,7 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _values(found: Sequence[dict[str, Any]], attribute: Attribute) -> str:
-    """How often an attribute has each value; beyond a few, how many values there are."""
+    """The number of cases with each value of an attribute; rare values are only counted."""
     counts = Counter(
         attributes[attribute.name] for attributes in found if attribute.name in attributes
     )
@@ -168,8 +168,8 @@ def _order(value: object) -> tuple[int, float, str]:
 def _features(cases: Sequence[Case]) -> Iterator[str]:
     yield "## Features"
     yield ""
-    yield "Cases that must compute, and after a + those that may compute or refuse. What has none"
-    yield "of these values (a call wrong on purpose, a reading only asked for) is left out."
+    yield "Cases that must compute and, after a +, those that may compute or reject. Calls without"
+    yield "a listed value (invalid on purpose, or a reading only requested) are not counted."
     yield ""
     plain: Counter[tuple[str, str | None]] = Counter()
     either: Counter[tuple[str, str | None]] = Counter()
@@ -191,8 +191,8 @@ def _pairs(cases: Sequence[Case]) -> Iterator[str]:
     counts = pair_counts(cases)
     yield "## Pairs"
     yield ""
-    yield "Of the values of two features that may meet, how many do in some case / how many there"
-    yield f"are. A bare number says that all do. The value `{REST}` has no pairs."
+    yield "For two features: the number of pairs of values with a case / the number of possible"
+    yield f"pairs. A single number means that all have a case. The value `{REST}` has no pairs."
     yield ""
     rows = []
     for one in FEATURES[:-1]:
@@ -211,14 +211,14 @@ def _pairs(cases: Sequence[Case]) -> Iterator[str]:
         for pair in all_pairs(one, other):
             if 0 < counts[pair] <= THIN:
                 thin.setdefault(counts[pair], []).append(pair)
-    yield "### The thinnest pairs"
+    yield "### Pairs with the fewest cases"
     yield ""
     for count, pairs in sorted(thin.items()):
         yield f"{len(pairs)} pairs have {count} case{'s' if count > 1 else ''}:"
         yield ""
         yield from _grouped(pairs)
         yield ""
-    yield "### Pairs that cannot be"
+    yield "### Pairs that exclude each other"
     yield ""
     for rule in RULES:
         if len(rule.values) > 2:
@@ -227,7 +227,7 @@ def _pairs(cases: Sequence[Case]) -> Iterator[str]:
         yield f"- {one_name} {', '.join(ones)} × {other_name} {', '.join(others)}: {rule.reason}"
         yield f"  {_source(rule)}"
     yield ""
-    yield "Nor can these meet all at once:"
+    yield "These cannot occur together:"
     yield ""
     for rule in RULES:
         if len(rule.values) > 2:
@@ -249,7 +249,7 @@ def _source(rule: Rule) -> str:
 
 
 def _grouped(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Pairs as a list: one line for a value, with all that it meets."""
+    """Pairs as a list: one line for each value, with all values that it occurs with."""
     lines: dict[tuple[str, str], dict[str, list[str]]] = {}
     for one, value, other, another in pairs:
         lines.setdefault((one, value), {}).setdefault(other, []).append(another)

@@ -1,4 +1,4 @@
-"""``python -m conformance.maintain.generate``: writes every file that is made from the code.
+"""``python -m conformance.maintain.generate``: writes every file that is generated from the code.
 
 Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` takes half a
 minute, so it is written only if it is named.
@@ -26,7 +26,7 @@ def _json(made: Callable[[], Any], indent: int = 2) -> Callable[[], str]:
     return lambda: json.dumps(made(), indent=indent) + "\n"
 
 
-#: The path of each generated file in a checkout, and what makes its text.
+#: The path of each generated file in a checkout, and the function that returns its text.
 FILES: Final[Mapping[str, Callable[[], str]]] = {
     "cases/schema.json": _json(cases_schema, indent=1),
     "expectations/schema.json": _json(expectations_schema, indent=1),
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m conformance.maintain.generate",
-        description="Writes the files that are made from the code.",
+        description="Writes the files that are generated from the code.",
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"one of: {', '.join(FILES)}")
     parser.add_argument("--check", action="store_true", help="list stale files, write nothing")

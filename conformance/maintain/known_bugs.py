@@ -1,4 +1,4 @@
-"""Known bugs of runtimes, and which cases would show them again: ``docs/known_bugs.yaml``."""
+"""Known bugs of runtimes, and the cases that detect them: ``docs/known_bugs.yaml``."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Sentence = Annotated[str, Field(pattern=r"^\S.*\.$")]
 
 
 class KnownBug(Model):
-    """A bug, a limit or a decision that a user met, in this project's words."""
+    """A bug, a limit or a decision that a user reported, in this project's terms."""
 
     id: Annotated[str, Field(pattern=r"^[A-Z][1-9][0-9]*$")]
     runtime: Annotated[str, Field(min_length=1)]
     """Runtime, or runtime and execution provider."""
     versions: str | None = None
-    """Range of the versions that have it (`>=1.27,<1.31`), where it is known."""
+    """The range of versions that have it (`>=1.27,<1.31`), if known."""
     what: Sentence
     """What happens."""
     right: Sentence
     """What should happen."""
     link: Annotated[str, Field(pattern=r"^https://github\.com/[\w.-]+/[\w.-]+/\w+/\S+$")]
-    """The thread, or where none is known the text that says what is right."""
+    """The issue or pull request or, if none is known, the text that specifies the behaviour."""
     cases: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Cases that would show it, `*` for anything: each has the link among its own."""
+    """Patterns of the cases that detect it, with `*` for any text. Each case has the same link."""
     not_covered: Sentence | None = None
-    """Why no case can show it."""
+    """Why no case can detect it."""
 
     @field_validator("versions")
     @classmethod
@@ -47,13 +47,13 @@ class KnownBug(Model):
         try:
             SpecifierSet(value or "")
         except InvalidSpecifier:
-            raise ValueError("is no range of versions such as '>=1.27,<1.32'") from None
+            raise ValueError("must be a range of versions such as '>=1.27,<1.32'") from None
         return value
 
     @model_validator(mode="after")
     def _is_covered_or_not(self) -> KnownBug:
         if bool(self.cases) == bool(self.not_covered):
-            raise ValueError("wanted either cases or not_covered")
+            raise ValueError("expected either cases or not_covered")
         return self
 
 
@@ -66,7 +66,7 @@ class KnownBugs(Model):
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry and where it stands."""
+    """An entry and its position in the file."""
 
     bug: KnownBug
     file: Path
@@ -89,7 +89,7 @@ def load_known_bugs(file: Path = FILE) -> list[Entry]:
 
 
 def uncovered(entries: Sequence[Entry], cases: Sequence[Case]) -> list[Problem]:
-    """What is wrong with the entries' patterns: no case, or a case without the entry's link."""
+    """The errors in the entries' patterns: no matching case, or a case without the link."""
     problems: list[Problem] = []
     for entry in entries:
         for text in entry.bug.cases:

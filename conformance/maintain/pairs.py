@@ -1,13 +1,13 @@
-"""cases/pairs.yaml: a case for every two values of features that may meet.
+"""cases/pairs.yaml: a case for every possible pair of feature values.
 
-``python -m conformance.maintain.generate cases/pairs.yaml`` writes it. It depends on the features
-and rules alone, not on the other cases. The rows are a greedy covering array, made in stages:
+``python -m conformance.maintain.generate cases/pairs.yaml`` writes it. It depends only on the
+features and rules, not on the other cases. The rows are a greedy covering array, made in stages:
 
-1. Values that every runtime should take, many pairs a row.
-2. Each value that some released runtime refuses (:data:`SELDOM`), one a row, so that its refusal
-   hides no other pair.
-3. What is left, and combinations in which one feature hides another (:data:`HIDING`): one pair a
-   row, all else plain.
+1. Values that every runtime should support, with many pairs in each row.
+2. Each value that some released runtime rejects (:data:`SELDOM`), one in each row, so that its
+   rejection hides no other pair.
+3. The remaining pairs, and combinations in which one feature hides another (:data:`HIDING`): one
+   pair in each row, with plain values otherwise.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from conformance.case.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING
 from conformance.case.formats import FORMAT
 from conformance.case.tensors import ShapeError, steps_of
 
-#: Every row is asked in float32 and float16; bfloat16 stands where it meets a value first.
+#: The dtypes of every row; some rows have bfloat16 too, so that each value occurs with it.
 DTYPES: Final = ("float32", "float16")
 #: Features of a row; dtype is an axis of every row instead.
 ROW: Final = tuple(feature for feature in FEATURES if feature.name != "dtype")
-#: More values that are not plain make a row hard to read; fewer make too many rows.
+#: The largest number of values in a row that are not plain. A larger one makes rows hard to read,
+#: a smaller one makes too many rows.
 MOST: Final = 9
-#: Rows tried for each that is taken.
+#: The number of candidates for each row.
 TRIES: Final = 24
 #: Seeds and values of queries tried for a row's numbers.
 SEEDS: Final = 4
@@ -42,12 +43,12 @@ QUERIES: Final = (
     {"low": -1.5, "high": 1.5},
     {"low": -4.0, "high": 4.0},
 )
-#: Values tried for a row before it is given up.
+#: The number of values tried for a candidate before it is abandoned.
 PATIENCE: Final = 400
-#: What most rules speak of, and is settled first.
+#: The features that most rules concern; their values are chosen first.
 SHAPING: Final = ("phase", "cache", "key_value", "presents", "causal", "window", "dims")
 
-#: Values that released runtimes refuse, as (feature, value).
+#: Values that released runtimes reject, as (feature, value).
 SELDOM: Final = (
     ("presents", "one"),
     ("key_value", "omitted"),
@@ -60,7 +61,7 @@ SELDOM: Final = (
 _ROTARY: Final = BY_NAME["rotary"].values[1:]
 _QUANTISED: Final = BY_NAME["quantised"].values[1:]
 
-#: What must not stand in one row with other pairs, as values that meet: the reason.
+#: Combinations of values that hide other features, so their row has no other pairs; and why.
 HIDING: Final[tuple[tuple[dict[str, tuple[str, ...]], str], ...]] = (
     ({"phase": ("decode",), "causal": ("bidirectional",)}, "the last token sees all anyway"),
     ({"phase": ("prefill",), "key_value": ("zero_valued",)}, "everything is zero"),
@@ -103,7 +104,7 @@ Pair = tuple[tuple[str, str], tuple[str, str]]
 
 
 def pairs_of(row: Mapping[str, str | None]) -> Iterator[Pair]:
-    """The pairs of values of a row, in the order of the features; values of no pair left out."""
+    """The pairs of values of a row, in the order of the features, without values like `other`."""
     there = [
         (feature.name, value)
         for feature in FEATURES
@@ -124,13 +125,13 @@ def legal_pairs() -> list[Pair]:
 
 
 def call_of(row: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a small call with the row's values, in the order in which they are written."""
+    """The fields of a small call with the row's values, in the order of the file."""
     phase, kind, key_value = row["phase"], row["cache"], row["key_value"]
     batch = 2 if row["batch"] == "more" else 1
     size = int(row["head_size"])
     fields: dict[str, Any] = {"batch_size": batch}
     borrowed = key_value in ("zero_length", "omitted")
-    alike = row["dims"] == "static"  # calls of a loop then have one shape
+    alike = row["dims"] == "static"  # all calls of a loop need the same shapes
     past, sequence = {
         "prefill": (9 if borrowed else 0, 9),
         "decode": (10, 1),
@@ -202,13 +203,13 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
             fields["inputs"] = values
     if alike:
         fields["dims"] = "static"
-    if hidden := _indifferent(row):
+    if hidden := _insensitive_to(row):
         fields["insensitive_to"] = hidden
     return fields
 
 
 def _values(row: Mapping[str, str]) -> dict[str, Any]:
-    """Values of a quantised call by which its scales show, and which a prompt has not to round."""
+    """Values of a quantised call that show its scales and that a prefill need not round."""
     if row["phase"] == "prefill":
         grid = {"values": {"low": -3.0, "high": 3.0, "step": 1.0}}
         scale = {"values": {"low": 0.5, "high": 1.0, "step": 0.5}}
@@ -221,8 +222,8 @@ def _values(row: Mapping[str, str]) -> dict[str, Any]:
     return {"k_scale": apart, "v_scale": apart}
 
 
-def _indifferent(row: Mapping[str, str]) -> list[str]:
-    """Features that the row has and that must not change its result."""
+def _insensitive_to(row: Mapping[str, str]) -> list[str]:
+    """Features of the row that must not change its result."""
     hidden = []
     if row["window"] in ("whole", "longer"):
         hidden.append("window")
@@ -236,7 +237,7 @@ def _indifferent(row: Mapping[str, str]) -> list[str]:
 
 
 def possible(row: Mapping[str, str]) -> bool:
-    """Whether a whole row is a call that can be, with these very values."""
+    """Whether there is a call with exactly the values of a complete row."""
     if any(rule.forbids(row) for rule in RULES):
         return False
     fields = call_of(row)
@@ -246,12 +247,12 @@ def possible(row: Mapping[str, str]) -> bool:
     except ShapeError:
         return False
     wrong = {name: found[name] for name in row if found[name] != row[name]}
-    assert not wrong, f"{dict(row)} comes out as {wrong}"
+    assert not wrong, f"the call of {dict(row)} has the features {wrong}"
     return not any(misfits(call, "computes"))
 
 
 class _Maker:
-    """Makes rows until every pair is in one."""
+    """Makes rows until every pair is in a row."""
 
     def __init__(self) -> None:
         self.random = random.Random(0)
@@ -260,7 +261,7 @@ class _Maker:
         )
 
     def rows(self) -> Iterator[tuple[Row, list[Pair]]]:
-        """Each row with the pairs that it is there for."""
+        """Each row with the pairs that it is the first to have."""
         hiding = tuple(values for values, _ in HIDING)
         for value in (None, *SELDOM):
             yield from self.stage(set(SELDOM) - {value}, hiding, MOST, value)
@@ -274,7 +275,7 @@ class _Maker:
         most: int,
         wanted: tuple[str, str] | None,
     ) -> Iterator[tuple[Row, list[Pair]]]:
-        """Rows without the values ``without``, for all pairs that such rows can have."""
+        """Rows without the values ``without``, for all missing pairs that such rows can have."""
         for pair in list(self.left):
             if pair not in self.left or (wanted and wanted not in pair):
                 continue
@@ -294,7 +295,7 @@ class _Maker:
         hiding: tuple[dict[str, tuple[str, ...]], ...],
         most: int,
     ) -> list[Row]:
-        """Rows with ``pair``; by themselves the pairs of a quantised cache stand on a past."""
+        """Candidate rows with ``pair``; a single pair with a quantised cache prefers a past."""
         if most:
             found = [self.row(dict(pair), without, hiding, most) for _ in range(TRIES)]
         else:
@@ -315,7 +316,7 @@ class _Maker:
         hiding: tuple[dict[str, tuple[str, ...]], ...],
         most: int,
     ) -> Row | None:
-        """A row with what is in ``start``, and in the rest what is in the most pairs left."""
+        """A row that extends ``start`` by the values with the most missing pairs."""
         order = [feature for feature in ROW if feature.name not in start]
         if most:
             self.random.shuffle(order)
@@ -363,11 +364,11 @@ class _Maker:
 
 
 def rows() -> list[tuple[Row, list[Pair]]]:
-    """All rows, each with the pairs that it is there for."""
+    """All rows, each with the pairs that it is the first to have."""
     return list(_Maker().rows())
 
 
-#: How the values that are not plain stand in a name.
+#: The words for values in the name of a row, if they differ from the values.
 WORDS: Final = {
     ("phase", "prefill"): "prompt",
     ("phase", "decode"): "decode",
@@ -411,14 +412,14 @@ def name_of(row: Row) -> str:
 
 
 def why(new: list[Pair]) -> str:
-    """What the row is there for; pairs of a plain value only where there are no others."""
+    """The `why` of a row: its new pairs; those with plain values only if there are no others."""
     telling = [pair for pair in new if all(BY_NAME[n].values[0] != v for n, v in pair)] or new
     said = [" with ".join(f"{name} {value}" for name, value in pair) for pair in telling[:6]]
     more = f", and {len(new) - len(said)} pairs more" if len(new) > len(said) else ""
     return f"No row before has {', '.join(said)}{more}."
 
 
-#: What the documentation leaves open beside a sliding_window_cache.
+#: Questions about a sliding_window_cache that the documentation does not answer.
 OPEN: Final = (
     ("output_qk", BY_NAME["output_qk"].values[1:], "which keys output_qk has then"),
     ("presents", ("none", "one"), "whether such a cache may do without its presents"),
@@ -427,7 +428,7 @@ OPEN: Final = (
 
 
 def contract_of(row: Row) -> dict[str, Any] | None:
-    """The row's contract, where it is not that the oracle's values are specified."""
+    """The row's contract, if it differs from the default: the oracle's values are specified."""
     if row["key_value"] == "omitted":
         return {
             "basis": "requested",
@@ -464,8 +465,8 @@ def written(value: Any) -> str:
     return str(value)
 
 
-def fit(fields: Mapping[str, Any], dtype: str) -> bool:
-    """Whether every feature of the row shows in its numbers."""
+def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
+    """Whether the effect of every feature of the row reaches its threshold."""
     call = {name: value for name, value in fields.items() if name in Call.model_fields}
     found = bundle_for(Call.model_validate({**call, "dtype": dtype})).sensitivity
     hidden = fields.get("insensitive_to", [])
@@ -474,24 +475,24 @@ def fit(fields: Mapping[str, Any], dtype: str) -> bool:
     )
 
 
-def sharp(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:
-    """The fields with the first seed and queries by which the row is fit in all ``dtypes``."""
+def sensitive(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:
+    """The fields, with the first seed and queries that make the row sensitive in all ``dtypes``."""
     for seed, query in itertools.product(range(SEEDS), QUERIES):
         made = dict(fields)
         if query:
             made["inputs"] = {**fields.get("inputs", {}), "query": {"values": query}}
         if seed:
             made["seed"] = seed
-        if all(fit(made, dtype) for dtype in dtypes):
+        if all(is_sensitive(made, dtype) for dtype in dtypes):
             return made
     return None
 
 
 def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
-    """The names of the rows that are asked in bfloat16 too: the plainest that have every value.
+    """The names of the rows with bfloat16 too: the plainest that together have every value.
 
-    Quantised ones are not among them: beside roundings so coarse no scale would show. Nor are those
-    that may be refused for another reason than their type.
+    Quantised rows are excluded, because scales do not show beside such coarse rounding, and so are
+    rows that may be rejected for other reasons than their type.
     """
 
     def special(item: tuple[str, Row, dict[str, Any]]) -> int:
@@ -501,7 +502,7 @@ def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
     names = set()
     for name, row, fields in sorted(made, key=special):
         allowed = row["quantised"] == "none" and "demands" not in (contract_of(row) or {})
-        if allowed and not seen >= row.items() and fit(fields, "bfloat16"):
+        if allowed and not seen >= row.items() and is_sensitive(fields, "bfloat16"):
             seen |= row.items()
             names.add(name)
     return names
@@ -524,8 +525,8 @@ def text() -> str:
     made = []
     reasons = {}
     for row, new in rows():
-        fields = sharp(call_of(row), DTYPES)
-        assert fields is not None, f"no numbers show each feature of {name_of(row)}"
+        fields = sensitive(call_of(row), DTYPES)
+        assert fields is not None, f"no values make {name_of(row)} sensitive to each feature"
         made.append((name_of(row), row, fields))
         reasons[name_of(row)] = why(new)
     third = _third(made)

@@ -1,9 +1,8 @@
-"""The suite's power: which faults it catches. The corpus is run against kernels with a known fault.
+"""The suite's power: which faults it detects. Runs the corpus on kernels with a known fault.
 
-The mutants are programs like any runner (``mutants/``), and go through the same harness and
-judge as a runtime. One process plays them all: which one is meant stands in the bundle's path, in
-which a link with the mutant's name leads to the cache. So a bundle is read once for all mutants,
-and no mutant waits for a process to start.
+The mutants are executed by a runner (``mutants/``), with the same harness and judge as a runtime.
+One process runs them all: the bundle's path contains the name of the mutant, as a link to the
+cache. So a bundle is read once for all mutants, and no mutant waits for a process to start.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ MUTANTS: Final = data_path("mutants")
 KILLERS: Final = MUTANTS / "killers.json"
 RUNNER: Final = MUTANTS / "runner.py"
 
-#: What the kernel without a fault is called.
+#: The name of the kernel without a fault.
 CORRECT: Final = "correct"
-#: The same, with an eye on which mutants could differ from it.
+#: The same kernel, which also finds the mutants that could differ from it.
 PROBE: Final = "probe"
-#: A mutant that ends or stalls its process so often by cases of a theme is not tried on more of
-#: them, and after so many themes on none: each time takes long.
+#: After this many crashes or timeouts in a theme, a mutant is not run on more cases of the theme;
+#: after as many such themes, on no more cases at all. Each of them takes long.
 ENOUGH_ENDS: Final = 2
-#: A case's time here. A mutant computes in milliseconds, and one that hangs hangs for good.
+#: The time limit of a case. A mutant computes in milliseconds, or it hangs forever.
 SECONDS: Final = 5.0
-#: A mutant that cases of so many themes have killed is seen well enough for a quick run.
+#: In a quick run, a mutant killed by cases of this many themes is not run any further.
 THEMES: Final = 3
-#: So many killers of a mutant are recorded, each of another theme.
+#: The number of recorded killers of a mutant, each of another theme.
 RECORDED: Final = 2
 
-#: Told what is done, how many of it, and of how many.
+#: Called with what is being done, how many are done, and how many there are.
 Watch = Callable[[str, int, int], None]
 
 
@@ -59,8 +58,8 @@ class PowerError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault. ``kind``: it shows in numbers, in behaviour (what is taken, refused, or ends the
-    process), or in a refusal's message. ``only`` says why a single theme can see it, if so."""
+    """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
+    process), or in the message of a rejection. ``only``: why one theme alone can detect it."""
 
     name: str
     area: str
@@ -71,7 +70,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Kill:
-    """A case that shows the fault: how, and its largest error as a share of the budget."""
+    """A case that detects the fault: its verdict, and its largest share of the budget."""
 
     case: Case
     verdict: str
@@ -81,29 +80,29 @@ class Kill:
 
 @dataclass
 class Score:
-    """What came of one mutant, or of the right kernel."""
+    """The results of one mutant, or of the correct kernel."""
 
     mutant: Mutant
     tried: int = 0
     kills: list[Kill] = field(default_factory=list)
     ends: Counter[str] = field(default_factory=Counter)
-    """How often it ended or stalled its process, by theme."""
+    """The number of its crashes and timeouts, by theme."""
     largest: dict[str, float] = field(default_factory=dict)
-    """The largest share of the budget in each dtype."""
+    """The largest share of the budget, by dtype."""
 
     @property
     def given_up(self) -> bool:
-        """Whether it was not tried on all cases, having ended its process often enough."""
+        """Whether it was not run on all cases, because it crashed or stalled too often."""
         return any(ends >= ENOUGH_ENDS for ends in self.ends.values())
 
     @property
     def themes(self) -> list[str]:
-        """The themes of the cases that show the fault, in the order of the corpus."""
+        """The themes of the cases that detect the fault, in the order of the corpus."""
         return list(dict.fromkeys(kill.case.theme for kill in self.kills))
 
     @property
     def shares(self) -> list[float]:
-        """The errors of the killers, where there is a number."""
+        """The errors of the killers, as shares of the budget above 1."""
         return [kill.share for kill in self.kills if kill.share is not None and kill.share > 1]
 
     def killers(self) -> list[str]:
@@ -112,11 +111,11 @@ class Score:
         return [first[theme] for theme in self.themes][:THEMES]
 
     def of_one_theme(self) -> bool:
-        """Whether one theme alone sees it, though the registry gives no reason for that."""
+        """Whether only one theme detects it, and the registry gives no reason for that."""
         return len(self.themes) == 1 and not self.mutant.only
 
     def record(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The record written by ``--json``."""
         return {
             "mutant": self.mutant.name,
             "area": self.mutant.area,
@@ -142,13 +141,11 @@ def known_mutants() -> list[Mutant]:
 
 
 def recorded_killers() -> dict[str, list[str]]:
-    """The cases that killed each mutant first when it was last recorded."""
+    """The recorded killers of each mutant."""
     try:
         killers: dict[str, list[str]] = json.loads(KILLERS.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PowerError(
-            f"{KILLERS} cannot be read: {error}; gqa power --record makes it."
-        ) from None
+        raise PowerError(f"{KILLERS} cannot be read: {error}. Fix: gqa power --record") from None
     return killers
 
 
@@ -161,9 +158,9 @@ def record_killers(scores: Sequence[Score]) -> None:
 def stale(
     killers: Mapping[str, Sequence[str]], cases: Collection[str], names: Collection[str]
 ) -> str:
-    """Why recorded killers no longer do for the corpus and the mutants; empty if they do.
+    """Why the recorded killers do not fit the corpus and the mutants; empty if they do.
 
-    A killer may be gone, as cases get other names; a mutant without one must be recorded anew.
+    A killer may be gone because its case was renamed. A mutant without any must be recorded again.
     """
     for name in sorted(set(names) - set(killers)):
         return f"the mutant {name} is new"
@@ -171,7 +168,7 @@ def stale(
         return f"the mutant {name} is gone"
     for name, of in killers.items():
         if not set(of) & set(cases):
-            return f"no killer of {name} is there any more"
+            return f"the killers of {name} no longer exist"
     return ""
 
 
@@ -182,12 +179,12 @@ class _Job(CaseJob):
 
 @dataclass
 class Power:
-    """A run of cases against mutants.
+    """A run of cases on mutants.
 
-    ``only`` maps a mutant to the ids of the cases it is tried on; None: on all. ``quick``: a mutant
-    that cases of three themes have killed is not tried further, and before that on no other case of
-    a theme that has killed it. ``correct`` is what came of the kernel without a fault, ``troubles``
-    what said nothing of any mutant.
+    ``only`` maps a mutant to the ids of the cases it is run on; None: all cases. ``quick``: a
+    mutant is run until cases of three themes have killed it, and not on further cases of a theme
+    that has killed it. ``correct`` is the result of the correct kernel; ``troubles`` lists the
+    problems that concern no mutant.
     """
 
     mutants: Sequence[Mutant]
@@ -202,15 +199,15 @@ class Power:
     _assessments: dict[str, Assessment] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        what = "Nothing is wrong with this one."
+        what = "It has no fault."
         self.correct = Score(Mutant(CORRECT, CORRECT, what))
         self.scores = [Score(mutant) for mutant in self.mutants]
 
     def run(self, watch: Watch = lambda what, done, total: None) -> None:
-        """Run it. ``watch`` is told what is done and how much of it, case by case, run by run.
+        """Run the mutants. ``watch`` is called after every case and every run.
 
-        First the right kernel is run on every case, and says which mutants could differ from it
-        there (``mutants/probe.py``); then each mutant is run where it could.
+        First the correct kernel is run on every case and finds the mutants that could differ from
+        it there (``mutants/probe.py``). Then each mutant is run on the cases where it could.
 
         Raises :class:`conformance.harness.pool.RunnerFailed` and
         :class:`conformance.bundle.cache.BundleError`.
@@ -232,7 +229,7 @@ class Power:
             first = ((case, self.correct, role) for case in self.cases)
             touched: dict[str, set[str]] = {case.id: set() for case in self.cases}
             for done, (job, outcome) in enumerate(pool.run(self._work(first, Path(folder)))):
-                watch("the right kernel", done + 1, len(self.cases))
+                watch("the correct kernel", done + 1, len(self.cases))
                 self._count(job, outcome)
                 if role == PROBE:
                     touched[job.case.id] |= _touched(outcome)
@@ -249,7 +246,7 @@ class Power:
             score.kills.sort(key=lambda kill: order[kill.case.id])
 
     def _work(self, tasks: Iterable[tuple[Case, Score, str]], folder: Path) -> Iterator[_Job]:
-        """Jobs for each case and mutant, by way of a link that has the name of the ``role``."""
+        """Jobs for each case and mutant, with paths through a link named after the ``role``."""
         last: Case | None = None
         jobs: list[CaseJob] = []
         for case, score, role in tasks:
@@ -284,7 +281,7 @@ class Power:
                     yield case, score
 
     def _count(self, job: _Job, outcome: Outcome) -> None:
-        """Note what the record of a case says of its mutant, once it is complete."""
+        """Add a case's record to its mutant's score once it is complete."""
         score = job.score
         record = self._assessments[score.mutant.name].record(job, outcome)
         if isinstance(record, InfrastructureRecord):
@@ -305,7 +302,7 @@ class Power:
             score.ends[case.theme] += 1
 
     def _wanted(self, case: Case, score: Score) -> bool:
-        """Whether the mutant is still to be run on the case."""
+        """Whether the mutant must still be run on the case."""
         ended = sum(ends >= ENOUGH_ENDS for ends in score.ends.values())
         if ended >= ENOUGH_ENDS or score.ends[case.theme] >= ENOUGH_ENDS:
             return False
@@ -313,12 +310,12 @@ class Power:
         return len(themes) < THEMES and case.theme not in themes
 
     def write_json(self, file: Path) -> None:
-        """Write all records, the right kernel's first; an infinite share is `Infinity`."""
+        """Write all records, the correct kernel's first; an infinite share is `Infinity`."""
         records = [score.record() for score in (self.correct, *self.scores)]
         file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
     def faults(self) -> list[str]:
-        """What of the right kernel and of the mutants is not as it should be, a sentence each."""
+        """One sentence for each failure of the correct kernel and each surviving mutant."""
         found = [f"{CORRECT} fails {kill.case.id}: {kill.reason}" for kill in self.correct.kills]
         found += [
             f"{score.mutant.name} survives: {score.mutant.what}"
@@ -328,16 +325,16 @@ class Power:
         return found
 
     def of_one_theme(self) -> list[str]:
-        """Mutants that one theme alone sees without a reason, a sentence each."""
+        """One sentence for each mutant that only one theme detects, without a reason."""
         return [
-            f"{score.mutant.name} is seen by one theme alone: {score.themes[0]}"
+            f"{score.mutant.name} is detected by only one theme: {score.themes[0]}"
             for score in self.scores
             if score.of_one_theme()
         ]
 
 
 def _touched(outcome: Outcome) -> set[str]:
-    """What the probe wrote to standard error: the mutants that could differ."""
+    """The mutants that could differ, which the probe writes to standard error."""
     if not isinstance(outcome, Ran | Rejected):
         return set()
     return set(json.loads(outcome.stderr.strip().splitlines()[-1]))

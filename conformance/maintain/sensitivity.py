@@ -1,4 +1,4 @@
-"""``python -m conformance.maintain.sensitivity``: the figures of cases, and the insensitive."""
+"""``python -m conformance.maintain.sensitivity``: lists effects and finds insensitive cases."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from conformance.bundle.sensitivity import THRESHOLDS, insensitive
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.selection import SelectionError, compile_expression
 
-ALL_FIT: Final = 0
-SOME_UNFIT: Final = 1
+ALL_SENSITIVE: Final = 0
+SOME_INSENSITIVE: Final = 1
 BAD_INPUT: Final = 2
 
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         line = f"{name:<20} {dtype:<8} {len(values):>5} cases"
         print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {threshold}")
     print(f"\n{len(found)} cases, {refused} insensitive")
-    return SOME_UNFIT if refused else ALL_FIT
+    return SOME_INSENSITIVE if refused else ALL_SENSITIVE
 
 
 if __name__ == "__main__":
