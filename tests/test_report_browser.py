@@ -399,9 +399,9 @@ def test_errors_are_listed_worst_first(show: Open, tmp_path: Path) -> None:
     cell(tab, case().id).click()
     found = tab.locator("#panel table").first.locator("tbody tr").all_inner_texts()
     assert [" ".join(row.split()) for row in found[1:]] == [
-        "output of call 2 [0, 0, 17] nan 0.25 0.0371 0.001 inf × 0.0371",
-        "output of call 0 [0, 0, 17] 0.026869399 0.026869401 2e-9 0.001 37 × 0.0371",
-        "present_key of call 0 [0, 0, 17] 0.2871 0.25 0.0371 0.001 0.5 × 0.0371",
+        "output of step 2 [0, 0, 17] nan 0.25 0.0371 0.001 inf × 0.0371",
+        "output of step 0 [0, 0, 17] 0.026869399 0.026869401 2e-9 0.001 37 × 0.0371",
+        "present_key of step 0 [0, 0, 17] 0.2871 0.25 0.0371 0.001 0.5 × 0.0371",
     ]
     text = tab.locator("#panel").inner_text()
     assert "2 more, all within budget" in text

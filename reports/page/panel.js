@@ -126,7 +126,7 @@ class Details {
         off.title = `largest error of all elements: ${number(error.absolute)}, relative ${number(error.relative)}`;
       }
       return [
-        numberCell([line(error.output, loop && ` of call ${error.step}`), error.index && quiet(`[${error.index.join(", ")}]`)]),
+        numberCell([line(error.output, loop && ` of step ${error.step}`), error.index && quiet(`[${error.index.join(", ")}]`)]),
         numberCell([line(distinguished(error.got, error.want)), line(distinguished(error.want, error.got))]),
         off,
         numberCell(shareOf(error.share)),
@@ -354,7 +354,7 @@ function heatMap({ output, step, where }) {
   const counted = (hit, shown, all, noun) =>
     `${hit.length} of ${shown < all ? `${plural(shown, "block")} of ${plural(all, noun)}` : plural(shown, noun)}`;
   const words =
-    `${step ? `Call ${step}, ` : ""}${output}: ` +
+    `${step ? `Step ${step}, ` : ""}${output}: ` +
     `beyond the budget in ${counted(down, rows.length, heads, "head")}, ` +
     `at ${counted(across, wide, positions, "position")}`;
   picture.setAttribute("aria-label", words);
