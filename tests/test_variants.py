@@ -190,7 +190,7 @@ def test_two_right_answers_that_disagree_are_wrong(desk: Desk) -> None:
     assert "(they must be equal); multiplication by a power of two does not round." in said
     right = desk.gqa("run", "exact.yaml", "--ep", desk.runner("correct"))
     assert right.status == 0
-    assert "the scale a quarter, agrees to the bit." in " ".join(right.out.split())
+    assert "the scale divided by four, agrees to the bit." in " ".join(right.out.split())
 
 
 @pytest.mark.parametrize(
