@@ -170,7 +170,7 @@ def test_recorded_killers_must_match_the_corpus() -> None:
 
 def test_missing_recorded_killers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("conformance.maintain.power.KILLERS", tmp_path / "none.json")
-    with pytest.raises(PowerError, match="gqa power --record makes it"):
+    with pytest.raises(PowerError, match="Fix: gqa power --record"):
         recorded_killers()
 
 

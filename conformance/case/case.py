@@ -215,6 +215,6 @@ def misfits(
         )
     if call.local_window_size is not None and call.local_window_size != -1:
         if call.causal == 0:
-            yield "local_window_size", f"must be -1 when causal is 0{hint}"
+            yield "local_window_size", f"must be -1 if causal is 0{hint}"
         if call.local_window_size < 1:
             yield "local_window_size", f"must be -1 (no window) or at least 1{hint}"

@@ -299,7 +299,7 @@ RULES: Final = (
     ),
     Rule(
         {"causal": ("bidirectional",), "window": ("shorter", "whole", "longer")},
-        "local_window_size must be -1 when causal is 0.",
+        "local_window_size must be -1 if causal is 0.",
         BIDIRECTIONAL,
     ),
     Rule(
