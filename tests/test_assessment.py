@@ -111,7 +111,9 @@ def test_the_record_of_a_failing_variant_says_so(tmp_path: Path, related: Case) 
     record = assessment.record(variant, NO)
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.relation) == ("unsupported", True, None)
-    assert record.reason.startswith("The variant (the same call with the query times four and ")
+    assert record.reason.startswith(
+        "The variant (the same call with the query multiplied by four and "
+    )
 
 
 def test_a_broken_relation_is_a_fault_with_its_fields(tmp_path: Path, related: Case) -> None:

@@ -138,7 +138,7 @@ QUANTISED_BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"past_key": np.zeros((1, 1, 1, 2), np.float32)},
         "past_key is float32, but k_quant_type is PER_TENSOR",
     ),
-    "no past": ({"past_key": None, "past_value": None}, "its type is the type of the cache"),
+    "no past": ({"past_key": None, "past_value": None}, "it determines the type of the cache"),
 }
 
 

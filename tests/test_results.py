@@ -459,7 +459,7 @@ def test_a_missing_file_gives_one_sentence(path: Path) -> None:
             "The footer counts 3 skip on cuda; there are 0.",
         ),
         (4, {"unexpected": 0}, "The footer counts 0 unexpected results; there are 1."),
-        (4, {"infrastructure": 1}, "The footer counts 1 infrastructure problems; there are 0."),
+        (4, {"infrastructure": 1}, "The footer counts 1 infrastructure failures; there are 0."),
         (
             0,
             {"selection": {"text": "", "cases": 1, "results": 5}},
@@ -565,11 +565,12 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
     assert [fault["kind"] for fault in written] == kinds
     assert list(map(fault_text, faults)) == [
         "two runs on the same input differ in output",
-        "output in call 0 has dtype float32, not float16",
-        "present_key in call 2 has shape (), not (1, 2)",
+        "output in step 0 has dtype float32, not float16",
+        "present_key in step 2 has shape (), not (1, 2)",
         "output is nan at [0, 1], not 1 (it must be exact)",
         "the variant (the same call with key and value packed into query) gives other results: "
-        "output is nan and -inf at [0, 1] (inf of the bound); packing is a matter of layout",
+        "output is nan and -inf at [0, 1] (inf of the bound); "
+        "packing changes only the memory layout",
     ]
 
 

@@ -217,7 +217,7 @@ def test_a_release_that_does_not_log_placement_is_unusable(start: Start, fake: P
     [
         ("hang", TimedOut, ""),
         ("trap", Crashed, "SIGABRT"),
-        ("exits", InfrastructureFailure, "ended with status 0 in the midst of the case"),
+        ("exits", InfrastructureFailure, "ended with status 0 during the case"),
     ],
 )
 def test_crashes_and_hangs_reach_the_harness(

@@ -279,7 +279,7 @@ def test_gqa_run_blames_the_case_and_runs_the_others(desk: Desk) -> None:
     done = desk.gqa("run", "w.yaml", "--ep", runner)
     assert done.status == 3
     assert f"Infrastructure, {runner}@1.0 (w/wide): {REFUSED}" in done.out
-    assert "1 result, 0 unexpected, 1 infrastructure problem" in done.out
+    assert "1 result, 0 unexpected, 1 infrastructure failure" in done.out
 
 
 def test_a_failing_runtime_is_not_blamed_for_an_insensitive_case(desk: Desk) -> None:

@@ -408,7 +408,7 @@ def test_a_long_sentence_is_shortened_and_a_signal_is_named() -> None:
 def test_without_a_terminal_a_line_is_written_periodically(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
+    monkeypatch.setattr(terminal, "_BUILD_LINE_EVERY", 0.9)
     monkeypatch.setenv("FAKE", f"compiled; sleep 2.2; {BUILDS.removeprefix('compiled; ')}")
     lines = gqa("setup", "tract").err.splitlines()[1:]
     assert 1 <= len(lines) <= 3

@@ -399,7 +399,7 @@ def test_an_invalid_release_is_rejected(gqa: Gqa, place: Place, version: str) ->
 def test_without_a_terminal_a_line_is_written_periodically(
     gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "_BUILD_TOLD_EVERY", 0.9)
+    monkeypatch.setattr(terminal, "_BUILD_LINE_EVERY", 0.9)
     monkeypatch.setenv("FAKE", "sleep 2.2; installs")
     lines = gqa("setup", "webgpu").err.splitlines()[1:]
     assert 1 <= len(lines) <= 3

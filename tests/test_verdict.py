@@ -607,7 +607,7 @@ def test_a_loop_names_the_call(tmp_path: Path, step: int, output: str) -> None:
     values[step][output].flat[3] += 1
     made = judged(tmp_path, LOOP, values)
     assert made.verdict == "wrong"
-    assert f"{output} in call {step} is " in made.reason
+    assert f"{output} in step {step} is " in made.reason
     assert [error.step for error in made.errors if not error.share <= 1] == [step]
 
 
@@ -615,10 +615,10 @@ def test_a_loop_names_the_call_whose_runs_or_shapes_differ(tmp_path: Path) -> No
     other = right(LOOP)
     other[1]["output"].flat[0] += np.float32(1e-7)
     reason = judged(tmp_path, LOOP, right(LOOP), other).reason
-    assert "differ in output in call 1" in reason
+    assert "differ in output in step 1" in reason
     other = right(LOOP)
     other[2]["present_key"] = other[2]["present_key"][:, :, :-1]
-    assert "present_key in call 2 has shape" in judged(tmp_path, LOOP, other).reason
+    assert "present_key in step 2 has shape" in judged(tmp_path, LOOP, other).reason
 
 
 def test_a_single_call_has_no_number(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def faults_text(faults: Iterable[Fault]) -> str:
 
 def fault_text(fault: Fault) -> str:
     """One fault as a clause without a full stop."""
-    place = fault.output if fault.step is None else f"{fault.output} in call {fault.step}"
+    place = fault.output if fault.step is None else f"{fault.output} in step {fault.step}"
     match fault:
         case RunsDiffer():
             return f"two runs on the same input differ in {place}"

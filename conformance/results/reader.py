@@ -147,7 +147,7 @@ def _doubts(run: Run) -> Iterator[str]:
                     )
         for what, number, claim in (
             ("unexpected results", sum(r.unexpected for r in run.results), footer.unexpected),
-            ("infrastructure problems", len(run.infrastructure), footer.infrastructure),
+            ("infrastructure failures", len(run.infrastructure), footer.infrastructure),
         ):
             if number != claim:
                 yield f"The footer counts {claim} {what}; there are {number}."

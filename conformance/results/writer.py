@@ -58,7 +58,7 @@ class Writer:
         self._unexpected += record.unexpected
 
     def infrastructure(self, record: InfrastructureRecord) -> None:
-        """Write an infrastructure problem and count it."""
+        """Write an infrastructure failure and count it."""
         self._write(record)
         self._infrastructure += 1
 

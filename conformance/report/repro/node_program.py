@@ -274,7 +274,7 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
             "];",
             "for (const [name, call, shape] of shapes) {",
             "  const { dims } = results[call][name];",
-            "  console.log(`${name} of call ${call} has shape ${dims} and should have ${shape}`);",
+            "  console.log(`${name} of step ${call} has shape ${dims} and should have ${shape}`);",
             f"  if (`${{dims}}` !== `${{shape}}`) verdict = {worse};",
             "}",
         ]
@@ -285,7 +285,7 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
         "  const got = data instanceof Uint16Array ? half(data[flat]) : Number(data[flat]);",
         "  const good = got === want || Math.abs(got - want) <= allowed;",
         "  const found = `got ${got}, want ${want}, allowed error ${allowed}`;",
-        "  console.log(`${name}[${at}] of call ${call}: ${found}: ${good ? 'right' : 'WRONG'}`);",
+        "  console.log(`${name}[${at}] of step ${call}: ${found}: ${good ? 'correct' : 'WRONG'}`);",
         f"  verdict = good ? verdict : {worse};",
         "}",
     ]

@@ -271,7 +271,7 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
             "]",
             "for name, call, shape in shapes:",
             "    got = results[call][name].shape",
-            '    print(f"{name} of call {call} has shape {got} and should have {shape}")',
+            '    print(f"{name} of step {call} has shape {got} and should have {shape}")',
             f"    verdict = verdict if got == shape else {worse}",
         ]
     lines += [
@@ -280,7 +280,7 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
         "    got = float(values[at]) if len(at) == values.ndim else math.nan",
         "    good = got == want or abs(got - want) <= allowed",
         '    found = f"got {got:.9g}, want {want:.9g}, allowed error {allowed:.3g}"',
-        "    print(f\"{name}{list(at)} of call {call}: {found}: {'right' if good else 'WRONG'}\")",
+        "    print(f\"{name}{list(at)} of step {call}: {found}: {'correct' if good else 'WRONG'}\")",
         f"    verdict = verdict if good else {worse}",
     ]
     if runs_of(result) > 1:

@@ -268,7 +268,7 @@ def _worst(result: ResultRecord) -> Iterator[str]:
     for error in result.errors:
         if error.index is None:
             continue
-        step = f" of call {error.step}" if error.step else ""
+        step = f" of step {error.step}" if error.step else ""
         place = inline(f"{error.output}{list(error.index)}{step}")
         figures = (error.got, error.want, error.budget, error.share)
         digits = ("9", "9", "3", "3")
