@@ -238,7 +238,7 @@ def test_markers_lists_the_tags(desk: Desk) -> None:
     done = py_test(desk, "--markers")
     assert done.status == 0
     for tag in {tag for case in load([data_path("cases")]) for tag in case.tags}:
-        assert f"@pytest.mark.{tag}: cases tagged so" in done.out
+        assert f"@pytest.mark.{tag}: cases with this tag" in done.out
 
 
 def test_an_empty_selection_ends_as_in_pytest(desk: Desk) -> None:

@@ -58,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"'{unknown[0]}' is not a generated file; those are {', '.join(FILES)}")
     stale = False
     for name in given.files or [name for name in FILES if name not in SLOW]:
-        text, path = FILES[name](), file_to_write(name)
+        path = file_to_write(name)
+        text = FILES[name]()
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale = True
