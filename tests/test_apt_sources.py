@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.targets.setup.apt_sources import Source, having, sources
+from conformance.targets.setup.apt_sources import AptSource, having, sources
 
 KEY = """\
 -----BEGIN PGP PUBLIC KEY BLOCK-----
@@ -36,14 +36,14 @@ def test_stanzas_are_read_without_comments_and_with_options(tmp_path: Path) -> N
         "\nTypes: deb\nURIs: http://s.test/\nSuites: bookworm-security\nComponents: main\n",
     )
     assert sources(tmp_path) == [
-        Source(
+        AptSource(
             file,
             ("http://a.test/debian", "http://b.test/debian/"),
             ("bookworm", "bookworm-updates"),
             ("main", "contrib"),
             (("Signed-By", KEY), ("Check-Valid-Until", "no")),
         ),
-        Source(file, ("http://s.test/",), ("bookworm-security",), ("main",)),
+        AptSource(file, ("http://s.test/",), ("bookworm-security",), ("main",)),
     ]
 
 
@@ -65,8 +65,8 @@ def test_one_line_sources_have_options_named_as_in_stanzas(tmp_path: Path) -> No
         ("Signed-By", "/k.gpg"),
     )
     assert sources(tmp_path) == [
-        Source(file, ("http://a.test/debian",), ("bookworm",), ("main", "non-free"), options),
-        Source(file, ("http://b.test/debian",), ("bookworm-backports",), ("main",)),
+        AptSource(file, ("http://a.test/debian",), ("bookworm",), ("main", "non-free"), options),
+        AptSource(file, ("http://b.test/debian",), ("bookworm-backports",), ("main",)),
     ]
 
 
@@ -106,7 +106,7 @@ def test_suites_and_components_match_exactly(tmp_path: Path) -> None:
 
 
 def test_a_derived_source_is_the_same_archive_with_another_suite(tmp_path: Path) -> None:
-    origin = Source(
+    origin = AptSource(
         tmp_path,
         ("http://a.test/debian", "http://b.test/debian"),
         ("bookworm", "bookworm-updates"),
@@ -117,5 +117,5 @@ def test_a_derived_source_is_the_same_archive_with_another_suite(tmp_path: Path)
     assert text.startswith("# Why it is there.\nTypes: deb\nURIs: http://a.test/debian http://b")
     file = write(tmp_path, "sources.list.d/new.sources", text)
     assert sources(tmp_path) == [
-        Source(file, origin.uris, ("bookworm-backports",), ("main",), origin.options)
+        AptSource(file, origin.uris, ("bookworm-backports",), ("main",), origin.options)
     ]

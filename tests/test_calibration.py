@@ -16,7 +16,7 @@ from conformance.base.paths import ROOT
 from conformance.maintain.calibration import (
     FIRST,
     LAST,
-    Mutant,
+    MutantRecord,
     Point,
     bin_of,
     described,
@@ -55,8 +55,8 @@ def mutant(name: str, numerical: bool = True, kills: int = 3, **shares: Any) -> 
     return of | {"largest_share": shares}
 
 
-def entries(*mutants: dict[str, Any]) -> list[Mutant]:
-    return [Mutant.model_validate_json(json.dumps(m)) for m in mutants]
+def entries(*mutants: dict[str, Any]) -> list[MutantRecord]:
+    return [MutantRecord.model_validate_json(json.dumps(m)) for m in mutants]
 
 
 def test_correct_kernels_are_passed_results_with_numbers(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_the_shipped_picture_is_complete_and_linked() -> None:
 
 
 def test_several_runs_of_the_mutants_are_joined_by_the_largest_share() -> None:
-    one = Mutant(mutant="a", kills=2, largest_share={"float32": 3.0, "float16": None})
-    two = Mutant(mutant="a", numerical=True, largest_share={"float32": 2.0, "float16": 7.0})
+    one = MutantRecord(mutant="a", kills=2, largest_share={"float32": 3.0, "float16": None})
+    two = MutantRecord(mutant="a", numerical=True, largest_share={"float32": 2.0, "float16": 7.0})
     (both,) = joined([[one], [two]])
     assert (both.kills, both.numerical) == (2, True)
     assert both.largest_share == {"float32": 3.0, "float16": 7.0}

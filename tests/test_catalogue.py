@@ -21,7 +21,7 @@ from conformance.targets.catalogue import (
     TARGETS,
     Programs,
     RunnerStart,
-    Script,
+    StandaloneProgram,
     TargetEntry,
     TargetOption,
     entry_of,
@@ -46,7 +46,7 @@ FAKE = TargetEntry(
     needs="nothing but this test",
     setup="tract",
     kernel_variant_of="cpu",
-    script=Script("sh", "tract", "tract", options="--fake"),
+    script=StandaloneProgram("sh", "tract", "tract", options="--fake"),
 )
 
 #: Runs a module as ``python -m`` does, in a process in which the fake target has an entry.

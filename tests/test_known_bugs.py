@@ -13,7 +13,7 @@ from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.maintain.known_bugs import FILE, Entry, load_known_bugs, uncovered
+from conformance.maintain.known_bugs import FILE, ListedBug, load_known_bugs, uncovered
 
 BUG: dict[str, Any] = {
     "id": "A1",
@@ -26,7 +26,7 @@ BUG: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def shipped() -> list[Entry]:
+def shipped() -> list[ListedBug]:
     return load_known_bugs()
 
 
@@ -48,19 +48,19 @@ def complaints(folder: Path, *bugs: dict[str, Any]) -> str:
 
 
 def test_every_known_bug_has_a_case_with_its_link_or_a_reason(
-    shipped: list[Entry], corpus: list[Case]
+    shipped: list[ListedBug], corpus: list[Case]
 ) -> None:
     assert len(shipped) >= 70
     assert [str(problem) for problem in uncovered(shipped, corpus)] == []
 
 
-def test_entries_are_sorted(shipped: list[Entry]) -> None:
+def test_entries_are_sorted(shipped: list[ListedBug]) -> None:
     keys = [(entry.bug.id[0], int(entry.bug.id[1:])) for entry in shipped]
     assert keys == sorted(keys)
 
 
 def test_every_case_of_the_theme_belongs_to_a_known_bug(
-    shipped: list[Entry], corpus: list[Case]
+    shipped: list[ListedBug], corpus: list[Case]
 ) -> None:
     """So each case has a documented reason."""
     links = {entry.bug.link for entry in shipped}
@@ -69,7 +69,7 @@ def test_every_case_of_the_theme_belongs_to_a_known_bug(
             assert links & set(case.links), case.id
 
 
-def test_each_entry_has_its_line_number(shipped: list[Entry]) -> None:
+def test_each_entry_has_its_line_number(shipped: list[ListedBug]) -> None:
     lines = FILE.read_text().split("\n")
     for entry in shipped:
         assert lines[entry.line - 1] == f"  - id: {entry.bug.id}"

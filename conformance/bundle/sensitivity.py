@@ -21,7 +21,7 @@ import numpy as np
 
 from conformance.case.case import Case, EffectName
 from conformance.oracle import Attention, OracleError, Reference, reference
-from conformance.oracle.call import Attributes, Call, Inputs, read_call
+from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Float
 from conformance.oracle.tolerance import CONSTANTS, shares
 
@@ -49,7 +49,7 @@ class Original:
 
     inputs: Inputs
     attributes: Attributes
-    call: Call
+    call: OracleCall
     outputs: Collection[str]
 
     def with_attributes(self, **attributes: float) -> Perturbed:
@@ -297,7 +297,7 @@ def _effect(
     return most
 
 
-def _past_effects(call: Call, output: Reference, unit: Float) -> dict[str, float]:
+def _past_effects(call: OracleCall, output: Reference, unit: Float) -> dict[str, float]:
     """How far the output moves without all past tokens, and without any single one of them.
 
     Keys of total weight p contribute s = sum p v to an output o; without them the output is

@@ -54,7 +54,7 @@ def right(runs: Iterable[Run]) -> dict[str, list[Point]]:
     return {dtype: sorted(found) for dtype, found in points.items()}
 
 
-class Mutant(BaseModel):
+class MutantRecord(BaseModel):
     """The needed fields of an entry of ``gqa power --json``; others are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -67,13 +67,13 @@ class Mutant(BaseModel):
     """By dtype, over all cases; null or missing if nothing was compared."""
 
 
-_MUTANTS: Final = TypeAdapter(list[Mutant])
+_MUTANTS: Final = TypeAdapter(list[MutantRecord])
 
 #: The kernel without a fault, which is in the file too.
 CORRECT: Final = "correct"
 
 
-def read_power(path: Path) -> list[Mutant]:
+def read_power(path: Path) -> list[MutantRecord]:
     """Read what ``gqa power --json`` wrote.
 
     Raises:
@@ -89,16 +89,16 @@ def read_power(path: Path) -> list[Mutant]:
         raise ResultsError(f"{path}: not a file of gqa power: {where}: {first['msg']}.") from None
 
 
-def joined(runs: Iterable[Sequence[Mutant]]) -> list[Mutant]:
+def joined(runs: Iterable[Sequence[MutantRecord]]) -> list[MutantRecord]:
     """The mutants of several runs, each once, with its largest shares over the runs."""
-    found: dict[str, Mutant] = {}
+    found: dict[str, MutantRecord] = {}
     for mutant in (mutant for run in runs for mutant in run):
         known = found.get(mutant.mutant, mutant)
         shares = dict(known.largest_share)
         for dtype, share in mutant.largest_share.items():
             seen = shares.get(dtype)
             shares[dtype] = share if seen is None else max(seen, share if share is not None else 0)
-        found[mutant.mutant] = Mutant(
+        found[mutant.mutant] = MutantRecord(
             mutant=mutant.mutant,
             numerical=known.numerical or mutant.numerical,
             kills=max(known.kills, mutant.kills),
@@ -107,12 +107,12 @@ def joined(runs: Iterable[Sequence[Mutant]]) -> list[Mutant]:
     return list(found.values())
 
 
-def killed(mutants: Iterable[Mutant]) -> list[Mutant]:
+def killed(mutants: Iterable[MutantRecord]) -> list[MutantRecord]:
     """The numerical mutants that some case kills."""
     return [m for m in mutants if m.numerical and m.kills and m.mutant != CORRECT]
 
 
-def faults(mutants: Iterable[Mutant]) -> dict[str, list[Point]]:
+def faults(mutants: Iterable[MutantRecord]) -> dict[str, list[Point]]:
     """The largest share of every killed numerical mutant, by dtype."""
     points: dict[str, list[Point]] = {dtype: [] for dtype in DTYPES}
     for mutant in killed(mutants):
@@ -123,7 +123,7 @@ def faults(mutants: Iterable[Mutant]) -> dict[str, list[Point]]:
     return {dtype: sorted(found) for dtype, found in points.items()}
 
 
-def findings(right: Points, mutants: Iterable[Mutant]) -> list[str]:
+def findings(right: Points, mutants: Iterable[MutantRecord]) -> list[str]:
     """One sentence for each violation of the two limits."""
     found = [
         f"{point.name} uses {point.share:.2g} of its budget; a correct kernel uses at most"

@@ -65,7 +65,7 @@ class KnownBugs(Model):
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedBug:
     """An entry and its position in the file."""
 
     bug: KnownBug
@@ -73,22 +73,22 @@ class Entry:
     line: int
 
 
-def load_known_bugs(file: Path = FILE) -> list[Entry]:
+def load_known_bugs(file: Path = FILE) -> list[ListedBug]:
     """The entries of ``file``, in its order. Raises :class:`InputError` with every problem."""
     source = read_yaml(file)
     parsed = validated(source, KnownBugs, list_item_fields(KnownBugs, KnownBug))
-    entries: list[Entry] = []
+    entries: list[ListedBug] = []
     problems: list[Problem] = []
     for index, bug in enumerate(parsed.bugs):
         if any(bug.id == entry.bug.id for entry in entries):
             problems.append(source.problem(("bugs", index, "id"), f"the id '{bug.id}' is taken"))
-        entries.append(Entry(bug, file, source.values[("bugs", index)][0]))
+        entries.append(ListedBug(bug, file, source.values[("bugs", index)][0]))
     if problems:
         raise InputError(problems)
     return entries
 
 
-def uncovered(entries: Sequence[Entry], cases: Sequence[Case]) -> list[Problem]:
+def uncovered(entries: Sequence[ListedBug], cases: Sequence[Case]) -> list[Problem]:
     """The errors in the entries' patterns: no matching case, or a case without the link."""
     problems: list[Problem] = []
     for entry in entries:

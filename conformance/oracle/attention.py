@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from conformance.oracle.cache import Cache, Tokens
-from conformance.oracle.call import Call
+from conformance.oracle.call import OracleCall
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
 from conformance.oracle.rotary import Rotated
@@ -69,7 +69,7 @@ class Attention:
         return self.values.value
 
 
-def visible_keys(call: Call) -> Bool:
+def visible_keys(call: OracleCall) -> Bool:
     """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone.
 
     Let i be the place of the query in its sequence and j that of the key. Then the key must exist
@@ -105,7 +105,7 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
     return weights / total[..., None], sink_weight / total
 
 
-def attend(call: Call, query: Rotated, cache: Cache) -> Attention:
+def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
     """Compute the attention of a call from its rotated queries and its caches.
 
     logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled, capped
@@ -184,7 +184,7 @@ def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
     return kept, finite & finite_exact
 
 
-def _grouped_bias(call: Call, kv_num_heads: int) -> Float:
+def _grouped_bias(call: OracleCall, kv_num_heads: int) -> Float:
     """Return attention_bias in a shape that broadcasts to [B, K, G, S, T]; zeros without one."""
     if call.bias is None:
         return np.zeros((1, 1, 1, 1, 1))
@@ -193,7 +193,7 @@ def _grouped_bias(call: Call, kv_num_heads: int) -> Float:
     return call.bias.reshape(batch_size, *heads, *call.bias.shape[2:])
 
 
-def _in_range(call: Call, query: Float, key: Tokens, scores: Float, mask: Bool) -> Bool:
+def _in_range(call: OracleCall, query: Float, key: Tokens, scores: Float, mask: Bool) -> Bool:
     """Return [B, K, G, S]: rows that a correct kernel can compute without overflow.
 
     A rotated query or key outside the range of the storage dtype, or a score outside the range of

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.oracle.call import Call
+from conformance.oracle.call import OracleCall
 from conformance.oracle.numbers import Bool, Float, Int
 from conformance.oracle.quantisation import Format
 from conformance.oracle.rotary import Rotated
@@ -74,7 +74,7 @@ class Cache:
     resident: Bool
 
 
-def build_cache(call: Call, new_key: Rotated) -> Cache:
+def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
     """Join the past and the new tokens of each sequence.
 
     Concatenated, static and sliding-window caches differ only in the rows of the buffers: the new
@@ -108,7 +108,7 @@ def build_cache(call: Call, new_key: Rotated) -> Cache:
     )
 
 
-def present_places(call: Call) -> Int:
+def present_places(call: OracleCall) -> Int:
     """Return [B, rows]: the place of the token in each row of the present, or -1."""
     rows = np.arange(call.present_sequence_length)
     places = call.first_present_places[:, None] + rows

@@ -27,7 +27,7 @@ Attributes = Mapping[str, int | float | str]
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class OracleCall:
     """One call with separate heads and with its numbers in float64, where they are exact.
 
     Token tensors have the layout BSNH and caches BNSH, as in the operator.
@@ -159,7 +159,7 @@ class Call:
         return group * -(-excess // group)
 
 
-def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> Call:
+def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> OracleCall:
     """Read a call and check that it has a defined meaning.
 
     Args:
@@ -191,7 +191,7 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
     total = _total_sequence_length(inputs)
     causal = bool(_choice(attributes, "causal", 1, (0, 1)))
     cos, sin = _rotary_caches(inputs, attributes, head_size)
-    call = Call(
+    call = OracleCall(
         dtype=dtype,
         query=query,
         key=key,
@@ -222,7 +222,7 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
     return call
 
 
-def _check_lengths(call: Call) -> None:
+def _check_lengths(call: OracleCall) -> None:
     """Check that the lengths of queries, new keys, past and sequences are consistent.
 
     Consistent are: a first prompt; new tokens appended to a concatenated past (T = P + L) or to a

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.oracle.attention import Attention, attend
 from conformance.oracle.cache import Tokens, build_cache, present_places
-from conformance.oracle.call import Attributes, Call, Inputs, read_call
+from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
 from conformance.oracle.rotary import apply_rotary, key_positions, normed, query_positions
 
@@ -74,7 +74,7 @@ def reference(
     return {name: make() for name, make in makers.items() if name in outputs}
 
 
-def _output(call: Call, attention: Attention) -> Reference:
+def _output(call: OracleCall, attention: Attention) -> Reference:
     """Return output [B, S, N * D]: the heads of a token side by side."""
     shape = (call.batch_size, call.sequence_length, call.num_heads * call.head_size)
     value = attention.output.transpose(0, 3, 1, 2, 4).reshape(shape)
@@ -83,7 +83,7 @@ def _output(call: Call, attention: Attention) -> Reference:
     return Reference(np.where(defined, value, 0.0), defined, call.dtype, attention=attention)
 
 
-def _present(call: Call, tokens: Tokens) -> Reference:
+def _present(call: OracleCall, tokens: Tokens) -> Reference:
     """Return present_key or present_value [B, K, rows, D], or [B, K, rows, D / 2] if packed."""
     places = present_places(call)
     rows = tokens.at(places)
@@ -95,7 +95,7 @@ def _present(call: Call, tokens: Tokens) -> Reference:
     return Reference(value, defined, rows.format.dtype, tokens=rows)
 
 
-def _output_qk(call: Call, attention: Attention) -> Reference:
+def _output_qk(call: OracleCall, attention: Attention) -> Reference:
     """Return output_qk [B, N, S, T]: the input (1) or the output (2) of the softmax.
 
     Before the softmax, only the elements of keys that a query attends to are defined, because the

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conformance.oracle.call import Call
+from conformance.oracle.call import OracleCall
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Float, Int
 
@@ -25,7 +25,7 @@ class Rotated:
     magnitude: Float
 
 
-def query_positions(call: Call) -> Int:
+def query_positions(call: OracleCall) -> Int:
     """Return the positions [B, S] of the queries.
 
     Without position_ids, the position of a token is its place in its sequence, which follows from
@@ -41,7 +41,7 @@ def query_positions(call: Call) -> Int:
     return call.position_ids
 
 
-def key_positions(call: Call) -> Int:
+def key_positions(call: OracleCall) -> Int:
     """Return the positions [B, L] of the new keys.
 
     New keys belong to the same tokens as the queries and have their positions. If there are more
@@ -67,7 +67,7 @@ def normed(heads: Float, weight: Float | None, epsilon: float) -> Float:
 
 
 def apply_rotary(
-    heads: Float, positions: Int, tokens: Int, call: Call, normed: bool = False
+    heads: Float, positions: Int, tokens: Int, call: OracleCall, normed: bool = False
 ) -> Rotated:
     """Rotate heads [B, tokens, heads, D] by positions [B, tokens]; without rotary, copy them.
 

@@ -75,7 +75,7 @@ class TargetOption:
 
 
 @dataclass(frozen=True)
-class Script:
+class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
     ``language`` is the word that Markdown has for it. ``package`` is what its user installs with
@@ -115,7 +115,7 @@ class TargetEntry:
     extra: str = ""
     setup: str = ""
     kernel_variant_of: str | None = None
-    script: Script | None = None
+    script: StandaloneProgram | None = None
 
 
 # ── The options ─────────────────────────────────────────────────────────────────────────────────
@@ -224,7 +224,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_CPU_NEEDS,
         extra="cpu",
-        script=Script("python", "onnxruntime", "onnxruntime", shared_buffer=True),
+        script=StandaloneProgram("python", "onnxruntime", "onnxruntime", shared_buffer=True),
     ),
     TargetEntry(
         name="cpu-noflash",
@@ -237,7 +237,9 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_CPU_NEEDS,
         extra="cpu",
         kernel_variant_of="cpu",
-        script=Script("python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True),
+        script=StandaloneProgram(
+            "python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
+        ),
     ),
     TargetEntry(
         name="cuda",
@@ -248,7 +250,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="gpu",
         needs="the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU",
         extra="cuda",
-        script=Script("python", "onnxruntime", "onnxruntime-gpu", shared_buffer=True),
+        script=StandaloneProgram("python", "onnxruntime", "onnxruntime-gpu", shared_buffer=True),
     ),
     TargetEntry(  # tract with its optimiser
         name="tract",
@@ -257,7 +259,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_TRACT_NEEDS,
         setup="tract",
-        script=Script("sh", "tract", "tract", options="-O --runtime cpu"),
+        script=StandaloneProgram("sh", "tract", "tract", options="-O --runtime cpu"),
     ),
     TargetEntry(  # the graph as tract reads it
         name="tract-plain",
@@ -268,7 +270,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_TRACT_NEEDS,
         setup="tract",
         kernel_variant_of="tract",
-        script=Script("sh", "tract", "tract", options="--runtime unoptimized"),
+        script=StandaloneProgram("sh", "tract", "tract", options="--runtime unoptimized"),
     ),
     TargetEntry(
         name="tract-wheel",
@@ -278,7 +280,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs="the Python package tract, 0.23 or later",
         extra="tract",
         kernel_variant_of="tract",
-        script=Script("python", "tract-wheel", "tract"),
+        script=StandaloneProgram("python", "tract-wheel", "tract"),
     ),
     TargetEntry(  # ONNX Runtime's own WebGPU kernels
         name="webgpu",
@@ -289,7 +291,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="gpu",
         needs=_ADAPTER_NEEDS,
         setup="webgpu",
-        script=Script(
+        script=StandaloneProgram(
             "javascript",
             "onnxruntime-web",
             "onnxruntime-web",
@@ -306,7 +308,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="gpu",
         needs=_ADAPTER_NEEDS,
         setup="webgpu",
-        script=Script(
+        script=StandaloneProgram(
             "javascript", "onnxruntime-web", "onnxruntime-web", options="all", shared_buffer=True
         ),
     ),
@@ -320,7 +322,9 @@ TARGETS: tuple[TargetEntry, ...] = (
         needs=_WEB_NEEDS,
         setup="webgpu",
         kernel_variant_of="cpu",
-        script=Script("javascript", "onnxruntime-web", "onnxruntime-web", options="wasm"),
+        script=StandaloneProgram(
+            "javascript", "onnxruntime-web", "onnxruntime-web", options="wasm"
+        ),
     ),
 )
 

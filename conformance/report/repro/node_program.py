@@ -21,11 +21,11 @@ from conformance.report.repro.checks import (
 )
 from conformance.report.repro.model_source import IMPORTS, model_source, quoted
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.targets.catalogue import Script, TargetEntry
+from conformance.targets.catalogue import StandaloneProgram, TargetEntry
 
 
 def node_blocks(
-    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: StandaloneProgram
 ) -> list[str]:
     """The blocks of the module, which has Python make the model and the inputs."""
     on_gpu = entry.target_class == "gpu"

@@ -18,11 +18,11 @@ from conformance.report.repro.checks import (
 )
 from conformance.report.repro.model_source import BITS, IMPORTS, model_source, quoted
 from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord
-from conformance.targets.catalogue import Script, TargetEntry
+from conformance.targets.catalogue import StandaloneProgram, TargetEntry
 
 
 def onnxruntime_blocks(
-    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: StandaloneProgram
 ) -> list[str]:
     """The blocks of a program for ONNX Runtime's Python package."""
     provider = str(entry.execution_provider)
@@ -30,7 +30,7 @@ def onnxruntime_blocks(
 
 
 def tract_wheel_blocks(
-    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: StandaloneProgram
 ) -> list[str]:
     """The blocks of a program for the Python package tract."""
     return _blocks(case, result, [_tract_wheel(case, result)])

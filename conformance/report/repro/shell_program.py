@@ -8,7 +8,7 @@ from conformance.report.repro.checks import carried_of, runs_of, seconds_of, ver
 from conformance.report.repro.model_source import IMPORTS, model_source
 from conformance.report.repro.python_program import check_block
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.targets.catalogue import Script, TargetEntry
+from conformance.targets.catalogue import StandaloneProgram, TargetEntry
 
 _NNEF: Final = """import pathlib
 import struct
@@ -29,7 +29,7 @@ def load(path):
 
 
 def shell_blocks(
-    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: Script
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: StandaloneProgram
 ) -> list[str]:
     """The blocks of the shell script, which has Python make the model and check the outputs."""
     carry = carried_of(case.call)

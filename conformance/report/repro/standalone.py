@@ -33,15 +33,15 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.targets.catalogue import (
-    Script,
     ScriptApi,
     ScriptLanguage,
+    StandaloneProgram,
     TargetEntry,
     entry_of,
 )
 
 _FILES: Final = {"python": "repro.py", "sh": "repro.sh", "javascript": "repro.mjs"}
-_Writer = Callable[[CaseRecord, ResultRecord, TargetEntry, Script], list[str]]
+_Writer = Callable[[CaseRecord, ResultRecord, TargetEntry, StandaloneProgram], list[str]]
 _WRITERS: Final[Mapping[ScriptApi, _Writer]] = {
     "onnxruntime": onnxruntime_blocks,
     "onnxruntime-web": node_blocks,
@@ -60,7 +60,7 @@ def language(target: TargetRecord) -> ScriptLanguage:
     return script.language if script else "python"
 
 
-def _script_of(target: TargetRecord) -> Script | None:
+def _script_of(target: TargetRecord) -> StandaloneProgram | None:
     """None, too, for a target that this version does not know: results files can be old."""
     entry = entry_of(target.ep)
     return entry.script if entry else None

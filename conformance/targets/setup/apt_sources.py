@@ -32,7 +32,7 @@ _LINE: Final = re.compile(r"deb\s+(?:\[([^]]*)\]\s*)?(\S+)\s+(\S+)\s*(.*)")
 
 
 @dataclass(frozen=True)
-class Source:
+class AptSource:
     """A source of binary packages that apt uses.
 
     ``options`` are its other fields as (name, value); a value keeps its line breaks.
@@ -57,14 +57,14 @@ class Source:
         return "\n".join(lines) + "\n"
 
 
-def sources(root: Path) -> list[Source]:
+def sources(root: Path) -> list[AptSource]:
     """Every source that apt uses on the system at ``root``. Raises OSError."""
     parts = sorted((root / PARTS).glob("*"))
     files = [
         root / FOLDER / "sources.list",
         *(file for file in parts if _READ.fullmatch(file.name)),
     ]
-    found: list[Source] = []
+    found: list[AptSource] = []
     for file in files:
         if file.is_file():
             text = file.read_text(encoding="utf-8", errors="surrogateescape")
@@ -72,7 +72,7 @@ def sources(root: Path) -> list[Source]:
     return found
 
 
-def having(known: Sequence[Source], suite: str, component: str) -> list[Source]:
+def having(known: Sequence[AptSource], suite: str, component: str) -> list[AptSource]:
     """The sources that have ``component`` of ``suite``; both are compared exactly.
 
     Security updates are another archive with another suite, so they are never among them.
@@ -80,7 +80,7 @@ def having(known: Sequence[Source], suite: str, component: str) -> list[Source]:
     return [source for source in known if suite in source.suites and component in source.components]
 
 
-def _stanzas(file: Path, text: str) -> Iterator[Source]:
+def _stanzas(file: Path, text: str) -> Iterator[AptSource]:
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     for stanza in re.split(r"\n(?:[ \t]*\n)+", "\n".join(lines)):
         fields: dict[str, tuple[str, str]] = {}
@@ -100,16 +100,16 @@ def _stanzas(file: Path, text: str) -> Iterator[Source]:
         off = bool({word.lower() for word in words("enabled")} & _OFF)
         if "deb" in words("types") and not off:
             rest = tuple(field for key, field in fields.items() if key not in _OWN)
-            yield Source(file, words("uris"), words("suites"), words("components"), rest)
+            yield AptSource(file, words("uris"), words("suites"), words("components"), rest)
 
 
-def _lines(file: Path, text: str) -> Iterator[Source]:
+def _lines(file: Path, text: str) -> Iterator[AptSource]:
     for line in text.splitlines():
         found = _LINE.fullmatch(line.partition("#")[0].strip())
         # A CD-ROM has another syntax and no other suites.
         if found and not found[2].startswith("cdrom:"):
             options = tuple(_option(word) for word in (found[1] or "").split() if "=" in word)
-            yield Source(file, (found[2],), (found[3],), tuple(found[4].split()), options)
+            yield AptSource(file, (found[2],), (found[3],), tuple(found[4].split()), options)
 
 
 def _option(word: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conformance.targets.setup.apt_sources import PARTS, Source, having, sources
+from conformance.targets.setup.apt_sources import PARTS, AptSource, having, sources
 from conformance.targets.setup.build_process import without_words
 from conformance.targets.setup.tract import SetupError, Tell
 from conformance.targets.tools import TOOLS_VARIABLE, tools_root
@@ -57,7 +57,7 @@ class Lavapipe:
 
 
 @dataclass(frozen=True)
-class Plan:
+class InstallPlan:
     """What to install and from where.
 
     ``release`` is the name of backports if the driver comes from there. ``source`` is the text of
@@ -170,19 +170,19 @@ def _learn(apt: _Apt) -> None:
         )
 
 
-def _plan() -> Plan:
+def _plan() -> InstallPlan:
     """The plan, by what apt knows now."""
     known = candidate()
     if major(known) >= OLDEST_MESA:
-        return Plan()
+        return InstallPlan()
     if not known:
-        return Plan(again=True)
+        return InstallPlan(again=True)
     suite = _backports()
     if not suite:
         raise SetupError(_too_old(known))
     every = sources(SYSTEM)
     if having(every, suite, "main"):
-        return Plan(suite)
+        return InstallPlan(suite)
     origin = _archive(every, suite.removesuffix("-backports"))
     if origin is None:
         codename = suite.removesuffix("-backports")
@@ -194,10 +194,10 @@ def _plan() -> Plan:
     where = f"/{origin.file.relative_to(SYSTEM)}"
     text = origin.in_suite(suite, "main", f"Written by gqa setup lavapipe, after {where}.")
     # A file that others cannot read may have a password in the address.
-    return Plan(suite, text, private=not origin.file.stat().st_mode & 0o004)
+    return InstallPlan(suite, text, private=not origin.file.stat().st_mode & 0o004)
 
 
-def _archive(every: list[Source], codename: str) -> Source | None:
+def _archive(every: list[AptSource], codename: str) -> AptSource | None:
     """Debian's own archive, which also has the older version of the driver.
 
     Other archives can have suites of the same name. If apt knows none with the driver, it is the
@@ -217,7 +217,7 @@ def _backports() -> str:
     return f"{codename}-backports" if about.get("ID") == "debian" and codename else ""
 
 
-def _carry_out(plan: Plan, apt: _Apt, tell: Tell) -> None:
+def _carry_out(plan: InstallPlan, apt: _Apt, tell: Tell) -> None:
     """Carry out the plan; the source file stays only if the driver was installed."""
     origin = plan.release or "this system's release"
     tell(f"Installing {DRIVER} and {LOADER} from {origin} with apt-get.")
@@ -235,7 +235,7 @@ def _carry_out(plan: Plan, apt: _Apt, tell: Tell) -> None:
         raise
 
 
-def _write(file: Path, plan: Plan) -> None:
+def _write(file: Path, plan: InstallPlan) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -298,7 +298,7 @@ def last_error(said: str, status: int) -> str:
     return without_words(said, status)
 
 
-def _no_backport(plan: Plan, found: str, said: str, log: Path) -> str:
+def _no_backport(plan: InstallPlan, found: str, said: str, log: Path) -> str:
     """Why backports have no suitable driver, as a message."""
     about = [line for line in said.splitlines() if plan.release in line]
     removed = "; that source was removed again" if plan.source else ""
