@@ -259,8 +259,8 @@ def _closing(summary: RunSummary) -> str:
     known = [r for r in results if r.known]
     rejected = sum(result.verdict == "unsupported" for result in known)
     parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
-    if defects := len(known) - rejected:
-        parts.append(plural(defects, "known defect"))
+    if failures := len(known) - rejected:
+        parts.append(plural(failures, "known failure"))
     if rejected:
         parts.append(plural(rejected, "known rejection"))
     if vague := sum(result.vague for result in results):
