@@ -280,7 +280,8 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
         "    got = float(values[at]) if len(at) == values.ndim else math.nan",
         "    good = got == want or abs(got - want) <= allowed",
         '    found = f"got {got:.9g}, want {want:.9g}, allowed error {allowed:.3g}"',
-        "    print(f\"{name}{list(at)} of step {call}: {found}: {'correct' if good else 'WRONG'}\")",
+        '    word = "correct" if good else "WRONG"',
+        '    print(f"{name}{list(at)} of step {call}: {found}: {word}")',
         f"    verdict = verdict if good else {worse}",
     ]
     if runs_of(result) > 1:
