@@ -123,8 +123,7 @@ def result(
         "unexpected": False,
         "reproduce": f"gqa run --ep {target} -k '{case}'",
     }
-    about |= {
-        "pass": {},
+    differing: dict[str, dict[str, Any]] = {
         "wrong": {
             "reason": "output differs from the oracle by 37 times its error budget.",
             "share": 37.0,
@@ -151,7 +150,8 @@ def result(
         },
         "timeout": {"outcome": "timed_out", "reason": "No answer within 30 s.", "unexpected": True},
         "skip": {"outcome": "unavailable", "reason": "This adapter has no float16."},
-    }[verdict]
+    }
+    about |= differing.get(verdict, {})
     if about["outcome"] != "ran":
         about |= {"errors": (), "share": None, "placement": None, "ms": None}
     return ResultRecord(case=case, target=target, verdict=verdict, **about | fields)

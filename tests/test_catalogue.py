@@ -86,13 +86,13 @@ def words(desk: Desk, *arguments: str) -> str:
 
 def test_the_command_line_takes_a_new_entry(desk: Desk) -> None:
     said = words(desk, "all", "conformance", "run", "--help")
-    assert "wasm, fake, exec:PATH; repeat." in said
+    assert f"{TARGETS[-1].name}, fake, exec:PATH; repeat." in said
     assert "--fake-library FILE The library of the fake target." in said
 
 
 def test_pytest_takes_a_new_entry(desk: Desk) -> None:
     said = words(desk, "all", "pytest", "--help")
-    assert "wasm, fake, exec:PATH)" in said
+    assert f"{TARGETS[-1].name}, fake, exec:PATH)" in said
     assert "--fake-library=FILE The library of the fake target." in said
 
 
@@ -166,10 +166,13 @@ def test_readme_lists_the_targets_and_their_options() -> None:
     text = readme.read_text(encoding="utf-8")
     table = text.partition("\n| target | ")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", table, re.MULTILINE))
-    assert list(rows) == [*(entry.name for entry in TARGETS), "exec:PATH"]
+    names = [*(entry.name for entry in TARGETS), "exec:PATH"]
+    assert list(rows) == names, f"Edit README.md: under Targets, the rows are {', '.join(names)}"
     for option in target_options():
-        assert any(f"`{option.flag}" in row for row in rows.values()), option.flag
-        assert f"[{option.flag} " in text
+        named = any(f"`{option.flag}" in row for row in rows.values())
+        assert named, f"Edit README.md: under Targets, the row of its target names {option.flag}"
+        listed = f"[{option.flag} " in text
+        assert listed, f"Edit README.md: under Commands, gqa run takes {option.flag}"
 
 
 # gqa setup

@@ -23,6 +23,7 @@ from case_files import HEAD, entries, write
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
+from conformance.targets.catalogue import target_names
 from conformance.targets.registry import target_for
 
 has_onnxruntime = pytest.mark.skipif(
@@ -101,8 +102,7 @@ def test_every_error_of_a_bad_file_is_listed_and_nothing_runs(
         (("nosuch/case",), "No case file and no shipped theme is called 'nosuch'"),
         (
             ("three.yaml", "--ep", "cpuu"),
-            "Unknown target 'cpuu'; known: cpu, cpu-noflash, cuda, tract, tract-plain, "
-            "tract-wheel, webgpu, webgpu-jsep, wasm, exec:PATH; did",
+            f"Unknown target 'cpuu'; known: {', '.join(target_names())}; did",
         ),
         (
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
@@ -920,6 +920,8 @@ def test_doctor_on_a_machine_without_any_target(gqa: Gqa, bare_python: str) -> N
     nothing = ("--tract", "/no/such/tract", "--tract-python", bare_python)
     nothing += ("--onnxruntime-web", "/no/such/web")
     done = gqa("doctor", "--ort-python", bare_python, *nothing)
+    found = [line for line in done.out.splitlines() if line.startswith("✓")]
+    assert not found, "a target has no option that hides its runtime, or it is not given here"
     assert done.status == 3
     assert "✗ tract-wheel  The package tract is not installed in " in done.out
     assert "    program   /no/such/tract, from --tract" in done.out

@@ -143,8 +143,8 @@ def test_rules_use_only_existing_values() -> None:
 
 
 def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
-    """Made by `python -m conformance.maintain.generate`."""
-    assert (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
+    fresh = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
+    assert fresh, "docs/coverage.md is out of date: python -m conformance.maintain.generate"
 
 
 def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
@@ -162,5 +162,5 @@ def test_no_row_of_the_pairs_is_redundant(corpus: list[Case]) -> None:
 
 @pytest.mark.slow
 def test_the_committed_pairs_are_what_the_command_writes() -> None:
-    """Made by `python -m conformance.maintain.generate cases/pairs.yaml`."""
-    assert (data_path("cases") / "pairs.yaml").read_text(encoding="utf-8") == pairs_text()
+    fresh = (data_path("cases") / "pairs.yaml").read_text(encoding="utf-8") == pairs_text()
+    assert fresh, "out of date: python -m conformance.maintain.generate cases/pairs.yaml"

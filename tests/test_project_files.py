@@ -73,7 +73,8 @@ def test_a_dispute_can_be_about_any_target() -> None:
     (form,) = [load(file) for file in FORMS if file.stem == "disputed-verdict"]
     (field,) = [part for part in form["body"] if part.get("id") == "target"]
     known = [*(entry.name for entry in TARGETS), "exec:PATH"]
-    assert sorted(field["attributes"]["options"]) == sorted(known)
+    listed = sorted(field["attributes"]["options"]) == sorted(known)
+    assert listed, f"Edit .github/ISSUE_TEMPLATE/disputed-verdict.yml: {', '.join(known)}"
 
 
 # ── Bots, hooks, containers ──────────────────────────────────────────────────────────────────────

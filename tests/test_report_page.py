@@ -245,7 +245,9 @@ def test_contrast_is_enough_in_light_and_dark() -> None:
             pairs += [("on-loud", f"{verdict}-loud")]
         for ink, ground in pairs:
             high, low = sorted((luminance(palette[ink]), luminance(palette[ground])), reverse=True)
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground, palette[ink], palette[ground])
+            contrast = (high + 0.05) / (low + 0.05)
+            pair = f"--{ink} {palette[ink]} on --{ground} {palette[ground]}"
+            assert contrast >= 4.5, f"Edit reports/report.css: contrast {contrast:.1f} of {pair}"
 
 
 def test_the_same_run_gives_the_same_page(real: Run) -> None:

@@ -378,7 +378,7 @@ def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Joined) -> None:
     must(f" {row.deed}: " in title, file, f"the title does not say that it {row.deed}")
 
 
-# ── README ──────────────────────────────────────────────────────────────────────────────────────
+# ── README and glossary ───────────────────────────────────────────────────────────────────────────
 
 
 def _plain(markdown: str) -> str:
@@ -401,3 +401,10 @@ def test_the_readme_has_the_same_table() -> None:
     must(
         tuple(shown) == VERDICTS, "README.md", f"the order under Verdicts is {', '.join(VERDICTS)}"
     )
+
+
+@pytest.mark.skipif(not (ROOT / "README.md").is_file(), reason="not a checkout")
+def test_the_glossary_lists_them() -> None:
+    listed = ", ".join(f"`{verdict}`" for verdict in VERDICTS)
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    must(f": {listed}. |" in text, "docs/glossary.md", f"the row 'verdict' ends in {listed}")

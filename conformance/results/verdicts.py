@@ -1,7 +1,6 @@
 """The verdicts: one table, which every view, filter, schema and document follows.
 
-To add a verdict, add it to `Verdict` and `TABLE`, and draw it: a symbol in
-``reports/report.html.j2``, which takes its colours from ``reports/report.css``.
+To add a verdict, follow the recipe "A verdict" in ``CONTRIBUTING.md``.
 ``tests/test_verdict_table.py`` checks everything that shows verdicts against the table, and names
 the file to edit.
 """

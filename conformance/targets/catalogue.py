@@ -1,9 +1,8 @@
 """The targets: one entry for each name that ``--ep`` takes.
 
 The command line, the pytest plugin, ``gqa doctor``, ``gqa setup``, ``gqa export`` and the report
-read what they need from the entries; none of them has a list of its own. Adding a runtime takes an
-entry here, a folder in ``runners/``, a file in ``expectations/`` and a job in
-``.github/workflows/nightly.yml``. Tests compare the workflow and README with the entries.
+read what they need from the entries; none of them has a list of its own. The recipe "A runner" in
+``CONTRIBUTING.md`` lists what else a runtime takes; tests compare it with the entries.
 
 The pytest plugin imports this module in every pytest run, so it imports only the standard library,
 `conformance.base.paths` and `conformance.targets.tools`.
