@@ -21,6 +21,7 @@ import pytest
 from as_user import Desk, Done, Gqa, in_this_process, wait_for
 from case_files import HEAD, entries, write
 
+from conformance.base.paths import ROOT
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.targets.catalogue import target_names
@@ -875,6 +876,21 @@ def test_known_rejections_are_not_defects(gqa: Gqa) -> None:
     refused = "omitted_present/without_past_one_present[dtype=float32,presents=key_only]"
     assert "1 result, 0 unexpected, 1 known failure\n" in gqa("run", wanted).out
     assert "1 result, 0 unexpected, 1 known rejection\n" in gqa("run", refused).out
+
+
+@has_onnxruntime
+def test_the_sample_in_the_readme_is_what_the_command_prints(
+    gqa: Gqa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not (ROOT / "README.md").is_file():
+        pytest.skip("not a checkout")
+    monkeypatch.chdir(ROOT)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command, _, sample = readme.partition("\n$ gqa run ")[2].partition("\n…\n")
+    printed = gqa("run", command.strip("'")).out
+    if "@1.31.1" not in printed:
+        pytest.skip("the sample is of onnxruntime 1.31.1")
+    assert sample.partition("\n```")[0] in printed
 
 
 @has_onnxruntime
