@@ -195,7 +195,7 @@ class Power:
     correct: Score = field(init=False)
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
-    _unfit: set[str] = field(default_factory=set, init=False)
+    _excluded: set[str] = field(default_factory=set, init=False)
     _assessments: dict[str, Assessment] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -234,7 +234,7 @@ class Power:
                 if role == PROBE:
                     touched[job.case.id] |= _touched(outcome)
             for case, problem in self._assessments[CORRECT].problems():
-                self._unfit.add(case.id)
+                self._excluded.add(case.id)
                 self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
             tasks = ((case, score, score.mutant.name) for case, score in pairs)
@@ -272,7 +272,7 @@ class Power:
 
     def _pairs(self, touched: Mapping[str, Collection[str]]) -> Iterator[tuple[Case, Score]]:
         for case in self.cases:
-            if case.id in self._unfit:
+            if case.id in self._excluded:
                 continue
             names = touched[case.id]
             for score in self.scores:
@@ -287,7 +287,7 @@ class Power:
         if isinstance(record, InfrastructureRecord):
             self.troubles.append(f"{job.key}: {record.message}")
             if score is self.correct:
-                self._unfit.add(job.case.id)
+                self._excluded.add(job.case.id)
         elif record is not None:
             score.tried += 1
             self._note(score, job.case, record)
