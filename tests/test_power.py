@@ -52,7 +52,7 @@ def test_the_numbers_in_the_readme_are_those_of_the_corpus_and_the_mutants(
     for match in COUNTED.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
         number = int(match[1].replace(",", ""))
         known = len(find([]).named) if match[0].endswith("cases") else len(mutants)
-        assert number in range(100) or number == known, match[0]
+        assert number in range(100) or number == known, f"README.md: {match[0]}, but {known} exist"
 
 
 def power(mutants: dict[str, Mutant], names: list[str], *cases: str) -> Power:
