@@ -110,7 +110,8 @@ def test_each_feature_is_read_from_the_call(
 
 
 def test_every_possible_pair_has_a_case_and_no_other_pair_does(corpus: list[Case]) -> None:
-    assert faults(corpus) == []
+    found = faults(corpus)
+    assert found == [], "add a case or a Rule (conformance/case/features.py) for each pair"
 
 
 def test_a_pair_without_a_case_is_reported(tmp_path: Path) -> None:

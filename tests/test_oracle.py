@@ -14,7 +14,13 @@ import pytest
 from gqa_calls import ALL, Arrays, Attributes, random_call, rotary_caches
 from numpy.random import RandomState
 
+from conformance.base.paths import ROOT
+from conformance.base.signature import ATTRIBUTE_BY_NAME
+from conformance.bundle.inputs import draw_inputs
+from conformance.case.call import Call
+from conformance.case.tensors import attributes_of, steps_of
 from conformance.oracle import OracleError, reference
+from conformance.oracle.call import read_call
 from conformance.oracle.tolerance import budgets
 
 # --- closed forms ---
@@ -640,6 +646,44 @@ def test_attributes_at_their_defaults_equal_unset_ones() -> None:
         "qk_norm_epsilon": 1e-6,
     }
     assert reference(inputs, attributes, ALL)["output"].defined.all()
+
+
+class Read(dict[str, Any]):
+    """Attributes that remember which of them were looked at, set or not."""
+
+    def __init__(self, attributes: Attributes) -> None:
+        super().__init__(attributes)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return super().__contains__(name)
+
+
+def test_every_attribute_is_read_and_documented() -> None:
+    """On a call with rotary and a quantised cache, in which every attribute has a meaning."""
+    call = Call(
+        past_sequence_length=3,
+        rotary="half_split",
+        cache_dtype="int8",
+        k_quant_type="PER_TENSOR",
+        v_quant_type="PER_TENSOR",
+    )
+    read = Read(attributes_of(call))
+    read_call(draw_inputs(call, steps_of(call)[0]), read, ["output"])
+    unread = set(ATTRIBUTE_BY_NAME) - read.names
+    assert not unread, f"conformance/oracle/call.py does not read {sorted(unread)}"
+    page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
+    missing = {name for name in ATTRIBUTE_BY_NAME if f"`{name}`" not in page}
+    assert not missing, f"docs/oracle.md does not say what {sorted(missing)} mean"
 
 
 def test_omitted_key_and_value_beside_a_past_mean_length_zero() -> None:

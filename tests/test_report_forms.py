@@ -30,6 +30,7 @@ from synthetic_runs import (
 )
 
 from conformance.base.paths import ROOT, data_path
+from conformance.cli.report import FORMS as FORMS_OF_REPORT
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.changes import changes
@@ -566,6 +567,16 @@ FORMS = {
     "badges": "badges",
     "support": "support.json",
 }
+
+
+def test_every_form_is_tried_here_and_documented() -> None:
+    """The HTML page has tests of its own, in test_report_page.py."""
+    options = {form.option for form in FORMS_OF_REPORT} - {"html"}
+    assert options == set(FORMS), "FORMS in tests/test_report_forms.py lists every other form"
+    for page in ("README.md", "docs/report.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        missing = [option for option in options if f"--{option} " not in text]
+        assert not missing, f"{page} does not list the forms {missing}"
 
 
 def asked(forms: dict[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries, write
 
-from conformance.base.paths import data_path
+from conformance.base.paths import ROOT, data_path
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.sensitivity import (
@@ -64,6 +64,13 @@ ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "dequantisation": ({**INT8, **DECODE}, {"quantisation", "past"}),
     "channels": ({**INT8, **DECODE, **CHANNELS}, {"quantisation", "dequantisation", "past"}),
 }
+
+
+def test_the_documentation_lists_each_effect() -> None:
+    page = (ROOT / "docs" / "cases.md").read_text(encoding="utf-8")
+    table = page.partition("## Sensitivity")[2].partition("## Known defects")[0]
+    missing = {name for name in THRESHOLDS if f"`{name}`" not in table}
+    assert not missing, f"add {sorted(missing)} to the table in docs/cases.md, Sensitivity"
 
 
 def effects_of(**fields: Any) -> dict[str, float]:

@@ -87,7 +87,9 @@ def test_optional_parameters_are_optional(schema: Any, installed: Version) -> No
 
 def test_attributes_are_those_of_the_installed_onnxruntime(schema: Any, installed: Version) -> None:
     table = had(ATTRIBUTES, installed)
-    assert {a.name for a in table} == set(schema.attributes)
+    assert {a.name for a in table} == set(schema.attributes), (
+        "edit ATTRIBUTES in conformance/base/signature.py; CONTRIBUTING.md has the steps"
+    )
     for ours in table:
         its = schema.attributes[ours.name]
         assert (ours.kind.upper(), ours.required) == (its.type.name, its.required), ours.name
@@ -116,9 +118,10 @@ def test_the_operator_has_16_inputs_4_outputs_and_15_attributes() -> None:
 
 
 def test_a_case_can_name_each_of_them() -> None:
-    assert get_args(InputName) == INPUT_NAMES
-    assert get_args(OutputName) == OUTPUT_NAMES
-    assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME)
+    where = "of conformance/case/call.py differs from conformance/base/signature.py"
+    assert get_args(InputName) == INPUT_NAMES, f"InputName {where}"
+    assert get_args(OutputName) == OUTPUT_NAMES, f"OutputName {where}"
+    assert get_args(AttributeName) == tuple(ATTRIBUTE_BY_NAME), f"AttributeName {where}"
 
 
 def test_every_type_is_a_known_dtype() -> None:
@@ -139,4 +142,5 @@ def test_parameters_were_only_ever_added_at_the_end(side: tuple[Parameter, ...])
 def test_each_attribute_is_a_field_or_follows_from_one() -> None:
     """do_rotary and rotary_interleaved are the field rotary."""
     fields = set(Call.model_fields) | {"do_rotary", "rotary_interleaved"}
-    assert set(ATTRIBUTE_BY_NAME) <= fields
+    missing = set(ATTRIBUTE_BY_NAME) - fields
+    assert not missing, f"add a field to Call in conformance/case/call.py: {sorted(missing)}"

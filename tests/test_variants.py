@@ -14,8 +14,10 @@ from onnx.reference import ReferenceEvaluator
 
 from conformance.base.dtypes import NUMPY
 from conformance.base.paths import ROOT, data_path
+from conformance.base.signature import ATTRIBUTES, Attribute
 from conformance.bundle.cache import Bundle, bundle_for, digest_of
 from conformance.bundle.variants import Outputs, comparisons, variant_script
+from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.load import load
 from conformance.case.variants import RELATIONS, RelationName, document
@@ -271,6 +273,21 @@ def test_a_call_without_that_variant_is_rejected(
 ) -> None:
     said = complaints(tmp_path, entries(f"- {{name: a, {fields}}}"))
     assert any(sentence in line for line in said), said
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [a for a in ATTRIBUTES if not a.required and a.name in Call.model_fields],
+    ids=lambda attribute: attribute.name,
+)
+def test_the_standard_operator_has_no_attribute_but_the_heads(attribute: Attribute) -> None:
+    """An attribute that it ignored would make the two calls differ."""
+    misfit = RELATIONS["standard_attention"].misfit
+    value = {"int": 3, "float": 0.25, "string": "PER_TENSOR"}[attribute.kind]
+    plain = Call(sequence_length=3)
+    assert misfit(plain) is None
+    assert misfit(plain.model_copy(update={attribute.name: attribute.default})) is None
+    assert misfit(plain.model_copy(update={attribute.name: value})) is not None
 
 
 def test_a_call_that_must_be_rejected_has_no_variant(tmp_path: Path) -> None:

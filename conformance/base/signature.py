@@ -2,7 +2,8 @@
 
 Source: the operator's schema in the ONNX Runtime wheels 1.20.0 to 1.31.1, read from each of them
 (``onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()``). ``since`` is the
-first release, from 1.20 on, whose schema has the entry.
+first release, from 1.20 on, whose schema has the entry. CONTRIBUTING.md lists what else changes
+with a new attribute.
 """
 
 from __future__ import annotations

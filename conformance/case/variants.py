@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from conformance.base.signature import ATTRIBUTES
 from conformance.case.call import Call
 
 RelationName = Literal[
@@ -107,15 +108,19 @@ _UNPACKED = _requires(
     "key and value must be given", lambda call: call.key_value not in ("packed", "omitted")
 )
 _BOTH_PRESENTS = _requires("both presents must be connected", lambda call: call.presents == "both")
+_DEFAULTS = {
+    attribute.name: attribute.default
+    for attribute in ATTRIBUTES
+    if not attribute.required and attribute.name in Call.model_fields
+}
 _NO_EXTRAS = _requires(
-    "softcap, sink, window, rotary, qk_norm, causal, scale and output_qk must not be used",
+    "softcap, sink, window, rotary, qk_norm, causal, scale, output_qk and other optional attributes"
+    " must not be used",
     lambda call: (
         call.rotary == "none"
         and not call.head_sink
-        and call.smooth_softmax is call.softcap is call.local_window_size is call.causal is None
-        and call.scale is None
-        and not call.qk_output
         and not call.qk_norm
+        and all(getattr(call, name) in (None, default) for name, default in _DEFAULTS.items())
     ),
 )
 

@@ -108,7 +108,8 @@ class _Form:
     folder: bool = False
 
 
-_FORMS: Final = (
+#: The formats of ``gqa report``. CONTRIBUTING.md says what else changes with a new one.
+FORMS: Final = (
     _Form("html", "Report", "HTML page, self-contained.", _html),
     _Form("markdown", "Markdown", "Summary for a CI job.", _markdown),
     _Form("junit", "JUnit", "JUnit XML, a test suite for each target.", _junit),
@@ -124,11 +125,11 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(command)
     def wrapped(**options: Any) -> int:
-        named = [(form, options.pop(form.option)) for form in _FORMS]
+        named = [(form, options.pop(form.option)) for form in FORMS]
         requested = [(form, path) for form, path in named if path is not None]
         return command(requested=requested, **options)
 
-    for form in reversed(_FORMS):
+    for form in reversed(FORMS):
         kind = click.Path(path_type=Path, dir_okay=form.folder, file_okay=not form.folder)
         metavar = "DIR" if form.folder else "FILE"
         add = click.option(f"--{form.option}", type=kind, metavar=metavar, help=form.help)
@@ -170,7 +171,7 @@ def report(
     Exit status: 0 written   2 bad input   3 a file could not be written
     """
     if not requested and not served:
-        *most, last = (f"--{form.option}" for form in _FORMS)
+        *most, last = (f"--{form.option}" for form in FORMS)
         raise BadArgument(f"Give at least one format: {', '.join(most)}, {last} or --serve.")
     if port and not served:
         raise BadArgument("--port needs --serve.")

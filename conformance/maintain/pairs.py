@@ -526,7 +526,9 @@ def text() -> str:
     reasons = {}
     for row, new in rows():
         fields = sensitive(call_of(row), DTYPES)
-        assert fields is not None, f"no values make {name_of(row)} sensitive to each feature"
+        assert fields is not None, (
+            f"no values make {name_of(row)} sensitive; add the combination to HIDING"
+        )
         made.append((name_of(row), row, fields))
         reasons[name_of(row)] = why(new)
     third = _third(made)
