@@ -177,3 +177,12 @@ def test_no_page_says_a_command_that_is_not_there() -> None:
     for page in PAGES:
         for script in re.findall(r"`(\.ci/[\w-]+)", page.read_text(encoding="utf-8")):
             assert (ROOT / script).is_file(), f"{page.name}: {script}"
+
+
+def test_the_index_of_findings_lists_every_page_by_its_title() -> None:
+    folder = ROOT / "docs" / "findings"
+    index = (folder / "README.md").read_text(encoding="utf-8").partition("## All findings\n")[2]
+    pages = [page for page in sorted(folder.glob("*.md")) if page.name != "README.md"]
+    titles = {page: page.read_text(encoding="utf-8").partition("\n")[0][2:] for page in pages}
+    lines = [f"- [{title}]({page.name})" for page, title in titles.items()]
+    assert index.split("\n") == ["", *lines, ""], "Edit docs/findings/README.md"
