@@ -1,0 +1,81 @@
+"""Files that come from outside: plain ones only, bounded, and replaced only by whole ones."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from conformance.base.files import TOO_LARGE, read_plain, replacing
+
+
+def test_a_plain_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"12345")
+    assert read_plain(tmp_path / "plain", 5) == b"12345"
+
+
+def test_a_file_above_the_limit_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="larger than 1000 bytes") as error:
+        read_plain(tmp_path / "sparse", 1000)
+    assert error.value.errno == TOO_LARGE
+
+
+def test_a_fifo_a_folder_and_a_device_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path, number in ((tmp_path / "fifo", errno.EINVAL), (tmp_path, errno.EISDIR)):
+        with pytest.raises(OSError) as error:  # noqa: PT011
+            read_plain(path, 1000)
+        assert error.value.errno == number
+    with pytest.raises(OSError, match="not a regular file"):
+        read_plain("/dev/zero", 1000)
+
+
+def test_a_link_is_followed_only_if_wanted(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"1")
+    (tmp_path / "link").symlink_to("plain")
+    assert read_plain(tmp_path / "link", 1) == b"1"
+    with pytest.raises(OSError) as error:  # noqa: PT011
+        read_plain(tmp_path / "link", 1, follow_links=False)
+    assert error.value.errno == errno.ELOOP
+
+
+def test_a_file_is_replaced_once_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_to_a_replaced_file_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("file")
+    with replacing(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_fifo_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="not a regular file"), replacing(tmp_path / "fifo"):
+        pass
+    assert stat.S_ISFIFO((tmp_path / "fifo").stat().st_mode)
