@@ -37,6 +37,11 @@ class Target:
     program: Program | None = None
 
     @property
+    def label(self) -> str:
+        """Its name in a run before its runner is started; no other target of the run has it."""
+        return self.ep
+
+    @property
     def expectations(self) -> tuple[Path, ...]:
         """Its expectations files; the first that has a line for a case decides.
 
