@@ -53,37 +53,31 @@ def described() -> DescribedTarget:
     return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
-def correct(folder: Path, job: CaseJob, factor: float = 1.0) -> Ran:
+def correct(job: CaseJob, factor: float = 1.0) -> Ran:
     """The outcome of a runtime with the expected values, the output times ``factor``."""
-    folder = folder / job.key.replace("/", "_").replace(" ", "_")
-    folder.mkdir()
-    files: list[dict[str, str]] = []
-    for step, expected in enumerate(job.prepared.expected):
+    files: list[dict[str, bytes]] = []
+    for expected in job.prepared.expected:
         files.append({})
         for name, want in expected.items():
             values = np.nan_to_num(want.value) * (factor if name == "output" else 1.0)
-            file = folder / f"{step}_{name}.pb"
-            file.write_bytes(
-                numpy_helper.from_array(values.astype(NUMPY[want.dtype]), name).SerializeToString()
-            )
-            files[-1][name] = str(file)
+            tensor = numpy_helper.from_array(values.astype(NUMPY[want.dtype]), name)
+            files[-1][name] = tensor.SerializeToString()
     run = tuple(files)
-    provider = "CPUExecutionProvider"
-    return Ran(runs=(run, run), out=str(folder), placement=provider, load_ms=0.1, run_ms=0.1)
+    return Ran(runs=(run, run), placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_case_is_complete_with_its_variant_whichever_comes_first(
-    tmp_path: Path, related: Case, order: tuple[int, int]
+    related: Case, order: tuple[int, int]
 ) -> None:
     assessment, jobs = Assessment(described()), list(jobs_for(related))
     first, second = (jobs[number] for number in order)
-    assert assessment.record(first, correct(tmp_path, first)) is None
+    assert assessment.record(first, correct(first)) is None
     assert [problem.message for _, problem in assessment.problems()] == [
         f"The {('case', 'variant')[order[0]]} ran, but the {('variant', 'case')[order[0]]} "
         "was not run."
     ]
-    record = assessment.record(second, correct(tmp_path, second))
+    record = assessment.record(second, correct(second))
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.faults) == ("pass", False, ())
     assert record.relation is not None
@@ -92,11 +86,9 @@ def test_a_case_is_complete_with_its_variant_whichever_comes_first(
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_case_that_fails_needs_no_variant(
-    tmp_path: Path, related: Case, order: tuple[int, int]
-) -> None:
+def test_a_case_that_fails_needs_no_variant(related: Case, order: tuple[int, int]) -> None:
     assessment, jobs = Assessment(described()), list(jobs_for(related))
-    outcomes: list[Outcome] = [NO, correct(tmp_path, jobs[1])]
+    outcomes: list[Outcome] = [NO, correct(jobs[1])]
     records = [assessment.record(jobs[number], outcomes[number]) for number in order]
     (record,) = filter(None, records)
     assert records[order.index(0)] is record  # complete with the outcome of the case itself
@@ -105,9 +97,9 @@ def test_a_case_that_fails_needs_no_variant(
     assert list(assessment.problems()) == []
 
 
-def test_the_record_of_a_failing_variant_says_so(tmp_path: Path, related: Case) -> None:
+def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
     assessment, (own, variant) = Assessment(described()), jobs_for(related)
-    assert assessment.record(own, correct(tmp_path, own)) is None
+    assert assessment.record(own, correct(own)) is None
     record = assessment.record(variant, NO)
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant, record.relation) == ("unsupported", True, None)
@@ -116,11 +108,11 @@ def test_the_record_of_a_failing_variant_says_so(tmp_path: Path, related: Case) 
     )
 
 
-def test_a_broken_relation_is_a_fault_with_its_fields(tmp_path: Path, related: Case) -> None:
+def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
     """Both are within their budgets, but the relation demands the same bits."""
     assessment, (own, variant) = Assessment(described()), jobs_for(related)
-    assert assessment.record(own, correct(tmp_path, own)) is None
-    record = assessment.record(variant, correct(tmp_path, variant, 1 + 2**-23))
+    assert assessment.record(own, correct(own)) is None
+    record = assessment.record(variant, correct(variant, 1 + 2**-23))
     assert isinstance(record, ResultRecord)
     assert (record.verdict, record.of_variant) == ("wrong", False)
     (fault,) = record.faults

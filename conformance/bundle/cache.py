@@ -76,7 +76,8 @@ class Bundle:
 
     ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
     if the call has no defined meaning; ``unjudged`` then says why. ``sensitivity`` holds the effect
-    of each active feature of the call (see :mod:`conformance.bundle.sensitivity`).
+    of each active feature of the call (see :mod:`conformance.bundle.sensitivity`). ``tensor_bytes``
+    is the size of all inputs and expected outputs.
     """
 
     path: Path
@@ -84,6 +85,7 @@ class Bundle:
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
     sensitivity: dict[str, float]
+    tensor_bytes: int
 
 
 class BundleError(Exception):
@@ -295,6 +297,7 @@ def _open(place: Path) -> Bundle | None:
             tuple(expected),
             manifest["unjudged"],
             manifest["sensitivity"],
+            sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
         )
     except (OSError, ValueError, KeyError, TypeError, zlib.error):
         return None

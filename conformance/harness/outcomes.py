@@ -20,14 +20,13 @@ class _Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran(_Seen):
-    """It ran. ``runs``: for each repeat, for each step, output name to the path of its file.
+    """It ran. ``runs``: for each repeat, for each step, output name to the content of its file.
 
-    The files exist, are regular files and are directly in ``out``, which the caller may use until
-    it asks for the next outcome. Their content, and which outputs there are, is unchecked.
+    The contents together have at most `Job.most_output_bytes`. What they are, and which outputs
+    there are, is unchecked.
     """
 
-    runs: tuple[tuple[dict[str, str], ...], ...]
-    out: str
+    runs: tuple[tuple[dict[str, bytes], ...], ...]
     placement: str | None
     load_ms: float
     run_ms: float

@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
+from conformance.base.files import TOO_LARGE, read_plain
 from conformance.harness.protocol import ProtocolError, RanAnswer, excerpt
 
 #: Output files are kept in memory where so much of it is free.
 ENOUGH_MEMORY_FOR_OUTPUTS: Final = 2 << 30
 
 
-def files_of(answer: RanAnswer, out: str) -> tuple[tuple[dict[str, str], ...], ...]:
-    """The paths of the files in ``answer``; `ProtocolError` if one is not a regular file."""
+def contents_of(
+    answer: RanAnswer, out: str, most_bytes: int
+) -> tuple[tuple[dict[str, bytes], ...], ...]:
+    """The contents of the files in ``answer``, each read once.
+
+    Raises `ProtocolError` if one is not a regular file, and if they have more than ``most_bytes``
+    together.
+    """
+    left = most_bytes
     try:
-        with _listed(out) as (_, entries):
-            plain = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
+        folder = _opened(out)
     except OSError as error:
         raise ProtocolError(f"the folder for its files can no longer be read: {error}") from None
-    for run in answer.runs:
-        for step in run:
-            for output, name in step.items():
-                if name not in plain:
-                    there = os.path.lexists(f"{out}/{name}")
-                    what = "is not a regular file" if there else "is not there"
-                    raise ProtocolError(f"the file {name} of {excerpt(output)} {what}")
-    return tuple(
-        tuple({output: f"{out}/{name}" for output, name in step.items()} for step in run)
-        for run in answer.runs
-    )
+    try:
+        runs = []
+        for run in answer.runs:
+            steps = []
+            for step in run:
+                read = {}
+                for output, name in step.items():
+                    try:
+                        content = read_plain(name, left, follow_links=False, dir_fd=folder)
+                    except OSError as error:
+                        what = f"the file {name} of {excerpt(output)}"
+                        raise ProtocolError(_why_unread(error, what, most_bytes)) from None
+                    left -= len(content)
+                    read[output] = content
+                steps.append(read)
+            runs.append(tuple(steps))
+        return tuple(runs)
+    finally:
+        os.close(folder)
+
+
+def _why_unread(error: OSError, what: str, most_bytes: int) -> str:
+    if error.errno == errno.ENOENT:
+        return f"{what} is not there"
+    if error.errno == TOO_LARGE:
+        return f"the output files have more than {most_bytes} bytes, which this case never needs"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE):
+        return f"{what} cannot be read: {error.strerror}"
+    return f"{what} is not a regular file"  # a link, a FIFO, a socket, a folder, a device
 
 
 def place_for_outputs() -> str:
@@ -49,29 +74,30 @@ def place_for_outputs() -> str:
     return tempfile.gettempdir()
 
 
-def empty(folder: str) -> None:
-    """Remove the files in ``folder``. `OSError` if it contains anything else."""
-    with _listed(folder) as (descriptor, entries):
-        for entry in entries:
-            os.unlink(entry.name, dir_fd=descriptor)
-
-
-@contextmanager
-def _listed(folder: str) -> Iterator[tuple[int, Iterator[os.DirEntry[str]]]]:
-    """``folder``, opened, and its entries. `OSError` if a runner has replaced it by a link."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        with os.scandir(descriptor) as entries:
-            yield descriptor, entries
-    finally:
-        os.close(descriptor)
+def _opened(folder: str) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def remove(folder: str) -> None:
     """Remove ``folder`` and everything in it, whatever a runner has left there."""
-    if os.path.islink(folder):
-        os.unlink(folder)
+    try:
+        descriptor = _opened(folder)
+    except OSError:  # a runner has replaced or removed it
+        with suppress(OSError):
+            os.unlink(folder)
         return
+    try:
+        for name in os.listdir(descriptor):
+            os.unlink(name, dir_fd=descriptor)
+        os.rmdir(folder)
+    except OSError:
+        _remove_folders(folder)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_folders(folder: str) -> None:
+    """Remove a folder that contains others."""
     for path, folders, _ in os.walk(folder):
         for name in folders:
             inner = os.path.join(path, name)

@@ -5,7 +5,7 @@ A `Pool` keeps some processes of one target and turns jobs into outcomes::
     with Pool(Command("cpu", ("python", "runner.py", "--ep", "cpu")), jobs=2) as pool:
         answer = pool.start()                # the runner's description, or that it is unavailable
         for job, outcome in pool.run(jobs):  # in the order in which they end
-            ...                              # its output files exist until the next iteration
+            ...
 
 There are no threads. A process is sent its next case before the caller gets the outcome of the
 last one, and one job for each process is drawn in advance; so the caller prepares and judges cases
@@ -39,7 +39,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -54,7 +54,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.harness.output_folders import empty, files_of, place_for_outputs, remove
+from conformance.harness.output_folders import contents_of, place_for_outputs, remove
 from conformance.harness.process import (
     GRACE_SECONDS,
     Broken,
@@ -86,6 +86,9 @@ from conformance.harness.protocol import (
 #: How often a process is polled where the system does not report its end.
 POLL_SECONDS: Final = 0.1
 
+#: Enough for the outputs of small tensors.
+OUTPUT_BYTES: Final = 16 << 20
+
 #: Sent by somebody to end a process: they say nothing about the runtime.
 FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
 
@@ -104,7 +107,8 @@ class Job:
     """One case to run. Subclass it to attach more data.
 
     ``key`` names the case in messages; ``bundle`` is the absolute path of its directory;
-    ``seconds`` is its own time limit, None for `Limits.case_seconds`.
+    ``seconds`` is its own time limit, None for `Limits.case_seconds`. Its output files have at most
+    ``most_output_bytes`` together.
     """
 
     key: str
@@ -112,6 +116,7 @@ class Job:
     steps: tuple[StepFiles, ...]
     repeat: int = 2
     seconds: float | None = None
+    most_output_bytes: int = OUTPUT_BYTES
 
 
 J = TypeVar("J", bound=Job)
@@ -176,11 +181,9 @@ class Pool:
         self._failures = 0
         self._last_id = 0
         self._folder: str | None = None
-        self._empty_folders: list[str] = []
         self._source: Iterator[Job] | None = None
         self._ready: deque[_Task] = deque()
         self._done: deque[tuple[_Task, Outcome]] = deque()
-        self._single: Generator[tuple[Job, Outcome], None, None] | None = None
         self._running = False
 
     # The interface
@@ -219,23 +222,20 @@ class Pool:
         When the runner no longer starts, or has failed too often, the jobs that are running get
         their outcomes, and then `RunnerFailed` is raised; the other jobs get no outcome.
         """
-        self._release()
         return self._outcomes(jobs)
 
     def run_one(self, job: Job) -> Outcome:
-        """Run ``job`` and wait for its outcome. Its files exist until the next call.
+        """Run ``job`` and wait for its outcome.
 
         Raises `RunnerFailed` as `run` does, with the call after the last failure.
         """
-        self._release()
-        self._single = self._outcomes([job])
-        return next(self._single)[1]
+        with closing(self._outcomes([job])) as outcomes:
+            return next(outcomes)[1]
 
     def close(self, at_once: bool = False) -> None:
         """End all processes, ``at_once`` or with time to exit by themselves; remove all files."""
         processes = [slot.process for slot in self._slots if slot.process is not None]
         try:
-            self._release()
             if not at_once:
                 for process in processes:
                     process.end_input()
@@ -273,10 +273,8 @@ class Pool:
                 if self._done:
                     self._draw()  # so that no process waits for the caller
                     ended, outcome = self._done.popleft()
-                    try:
-                        yield cast("J", ended.job), outcome
-                    finally:
-                        self._recycle(ended, outcome)
+                    remove(ended.request.out)
+                    yield cast("J", ended.job), outcome
             self._raise_failure()
         finally:
             self._abandon()
@@ -481,8 +479,7 @@ class Pool:
             )
         self._check_placement(answer)
         return Ran(
-            runs=files_of(answer, task.request.out),
-            out=task.request.out,
+            runs=contents_of(answer, task.request.out, task.job.most_output_bytes),
             placement=answer.placement,
             load_ms=answer.ms.load,
             run_ms=answer.ms.run,
@@ -522,11 +519,9 @@ class Pool:
                 # Set before it exists, so that it is removed whenever Ctrl-C is pressed.
                 self._folder = f"{place_for_outputs()}/gqa-outputs-{uuid.uuid4().hex}"
                 os.mkdir(self._folder, 0o700)
-            if self._empty_folders:
-                out = self._empty_folders.pop()
-            else:
-                out = f"{self._folder}/{number}"
-                os.mkdir(out, 0o700)
+            # Never one that was used before: what a runner has left running may still write there.
+            out = f"{self._folder}/{number}"
+            os.mkdir(out, 0o700)
         except OSError as error:
             self._failed = self._failed or RunnerFailed(
                 f"{self.command.name}: no folder for output files can be made (set TMPDIR to use "
@@ -542,25 +537,9 @@ class Pool:
         )
         return _Task(job, request, to_line(request), crash, before)
 
-    def _recycle(self, task: _Task, outcome: Outcome) -> None:
-        """Empty the folder of a case for another; remove it if files may still appear in it."""
-        out = task.request.out
-        if isinstance(outcome, Ran | Rejected | Unavailable):
-            with suppress(OSError):
-                empty(out)
-                self._empty_folders.append(out)
-                return
-        remove(out)
-
     def _next_id(self) -> int:
         self._last_id += 1
         return self._last_id
-
-    def _release(self) -> None:
-        """Remove the files of the last `run_one`."""
-        single, self._single = self._single, None
-        if single is not None:
-            single.close()
 
     def _abandon(self) -> None:
         """Discard all jobs, after an error or when the caller stops."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +20,7 @@ from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
+from conformance.harness.protocol import excerpt
 from conformance.judge.error_map import error_map
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 from conformance.results.faults import difference_text, faults_text
@@ -35,6 +36,12 @@ from conformance.results.records import (
 from conformance.results.verdicts import Verdict
 
 Array = np.ndarray
+
+#: The fields of a tensor file.
+_FIELDS: Final = frozenset({"dims", "data_type", "name", "raw_data"})
+
+#: As many as NumPy has.
+_MOST_DIMS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -188,10 +195,10 @@ def _compare(
                     f" the model has {', '.join(sorted(expected))}."
                 )
         for name, want in expected.items():
-            raw = _read(first[name])
+            raw = first[name]
             dtype, got = _tensor(raw, name)
             for other in others:
-                again = _read(other[name])
+                again = other[name]
                 if again != raw and _differ(got, _tensor(again, name)[1], want):
                     faults.append(RunsDiffer(output=name, step=at))
             if dtype != want.dtype:
@@ -288,10 +295,7 @@ def compare(
 
 def read_outputs(outcome: Ran) -> Outputs:
     """The outputs of the first repeat, for each step. Raises :class:`Unjudgeable`."""
-    return [
-        {name: _tensor(_read(path), name)[1] for name, path in step.items()}
-        for step in outcome.runs[0]
-    ]
+    return [{name: _tensor(raw, name)[1] for name, raw in step.items()} for step in outcome.runs[0]]
 
 
 @dataclass(frozen=True)
@@ -381,25 +385,24 @@ def _arithmetic(expected: Expected) -> Array:
     return expected.arithmetic
 
 
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
-    except OSError as error:
-        raise Unjudgeable(
-            f"The output file {os.path.basename(path)} cannot be read: {error.strerror}."
-        ) from None
-
-
 def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
-    """The dtype word and the values of a tensor file."""
+    """The dtype word and the values of a tensor file, as runners/README.md describes it."""
     tensor = onnx.TensorProto()
     try:
         tensor.ParseFromString(raw)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise ValueError("its values are in another file")
+        found = {field.name for field, _ in tensor.ListFields()}
+        if other := sorted(found - _FIELDS):
+            raise ValueError(f"it has the field {', '.join(other)}; the values belong in raw_data")
+        if tensor.name != name:
+            raise ValueError(f"it has the name {excerpt(tensor.name)!r}")
+        if len(tensor.dims) > _MOST_DIMS:
+            raise ValueError(f"it has {len(tensor.dims)} dimensions")
+        if negative := [size for size in tensor.dims if size < 0]:
+            raise ValueError(f"it has a dimension of {negative[0]}")
         values = numpy_helper.to_array(tensor)
     except Exception as error:  # any exception may come of arbitrary bytes
         what = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise Unjudgeable(f"The file of {name} is not a complete tensor: {what}.") from None
+        raise Unjudgeable(
+            f"The file of {excerpt(name)} is not a valid tensor: {excerpt(what, 300)}."
+        ) from None
     return WORD_OF_ONNX.get(tensor.data_type, f"ONNX type {tensor.data_type}"), values

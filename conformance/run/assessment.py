@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.sensitivity import insensitive
@@ -11,7 +12,7 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.variants import RELATIONS
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
-from conformance.harness.pool import Job
+from conformance.harness.pool import OUTPUT_BYTES, Job
 from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
@@ -20,6 +21,11 @@ from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
 Record = ResultRecord | InfrastructureRecord
+
+#: The outputs of a case may have `OUTPUT_BYTES`, and so many for each byte of its inputs and
+#: expected outputs: room for two repeats in the widest dtype and in other shapes, which are wrong
+#: and are judged as wrong.
+OUTPUT_BYTES_PER_BYTE: Final = 32
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ def job_for(case: Case, *, variant: bool = False) -> CaseJob:
         key=f"the variant of {case.id}" if variant else case.id,
         bundle=str(prepared.path),
         steps=prepared.steps,
+        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.tensor_bytes,
         seconds=case.time_limit_seconds,
         case=case,
         prepared=prepared,
