@@ -10,8 +10,11 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,9 @@ from conformance.bundle.cache import (
     clear_cache,
     content_digest,
     digest_of,
+    guard,
     intact,
+    untouched,
     write_bundle,
 )
 from conformance.case.call import Call
@@ -719,3 +724,90 @@ def test_the_digests_of_a_manifest_are_those_of_the_files(made: Bundle) -> None:
     assert said["files"] == {
         name: [len(content), hashlib.sha256(content).hexdigest()] for name, content in found.items()
     }
+
+
+# Bundles that a runner rewrites
+
+
+def forge(made: Bundle) -> None:
+    """Rewrites a bundle, its digests included, so that other values are expected."""
+    for file in made.path.rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes())  # the same content, changed now
+    oracle = made.path / "oracle.f64.z"
+    oracle.write_bytes(zlib.compress(bytes(len(zlib.decompress(oracle.read_bytes())))))
+    manifest = json.loads((made.path / "manifest.json").read_text())
+    del manifest["sha256"]
+    content = oracle.read_bytes()
+    manifest["files"]["oracle.f64.z"] = [len(content), hashlib.sha256(content).hexdigest()]
+    (made.path / "manifest.json").write_bytes(bundles._sealed(manifest))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "_guarded", {})
+        assert bundles._open(made.path) is not None  # the digests fit
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """A bundle that another process has made, some time ago."""
+    made = bundle_for(Call(), tmp_path)
+    monkeypatch.setattr(bundles, "_own", {})
+    time.sleep(0.02)  # more than a tick of the clock of files
+    return made
+
+
+def test_a_bundle_that_is_rewritten_with_fitting_digests_is_made_anew(
+    tmp_path: Path, elsewhere: Bundle
+) -> None:
+    guard(tmp_path)
+    assert intact(elsewhere)
+    good = elsewhere.expected[0]["output"].value
+    forge(elsewhere)
+    assert np.array_equal(bundle_for(Call(), tmp_path).expected[0]["output"].value, good)
+
+
+def test_a_bundle_that_this_process_has_made_may_be_new(tmp_path: Path) -> None:
+    guard(tmp_path)
+    made = bundle_for(Call(), tmp_path)
+    before = (made.path / "manifest.json").stat().st_mtime_ns
+    assert intact(made)
+    bundle_for(Call(), tmp_path)
+    assert (made.path / "manifest.json").stat().st_mtime_ns == before
+    forge(made)
+    assert np.any(bundle_for(Call(), tmp_path).expected[0]["output"].value)
+
+
+def test_a_bundle_that_another_process_makes_meanwhile_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard(tmp_path)
+    made = bundle_for(Call(), tmp_path)
+    monkeypatch.setattr(bundles, "_own", {})
+    before = (made.path / "manifest.json").stat().st_ino
+    assert bundle_for(Call(), tmp_path).path == made.path
+    assert (made.path / "manifest.json").stat().st_ino == before
+
+
+def test_a_bundle_in_the_place_of_another_is_noticed(tmp_path: Path, elsewhere: Bundle) -> None:
+    other = bundle_for(Call(seed=1), tmp_path)
+    shutil.rmtree(elsewhere.path)
+    shutil.copytree(other.path, elsewhere.path)
+    assert not intact(elsewhere)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.onnx"])
+def test_a_file_that_is_a_pipe_is_noticed(tmp_path: Path, elsewhere: Bundle, name: str) -> None:
+    (elsewhere.path / name).unlink()
+    os.mkfifo(elsewhere.path / name)
+    assert not intact(elsewhere)
+    assert intact(bundle_for(Call(), tmp_path))
+
+
+def test_a_change_of_an_input_is_noticed_without_reading(elsewhere: Bundle) -> None:
+    assert untouched(elsewhere)
+    file = elsewhere.path / "test_data_set_0" / "input_0.pb"
+    stat = file.stat()
+    file.write_bytes(file.read_bytes())
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert not untouched(elsewhere)
+    file.unlink()
+    assert not untouched(elsewhere)

@@ -15,6 +15,11 @@ The directory's name is a digest of everything that determines its content, so a
 changes. It is written under a temporary name and then renamed, so any number of processes can share
 one cache. Every use reads the whole bundle and compares the digests, so a damaged bundle is noticed
 and written again.
+
+Digests without a key do not stop a runner that rewrites a bundle together with them. Therefore,
+once a process has called `guard`, which it does before it starts a runner, it accepts only bundles
+that are older, by the time at which the system says that a file was last changed (``st_ctime``,
+which no program can set), or whose manifest is the one that it has made itself.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ import json
 import math
 import os
 import shutil
+import tempfile
+import time
 import uuid
 import zlib
 from dataclasses import dataclass
@@ -38,6 +45,7 @@ import numpy as np
 from onnx import TensorProto
 
 from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.files import open_plain
 from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
 from conformance.bundle.script import ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
@@ -77,7 +85,8 @@ class Bundle:
     ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
     if the call has no defined meaning; ``unjudged`` then says why. ``sensitivity`` holds the effect
     of each active feature of the call (see :mod:`conformance.bundle.sensitivity`). ``tensor_bytes``
-    is the size of all inputs and expected outputs.
+    is the size of all inputs and expected outputs, and ``changed`` the time of the last change to a
+    file (``st_ctime_ns``).
     """
 
     path: Path
@@ -86,6 +95,7 @@ class Bundle:
     unjudged: str | None
     sensitivity: dict[str, float]
     tensor_bytes: int
+    changed: int
 
 
 class BundleError(Exception):
@@ -132,7 +142,46 @@ def bundle_for(
 
 def intact(bundle: Bundle) -> bool:
     """Whether the bundle is still in the cache and unchanged."""
-    return _open(bundle.path) is not None
+    return untouched(bundle) and _open(bundle.path) is not None
+
+
+def untouched(bundle: Bundle) -> bool:
+    """Whether no file that a runner reads was changed since the bundle was verified.
+
+    Much cheaper than `intact`: nothing is read.
+    """
+    folder = f"{bundle.path}/"
+    inputs = (name for step in bundle.steps for name in step.files.values())
+    try:
+        return all(
+            os.lstat(folder + name).st_ctime_ns <= bundle.changed
+            for name in ("model.onnx", *inputs)
+        )
+    except OSError:
+        return False
+
+
+#: For each cache that is guarded: the time (``st_ctime_ns``) from which changes are not trusted.
+_guarded: Final[dict[Path, int]] = {}
+
+#: The digest of the manifest of each bundle that this process has made.
+_own: Final[dict[Path, bytes]] = {}
+
+
+def guard(root: Path | None = None) -> None:
+    """Accept only bundles that are older than this call, or that this process has made.
+
+    Call it before a runner is started; later calls change nothing.
+    """
+    root = root or cache_root()
+    if root in _guarded:
+        return
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root) as file:
+            _guarded[root] = os.fstat(file.fileno()).st_ctime_ns
+    except OSError:  # a cache that cannot be written; nor can a runner
+        _guarded[root] = time.time_ns()
 
 
 def content_digest(call: Call, folder: Path) -> str:
@@ -145,8 +194,11 @@ def content_digest(call: Call, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def write_bundle(call: Call, folder: Path, relation: RelationName | None = None) -> None:
-    """Writes the bundle of ``call``, or of its variant, into the empty ``folder``."""
+def write_bundle(call: Call, folder: Path, relation: RelationName | None = None) -> bytes:
+    """Writes the bundle of ``call``, or of its variant, into the empty ``folder``.
+
+    Returns the manifest.
+    """
     script = script_of(call) if relation is None else variant_script(call, relation)
     files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
     files["model.onnx"] = script.model.SerializeToString(deterministic=True)
@@ -206,6 +258,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
     files |= outputs
     files[_ORACLE] = zlib.compress(oracle, level=1)
     manifest = {
+        "bundle": digest_of(call, relation),
         "files": {
             name: [len(content), hashlib.sha256(content).hexdigest()]
             for name, content in files.items()
@@ -220,6 +273,7 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
+    return files["manifest.json"]
 
 
 def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
@@ -252,6 +306,8 @@ def _tensor_file(values: Array, name: str) -> bytes:
 
 
 _ORACLE: Final = "oracle.f64.z"
+#: More than any manifest has.
+_MANIFEST_BYTES: Final = 16 << 20
 _SEAL: Final = b', "sha256": "'
 
 
@@ -270,13 +326,22 @@ def _unsealed(content: bytes) -> Any:
 
 
 def _open(place: Path) -> Bundle | None:
-    """The bundle at ``place``, or None if it is missing or damaged."""
+    """The bundle at ``place``, or None if it is missing, damaged or not to be trusted."""
     try:
         folder = f"{place}/"
-        manifest = _unsealed((place / "manifest.json").read_bytes())
+        sealed, changed = _content(f"{folder}manifest.json", _MANIFEST_BYTES)
+        manifest = _unsealed(sealed)
+        if manifest["bundle"] != place.name:
+            return None
+        not_before = _guarded.get(place.parents[2])
+        if not_before is not None and _own.get(place) == hashlib.sha256(sealed).digest():
+            not_before = None
         oracle = b""
         for name, (size, digest) in manifest["files"].items():
-            content = _content(folder + name, size)
+            content, at = _content(folder + name, size)
+            changed = max(changed, at)
+            if not_before is not None and changed >= not_before:
+                return None
             if hashlib.sha256(content).hexdigest() != digest:
                 return None
             if name == _ORACLE:
@@ -298,20 +363,25 @@ def _open(place: Path) -> Bundle | None:
             manifest["unjudged"],
             manifest["sensitivity"],
             sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
+            changed,
         )
     except (OSError, ValueError, KeyError, TypeError, zlib.error):
         return None
 
 
-def _content(path: str, size: int) -> bytes:
-    """The content of a file, at most ``size`` + 1 bytes of it.
+def _content(path: str, size: int) -> tuple[bytes, int]:
+    """The content of a file, at most ``size`` + 1 bytes of it, and when it was last changed.
 
     Uses system calls directly: this runs for a dozen files of every case, where buffers and path
     objects would cost as much time as the digests.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_plain(path, follow_links=False)
     try:
-        return os.read(descriptor, size + 1)
+        changed = os.fstat(descriptor).st_ctime_ns
+        content = os.read(descriptor, size + 1)
+        if os.fstat(descriptor).st_ctime_ns != changed:
+            raise OSError(errno.EBUSY, "changed while it was read", path)
+        return content, changed
     finally:
         os.close(descriptor)
 
@@ -325,7 +395,8 @@ def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
             aside.mkdir(parents=True)
-            write_bundle(call, aside, relation)
+            manifest = write_bundle(call, aside, relation)
+            _own[place] = hashlib.sha256(manifest).digest()
             aside.rename(place)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):

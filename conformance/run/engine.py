@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Self
 
-from conformance.bundle.cache import BundleError, intact
+from conformance.bundle.cache import BundleError, guard, intact, untouched
 from conformance.case.case import Case
-from conformance.harness.outcomes import InfrastructureFailure
+from conformance.harness.outcomes import InfrastructureFailure, Outcome
 from conformance.harness.pool import Pool
 from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
@@ -25,6 +25,7 @@ class TargetRun:
     """
 
     def __init__(self, plan: TargetPlan, jobs: int = 1) -> None:
+        guard()  # before the first runner starts
         self.plan = plan
         # One more than the jobs that can be running or drawn in advance when the cache is deleted.
         limits = Limits(failures_in_a_row=2 * jobs + 1)
@@ -78,13 +79,13 @@ class TargetRun:
         again: list[CaseJob] = []
         try:
             for job, outcome in self._pool.run(assessment.jobs(possible)):
-                if isinstance(outcome, InfrastructureFailure) and not intact(job.prepared):
+                if _disturbed(job, outcome):
                     again.append(job)
                 elif (record := assessment.record(job, outcome)) is not None:
                     yield job.case, record
             repeated = (job_for(job.case, variant=job.variant) for job in again)
             for job, outcome in self._pool.run(repeated):
-                if (record := assessment.record(job, outcome)) is not None:
+                if (record := assessment.record(job, _undisturbed(job, outcome))) is not None:
                     yield job.case, record
         except (RunnerFailed, BundleError):
             yield from assessment.problems()
@@ -100,9 +101,9 @@ class TargetRun:
         assessment = self._assessment()
         for job in assessment.jobs([case]):
             outcome = self._pool.run_one(job)
-            if isinstance(outcome, InfrastructureFailure) and not intact(job.prepared):
+            if _disturbed(job, outcome):
                 job = job_for(case, variant=job.variant)
-                outcome = self._pool.run_one(job)
+                outcome = _undisturbed(job, self._pool.run_one(job))
             if (record := assessment.record(job, outcome)) is not None:
                 return record
         ((_, problem),) = assessment.problems()
@@ -121,6 +122,24 @@ class TargetRun:
 
     def _assessment(self) -> Assessment:
         return Assessment(self.ready, self.plan.expectations)
+
+
+def _disturbed(job: CaseJob, outcome: Outcome) -> bool:
+    """Whether the job's bundle was changed or deleted, so that ``outcome`` says nothing."""
+    if isinstance(outcome, InfrastructureFailure):
+        return not intact(job.prepared)
+    return not untouched(job.prepared)
+
+
+def _undisturbed(job: CaseJob, outcome: Outcome) -> Outcome:
+    """The outcome of the second try."""
+    if isinstance(outcome, InfrastructureFailure) or untouched(job.prepared):
+        return outcome
+    return InfrastructureFailure(
+        message=f"A program changes the files of this case while it runs: {job.bundle}.",
+        stderr=outcome.stderr,
+        total_ms=outcome.total_ms,
+    )
 
 
 def _sentence(error: RunnerFailed, target: Target) -> str:
