@@ -269,14 +269,14 @@ def test_an_unexpected_result_is_printed_with_its_reproduction(
     lines = faults[0].out.splitlines()
     target = desk.runner("wrong_values")
     start = lines.index(f"three/faulty on {target}@1.0: wrong")
-    assert lines[start + 1].startswith("  why       It ran, but output is 1000 at [0, 0, 63]")
+    assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63]")
     assert lines[start + 2 : start + 4] == [
         "  contract  computes (specified)",
         "            a document",
     ]
     assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
     assert "of the budget)" in lines[start + 4]
-    assert lines[start + 5] == f"  again     gqa run three.yaml::faulty --ep {target}"
+    assert lines[start + 5] == f"  reproduce gqa run three.yaml::faulty --ep {target}"
 
 
 def test_a_crash_is_printed_with_its_last_line(faults: tuple[Done, Run]) -> None:

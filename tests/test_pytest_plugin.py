@@ -158,22 +158,22 @@ def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> N
     target = desk.runner("wrong_values")
     lines = failed.out.splitlines()
     start = lines.index(f"three/one on {target}@1.0: wrong")
-    assert lines[start + 1].startswith("  why       It ran, but output is 1000 at [0, 0, 63], not ")
+    assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63], not ")
     assert lines[start + 2 : start + 4] == [
         "  contract  computes (specified)",
         "            a document",
     ]
     assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
     assert " of the budget)" in lines[start + 4]
-    assert lines[start + 5] == f"  again     gqa run three.yaml::one --ep {target}"
+    assert lines[start + 5] == f"  reproduce gqa run three.yaml::one --ep {target}"
     for word in ("Traceback", "pytest_plugin.py", "CaseFailed", "def runtest"):
         assert word not in failed.both
 
 
 def test_the_reproduction_works_when_pasted(failed: Done, desk: Desk) -> None:
     # In CI pytest prints a failure a second time, in its summary.
-    (line,) = {line for line in failed.out.splitlines() if line.startswith("  again     ")}
-    done = desk.paste(f"FAULT_ON=/ {line.removeprefix('  again     ')}")
+    (line,) = {line for line in failed.out.splitlines() if line.startswith("  reproduce ")}
+    done = desk.paste(f"FAULT_ON=/ {line.removeprefix('  reproduce ')}")
     assert done.status == 1
     assert "1 result, 1 unexpected" in done.out
 
@@ -198,7 +198,7 @@ def test_a_rejection_is_printed_with_message_contract_and_links(desk: Desk) -> N
     lines = done.out.splitlines()
     start = lines.index(f"refused/refused on {desk.runner('rejects')}@1.0: unsupported at load")
     assert lines[start + 1 : start + 7] == [
-        "  why       Rejected at load with a message; the call is specified.",
+        "  reason    Rejected at load with a message; the call is specified.",
         "  message   INVALID: query has rank 2",
         "  contract  computes (specified)",
         "            It was released.",
