@@ -15,6 +15,7 @@ from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of, split_target
 from conformance.case.selection import SelectionError, compile_expression
+from conformance.cli import completion
 from conformance.cli.common import (
     check_writable,
 )
@@ -38,7 +39,12 @@ from conformance.targets.registry import targets_for
 @click.command()
 @PATHS
 @click.option(
-    "--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(target_names())}; repeat."
+    "--ep",
+    "eps",
+    multiple=True,
+    metavar="TARGET",
+    help=f"{', '.join(target_names())}; repeat.",
+    shell_complete=completion.targets,
 )
 @EXPRESSION
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
