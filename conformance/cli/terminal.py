@@ -35,6 +35,9 @@ from conformance.run.target import DescribedTarget
 #: Seconds between the progress lines of a build without a live terminal.
 _BUILD_LINE_EVERY: Final = 60.0
 
+#: In a table a target's name is folded to no less than this many characters.
+_FOLDED: Final = 20
+
 #: Up to this many known defects are listed; of more, the number is printed.
 FEW_CAUSES: Final = 8
 
@@ -42,6 +45,11 @@ FEW_CAUSES: Final = 8
 def make_console() -> Console:
     """A console on standard output; without a terminal, lines are not wrapped."""
     return Console() if sys.stdout.isatty() else Console(width=1000)
+
+
+def natural_width(console: Console, table: Table) -> int:
+    """The width at which nothing of ``table`` is folded or cut."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 class RunSummary:
@@ -219,7 +227,7 @@ class Terminal:
         from conformance.report.terminal import tell_trouble
 
         if summary.results:
-            self.out.print(_table(summary.results))
+            self._print_counts(summary.results)
         few = len(summary.results) <= FEW
         listed = [
             (case, result)
@@ -239,6 +247,26 @@ class Terminal:
             for text in durations(results, summary.starts, self.detail.durations):
                 self.line(text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
+
+    def _print_counts(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
+        """Print the verdicts of each theme and target: a table, or lines where it is too wide."""
+        rows: dict[tuple[str, str], list[ResultRecord]] = {}
+        for case, result in results:
+            rows.setdefault((case.theme, result.target), []).append(result)
+        ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
+        longest = max(len(target) for (_, target), _ in ordered)
+        room = self.out.width + max(longest - _FOLDED, 0)
+        for words in (True, False):
+            table = _table(ordered, words=words)
+            if natural_width(self.out, table) <= room:
+                self.out.print(table)
+                return
+        for (theme, target), members in ordered:
+            verdicts = Counter(result.verdict for result in members)
+            counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
+            if unexpected := sum(result.unexpected for result in members):
+                counts.append(f"{unexpected} unexpected")
+            self.line(f"{theme}{f' on {target}' if target else ''}: {', '.join(counts)}")
 
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
@@ -303,26 +331,31 @@ def _closing(summary: RunSummary) -> str:
     return f"\n[{style}]{escape(', '.join(parts))}[/]"
 
 
-def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
-    targets = list(dict.fromkeys(result.target for _, result in results))
-    present = [v for v in VERDICTS if any(result.verdict == v for _, result in results)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+_Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
+
+
+def _table(rows: Sequence[_Counted], *, words: bool) -> Table:
+    """The verdicts of each theme and target; the last row is the total.
+
+    Without ``words`` it is narrower: its head has the signs of the verdicts, and its foot says them.
+    """
+    _, every = rows[-1]
+    several = len({result.target for result in every}) > 1
+    present = [v for v in VERDICTS if any(result.verdict == v for result in every)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if words else 1, 0, 0))
     table.add_column("theme", no_wrap=True)
-    if len(targets) > 1:
+    if several:
         table.add_column("target", overflow="fold")
     for verdict in present:
         row = TABLE[verdict]
-        head = f"{row.sign} {verdict}"
+        head = f"{row.sign} {verdict}" if words else row.sign
         table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
+    if not words:
+        table.caption = ", ".join(f"{TABLE[verdict].sign} {verdict}" for verdict in present)
+        table.caption_justify = "left"
     table.add_column("unexpected", justify="right", no_wrap=True)
-    rows: dict[tuple[str, str], list[ResultRecord]] = {}
-    for case, result in results:
-        rows.setdefault((case.theme, result.target), []).append(result)
-    for (theme, target), members in sorted(rows.items()):
-        table.add_row(*_row(theme, target, members, present, several=len(targets) > 1))
-    table.add_section()
-    every = [result for _, result in results]
-    table.add_row(*_row("all", "", every, present, several=len(targets) > 1))
+    for (theme, target), members in rows:
+        table.add_row(*_row(theme, target, members, present, several=several))
     return table
 
 
