@@ -6,7 +6,6 @@ import html
 import importlib.util
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from as_user import Desk, Done, Gqa, in_this_process, wait_for
+from as_user import Desk, Done, Gqa, in_terminal, in_this_process, wait_for
 from case_files import HEAD, entries, write
 
 from conformance.base.paths import ROOT
@@ -684,28 +683,6 @@ def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str
 # The terminal
 
 
-def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit status of ``gqa`` in a terminal of 100 columns, and its whole output."""
-    master, slave = pty.openpty()
-    process = desk.start(
-        *(sys.executable, "-m", "conformance", *arguments),
-        environment={"TERM": "xterm-256color", "COLUMNS": "100", **environment},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    written = bytearray()
-    try:
-        while piece := os.read(master, 1 << 16):
-            written += piece
-    except OSError:
-        pass  # the other end is closed
-    finally:
-        os.close(master)
-    return process.wait(timeout=60), written.decode()
-
-
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 
 
@@ -915,8 +892,8 @@ def test_doctor_lists_what_is_installed_and_how_to_fix_the_rest(gqa: Gqa) -> Non
     assert done.status == 0
     lines = done.out.splitlines()
     cpu = next(n for n, line in enumerate(lines) if line.startswith("✓ cpu  "))
-    assert "float16" in lines[cpu + 1]
-    assert "onnxruntime 1." in lines[cpu + 2]
+    assert lines[cpu + 1].startswith("    version   onnxruntime 1.")
+    assert "float16" in lines[cpu + 2]
     assert lines[cpu + 3].startswith("    needs     the Python package onnxruntime")
     cuda = next(n for n, line in enumerate(lines) if line[2:].startswith("cuda  "))
     assert lines[cuda].startswith("✓") or "    fix       " in lines[cuda + 1]
@@ -928,8 +905,32 @@ def test_doctor_prints_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.Mon
     monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
     lines = gqa("doctor").out.splitlines()
     assert lines[0] == f"✓ {targets[0].ep}  none"
-    assert lines[1] == "    adapter   lavapipe"
+    assert lines[1:3] == ["    version   miniature 1.0", "    adapter   lavapipe"]
     assert sum(line.startswith("    adapter") for line in lines) == 1
+
+
+def test_doctor_lists_the_facts_of_an_adapter_only_on_request(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "conformance.cli.doctor.built_in", lambda programs: [target_for(desk.runner("on_adapter"))]
+    )
+    assert "maxBufferSize" not in gqa("doctor").out
+    lines = gqa("doctor", "-v").out.splitlines()
+    at = lines.index("    versions  driver 7.0")
+    assert lines[at + 1] == "              limits maxBindGroups=4 maxBufferSize=4294967295"
+
+
+@has_onnxruntime
+def test_doctor_proposes_a_second_environment_for_cuda(gqa: Gqa) -> None:
+    done = gqa("doctor")
+    if "✗ cuda  the installed wheel " not in done.out:
+        pytest.skip("onnxruntime was built with CUDA")
+    assert "uninstall" not in done.out
+    lines = done.out.splitlines()
+    fix = lines[next(n for n, line in enumerate(lines) if line.startswith("✗ cuda  ")) + 1]
+    assert fix.startswith(f"    fix       {sys.executable} -m venv gqa-cuda && ")
+    assert fix.endswith(" && gqa run --ep cuda --ort-python gqa-cuda/bin/python")
 
 
 def test_doctor_on_a_machine_without_any_target(gqa: Gqa, bare_python: str) -> None:

@@ -337,7 +337,7 @@ _Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
 def _table(rows: Sequence[_Counted], *, words: bool) -> Table:
     """The verdicts of each theme and target; the last row is the total.
 
-    Without ``words`` it is narrower: its head has the signs of the verdicts, and its foot says them.
+    Without ``words`` it is narrower: its head has only the signs of the verdicts.
     """
     _, every = rows[-1]
     several = len({result.target for result in every}) > 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from conformance.report.changes import normal
+from conformance.report.text import clean
 from conformance.results.records import (
     BeyondBudget,
     Fault,
@@ -22,13 +23,15 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import acceptance_of, severity
 
-#: A message is quoted up to this many characters.
-_QUOTED: Final = 120
+#: Messages are compared by their beginning and end, this many characters together …
+_COMPARED: Final = 1_000
+#: … and quoted by this many at the end, where runtimes say what is wrong.
+_QUOTED: Final = 140
 
 # A number that is no part of a name such as float16, a list of them, and a case's id.
 _NUMBER: Final = re.compile(r"<number>|(?<![A-Za-z])\d+")
 _NUMBERS: Final = re.compile(r"N(?:[,x ]{1,3}N)+")
-_CASE: Final = re.compile(r"\b[a-z0-9_]+/[a-z0-9_]+(?:\[[^\]\s]*\])?")
+_CASE: Final = re.compile(r"\b[a-z0-9_]{1,80}/[a-z0-9_]{1,80}\[[^\]\s]{0,300}\]")
 
 _T = TypeVar("_T")
 
@@ -44,22 +47,23 @@ class Cause(Generic[_T]):
 
 def causes(items: Iterable[_T], result_of: Callable[[_T], ResultRecord]) -> list[Cause[_T]]:
     """``items`` by cause: the worst first, and of those equally bad the largest number."""
-    groups: dict[tuple[object, ...], list[_T]] = {}
+    groups: dict[tuple[int, str, str], list[_T]] = {}
     for item in items:
         result = result_of(item)
-        known = result.expectation
-        key = (severity(result), _sentence(result), known and (known.file, known.line))
-        groups.setdefault(key, []).append(item)
+        groups.setdefault((severity(result), _head(result), _symptom(result)), []).append(item)
     ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
-    return [Cause(str(key[1]), tuple(members)) for key, members in ordered]
+    return [
+        Cause(f"{head}: {_quoted(symptom)}" if symptom else head, tuple(members))
+        for (_, head, symptom), members in ordered
+    ]
 
 
-def _sentence(result: ResultRecord) -> str:
+def _head(result: ResultRecord) -> str:
+    """Verdict and target."""
     acceptance = acceptance_of(result)
     note = f" ({acceptance.note})" if acceptance else ""
     stage = f" at {result.stage}" if result.stage else ""
-    symptom = _symptom(result)
-    return f"{result.verdict}{stage}{note} on {result.target}{f': {symptom}' if symptom else ''}"
+    return f"{result.verdict}{stage}{note} on {result.target}"
 
 
 def _symptom(result: ResultRecord) -> str:
@@ -91,7 +95,11 @@ def _clause(fault: Fault) -> str:
 
 
 def _abstract(message: str, target: str) -> str:
-    """A message without its numbers and case ids, on one line of at most about 120 characters."""
-    text = _NUMBER.sub("N", _CASE.sub("<case>", normal(message, (target,))))
-    text = _NUMBERS.sub("N, …", text).rstrip(".")
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED].rstrip()} …"
+    """A message without its numbers and case ids, on one line."""
+    text = normal(clean(message, _COMPARED), (target,))
+    text = _NUMBER.sub("N", _CASE.sub("<case>", text))
+    return _NUMBERS.sub("N, …", text).rstrip(".")
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _QUOTED else f"… {text[-_QUOTED:].lstrip()}"
