@@ -29,7 +29,7 @@ _COMPARED: Final = 1_000
 _QUOTED: Final = 140
 
 # A number that is no part of a name such as float16, a list of them, and a case's id.
-_NUMBER: Final = re.compile(r"<number>|(?<![A-Za-z])\d+")
+_NUMBER: Final = re.compile(r"<number>|(?<![A-Za-z\d])\d+")
 _NUMBERS: Final = re.compile(r"N(?:[,x ]{1,3}N)+")
 _CASE: Final = re.compile(r"\b[a-z0-9_]{1,80}/[a-z0-9_]{1,80}\[[^\]\s]{0,300}\]")
 
@@ -102,4 +102,8 @@ def _abstract(message: str, target: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text if len(text) <= _QUOTED else f"… {text[-_QUOTED:].lstrip()}"
+    """The end of ``text``, from the beginning of a word if there is one."""
+    if len(text) <= _QUOTED:
+        return text
+    end = text[-_QUOTED:]
+    return f"… {end.partition(' ')[2] or end}"
