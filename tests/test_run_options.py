@@ -388,6 +388,12 @@ def test_no_word_of_the_counts_is_cut_in_a_terminal(
     assert "6 results, 3 unexpected" in plain
 
 
+def test_a_narrow_table_of_one_target_with_a_long_name_is_not_cut(desk: Desk) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
+    _, text = in_terminal(desk, *arguments, COLUMNS="18", NO_COLOR="1")
+    assert re.search(r"three on exec:/\S+/rejects@1\.0: 1 unsupported, 2 pass, 1 unexpected", text)
+
+
 def test_in_ci_the_output_is_plain(desk: Desk) -> None:
     arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"), "--durations", "1")
     done = desk.gqa(*arguments, environment={"CI": "1", "COLUMNS": "40", "TERM": "dumb"})

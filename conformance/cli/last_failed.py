@@ -55,7 +55,7 @@ class LastRun:
             return
         failed = {name for name, failed in self._failed.items() if failed}
         failed |= _failed_on(self._plan.target) - self._failed.keys()
-        text = json.dumps({"target": self._plan.target.ep, "failed": sorted(failed)}, indent=1)
+        text = json.dumps({"target": self._plan.target.label, "failed": sorted(failed)}, indent=1)
         with suppress(OSError):
             place = _place(self._plan.target)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def only_last_failed(plans: Sequence[TargetPlan]) -> tuple[list[TargetPlan], str
     chosen = [
         replace(plan, cases=cases) for plan, cases in zip(plans, failed, strict=True) if cases
     ]
-    where = ", ".join(f"{len(plan.cases)} on {plan.target.ep}" for plan in chosen)
+    where = ", ".join(f"{len(plan.cases)} on {plan.target.label}" for plan in chosen)
     return chosen, f"{OPTION}: {number} of {of} failed when they were last run: {where}."
 
 
@@ -105,7 +105,7 @@ def _failed_on(target: Target) -> set[str]:
 
 
 def _place(target: Target) -> Path:
-    key = json.dumps([target.ep, *target.command.argv])
+    key = json.dumps([target.label, *target.command.argv])
     return cache_root() / "last_failed" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 

@@ -71,7 +71,9 @@ from conformance.targets.registry import targets_for
 @click.option(
     "--durations", type=click.IntRange(0), metavar="N", help="List the N slowest cases; 0: all."
 )
-@click.option("--bisect", is_flag=True, help="Exit with 125 in place of 3, and 128 in place of 2.")
+@click.option(
+    "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
+)
 @program_options
 def run(
     paths: Sequence[str],
@@ -96,7 +98,7 @@ def run(
     \b
     Exit status: 0 all as expected   1 something unexpected
                  2 bad input         3 infrastructure failure
-    With --bisect, as git bisect run takes them: 125 in place of 3, 128 in place of 2.
+    With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
     meant = [split_target(path) for path in paths]
     corpus = find([path for path, _ in meant])

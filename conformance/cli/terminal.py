@@ -254,7 +254,8 @@ class Terminal:
         for case, result in results:
             rows.setdefault((case.theme, result.target), []).append(result)
         ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
-        longest = max(len(target) for (_, target), _ in ordered)
+        names = {target for _, target in rows}
+        longest = max(map(len, names)) if len(names) > 1 else 0  # a single one has no column
         room = self.out.width + max(longest - _FOLDED, 0)
         for words in (True, False):
             table = _table(ordered, words=words)
