@@ -10,10 +10,11 @@ from case_files import cases_of
 from synthetic_runs import expected, result
 
 from conformance.case.case import Case
-from conformance.cli.listing import by_cause, in_full
+from conformance.cli.listing import by_cause, failures, in_full
 from conformance.report.causes import causes
 from conformance.results.records import (
     BeyondBudget,
+    InfrastructureRecord,
     RelationBroken,
     ResultRecord,
     RunsDiffer,
@@ -190,6 +191,21 @@ def test_different_causes_on_one_screen_are_all_printed_in_full(a_case: Case) ->
         f"  reason    Reason {n}." for n in range(4)
     ]
     assert not any("--unexpected" in line or "One of them" in line for line in printed)
+
+
+def test_infrastructure_failures_with_one_message_are_printed_once() -> None:
+    def trouble(number: int, message: str, target: str = TARGET) -> InfrastructureRecord:
+        return InfrastructureRecord(target=target, case=f"t/case[n={number}]", message=message)
+
+    same = [trouble(n, f"The answer has id {n}, not {n + 1}.") for n in range(500)]
+    others = [trouble(7, "It is not JSON."), trouble(8, "The answer has id 1, not 2.", "wasm@1.0")]
+    printed = list(failures([*same, *others], every=False))
+    assert len(printed) == 3
+    assert printed[0].split("\n")[1:] == [
+        f"Infrastructure, {TARGET} (t/case[n=0]): The answer has id 0, not 1.",
+        "  also      t/case[n=1], t/case[n=2], t/case[n=3] and 496 more",
+    ]
+    assert len(list(failures([*same, *others], every=True))) == 502
 
 
 def test_hostile_messages_stay_on_one_line(a_case: Case, tmp_path: Path) -> None:

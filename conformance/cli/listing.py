@@ -1,4 +1,4 @@
-"""Long lists in the summary of ``gqa run``: unexpected results, and the slowest cases."""
+"""Long lists in the summary of ``gqa run``: what is unexpected or failed, and the slowest cases."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from conformance.case.case import Case
-from conformance.report.causes import causes
-from conformance.report.terminal import tell
-from conformance.results.records import ResultRecord
+from conformance.report.causes import abstract, causes
+from conformance.report.terminal import tell, tell_trouble
+from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.records import case_record
 
 #: Up to this many results are all listed in full.
@@ -45,11 +45,8 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
             break
         shown += 1
         (text,) = in_full(cause.members[:1])
-        ids = [result.case for _, result in cause.members[1:]]
-        if ids:
-            more = f" and {len(ids) - _IDS} more" if len(ids) > _IDS else ""
-            text = f"\n{len(cause.members)} {cause.sentence}. One of them:{text}"
-            text += f"\n  also      {', '.join(ids[:_IDS])}{more}"
+        if others := [result.case for _, result in cause.members[1:]]:
+            text = f"\n{len(cause.members)} {cause.sentence}. One of them:{text}{_also(others)}"
         printed += text.count("\n")
         yield text
     short, left = found[shown : shown + _SHORT], found[shown + _SHORT :]
@@ -66,6 +63,23 @@ def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
             f"\n{len(results)} unexpected results of {plural(len(found), 'cause')}; "
             "print all in full with --unexpected, run only these again with --lf."
         )
+
+
+def _also(ids: Sequence[str]) -> str:
+    """The line with the cases that are like an example."""
+    more = f" and {len(ids) - _IDS} more" if len(ids) > _IDS else ""
+    return f"\n  also      {', '.join(ids[:_IDS])}{more}"
+
+
+def failures(troubles: Iterable[InfrastructureRecord], *, every: bool) -> Iterator[str]:
+    """Infrastructure failures; of those with one message only the first, unless ``every``."""
+    groups: dict[tuple[str, str, str | None], list[InfrastructureRecord]] = {}
+    for number, trouble in enumerate(troubles):
+        message = str(number) if every else abstract(trouble.message, trouble.target)
+        groups.setdefault((trouble.target, message, trouble.fix), []).append(trouble)
+    for first, *others in groups.values():
+        ids = [trouble.case for trouble in others if trouble.case]
+        yield f"\n{tell_trouble(first)}{_also(ids) if ids else ''}"
 
 
 def durations(

@@ -52,7 +52,7 @@ from conformance.targets.registry import targets_for
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
 @click.option("--known", is_flag=True, help="List all known defects.")
 @click.option(
-    "--unexpected", is_flag=True, help="Print all unexpected results, not one of each cause."
+    "--unexpected", is_flag=True, help="Print all failures in full, not one of each cause."
 )
 @click.option("-x", "first", is_flag=True, help="Stop at the first failure, as --maxfail 1.")
 @click.option(

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
-from conformance.cli.listing import FEW, by_cause, durations, in_full, plural
+from conformance.cli.listing import FEW, by_cause, durations, failures, in_full, plural
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, severity, worst
@@ -224,8 +224,6 @@ class Terminal:
 
         If there are only a few results, all of them are printed in full.
         """
-        from conformance.report.terminal import tell_trouble
-
         if summary.results:
             self._print_counts(summary.results)
         few = len(summary.results) <= FEW
@@ -239,8 +237,8 @@ class Terminal:
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
-        for trouble in summary.troubles:
-            self.line("\n" + tell_trouble(trouble))
+        for text in failures(summary.troubles, every=self.detail.unexpected):
+            self.line(text)
         for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
             self.line("\n" + text)
         if self.detail.durations is not None:

@@ -72,7 +72,7 @@ def _symptom(result: ResultRecord) -> str:
     if result.unexpected and known is not None:
         return f"the expectation is {known.verdict} ({known.file}:{known.line})"
     if result.message:
-        return _abstract(result.message, result.target)
+        return abstract(result.message, result.target)
     if result.outcome == "ran" and result.placement and result.verdict == "fallback":
         return f"it ran on {result.placement}"
     where = "in the variant, " if result.of_variant else ""
@@ -94,8 +94,8 @@ def _clause(fault: Fault) -> str:
             return f"the variant {fault.name} gives another {fault.output}"
 
 
-def _abstract(message: str, target: str) -> str:
-    """A message without its numbers and case ids, on one line."""
+def abstract(message: str, target: str) -> str:
+    """A message without its numbers, its case ids and the target's name, on one line."""
     text = normal(clean(message, _COMPARED), (target,))
     text = _NUMBER.sub("N", _CASE.sub("<case>", text))
     return _NUMBERS.sub("N, …", text).rstrip(".")
