@@ -98,5 +98,5 @@ class RunCounter:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the targets on which no case was run, and why."""
         for ep in self._not_run():
-            text = f"{ep}: nothing was tried; every case was skipped: {self._why[ep]}"
+            text = f"{ep}: every case was skipped: {self._why[ep]}"
             terminalreporter.write_line(text, red=self._requested, bold=True)

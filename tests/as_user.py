@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -137,3 +138,25 @@ def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
     while not what():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Exit status of ``gqa`` in a terminal of 100 columns, and its whole output."""
+    master, slave = pty.openpty()
+    process = desk.start(
+        *(sys.executable, "-m", "conformance", *arguments),
+        environment={"TERM": "xterm-256color", "COLUMNS": "100", **environment},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    written = bytearray()
+    try:
+        while piece := os.read(master, 1 << 16):
+            written += piece
+    except OSError:
+        pass  # the other end is closed
+    finally:
+        os.close(master)
+    return process.wait(timeout=60), written.decode()

@@ -6,7 +6,6 @@ import html
 import importlib.util
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from as_user import Desk, Done, Gqa, in_this_process, wait_for
+from as_user import Desk, Done, Gqa, in_terminal, in_this_process, wait_for
 from case_files import HEAD, entries, write
 
 from conformance.base.paths import ROOT
@@ -269,14 +268,14 @@ def test_an_unexpected_result_is_printed_with_its_reproduction(
     lines = faults[0].out.splitlines()
     target = desk.runner("wrong_values")
     start = lines.index(f"three/faulty on {target}@1.0: wrong")
-    assert lines[start + 1].startswith("  why       It ran, but output is 1000 at [0, 0, 63]")
+    assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63]")
     assert lines[start + 2 : start + 4] == [
         "  contract  computes (specified)",
         "            a document",
     ]
     assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
     assert "of the budget)" in lines[start + 4]
-    assert lines[start + 5] == f"  again     gqa run three.yaml::faulty --ep {target}"
+    assert lines[start + 5] == f"  reproduce gqa run three.yaml::faulty --ep {target}"
 
 
 def test_a_crash_is_printed_with_its_last_line(faults: tuple[Done, Run]) -> None:
@@ -394,7 +393,7 @@ def test_an_unavailable_target_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> Non
     assert done.status == 3
     lines = done.out.splitlines()
     assert lines[0] == f"{target}: is not available"
-    said = f"{target}: nothing was tried; every case was skipped: there is no device"
+    said = f"{target}: every case was skipped: there is no device"
     assert lines[lines.index(said) + 1] == "  fix: pip install miniature"
     assert {r.verdict for r in read(desk.folder / "skips.jsonl").results} == {"skip"}
 
@@ -404,7 +403,7 @@ def test_a_target_that_skips_every_case_does_not_exit_with_0(gqa: Gqa, desk: Des
     target = desk.runner("correct")
     done = gqa("run", "eight.yaml", "--ep", target)
     assert done.status == 3
-    assert f"{target}@1.0: nothing was tried; every case was skipped: " in done.out
+    assert f"{target}@1.0: every case was skipped: " in done.out
     assert "cannot take float8e4m3fn" in done.out
     assert gqa("run", "eight.yaml", "three.yaml", "--ep", target).status == 0
 
@@ -422,7 +421,7 @@ def test_an_interpreter_without_onnxruntime(gqa: Gqa, bare_python: str) -> None:
     assert done.status == 3
     lines = done.out.splitlines()
     (at,) = [n for n, line in enumerate(lines) if "onnxruntime is not installed in " in line]
-    assert lines[at].startswith("cpu: nothing was tried; every case was skipped: ")
+    assert lines[at].startswith("cpu: every case was skipped: ")
     assert lines[at + 1].startswith("  fix: ")
     assert bare_python in lines[at + 1]
 
@@ -444,7 +443,7 @@ def test_a_broken_onnxruntime(
     assert done.status == 3
     lines = done.out.splitlines()
     (at,) = [n for n, line in enumerate(lines) if says in line]
-    assert lines[at].startswith("cpu: nothing was tried; every case was skipped: ")
+    assert lines[at].startswith("cpu: every case was skipped: ")
     assert lines[at + 1].startswith("  fix: ")
     assert "Traceback" not in done.both
 
@@ -458,7 +457,7 @@ def test_cuda_without_a_gpu_skips_everything_and_does_not_exit_with_0(gqa: Gqa, 
     assert {result.verdict for result in results} == {"skip"}
     (reason,) = {result.reason for result in results}
     assert done.both.count(reason) == 1
-    assert f"cuda: nothing was tried; every case was skipped: {reason}" in done.out
+    assert f"cuda: every case was skipped: {reason}" in done.out
 
 
 def test_a_targets_name_contains_its_adapter(desk: Desk) -> None:
@@ -684,28 +683,6 @@ def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str
 # The terminal
 
 
-def in_terminal(desk: Desk, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Exit status of ``gqa`` in a terminal of 100 columns, and its whole output."""
-    master, slave = pty.openpty()
-    process = desk.start(
-        *(sys.executable, "-m", "conformance", *arguments),
-        environment={"TERM": "xterm-256color", "COLUMNS": "100", **environment},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    written = bytearray()
-    try:
-        while piece := os.read(master, 1 << 16):
-            written += piece
-    except OSError:
-        pass  # the other end is closed
-    finally:
-        os.close(master)
-    return process.wait(timeout=60), written.decode()
-
-
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|4|9|10)\d(?:;\d+)*m")
 
 
@@ -915,8 +892,8 @@ def test_doctor_lists_what_is_installed_and_how_to_fix_the_rest(gqa: Gqa) -> Non
     assert done.status == 0
     lines = done.out.splitlines()
     cpu = next(n for n, line in enumerate(lines) if line.startswith("✓ cpu  "))
-    assert "float16" in lines[cpu + 1]
-    assert "onnxruntime 1." in lines[cpu + 2]
+    assert lines[cpu + 1].startswith("    version   onnxruntime 1.")
+    assert "float16" in lines[cpu + 2]
     assert lines[cpu + 3].startswith("    needs     the Python package onnxruntime")
     cuda = next(n for n, line in enumerate(lines) if line[2:].startswith("cuda  "))
     assert lines[cuda].startswith("✓") or "    fix       " in lines[cuda + 1]
@@ -928,8 +905,32 @@ def test_doctor_prints_the_adapter(gqa: Gqa, desk: Desk, monkeypatch: pytest.Mon
     monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
     lines = gqa("doctor").out.splitlines()
     assert lines[0] == f"✓ {targets[0].ep}  none"
-    assert lines[1] == "    adapter   lavapipe"
+    assert lines[1:3] == ["    version   miniature 1.0", "    adapter   lavapipe"]
     assert sum(line.startswith("    adapter") for line in lines) == 1
+
+
+def test_doctor_lists_the_facts_of_an_adapter_only_on_request(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "conformance.cli.doctor.built_in", lambda programs: [target_for(desk.runner("on_adapter"))]
+    )
+    assert "maxBufferSize" not in gqa("doctor").out
+    lines = gqa("doctor", "-v").out.splitlines()
+    at = lines.index("    versions  driver 7.0")
+    assert lines[at + 1] == "              limits maxBindGroups=4 maxBufferSize=4294967295"
+
+
+@has_onnxruntime
+def test_doctor_proposes_a_second_environment_for_cuda(gqa: Gqa) -> None:
+    done = gqa("doctor")
+    if "✗ cuda  the installed wheel " not in done.out:
+        pytest.skip("onnxruntime was built with CUDA")
+    assert "uninstall" not in done.out
+    lines = done.out.splitlines()
+    fix = lines[next(n for n, line in enumerate(lines) if line.startswith("✗ cuda  ")) + 1]
+    assert fix.startswith(f"    fix       {sys.executable} -m venv gqa-cuda && ")
+    assert fix.endswith(" && gqa run --ep cuda --ort-python gqa-cuda/bin/python")
 
 
 def test_doctor_on_a_machine_without_any_target(gqa: Gqa, bare_python: str) -> None:

@@ -506,6 +506,8 @@ def test_cuda_without_its_wheel_is_unavailable(start: Start, tmp_path: Path) -> 
         f"the installed wheel {name} was built without CUDAExecutionProvider."
     )
     assert "'onnxruntime-gpu[cuda,cudnn]'" in answer["fix"]
+    assert " -m venv gqa-cuda && " in answer["fix"]
+    assert "uninstall" not in answer["fix"]
     assert runner.run(tmp_path, step({}))["outcome"] == "unavailable"
     assert runner.end() == 0
 

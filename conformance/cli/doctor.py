@@ -17,8 +17,9 @@ from conformance.targets.registry import built_in
 
 
 @click.command()
+@click.option("-v", "--verbose", is_flag=True, help="All versions, and all that an adapter can do.")
 @program_options
-def doctor(programs: Programs) -> int:
+def doctor(verbose: bool, programs: Programs) -> int:
     """Check each target: what it needs, what is installed, and how to install what is missing."""
     console = make_console()
     available = 0
@@ -27,14 +28,18 @@ def doctor(programs: Programs) -> int:
             ready = run.ready
         if ready.described is not None:
             available += 1
-            versions = ", ".join(f"{k} {v}" for k, v in ready.described.versions.items())
-            lines = [f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}"]
+            lines = [
+                f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}",
+                f"    version   {escape(f'{ready.described.runtime} {ready.described.version}')}",
+            ]
             if ready.described.adapter:
                 lines.append(f"    adapter   {ready.described.adapter}")
-            lines += [
-                f"    dtypes    {', '.join(ready.described.dtypes)}",
-                f"    versions  {escape(versions)}",
-            ]
+            lines.append(f"    dtypes    {', '.join(ready.described.dtypes)}")
+            if verbose:
+                lines += [
+                    f"    {'' if number else 'versions':<9} {escape(f'{name} {version}')}"
+                    for number, (name, version) in enumerate(ready.described.versions.items())
+                ]
         else:
             lines = [f"[red]✗[/] [bold]{target.ep}[/]  {escape(ready.unavailable or '')}"]
             if ready.fix:

@@ -14,6 +14,7 @@ from conformance.bundle.cache import write_bundle
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find
 from conformance.cli.common import BadArgument
+from conformance.cli.completion import case_names, targets
 from conformance.cli.options import program_options
 from conformance.harness.process import RunnerFailed
 from conformance.report.repro.standalone import filename, issue, script, why_not
@@ -34,9 +35,14 @@ class NotExported(Exception):
 
 
 @click.command()
-@click.argument("case_id")
+@click.argument("case_id", shell_complete=case_names)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--ep", metavar="TARGET", help="Default: cpu, or the only target of --results.")
+@click.option(
+    "--ep",
+    metavar="TARGET",
+    help="Default: cpu, or the only target of --results.",
+    shell_complete=targets,
+)
 @click.option(
     "--results",
     type=click.Path(path_type=Path, dir_okay=False),

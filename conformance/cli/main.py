@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -16,7 +16,14 @@ from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.corpus import NothingMeant
 from conformance.case.selection import SelectionError
-from conformance.cli.common import BAD_INPUT, INFRASTRUCTURE, INTERRUPTED, BadArgument, say
+from conformance.cli.common import (
+    ALL_AS_EXPECTED,
+    BAD_INPUT,
+    INFRASTRUCTURE,
+    INTERRUPTED,
+    BadArgument,
+    say,
+)
 from conformance.cli.doctor import cache, doctor
 from conformance.cli.export import NotExported, export
 from conformance.cli.power import power
@@ -27,6 +34,9 @@ from conformance.cli.show import list_cases, show
 from conformance.results.errors import ResultsError
 from conformance.targets.catalogue import TargetError
 from conformance.targets.setup.tract import NoRelease, SetupError
+
+#: What ``git bisect run`` takes: 125 for a commit that cannot be tested, from 128 on for the end.
+_BISECT: Final = {INFRASTRUCTURE: 125, BAD_INPUT: 128}
 
 
 def main() -> NoReturn:
@@ -58,14 +68,16 @@ def main() -> NoReturn:
     except (ResultsError, BundleError, NotExported, SetupError) as error:
         say(str(error))
         status = INFRASTRUCTURE
-    except SystemExit:
+    except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
-        status = INTERRUPTED
+        status = INTERRUPTED if error.code else ALL_AS_EXPECTED  # 0: of a shell's completion
     except OSError as error:
         # Standard output is on a full disk. Redirect it, so that flushing the buffer does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         say(f"Cannot continue: {error.strerror or error}.")
         status = INFRASTRUCTURE
+    if "--bisect" in sys.argv:
+        status = _BISECT.get(status, status)
     raise SystemExit(status)
 
 

@@ -11,11 +11,17 @@ import click
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.selection import SelectionError, compile_expression
+from conformance.cli import completion
 from conformance.targets.catalogue import Programs, target_options
 
-PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...")
+PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.case_names)
 EXPRESSION = click.option(
-    "-k", "expression", default="", metavar="EXPR", help="Only cases that match, as in pytest."
+    "-k",
+    "expression",
+    default="",
+    metavar="EXPR",
+    help="Only cases that match, as in pytest.",
+    shell_complete=completion.tags,
 )
 
 
@@ -29,7 +35,13 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
         return command(programs=Programs(**given), **values)
 
     for option in reversed(known):
-        wrapped = click.option(option.flag, metavar=option.metavar, help=option.help)(wrapped)
+        add = click.option(
+            option.flag,
+            metavar=option.metavar,
+            help=option.help,
+            shell_complete=completion.programs,
+        )
+        wrapped = add(wrapped)
     return wrapped
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,8 @@ def _changes(new: Joined, old: Joined) -> Changes:
 def diff(old: Path, new: Path, markdown: Path | None) -> int:
     """Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …
 
+    A terminal shows tables; a pipe or a file gets Markdown.
+
     \b
     Exit status: 0 not worse                 1 worse
                  2 a file cannot be read     3 the output cannot be written
@@ -247,7 +250,12 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     (before,), (after,) = _read([old]), _read([new])
     changed = _changes(join([after]), join([before]))
     text = changes_markdown(changed)
-    if markdown is None:
+    if markdown is None and sys.stdout.isatty():
+        from conformance.cli.changes_table import draw_changes
+        from conformance.cli.terminal import make_console
+
+        draw_changes(make_console(), changed)
+    elif markdown is None:
         click.echo(text, nl=False)
     else:
         write_text(markdown, "the changes", text)

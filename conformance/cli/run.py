@@ -15,12 +15,14 @@ from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of, split_target
 from conformance.case.selection import SelectionError, compile_expression
+from conformance.cli import completion
 from conformance.cli.common import (
     check_writable,
 )
+from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
-from conformance.cli.terminal import RunSummary, Terminal, make_console
+from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
 from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
@@ -37,13 +39,41 @@ from conformance.targets.registry import targets_for
 @click.command()
 @PATHS
 @click.option(
-    "--ep", "eps", multiple=True, metavar="TARGET", help=f"{', '.join(target_names())}; repeat."
+    "--ep",
+    "eps",
+    multiple=True,
+    metavar="TARGET",
+    help=f"{', '.join(target_names())}; repeat.",
+    shell_complete=completion.targets,
 )
 @EXPRESSION
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
 @click.option("--known", is_flag=True, help="List all known defects.")
+@click.option(
+    "--unexpected", is_flag=True, help="Print all failures in full, not one of each cause."
+)
+@click.option("-x", "first", is_flag=True, help="Stop at the first failure, as --maxfail 1.")
+@click.option(
+    "--maxfail",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after N failures: unexpected results and infrastructure failures.",
+)
+@click.option(
+    "--lf",
+    "--last-failed",
+    "last_failed",
+    is_flag=True,
+    help="Only cases that failed when they were last run; all if none did.",
+)
+@click.option(
+    "--durations", type=click.IntRange(0), metavar="N", help="List the N slowest cases; 0: all."
+)
+@click.option(
+    "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
+)
 @program_options
 def run(
     paths: Sequence[str],
@@ -53,6 +83,12 @@ def run(
     results: Path | None,
     html: Path | None,
     known: bool,
+    unexpected: bool,
+    first: bool,
+    maxfail: int | None,
+    last_failed: bool,
+    durations: int | None,
+    bisect: bool,  # main() sets the exit status, since click's own errors never come here
     programs: Programs,
 ) -> int:
     """Run cases on targets, judge the results, and report what is unexpected.
@@ -62,6 +98,7 @@ def run(
     \b
     Exit status: 0 all as expected   1 something unexpected
                  2 bad input         3 infrastructure failure
+    With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
     meant = [split_target(path) for path in paths]
     corpus = find([path for path, _ in meant])
@@ -81,13 +118,19 @@ def run(
         if path is not None:
             check_writable(path, what)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
+    detail = Detail(known, unexpected, durations)
+    terminal = Terminal(make_console(), Console(stderr=True), detail)
+    if last_failed:
+        check_results_file(results)
+        planned, told = only_last_failed(planned)
+        terminal.line(told)
+        selection += " --lf"
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        terminal = Terminal(make_console(), Console(stderr=True), known)
-        summary = execute(planned, jobs, kept, selection, terminal)
+        summary = execute(planned, jobs, kept, selection, terminal, 1 if first else maxfail)
         if results is not None and summary.kept:
             terminal.line(f"Results: {results}")
         if html is not None and kept is not None and summary.kept:
@@ -102,8 +145,12 @@ def execute(
     results: Path | None,
     selection: str,
     terminal: Terminal,
+    most_failures: int | None = None,
 ) -> RunSummary:
-    """Run every plan, write results as they come, and print the summary."""
+    """Run every plan, write results as they come, and print the summary.
+
+    The run stops early after ``most_failures`` unexpected results and infrastructure failures.
+    """
     summary = RunSummary()
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
@@ -115,9 +162,14 @@ def execute(
             if results is not None:
                 keep.begin(stack, results, header(planned, readies, selection))
             with terminal.progress(sum(len(plan.cases) for plan in planned)) as advance:
-                for run in runs:
-                    _run_one_target(run, keep, summary, advance)
-            keep.finish()
+                for number, run in enumerate(runs):
+                    left = _run_one_target(run, keep, summary, advance, most_failures)
+                    left += sum(len(later.plan.cases) for later in runs[number + 1 :])
+                    if left and summary.enough(most_failures):
+                        summary.stopped_before = left
+                        break
+            if summary.stopped_before is None:
+                keep.finish()
         except KeyboardInterrupt:
             summary.interrupted = True
     terminal.summary(summary)
@@ -129,8 +181,11 @@ def _run_one_target(
     keep: ResultsKeeper,
     summary: RunSummary,
     advance: Callable[[Case, Record], None],
-) -> None:
-    tried = 0
+    most_failures: int | None,
+) -> int:
+    """Run a target's cases; the number of those that are left when there are enough failures."""
+    last = LastRun(run.plan)
+    done = tried = 0
     skipped = ""
     try:
         for case, record in run.run():
@@ -143,18 +198,25 @@ def _run_one_target(
                 skipped = skipped or record.reason
             else:
                 tried += 1
+            last.note(case, record)
             advance(case, record)
+            done += 1
+            if summary.enough(most_failures):
+                return len(run.plan.cases) - done
     except (RunnerFailed, BundleError) as error:
         keep.trouble(run.trouble(error))
         for case in run.plan.cases:
             keep.case(case)
-        return
+        last.give_up()
+        return 0
+    finally:
+        last.keep()
+        summary.starts[run.ready.name] = run.start_seconds
     if skipped and not tried:
         ready = run.ready
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
-        summary.untried.append(
-            f"{ready.name}: nothing was tried; every case was skipped: {skipped}{fix}"
-        )
+        summary.untried.append(f"{ready.name}: every case was skipped: {skipped}{fix}")
+    return 0
 
 
 class ResultsKeeper:

@@ -6,7 +6,8 @@ import click
 from rich.console import Console
 
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
-from conformance.cli.terminal import Terminal, make_console, plural
+from conformance.cli.listing import plural
+from conformance.cli.terminal import Terminal, make_console
 from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.setup.cargo import Progress as CargoProgress
 from conformance.targets.setup.lavapipe import set_up_lavapipe

@@ -9,6 +9,7 @@ import click
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import insensitive
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
+from conformance.cli.completion import case_names
 from conformance.cli.options import EXPRESSION, PATHS, selected_cases
 from conformance.cli.terminal import make_console
 from conformance.run.records import argument_for, case_record
@@ -26,7 +27,7 @@ def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("case_id")
+@click.argument("case_id", shell_complete=case_names)
 def show(case_id: str) -> int:
     """Show one case: the call, its contract, its links, and the ranges of its values."""
     from conformance.cli.drawing import draw

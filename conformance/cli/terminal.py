@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -24,18 +25,18 @@ from rich.table import Table
 
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
+from conformance.cli.listing import FEW, by_cause, durations, failures, in_full, plural
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, severity, worst
 from conformance.run.assessment import Record
-from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget
-
-#: Up to this many results are all printed in full, expected or not.
-_FEW: Final = 3
 
 #: Seconds between the progress lines of a build without a live terminal.
 _BUILD_LINE_EVERY: Final = 60.0
+
+#: In a table a target's name is folded to no less than this many characters.
+_FOLDED: Final = 20
 
 #: Up to this many known defects are listed; of more, the number is printed.
 FEW_CAUSES: Final = 8
@@ -46,11 +47,18 @@ def make_console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=1000)
 
 
+def natural_width(console: Console, table: Table) -> int:
+    """The width at which nothing of ``table`` is folded or cut."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum
+
+
 class RunSummary:
     """The results of a run so far.
 
-    ``untried`` has a sentence for each target on which nothing was tried; ``begun`` says that the
-    results file has been started, and ``writing`` is the error that left it incomplete.
+    ``untried`` has a sentence for each target of which every case was skipped; ``begun`` says that
+    the results file has been started, and ``writing`` is the error that left it incomplete.
+    ``stopped_before`` is the number of cases that were left when the run was stopped early, and
+    ``starts`` has the seconds that starting the runners of each target took.
     """
 
     def __init__(self) -> None:
@@ -60,6 +68,14 @@ class RunSummary:
         self.begun = False
         self.writing: ResultsError | None = None
         self.interrupted = False
+        self.stopped_before: int | None = None
+        self.starts: dict[str, float] = {}
+
+    def enough(self, most: int | None) -> bool:
+        """Whether there are ``most`` unexpected results and infrastructure failures."""
+        if most is None:
+            return False
+        return sum(result.unexpected for _, result in self.results) + len(self.troubles) >= most
 
     @property
     def kept(self) -> bool:
@@ -75,13 +91,26 @@ class RunSummary:
         return UNEXPECTED if any(r.unexpected for _, r in self.results) else ALL_AS_EXPECTED
 
 
+@dataclass(frozen=True)
+class Detail:
+    """What the summary of a run has beside its usual content.
+
+    All ``known`` defects, all ``unexpected`` results in full, and the ``durations`` of that many
+    cases (0: of all).
+    """
+
+    known: bool = False
+    unexpected: bool = False
+    durations: int | None = None
+
+
 class Terminal:
     """The output of a run, while it goes on and when it is over."""
 
-    def __init__(self, out: Console, err: Console, all_causes: bool = False) -> None:
+    def __init__(self, out: Console, err: Console, detail: Detail | None = None) -> None:
         self.out = out
         self.err = err
-        self.all_causes = all_causes
+        self.detail = detail or Detail()
 
     def line(self, text: str) -> None:
         """Print untrusted text on one line."""
@@ -195,22 +224,48 @@ class Terminal:
 
         If there are only a few results, all of them are printed in full.
         """
-        from conformance.report.terminal import tell, tell_trouble
-
         if summary.results:
-            self.out.print(_table(summary.results))
-        few = len(summary.results) <= _FEW
-        for case, result in summary.results:
-            if result.unexpected or (few and result.outcome != "unavailable"):
-                self.line("\n" + "\n".join(tell(case_record(case), result)))
+            self._print_counts(summary.results)
+        few = len(summary.results) <= FEW
+        listed = [
+            (case, result)
+            for case, result in summary.results
+            if result.unexpected or (few and result.outcome != "unavailable")
+        ]
+        for text in (in_full if self.detail.unexpected else by_cause)(listed):
+            self.line(text)
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
-        for trouble in summary.troubles:
-            self.line("\n" + tell_trouble(trouble))
+        for text in failures(summary.troubles, every=self.detail.unexpected):
+            self.line(text)
         for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
             self.line("\n" + text)
+        if self.detail.durations is not None:
+            for text in durations(results, summary.starts, self.detail.durations):
+                self.line(text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
+
+    def _print_counts(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
+        """Print the verdicts of each theme and target: a table, or lines where it is too wide."""
+        rows: dict[tuple[str, str], list[ResultRecord]] = {}
+        for case, result in results:
+            rows.setdefault((case.theme, result.target), []).append(result)
+        ordered = [*sorted(rows.items()), (("all", ""), [result for _, result in results])]
+        names = {target for _, target in rows}
+        longest = max(map(len, names)) if len(names) > 1 else 0  # a single one has no column
+        room = self.out.width + max(longest - _FOLDED, 0)
+        for words in (True, False):
+            table = _table(ordered, words=words)
+            if natural_width(self.out, table) <= room:
+                self.out.print(table)
+                return
+        for (theme, target), members in ordered:
+            verdicts = Counter(result.verdict for result in members)
+            counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
+            if unexpected := sum(result.unexpected for result in members):
+                counts.append(f"{unexpected} unexpected")
+            self.line(f"{theme}{f' on {target}' if target else ''}: {', '.join(counts)}")
 
     def _list_known(self, results: Sequence[ResultRecord], printed: bool) -> None:
         """List the known defects, worst first, each with its link and one case.
@@ -223,9 +278,9 @@ class Terminal:
             if known is not None:
                 key = severity(result), result.verdict, result.target, known.why, known.link
                 causes.setdefault(key, []).append(result.case)
-        if not causes or (printed and not self.all_causes):
+        if not causes or (printed and not self.detail.known):
             return
-        if len(causes) > FEW_CAUSES and not self.all_causes:
+        if len(causes) > FEW_CAUSES and not self.detail.known:
             self.line(f"\n{len(causes)} known defects; list them with --known.")
             return
         self.line("\nKnown defects:")
@@ -267,36 +322,39 @@ def _closing(summary: RunSummary) -> str:
         parts.append(plural(vague, "vague rejection"))
     if summary.troubles:
         parts.append(plural(len(summary.troubles), "infrastructure failure"))
+    if summary.stopped_before is not None:
+        parts.append(f"stopped with {plural(summary.stopped_before, 'case')} left")
     if summary.interrupted:
         parts.append("interrupted")
     style = "red" if summary.status() else "green"
     return f"\n[{style}]{escape(', '.join(parts))}[/]"
 
 
-def plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+_Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
 
 
-def _table(results: Sequence[tuple[Case, ResultRecord]]) -> Table:
-    targets = list(dict.fromkeys(result.target for _, result in results))
-    present = [v for v in VERDICTS if any(result.verdict == v for _, result in results)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def _table(rows: Sequence[_Counted], *, words: bool) -> Table:
+    """The verdicts of each theme and target; the last row is the total.
+
+    Without ``words`` it is narrower: its head has only the signs of the verdicts.
+    """
+    _, every = rows[-1]
+    several = len({result.target for result in every}) > 1
+    present = [v for v in VERDICTS if any(result.verdict == v for result in every)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if words else 1, 0, 0))
     table.add_column("theme", no_wrap=True)
-    if len(targets) > 1:
+    if several:
         table.add_column("target", overflow="fold")
     for verdict in present:
         row = TABLE[verdict]
-        head = f"{row.sign} {verdict}"
+        head = f"{row.sign} {verdict}" if words else row.sign
         table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
+    if not words:
+        table.caption = ", ".join(f"{TABLE[verdict].sign} {verdict}" for verdict in present)
+        table.caption_justify = "left"
     table.add_column("unexpected", justify="right", no_wrap=True)
-    rows: dict[tuple[str, str], list[ResultRecord]] = {}
-    for case, result in results:
-        rows.setdefault((case.theme, result.target), []).append(result)
-    for (theme, target), members in sorted(rows.items()):
-        table.add_row(*_row(theme, target, members, present, several=len(targets) > 1))
-    table.add_section()
-    every = [result for _, result in results]
-    table.add_row(*_row("all", "", every, present, several=len(targets) > 1))
+    for (theme, target), members in rows:
+        table.add_row(*_row(theme, target, members, present, several=several))
     return table
 
 

@@ -112,7 +112,7 @@ def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     known = result.expectation
     if known is not None:
         yield f"expected: {known.verdict} ({known.file}:{known.line}): {known.why}\n{known.link}"
-    yield f"again: {result.reproduce}"
+    yield f"reproduce: {result.reproduce}"
 
 
 def _seconds(result: ResultRecord) -> float | None:

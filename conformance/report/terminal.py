@@ -24,7 +24,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     note = f" ({acceptance.note})" if acceptance else " (vague)" if result.vague else ""
     stage = f" at {result.stage}" if result.stage else ""
     yield f"{case.id} on {result.target}: {result.verdict}{stage}{note}"
-    yield f"  why       {clean(result.reason)}"
+    yield f"  reason    {clean(result.reason)}"
     if result.message and result.message != result.reason:
         code = f"{result.code}: " if result.code else ""
         yield from _block("message", code + result.message)
@@ -47,7 +47,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield from _block("stderr", result.stderr)
     for link in case.links:
         yield f"  see       {link}"
-    yield f"  again     {result.reproduce}"
+    yield f"  reproduce {result.reproduce}"
 
 
 def tell_trouble(trouble: InfrastructureRecord) -> str:

@@ -15,6 +15,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import sys
 from typing import Any
 
@@ -87,9 +88,7 @@ def check_cuda(onnxruntime: Any) -> None:
         reason = (
             f"the installed wheel {name} {onnxruntime.__version__} was built without {provider}."
         )
-        # Both wheels install into the same folder, so the old one has to be removed first.
-        fix = f"{pip('uninstall', '-y', name)} && {pip('install', wheel)}"
-        raise Unavailable(reason, fix)
+        raise Unavailable(reason, beside(wheel))
     preload = getattr(onnxruntime, "preload_dlls", None)
     try:
         if preload is not None:
@@ -97,6 +96,21 @@ def check_cuda(onnxruntime: Any) -> None:
         run_probe(onnxruntime, provider)
     except Exception as error:  # whatever it is, the cause has to be found and reported
         raise why_no_cuda(onnxruntime, error) from error
+
+
+def beside(wheel: str) -> str:
+    """The commands that install ``wheel`` in an environment of its own and use it.
+
+    Both wheels of ONNX Runtime install into the same folder, so one environment has one of them.
+    """
+    new = "gqa-cuda/bin/python"
+    return " && ".join(
+        (
+            shlex.join([sys.executable, "-m", "venv", "gqa-cuda"]),
+            shlex.join([new, "-m", "pip", "install", wheel]),
+            shlex.join(["gqa", "run", "--ep", "cuda", "--ort-python", new]),
+        )
+    )
 
 
 def run_probe(onnxruntime: Any, provider: str) -> None:

@@ -4,7 +4,8 @@ import miniature
 
 
 def describe(request):
-    miniature.describe_itself(request, adapter="lavapipe")
+    versions = {"driver": "7.0", "limits": "maxBindGroups=4 maxBufferSize=4294967295"}
+    miniature.describe_itself(request, adapter="lavapipe", versions=versions)
 
 
 miniature.serve(describe=describe)

@@ -1,0 +1,67 @@
+"""What a shell completes for the commands of ``gqa``: names of shipped cases, tags and targets.
+
+A shell waits for this at each press of the tab key, and loading the corpus takes a second. So the
+shipped case files are only searched for the lines of names and tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from conformance.base.paths import data_path
+from conformance.targets.catalogue import ADAPTERS, TARGETS
+
+_NAME: Final = re.compile(r"^  - name: *([\w.-]+)", re.MULTILINE)
+_TAGS: Final = re.compile(r"^ *(?:- )?tags: *\[([^\]]*)\]", re.MULTILINE)
+
+
+def case_names(
+    context: click.Context, parameter: click.Parameter, start: str
+) -> list[CompletionItem]:
+    """Themes, after a slash the entries of that theme, and files."""
+    theme, slash, _ = start.partition("/")
+    names: Iterable[str] = _themes()
+    if slash:
+        names = (f"{theme}/{name}" for name in _NAME.findall(_text(theme)))
+    # Files first: where a shell has nothing else to offer.
+    return [CompletionItem(start, type="file"), *_beginning(names, start)]
+
+
+def tags(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """The tags of the shipped cases, as words for ``-k``."""
+    lists = (found for theme in _themes() for found in _TAGS.findall(_text(theme)))
+    return _beginning((tag.strip() for found in lists for tag in found.split(",")), start)
+
+
+def targets(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """The targets that have a name."""
+    return _beginning((entry.name for entry in TARGETS), start)
+
+
+def programs(
+    context: click.Context, parameter: click.Parameter, start: str
+) -> list[CompletionItem]:
+    """The value of a target's option: a file, or an adapter's name."""
+    names = ADAPTERS if parameter.name == "adapter" else ()
+    return [CompletionItem(start, type="file"), *_beginning(names, start)]
+
+
+def _themes() -> Iterator[str]:
+    return (file.stem for file in sorted(data_path("cases").glob("*.yaml")))
+
+
+def _text(theme: str) -> str:
+    """A shipped case file; empty if there is none of this name."""
+    try:
+        return (data_path("cases") / f"{theme}.yaml").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _beginning(names: Iterable[str], start: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(start)]

@@ -1,0 +1,114 @@
+"""What ``gqa run --lf`` runs: the cases that failed when they were last run, by target.
+
+The cache folder has a file for each target, as its runner is started: another interpreter or binary
+is another target. A run changes only what is noted about the cases that it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from conformance.base.files import read_plain, replacing
+from conformance.base.paths import cache_root
+from conformance.case.case import Case
+from conformance.case.corpus import is_shipped
+from conformance.cli.common import BadArgument
+from conformance.results.errors import ResultsError
+from conformance.results.reader import read
+from conformance.results.records import InfrastructureRecord
+from conformance.run.assessment import Record
+from conformance.run.target import TargetPlan
+from conformance.targets.registry import Target
+
+#: The option, as the header of a results file has it in its selection.
+OPTION: Final = "--lf"
+
+#: A larger file is not ours.
+_MOST_BYTES: Final = 1 << 26
+
+
+class LastRun:
+    """Notes which cases of a plan fail; a case fails if it has an unexpected result or none."""
+
+    def __init__(self, plan: TargetPlan) -> None:
+        self._plan = plan
+        self._failed: dict[str, bool] = {}
+
+    def note(self, case: Case, record: Record) -> None:
+        """A case that was run."""
+        self._failed[_name(case)] = isinstance(record, InfrastructureRecord) or record.unexpected
+
+    def give_up(self) -> None:
+        """All other cases of the plan cannot be run."""
+        for case in self._plan.cases:
+            self._failed.setdefault(_name(case), True)
+
+    def keep(self) -> None:
+        """Write the notes; a cache that cannot be written is no error of the run."""
+        if not self._failed:
+            return
+        failed = {name for name, failed in self._failed.items() if failed}
+        failed |= _failed_on(self._plan.target) - self._failed.keys()
+        text = json.dumps({"target": self._plan.target.label, "failed": sorted(failed)}, indent=1)
+        with suppress(OSError):
+            place = _place(self._plan.target)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(place) as file:
+                file.write(text.encode())
+
+
+def only_last_failed(plans: Sequence[TargetPlan]) -> tuple[list[TargetPlan], str]:
+    """The plans with those of their cases that failed, and a sentence about them.
+
+    All cases, if none of them failed.
+    """
+    failed = [_failing(plan.cases, _failed_on(plan.target)) for plan in plans]
+    number, of = sum(map(len, failed)), sum(len(plan.cases) for plan in plans)
+    if not number:
+        return list(plans), f"{OPTION}: none of these cases failed when it was last run; all run."
+    chosen = [
+        replace(plan, cases=cases) for plan, cases in zip(plans, failed, strict=True) if cases
+    ]
+    where = ", ".join(f"{len(plan.cases)} on {plan.target.label}" for plan in chosen)
+    return chosen, f"{OPTION}: {number} of {of} failed when they were last run: {where}."
+
+
+def check_results_file(path: Path | None) -> None:
+    """Raise BadArgument if the results of a larger run are at ``path``."""
+    if path is None or not path.is_file():
+        return
+    with suppress(ResultsError):
+        if OPTION not in read(path).header.selection.text.split():
+            raise BadArgument(
+                f"{path} has the results of a run without {OPTION}, which those of fewer cases "
+                "would replace; give --results another file."
+            )
+
+
+def _failing(cases: Iterable[Case], failed: Collection[str]) -> tuple[Case, ...]:
+    return tuple(case for case in cases if _name(case) in failed)
+
+
+def _failed_on(target: Target) -> set[str]:
+    """The names of the cases that failed; none where nothing is noted, or nothing readable."""
+    try:
+        noted = json.loads(read_plain(_place(target), _MOST_BYTES))
+        return {str(name) for name in noted["failed"]}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return set()
+
+
+def _place(target: Target) -> Path:
+    key = json.dumps([target.label, *target.command.argv])
+    return cache_root() / "last_failed" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+def _name(case: Case) -> str:
+    """The case's id; in a user's file with the file's path."""
+    return case.id if is_shipped(case) else f"{case.file.resolve()}::{case.label}"

@@ -1,0 +1,107 @@
+"""Long lists in the summary of ``gqa run``: what is unexpected or failed, and the slowest cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from conformance.case.case import Case
+from conformance.report.causes import abstract, causes
+from conformance.report.terminal import tell, tell_trouble
+from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.run.records import case_record
+
+#: Up to this many results are all listed in full.
+FEW: Final = 3
+
+#: Of more unexpected results one of each cause is listed: in full until there are so many lines …
+_SCREENFUL: Final = 40
+#: … then this many in short, and of the rest the number.
+_SHORT: Final = 8
+#: So many ids are named of those that are like an example.
+_IDS: Final = 3
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 case``, ``2 cases``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def in_full(results: Iterable[tuple[Case, ResultRecord]]) -> Iterator[str]:
+    """Every result with all its lines."""
+    for case, result in results:
+        yield "\n" + "\n".join(tell(case_record(case), result))
+
+
+def by_cause(results: Sequence[tuple[Case, ResultRecord]]) -> Iterator[str]:
+    """A few results in full; of more an example of each cause, about a screen."""
+    if len(results) <= FEW:
+        yield from in_full(results)
+        return
+    found = causes(results, lambda pair: pair[1])
+    shown = printed = 0
+    for cause in found:
+        if printed >= _SCREENFUL:
+            break
+        shown += 1
+        (text,) = in_full(cause.members[:1])
+        if others := [result.case for _, result in cause.members[1:]]:
+            text = f"\n{len(cause.members)} {cause.sentence}. One of them:{text}{_also(others)}"
+        printed += text.count("\n")
+        yield text
+    short, left = found[shown : shown + _SHORT], found[shown + _SHORT :]
+    if short:
+        yield "\nOther causes:"
+    for cause in short:
+        _, first = cause.members[0]
+        yield f"  {len(cause.members)} {cause.sentence}\n      {first.reproduce}"
+    if left:
+        number = plural(sum(len(cause.members) for cause in left), "result")
+        yield f"  and {number} of {plural(len(left), 'other cause')}"
+    if len(found) < len(results) or short:
+        yield (
+            f"\n{len(results)} unexpected results of {plural(len(found), 'cause')}; "
+            "print all in full with --unexpected, run only these again with --lf."
+        )
+
+
+def _also(ids: Sequence[str]) -> str:
+    """The line with the cases that are like an example."""
+    more = f" and {len(ids) - _IDS} more" if len(ids) > _IDS else ""
+    return f"\n  also      {', '.join(ids[:_IDS])}{more}"
+
+
+def failures(troubles: Iterable[InfrastructureRecord], *, every: bool) -> Iterator[str]:
+    """Infrastructure failures; of those with one message only the first, unless ``every``."""
+    groups: dict[tuple[str, str, str | None], list[InfrastructureRecord]] = {}
+    for number, trouble in enumerate(troubles):
+        message = str(number) if every else abstract(trouble.message, trouble.target)
+        groups.setdefault((trouble.target, message, trouble.fix), []).append(trouble)
+    for first, *others in groups.values():
+        ids = [trouble.case for trouble in others if trouble.case]
+        yield f"\n{tell_trouble(first)}{_also(ids) if ids else ''}"
+
+
+def durations(
+    results: Iterable[ResultRecord], starts: Mapping[str, float], most: int
+) -> Iterator[str]:
+    """The ``most`` slowest cases (0: all), and the seconds that starting the runners took.
+
+    A case's time is that from its request to the runner's answer, or its time limit if none came.
+    Rejections and crashes have no time.
+    """
+    timed: list[tuple[float, str]] = []
+    for result in results:
+        ms, where = result.ms, f"{result.case} on {result.target}"
+        if result.time_limit is not None:
+            timed.append((result.time_limit, f"{where}, time limit"))
+        elif ms is not None and ms.total is not None:
+            parts = (("session", ms.load), ("call", ms.run))
+            named = [f", {name} {time:.3g} ms" for name, time in parts if time is not None]
+            timed.append((ms.total / 1e3, where + "".join(named)))
+    timed.sort(key=lambda one: -one[0])
+    yield "\nSlowest cases, from request to answer:"
+    for seconds, text in timed[: most or None]:
+        yield f"  {seconds:8.3f} s  {text}"
+    for target, seconds in starts.items():
+        yield f"  {seconds:8.3f} s  starting the runners of {target}"

@@ -1,0 +1,219 @@
+"""Unexpected results by cause: what counts as alike, and how much of it is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from case_files import cases_of
+from synthetic_runs import expected, result
+
+from conformance.case.case import Case
+from conformance.cli.listing import by_cause, failures, in_full
+from conformance.report.causes import causes
+from conformance.results.records import (
+    BeyondBudget,
+    InfrastructureRecord,
+    RelationBroken,
+    ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
+from conformance.results.verdicts import Verdict
+
+TARGET = "cpu@1.31.1"
+
+
+def unexpected(number: int, verdict: Verdict = "wrong", **fields: Any) -> ResultRecord:
+    fields = {"unexpected": True, "reason": f"Reason {number}.", **fields}
+    return result(f"t/case[n={number}]", fields.pop("target", TARGET), verdict, **fields)
+
+
+def beyond(got: float, output: str = "output") -> tuple[BeyondBudget, ...]:
+    return (BeyondBudget(output=output, index=(0, 1), got=got, want=0.0, budget=1e-7, share=got),)
+
+
+def sentences(*results: ResultRecord) -> list[tuple[int, str]]:
+    return [(len(c.members), c.sentence) for c in causes(results, lambda one: one)]
+
+
+def test_wrong_values_are_alike_whatever_the_numbers() -> None:
+    other = unexpected(2, faults=beyond(5.0, "present_key"))
+    assert sentences(
+        other, unexpected(0, faults=beyond(2.0)), unexpected(1, faults=beyond(9e9))
+    ) == [
+        (2, f"wrong on {TARGET}: output is beyond its error budget"),
+        (1, f"wrong on {TARGET}: present_key is beyond its error budget"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (
+            "Node 17 at 0x7f12aa34: expected {1,8,64}, got {2,4,64}",
+            "Node 4 at 0x7f99bb00: expected {3,8,32}, got {2,1,16}",
+            "Node N at <address>: expected {N, …}, got {N, …}",
+        ),
+        (
+            "gqa.cc:120 took 0.5 ms in t/case[n=1] on cpu@1.31.1.",
+            "gqa.cc:99 took 12.5 ms in t/other[a=b,c=d] on cpu@1.31.1.",
+            "gqa.cc:<line> took <time> in <case> on <target>",
+        ),
+    ],
+)
+def test_messages_are_alike_but_for_their_numbers(one: str, other: str, says: str) -> None:
+    rejected = {"verdict": "unsupported", "outcome": "rejected", "stage": "run"}
+    pair = [unexpected(n, **rejected, message=text) for n, text in enumerate((one, other))]
+    assert sentences(*pair) == [(2, f"unsupported at run on {TARGET}: {says}")]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"target": "cpu@1.30.0"},
+        {"verdict": "crash"},
+        {"of_variant": True},
+        {"faults": beyond(1.0, "present_key")},
+        {"faults": (RunsDiffer(output="output"),)},
+        {"faults": (WrongDtype(output="output", got="int8", want="float32"),)},
+        {"faults": (WrongShape(output="output", got=(1,), want=(2,)),)},
+        {
+            "faults": (
+                RelationBroken(
+                    output="output",
+                    name="packed_qkv",
+                    index=(0,),
+                    got=1,
+                    other=2,
+                    budget=0,
+                    share=2,
+                ),
+            )
+        },
+        {"expectation": expected()},
+        {"message": "kernel for float16"},
+    ],
+    ids=lambda other: "-".join(other),
+)
+def test_what_differs_is_not_alike(other: dict[str, Any]) -> None:
+    pair = unexpected(0, faults=beyond(1.0)), unexpected(1, **{"faults": beyond(1.0), **other})
+    assert [number for number, _ in sentences(*pair)] == [1, 1]
+
+
+def test_messages_are_told_apart_after_a_long_common_beginning() -> None:
+    """As those of ONNX Runtime begin; the end says what is wrong, and is quoted."""
+    common = "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while " * 2
+    texts = [f"{common}Status Message: {what} is wrong." for what in ("key", "value", "key")]
+    found = sentences(*(unexpected(n, "unsupported", message=m) for n, m in enumerate(texts)))
+    assert [number for number, _ in found] == [2, 1]
+    assert found[0][1].endswith(" Status Message: key is wrong")
+    quoted = found[0][1].removeprefix(f"unsupported at run on {TARGET}: … ")
+    assert f" {quoted}" in f"{common}Status Message: key is wrong".replace("2", "N")
+
+
+def test_names_with_numbers_are_kept() -> None:
+    pair = (
+        unexpected(n, "unsupported", message=f"no kernel for {dtype}")
+        for n, dtype in enumerate(("float16", "float32"))
+    )
+    assert [text.rpartition(" ")[2] for _, text in sentences(*pair)] == ["float16", "float32"]
+
+
+def test_the_worst_comes_first_and_then_the_most_frequent() -> None:
+    crash = unexpected(9, "crash", message="It died.")
+    few, many = unexpected(0, faults=beyond(1.0, "present_key")), unexpected(1, faults=beyond(1.0))
+    found = [text.split(":")[0] for _, text in sentences(few, many, many, crash)]
+    assert found == [f"crash on {TARGET}", f"wrong on {TARGET}", f"wrong on {TARGET}"]
+    assert [number for number, _ in sentences(few, many, many, crash)] == [1, 2, 1]
+
+
+# What is printed
+
+
+@pytest.fixture(scope="module")
+def a_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    (case,) = cases_of(tmp_path_factory.mktemp("one"), "- name: a")
+    return case
+
+
+def lines(case: Case, *results: ResultRecord) -> list[str]:
+    return [line for text in by_cause([(case, r) for r in results]) for line in text.split("\n")]
+
+
+def test_a_few_are_printed_in_full(a_case: Case) -> None:
+    three = [unexpected(n, faults=beyond(1.0)) for n in range(3)]
+    assert lines(a_case, *three) == [
+        line for text in in_full((a_case, one) for one in three) for line in text.split("\n")
+    ]
+
+
+def test_a_thousand_of_one_cause_are_printed_as_one(a_case: Case) -> None:
+    printed = lines(a_case, *(unexpected(n, faults=beyond(n)) for n in range(1004)))
+    assert printed[1] == f"1004 wrong on {TARGET}: output is beyond its error budget. One of them:"
+    assert "  reason    Reason 0." in printed
+    assert sum(line.startswith("  reproduce ") for line in printed) == 1
+    ids = "t/case[n=1], t/case[n=2], t/case[n=3] and 1000 more"
+    assert printed[-3] == f"  also      {ids}"
+    assert printed[-1] == (
+        "1004 unexpected results of 1 cause; "
+        "print all in full with --unexpected, run only these again with --lf."
+    )
+    assert len(printed) < 20
+
+
+def test_many_causes_fill_about_a_screen(a_case: Case) -> None:
+    """First some in full, then some in a line, and then the number."""
+    words = [f"{a}{b}" for a in "abcdefghij" for b in "abcdefghij"]
+    printed = lines(
+        a_case,
+        *(unexpected(n, "unsupported", message=f"no kernel {words[n % 100]}") for n in range(1004)),
+    )
+    assert len(printed) < 80
+    full = sum(line.endswith(". One of them:") for line in printed)
+    short = [line for line in printed if line.startswith("  10 unsupported at run on ")]
+    assert full >= 3
+    assert len(short) == 8
+    left = 100 - full - len(short)
+    # 4 of the 100 have 11 results, and come first
+    assert f"  and {10 * left} results of {left} other causes" in printed
+    assert printed[-1].startswith("1004 unexpected results of 100 causes; ")
+
+
+def test_different_causes_on_one_screen_are_all_printed_in_full(a_case: Case) -> None:
+    four = [
+        unexpected(n, "unsupported", message=f"no kernel {name}") for n, name in enumerate("abcd")
+    ]
+    printed = lines(a_case, *four)
+    assert [line for line in printed if line.startswith("  reason    ")] == [
+        f"  reason    Reason {n}." for n in range(4)
+    ]
+    assert not any("--unexpected" in line or "One of them" in line for line in printed)
+
+
+def test_infrastructure_failures_with_one_message_are_printed_once() -> None:
+    def trouble(number: int, message: str, target: str = TARGET) -> InfrastructureRecord:
+        return InfrastructureRecord(target=target, case=f"t/case[n={number}]", message=message)
+
+    same = [trouble(n, f"The answer has id {n}, not {n + 1}.") for n in range(500)]
+    others = [trouble(7, "It is not JSON."), trouble(8, "The answer has id 1, not 2.", "wasm@1.0")]
+    printed = list(failures([*same, *others], every=False))
+    assert len(printed) == 3
+    assert printed[0].split("\n")[1:] == [
+        f"Infrastructure, {TARGET} (t/case[n=0]): The answer has id 0, not 1.",
+        "  also      t/case[n=1], t/case[n=2], t/case[n=3] and 496 more",
+    ]
+    assert len(list(failures([*same, *others], every=True))) == 502
+
+
+def test_hostile_messages_stay_on_one_line(a_case: Case, tmp_path: Path) -> None:
+    evil = "\x1b[31mred\x1b]0;title\x07\r\n" + "x" * 100_000
+    printed = "\n".join(
+        lines(a_case, *(unexpected(n, "unsupported", message=evil) for n in range(9)))
+    )
+    head = printed.split("\n")[1]
+    assert head.startswith(f"9 unsupported at run on {TARGET}: … xxx")
+    assert len(head) < 250
+    assert "\x1b" not in printed

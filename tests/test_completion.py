@@ -1,0 +1,163 @@
+"""Shell completion: what is offered, and that bash, zsh and fish use it as documented."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from as_user import Desk
+from click.shell_completion import BashComplete
+
+from conformance.base.paths import ROOT, data_path
+from conformance.case.load import load_file
+from conformance.cli.completion import case_names, tags
+from conformance.cli.main import gqa
+from conformance.targets.catalogue import ADAPTERS, TARGETS
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+def offered(line: str) -> list[str]:
+    """What is offered for the last word of a command line, without the note on files."""
+    *words, last = line.split(" ")
+    shell = BashComplete(gqa, {}, "gqa", "_GQA_COMPLETE")
+    return [item.value for item in shell.get_completions(words[1:], last) if item.type == "plain"]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("gqa di", ["diff"]),
+        ("gqa setup tr", ["tract"]),
+        ("gqa run --ep ", [entry.name for entry in TARGETS]),
+        ("gqa export smoke/prompt x --ep webg", ["webgpu", "webgpu-jsep"]),
+        ("gqa run --adapter ", list(ADAPTERS)),
+        ("gqa run --maxf", ["--maxfail"]),
+        ("gqa run -k smo", ["smoke"]),
+        ("gqa run bounds_l", ["bounds_lengths"]),
+        ("gqa show smoke/pr", ["smoke/prompt"]),
+        ("gqa list decoding smoke/pr", ["smoke/prompt"]),
+        ("gqa run no_such_theme/", []),
+        ("gqa run ../../etc/", []),
+    ],
+)
+def test_what_is_offered(line: str, names: list[str]) -> None:
+    assert offered(line) == names
+
+
+def test_a_completion_is_no_failure(desk: Desk) -> None:
+    environment = {"_GQA_COMPLETE": "bash_complete", "COMP_WORDS": "gqa ru", "COMP_CWORD": "1"}
+    done = desk.run(sys.executable, "-m", "conformance", environment=environment)
+    assert (done.status, done.out, done.err) == (0, "plain,run\n", "")
+
+
+def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
+    """They are taken from the lines of the files; here they are compared with the loaded cases."""
+    context, parameter = (run := gqa.commands["run"]).make_context("run", []), run.params[0]
+
+    def texts(items: list[object]) -> set[str]:
+        return {str(item.value) for item in items if item.type == "plain"}  # type: ignore[attr-defined]
+
+    files = sorted(data_path("cases").glob("*.yaml"))
+    assert texts([*case_names(context, parameter, "")]) == {file.stem for file in files}
+    loaded = [case for file in files for case in load_file(file)]
+    for file in files:
+        entries = {f"{c.theme}/{c.name}" for c in loaded if c.theme == file.stem}
+        assert texts([*case_names(context, parameter, f"{file.stem}/")]) == entries
+    assert texts([*tags(context, parameter, "")]) == {tag for case in loaded for tag in case.tags}
+
+
+def test_names_and_tags_are_found_without_loading_the_corpus() -> None:
+    """Loading it takes more than a second of CPU time."""
+    context, parameter = (run := gqa.commands["run"]).make_context("run", []), run.params[0]
+    since = time.process_time()
+    assert tags(context, parameter, "smo")
+    assert case_names(context, parameter, "smoke/")
+    assert time.process_time() - since < 0.2
+
+
+# In the shells themselves
+
+
+def _documented(shell: str) -> str:
+    """The line for a shell in docs/kernel_work.md."""
+    page = (ROOT / "docs" / "kernel_work.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^\| {shell}.*\| `([^`]+)` \|$", page, re.M)
+    return str(line).replace("\\|", "|")
+
+
+def _typed(desk: Desk, shell: list[str], setup: str, keys: str, completed: str) -> str:
+    """The output of an interactive shell for a line that the ``keys`` have ``completed``."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        shell,
+        cwd=desk.folder,
+        env={**desk.environment, "TERM": "xterm", "COLUMNS": "200", "HOME": str(desk.folder)},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    seen = b""
+
+    def wait_for(text: str) -> None:
+        nonlocal seen
+        until = time.monotonic() + 30
+        while text.encode() not in seen:
+            ready, _, _ = select.select([master], [], [], max(0.0, until - time.monotonic()))
+            assert ready, seen.decode(errors="replace")
+            seen += os.read(master, 1 << 16)
+
+    try:
+        os.write(master, f"{setup}; echo rea''dy\n".encode())
+        wait_for("ready")
+        os.write(master, keys.encode())
+        wait_for(completed)
+        os.write(master, b"\necho do''ne\n")
+        wait_for("done")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="replace"))
+
+
+@pytest.mark.parametrize(
+    ("shell", "options", "before"),
+    [
+        ("bash", ["--norc", "-i"], "bind 'set enable-bracketed-paste off'"),
+        ("zsh", ["-f", "-i"], "autoload -U compinit && compinit -u"),
+    ],
+)
+def test_the_tab_key_completes_a_name(
+    desk: Desk, shell: str, options: list[str], before: str
+) -> None:
+    """``gqa list smoke/pro`` names no case; with the tab it lists the cases of an entry."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    setup = f"{before}; {_documented(shell)}"
+    keys, completed = "gqa list smoke/pro\t", "smoke/prompt"
+    text = _typed(desk, [shell, *options], setup, keys, completed)
+    assert "smoke/prompt[dtype=float32,sequence_length=5]" in text
+    assert "No case is called" not in text
+
+
+def test_fish_completes_a_name(desk: Desk) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    command = f"{_documented('fish')}; complete -C 'gqa list smoke/pro'"
+    done = desk.run("fish", "--no-config", "-c", command)
+    assert (done.status, done.err) == (0, "")
+    assert "smoke/prompt" in done.out.split()

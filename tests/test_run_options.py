@@ -1,0 +1,428 @@
+"""Options of ``gqa run`` for work on a kernel: stop early, run failures again, times, bisect."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Done, Gqa, in_terminal, in_this_process, wait_for
+from case_files import entries, write
+
+from conformance.base.paths import ROOT
+from conformance.results.reader import read
+
+#: Twenty cases; the first ten have one token.
+TWENTY = entries(
+    """
+    - name: many
+      matrix:
+        sequence_length: [1, 2]
+        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+)
+ALL = {"FAULT_ON": "/"}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(made.folder, TWENTY, "twenty.yaml")
+    return made
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process."""
+    monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("FAULT_ON", desk.faulty)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+@pytest.fixture
+def all_faulty(gqa: Gqa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A miniature fails every case, not only three/faulty."""
+    monkeypatch.setenv("FAULT_ON", "/")
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cache folder in which nothing is noted."""
+    monkeypatch.setenv("GQA_CACHE", str(tmp_path / "cache"))
+
+
+def ran(file: Path) -> list[str]:
+    """The cases of a results file that have a result, by name."""
+    return [result.case.partition("/")[2] for result in read(file).results]
+
+
+def closing(done: Done) -> str:
+    """The line with the totals."""
+    return next(line for line in reversed(done.out.splitlines()) if " unexpected" in line)
+
+
+# Many unexpected results
+
+
+@pytest.mark.usefixtures("all_faulty")
+def test_many_unexpected_results_are_printed_by_cause(gqa: Gqa, desk: Desk) -> None:
+    arguments = ("run", "twenty.yaml", "--ep", desk.runner("wrong_values"))
+    done = gqa(*arguments)
+    assert done.status == 1
+    lines = done.out.splitlines()
+    target = f"{desk.runner('wrong_values')}@1.0"
+    at = lines.index(f"20 wrong on {target}: output is beyond its error budget. One of them:")
+    assert lines[at + 1] == f"twenty/many[sequence_length=1,seed=1] on {target}: wrong"
+    assert sum(line.startswith("  reproduce ") for line in lines) == 1
+    assert "  also      twenty/many[sequence_length=1,seed=2], " in done.out
+    assert len(lines) < 30
+    every = gqa(*arguments, "--unexpected").out.splitlines()
+    assert sum(line.startswith("  reproduce ") for line in every) == 20
+
+
+# Stop early
+
+
+@pytest.mark.usefixtures("all_faulty")
+@pytest.mark.parametrize("jobs", ["1", "3"])
+@pytest.mark.parametrize(
+    ("option", "failures"), [(("-x",), 1), (("--maxfail", "3"), 3), (("--maxfail=7",), 7)]
+)
+def test_a_run_stops_after_failures(
+    gqa: Gqa, desk: Desk, option: tuple[str, ...], failures: int, jobs: str
+) -> None:
+    arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"), "--jobs", jobs)
+    done = gqa(*arguments, *option, "--results", "stopped.jsonl")
+    assert done.status == 1
+    results = "1 result" if failures == 1 else f"{failures} results"
+    left = f"stopped with {20 - failures} cases left"
+    assert closing(done) == f"{results}, {failures} unexpected, {left}"
+    run = read(desk.folder / "stopped.jsonl")
+    assert len(run.results) == failures
+    assert "The run was stopped before its end." in run.problems
+
+
+@pytest.mark.usefixtures("all_faulty")
+def test_a_stop_leaves_out_the_other_targets(gqa: Gqa, desk: Desk) -> None:
+    targets = ("--ep", desk.runner("correct"), "--ep", desk.runner("rejects"))
+    done = gqa("run", "twenty.yaml", *targets, "--ep", desk.runner("wrong_values"), "-x")
+    assert closing(done) == "21 results, 1 unexpected, stopped with 39 cases left"
+
+
+def test_an_infrastructure_failure_stops_a_run_too(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("run", "three.yaml", "--ep", desk.runner("not_json"), "-x")
+    assert done.status == 3
+    said = "1 result, 0 unexpected, 1 infrastructure failure, stopped with 1 case left"
+    assert closing(done) == said
+    gone = ("--ep", "exec:./gone", "--ep", desk.runner("correct"))
+    done = gqa("run", "three.yaml", *gone, "-x")
+    assert closing(done).endswith("1 infrastructure failure, stopped with 3 cases left")
+
+
+def test_a_run_that_fails_at_its_end_is_complete(gqa: Gqa, desk: Desk) -> None:
+    faulty = ("run", "three.yaml::one", "three.yaml::faulty", "--ep", desk.runner("rejects"))
+    done = gqa(*faulty, "-x", "--results", "end.jsonl")
+    assert closing(done) == "2 results, 1 unexpected"
+    assert read(desk.folder / "end.jsonl").problems == ()
+
+
+# The last failures
+
+
+def test_lf_runs_what_failed(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch, forgotten: None
+) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
+    assert gqa(*arguments).status == 1
+    done = gqa(*arguments, "--lf", "--results", "again.jsonl")
+    assert done.status == 1
+    ep = desk.runner("rejects")
+    assert f"--lf: 1 of 3 failed when they were last run: 1 on {ep}." in done.out
+    assert ran(desk.folder / "again.jsonl") == ["faulty"]
+    assert read(desk.folder / "again.jsonl").header.selection.text == "three.yaml --lf"
+    # It is mended; then nothing is left, and all run.
+    monkeypatch.setenv("FAULT_ON", "nothing")
+    assert closing(gqa(*arguments, "--lf")) == "1 result, 0 unexpected"
+    done = gqa(*arguments, "--last-failed")
+    assert "--lf: none of these cases failed when it was last run; all run." in done.out
+    assert closing(done) == "3 results, 0 unexpected"
+
+
+def test_lf_keeps_in_mind_what_was_not_run(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch, forgotten: None
+) -> None:
+    """A run of other cases, an interrupted one and one that stops early forget nothing."""
+    ep = ("--ep", desk.runner("wrong_values"))
+    monkeypatch.setenv("FAULT_ON", "/")
+    gqa("run", "twenty.yaml", *ep)
+    assert closing(gqa("run", "twenty.yaml", *ep, "--lf", "-x")).startswith(
+        "1 result, 1 unexpected"
+    )
+    monkeypatch.setenv("FAULT_ON", "nothing")
+    gqa("run", "twenty.yaml", *ep, "-k", "sequence_length=1")
+    done = gqa("run", "twenty.yaml", *ep, "--lf", "--results", "half.jsonl")
+    assert "--lf: 10 of 20 failed" in done.out
+    assert all("sequence_length=2" in case for case in ran(desk.folder / "half.jsonl"))
+
+
+def test_lf_tells_targets_programs_and_files_apart(gqa: Gqa, desk: Desk, forgotten: None) -> None:
+    gqa("run", "three.yaml", "--ep", desk.runner("rejects"))
+    done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--lf")
+    assert closing(done) == "3 results, 0 unexpected"
+    write(desk.folder, (desk.folder / "three.yaml").read_text(), "other/three.yaml")
+    done = gqa("run", "other/three.yaml", "--ep", desk.runner("rejects"), "--lf")
+    assert "none of these cases failed" in done.out
+    # Of two targets only the one with failures runs, and from any folder.
+    both = ("--ep", desk.runner("correct"), "--ep", desk.runner("rejects"))
+    assert closing(gqa("run", "three.yaml", *both, "--lf")) == "1 result, 1 unexpected"
+
+
+def test_lf_counts_what_could_not_be_run(gqa: Gqa, desk: Desk, forgotten: None) -> None:
+    trouble = ("run", "three.yaml", "--ep", desk.runner("not_json"))
+    gqa(*trouble)
+    assert "--lf: 1 of 3 failed" in gqa(*trouble, "--lf").out
+    broken = ("run", "three.yaml", "--ep", "exec:./not-there")
+    gqa(*broken)
+    assert "--lf: 3 of 3 failed" in gqa(*broken, "--lf").out
+
+
+def test_lf_replaces_no_results_of_a_larger_run(gqa: Gqa, desk: Desk, forgotten: None) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
+    gqa(*arguments, "--results", "whole.jsonl")
+    before = (desk.folder / "whole.jsonl").read_bytes()
+    done = gqa(*arguments, "--lf", "--results", "whole.jsonl")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("whole.jsonl has the results of a run without --lf, ")
+    assert done.err.endswith("; give --results another file.\n")
+    assert (desk.folder / "whole.jsonl").read_bytes() == before
+    # Its own are replaced, as always.
+    for _ in range(2):
+        assert gqa(*arguments, "--lf", "--results", "few.jsonl").status == 1
+    assert ran(desk.folder / "few.jsonl") == ["faulty"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"failed": 3}', '{"failed": [["x"]]}', "[" * 9999]
+)
+def test_lf_of_a_damaged_note_runs_all(
+    gqa: Gqa, desk: Desk, tmp_path: Path, forgotten: None, text: str
+) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
+    gqa(*arguments)
+    (note,) = (tmp_path / "cache" / "last_failed").iterdir()
+    assert json.loads(note.read_text())["failed"] == [f"{desk.folder}/three.yaml::faulty"]
+    note.write_text(text)
+    done = gqa(*arguments, "--lf")
+    assert "none of these cases failed" in done.out
+    assert "Traceback" not in done.both
+    assert "--lf: 1 of 3" in gqa(*arguments, "--lf").out
+
+
+def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> None:
+    cache = {"GQA_CACHE": str(tmp_path)}
+    arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"))
+    gqa = (sys.executable, "-m", "conformance")
+    desk.run(*gqa, *arguments, "-k", "seed=1 or seed=2", environment={**cache, **ALL})
+    slow = ("run", "twenty.yaml", "--ep", desk.runner("waits"), "--results", "cut.jsonl")
+    waiting = {**cache, **ALL, "FAULT_SECONDS": "0.2"}
+    process = desk.start(*gqa, *slow, environment=waiting)
+    file = desk.folder / "cut.jsonl"
+    wait_for(lambda: file.is_file() and file.read_text().count('"kind":"result"') >= 2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    done = desk.run(*gqa, *arguments, "--lf", environment={**cache, **ALL})
+    assert "--lf: 6 of 20 failed" in done.out  # seeds 1, 10 and 2
+
+
+# Times
+
+
+def test_durations_lists_the_slowest_cases(gqa: Gqa, desk: Desk) -> None:
+    ep = ("--ep", desk.runner("hangs"))
+    done = gqa("run", "three.yaml", *ep, "--durations", "2")
+    lines = done.out.splitlines()
+    at = lines.index("Slowest cases, from request to answer:")
+    target = f"{desk.runner('hangs')}@1.0"
+    assert lines[at + 1] == f"     1.500 s  three/faulty on {target}, time limit"
+    assert re.fullmatch(
+        r" +0\.\d{3} s  three/\w+ on \S+, session 0\.25 ms, call 0\.125 ms", lines[at + 2]
+    )
+    assert re.fullmatch(rf" +\d\.\d{{3}} s  starting the runners of {target}", lines[at + 3])
+    assert lines[at + 4 :] == ["", "3 results, 1 unexpected"]
+    every = gqa("run", "three.yaml", *ep, "--durations", "0").out
+    assert every.count(f" on {target}, ") == 3
+    assert "Slowest" not in gqa("run", "three.yaml", *ep).out
+
+
+# Exit statuses for git bisect
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("three.yaml", "--ep", "CORRECT"), 0),
+        (("three.yaml", "--ep", "REJECTS"), 1),
+        (("three.yaml", "--ep", "exec:./gone"), 125),
+        (("three.yaml", "--ep", "UNAVAILABLE"), 125),
+        (("three.yaml", "--ep", "CORRECT", "--results", "no/such/folder"), 125),
+        (("three.yaml", "--ep", "nonsense"), 128),
+        (("no-such.yaml",), 128),
+        (("three.yaml", "-k", "and"), 128),
+        (("three.yaml", "--frob"), 128),
+        (("three.yaml", "--jobs", "many"), 128),
+    ],
+)
+def test_bisect_gives_the_statuses_that_git_takes(
+    gqa: Gqa, desk: Desk, arguments: tuple[str, ...], status: int
+) -> None:
+    for name in ("CORRECT", "REJECTS", "UNAVAILABLE"):
+        arguments = tuple(a if a != name else desk.runner(name.lower()) for a in arguments)
+    usual = {125: 3, 128: 2}.get(status, status)
+    assert gqa("run", *arguments).status == usual
+    assert gqa("run", "--bisect", *arguments).status == status
+
+
+def _recipe() -> str:
+    """The script of the section on git bisect in docs/kernel_work.md."""
+    page = (ROOT / "docs" / "kernel_work.md").read_text(encoding="utf-8")
+    section = page.partition("## Find the commit that broke a case")[2]
+    return section.partition("```sh\n")[2].partition("```")[0]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_documented_bisect_finds_the_first_bad_commit(desk: Desk, tmp_path: Path) -> None:
+    """Of the runtime's nine commits one cannot be built, and one does not start."""
+    repository = tmp_path / "runtime"
+    repository.mkdir()
+    nobody = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org"}
+    nobody |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org"}
+    environment = {**desk.environment, **nobody, **ALL, "GIT_CONFIG_GLOBAL": os.devnull}
+
+    def sh(command: str) -> str:
+        done = subprocess.run(
+            ["sh", "-c", command],
+            cwd=repository,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    # The documented commands, on this runtime.
+    recipe = _recipe()
+    for generic, here in (
+        ("./build.sh", "sh build.sh"),
+        ("--ort-python build/venv/bin/python", "--ep exec:./built"),
+        ("'smoke/decode[dtype=float16]'", f"{desk.folder}/three.yaml"),
+        ("v1.30.0", "first"),
+    ):
+        assert generic in recipe, generic
+        recipe = recipe.replace(generic, here)
+
+    sh("git init -q . && echo built > .gitignore")
+    good = desk.runner("correct").removeprefix("exec:")
+    bad = desk.runner("wrong_values").removeprefix("exec:")
+    build = "set -e; cp runner built; chmod +x built\n"
+    runner = '#!/bin/sh\nexec {} "$@"\n'
+    commits = [
+        ("good 1", build, runner.format(good)),
+        ("good 2", build, runner.format(good)),
+        ("not built", "exit 1\n", runner.format(good)),
+        ("good 3", build, runner.format(good)),
+        ("does not start", build, "#!/bin/sh\nexit 7\n"),
+        ("good 4", build, runner.format(good)),
+        ("the bad one", build, runner.format(bad)),
+        ("bad 2", build, runner.format(bad)),
+        ("bad 3", build, runner.format(bad)),
+    ]
+    for number, (subject, script, program) in enumerate(commits):
+        (repository / "build.sh").write_text(script)
+        (repository / "runner").write_text(program)
+        (repository / "number").write_text(f"{number}\n")
+        sh(f"git add -A && git commit -qm '{subject}'")
+        if not number:
+            sh("git tag first")
+    told = sh(recipe)
+    found = sh("git log --all --format='%H %s'")
+    (bad_one,) = re.findall(r"([0-9a-f]{40}) the bad one", found)
+    assert f"{bad_one} is the first bad commit" in told
+    # In the middle of the nine is the one that does not start.
+    assert re.search(r"^# skip: \[[0-9a-f]{40}\] does not start$", told, re.M)
+
+
+# Terminals
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize("no_color", [False, True], ids=["colour", "NO_COLOR"])
+def test_no_word_of_the_counts_is_cut_in_a_terminal(
+    desk: Desk, columns: int, no_color: bool
+) -> None:
+    environment = {"COLUMNS": str(columns), **ALL, **({"NO_COLOR": "1"} if no_color else {})}
+    targets = ("--ep", desk.runner("rejects"), "--ep", desk.runner("correct"))
+    status, text = in_terminal(desk, "run", "three.yaml", *targets, **environment)
+    assert status == 1
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
+    start = re.search(r"\b(theme|three) ", plain)
+    assert start
+    table = plain[start.start() :].partition("reason")[0]
+    assert "…" not in table
+    for word in ("three", "unsupported", "pass", "unexpected", "all"):
+        assert word in table, word
+    assert bool(re.search(r"\x1b\[(?:\d+;)*3\dm", text)) is not no_color
+    assert "6 results, 3 unexpected" in plain
+
+
+def test_a_narrow_table_of_one_target_with_a_long_name_is_not_cut(desk: Desk) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
+    _, text = in_terminal(desk, *arguments, COLUMNS="18", NO_COLOR="1")
+    assert re.search(r"three on exec:/\S+/rejects@1\.0: 1 unsupported, 2 pass, 1 unexpected", text)
+
+
+def test_in_ci_the_output_is_plain(desk: Desk) -> None:
+    arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"), "--durations", "1")
+    done = desk.gqa(*arguments, environment={"CI": "1", "COLUMNS": "40", "TERM": "dumb"})
+    assert "\x1b" not in done.both
+    assert "theme  ○ unsupported  ✓ pass  unexpected" in done.out
+    assert len(done.err.splitlines()) <= 10
+
+
+# gqa diff
+
+
+def test_diff_is_a_table_in_a_terminal_and_markdown_elsewhere(desk: Desk) -> None:
+    for name, fault in (("old", "nothing"), ("new", "/")):
+        run = ("run", "three.yaml", "--ep", desk.runner("rejects"), "--results", f"{name}.jsonl")
+        desk.gqa(*run, environment={"FAULT_ON": fault})
+    piped = desk.gqa("diff", "old.jsonl", "new.jsonl")
+    assert piped.out.startswith("# Worse than the baseline\n")
+    for columns in ("40", "120"):
+        status, text = in_terminal(desk, "diff", "old.jsonl", "new.jsonl", COLUMNS=columns)
+        plain = re.sub(r"\x1b\[[0-9;?]*m", "", text).replace("\r", "")
+        assert status == 1
+        assert plain.startswith("Worse than the baseline\n  3 results are newly broken.\n")
+        assert "Newly broken: 3" in plain
+        words = " ".join(plain.split())
+        assert "pass before, now unsupported" in words
+        assert "three/faulty" in plain
+        assert "3 → 0" in words
+        assert not re.search(r"^\||^#|`", plain, re.M)
+        assert len(plain.splitlines()) < 40
+    status, text = in_terminal(desk, "diff", "old.jsonl", "new.jsonl", "--markdown", "d.md")
+    assert status == 1
+    assert (desk.folder / "d.md").read_text() == piped.out
