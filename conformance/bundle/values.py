@@ -10,7 +10,7 @@ from conformance.oracle.reference import Computation, compute
 
 
 def computation_of(call: Call, bundle: Bundle, step: int) -> Computation:
-    """The computation behind the expected outputs of ``step`` in ``bundle``, the bundle of ``call``.
+    """The computation behind the expected outputs of a step in ``bundle``, that of ``call``.
 
     The call must have a meaning: ``bundle.unjudged`` is None.
     """

@@ -59,8 +59,8 @@ class Keys:
     """scale * q.k"""
     capped: Float
     """After softcap."""
-    bias: Float
-    """attention_bias, 0 without one."""
+    bias: Float | None
+    """attention_bias, None without one."""
     logit: Float
     """The input of the softmax, -inf for hidden keys."""
     probability: Float
@@ -87,6 +87,11 @@ class QueryValues:
     past_length: int
     length: int
     """Tokens of the sequence after the call."""
+    scale: float
+    softcap: float
+    """0 if not used."""
+    window: int | None
+    causal: bool
     undefined: str
     """Why the operator does not define this row of the output; "" if it does."""
     query: Rotation
@@ -140,7 +145,7 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
     group = computation.group
     kv_head = head // group
     at = batch, kv_head, head % group, token
-    bias = np.zeros(call.total)
+    bias = None
     if call.bias is not None:
         of_batch, of_head = min(batch, len(call.bias) - 1), min(head, call.bias.shape[1] - 1)
         bias = call.bias[of_batch, of_head, token]
@@ -149,7 +154,7 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
     keys = Keys(
         past_row=origin.past_row,
         new_token=origin.new_token,
-        present_row=_present_rows(call, batch),
+        present_row=present_rows(call, batch),
         position=origin.position,
         hidden=_hidden(computation, batch, token, a.logits[at]),
         score=a.scores[at],
@@ -172,6 +177,10 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
         position=position,
         past_length=int(call.past_lengths[batch]),
         length=int(call.lengths[batch]),
+        scale=call.scale,
+        softcap=call.softcap,
+        window=call.window,
+        causal=call.causal,
         undefined=_undefined(computation, at),
         query=_rotation(call, call.query[batch, token, head], call.q_norm, position, a.query[at]),
         keys=keys,
@@ -227,7 +236,7 @@ def _origin(computation: Computation, batch: int) -> _Origin:
     return _Origin(past_row, new, position)
 
 
-def _present_rows(call: OracleCall, batch: int) -> Int:
+def present_rows(call: OracleCall, batch: int) -> Int:
     """Return [T]: the row of the present that holds each key, or -1."""
     rows = np.full(call.total, -1)
     places = present_places(call)[batch]
