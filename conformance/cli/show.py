@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import returned_of, run_case, taken
 from conformance.cli.options import EXPRESSION, PATHS, program_options, selected_cases
 from conformance.cli.terminal import make_console
+from conformance.report.text import clean
 from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, values_of
 from conformance.run.records import argument_for, case_record
@@ -108,8 +109,13 @@ def show(
     (case,) = cases
     asked = Asked(step, batch, head, token, element)
     if values:
-        returned = _returned(corpus, case, results, ep, programs)
-        return _show_values(case, asked, returned, everything=everything, as_json=as_json)
+        return _show_values(
+            case,
+            asked,
+            lambda: _returned(corpus, case, results, ep, programs),
+            everything=everything,
+            as_json=as_json,
+        )
     if asked != Asked() or results or ep or everything or as_json:
         raise BadArgument("These options need --values.")
     return _show_call(case)
@@ -136,15 +142,22 @@ def _returned(
 
 
 def _show_values(
-    case: Case, asked: Asked, returned: Returned | None, *, everything: bool, as_json: bool
+    case: Case,
+    asked: Asked,
+    find_returned: Callable[[], Returned | None],
+    *,
+    everything: bool,
+    as_json: bool,
 ) -> int:
     from conformance.cli.values import draw_values
 
     bundle = bundle_for(case.call)
     if bundle.unjudged is not None:
         why = f"The call has no defined meaning: {bundle.unjudged}."
-        click.echo(json.dumps({"case": case.id, "no_values": why}) if as_json else why)
+        told = json.dumps({"case": case.id, "no_values": why})
+        click.echo(told if as_json else f"{case.id} has no values. {clean(why)}")
         return ALL_AS_EXPECTED
+    returned = find_returned()
     try:
         found = values_of(case, bundle, asked, returned)
     except NoSuchPlace as error:

@@ -150,8 +150,9 @@ def _grids(case: Case, values: Values) -> Iterator[_Grid]:
     if row is not None:
         for name, head in (("present_key", row.key), ("present_value", row.value)):
             if name in outputs:
-                before = _stored(head, row.rotation if name == "present_key" else None, query, row)
-                yield _vector(name, outputs[name], at, "d", before, _origin(row))
+                rotation = row.rotation if name == "present_key" else None
+                before = _stored(head, rotation, query, row)
+                yield _vector(name, outputs[name], at, "d", before, _origin(row, rotation))
 
 
 def _last_index(values: Values) -> tuple[str, int]:
@@ -182,7 +183,7 @@ def _keys(query: QueryValues, values: Values) -> _Grid:
     columns.append(_Column("probability", last))
     styles = ["dim" if why else "" for why in keys.hidden]
     changes = [j for j in range(1, count) if keys.hidden[j] != keys.hidden[j - 1]]
-    best = np.argsort(-keys.probability, kind="stable")[:6]
+    best = np.argsort(-keys.probability, kind="stable")[:3]
     kept = {0, 1, count - 2, count - 1, query.place, *changes, *(j - 1 for j in changes)}
     kept |= {*map(int, best)}
     if values.element is not None and values.element.output == "output_qk":
@@ -221,8 +222,13 @@ def _or_nothing(number: int) -> str:
 
 
 def _query(query: QueryValues) -> _Grid:
-    columns = [*_rotation(query.query), _Column("used", [*query.query.rotated])]
-    return _plain("query", columns)
+    columns = [*_rotation(query.query)]
+    if len(columns) > 1:
+        columns.append(_Column("used", [*query.query.rotated]))
+    start, count = query.head * len(query.output), len(query.output)
+    index = _Column("d", [*map(str, range(count))])
+    title = _title("query", (query.batch, query.token, start), "d")
+    return _Grid(title, [index, *columns], {*range(4), count - 2, count - 1}, [""] * count)
 
 
 def _rotation(rotation: Rotation) -> Iterator[_Column]:
@@ -238,13 +244,6 @@ def _known(numbers: Float) -> list[float | str]:
     return ["" if np.isnan(x) else float(x) for x in numbers]
 
 
-def _plain(title: str, columns: Sequence[_Column]) -> _Grid:
-    count = len(columns[0].cells)
-    index = _Column("d", [*map(str, range(count))])
-    kept = {*range(4), count - 2, count - 1}
-    return _Grid(title, [index, *columns], kept, [""] * count)
-
-
 def _stored(
     head: StoredHead, rotation: Rotation | None, query: QueryValues | None, row: RowValues
 ) -> Iterator[_Column]:
@@ -256,15 +255,21 @@ def _stored(
     if head.code is not None:
         if rotation is not None and len([*_rotation(rotation)]) > 1:
             yield _Column("exact", [*head.exact])
-        yield _Column("code", [*head.code])
-        yield _Column("stands for", [*head.stored])
+        yield _Column("code", [*(head.code + 0.0)])  # without -0
+        yield _Column("stands for", [*(head.stored + 0.0)])
 
 
-def _origin(row: RowValues) -> str:
+def _origin(row: RowValues, rotation: Rotation | None) -> str:
     if row.new_token < 0:
         return f"copied from row {row.past_row} of the past"
-    rotated = f", rotated by position {row.position}" if row.position >= 0 else ""
-    return f"new token {row.new_token}{rotated}"
+    rotated = rotation is not None and row.position >= 0
+    return f"new token {row.new_token}" + (f", position {row.position}" if rotated else "")
+
+
+def _title(name: str, first: tuple[int, ...], index: str) -> str:
+    """The name of a vector: ``output[0, 3, 48 + d]``."""
+    *leading, start = first
+    return f"{name}[{', '.join(map(str, (*leading, f'{start} + {index}' if start else index)))}]"
 
 
 def _vector(
@@ -276,16 +281,12 @@ def _vector(
     about: str = "",
 ) -> _Grid:
     """The table of a vector of an output; ``at`` is the element in question."""
-    *leading, start = vector.first
-    offset = f"{start} + {index}" if start else index
-    before = [*before]
+    start, before = vector.first[-1], [*before]
     count = max([len(vector.expected), *(len(column.cells) for column in before)])
     each = count // len(vector.expected)  # elements of a head in one of the tensor: 2 if packed
     there = [d // each for d in range(count)]
     expected, budget = vector.expected[there], vector.budget[there]
     got, share, known = vector.got[there], vector.share[there], vector.known[there]
-    if each > 1:
-        offset = f"{index} // {each}"
     columns = [_Column(index, [*map(str, range(count))]), *before]
     undefined = np.isnan(budget)
     columns.append(
@@ -297,6 +298,9 @@ def _vector(
     columns.append(_Column("budget", _known(budget), digits=3))
     if known.any():
         columns.append(_Column("got", [x if ok else "" for x, ok in zip(got, known, strict=True)]))
+        if each > 1:  # the even element is in the low half of its byte
+            halves = (got.astype(int) >> 4 * (np.arange(count) % each)) % 16 - 8
+            columns.append(_Column("got code", [*map(str, halves)]))
         told = [x if ok else "" for x, ok in zip(share, known & ~undefined, strict=True)]
         columns.append(_Column("share", told, digits=3))
     wrong = known & ~(share <= 1)
@@ -310,8 +314,15 @@ def _vector(
         part = share[run.start : run.stop][known[run.start : run.stop]]
         return f"≤ {part.max():.3g}" if part.size else ""
 
-    title = f"{name}[{', '.join(map(str, (*leading, offset)))}]" + (f"  {about}" if about else "")
-    return _Grid(title, columns, kept, ["red" if bad else "" for bad in wrong], note, "share")
+    title = _title(name, vector.first, index if each == 1 else f"{index} // {each}")
+    return _Grid(
+        f"{title}  {about}".rstrip(),
+        columns,
+        kept,
+        ["red" if bad else "" for bad in wrong],
+        note,
+        "share",
+    )
 
 
 # ── Tables of any width ───────────────────────────────────────────────────────────────────────────
@@ -335,7 +346,8 @@ def _print(console: Console, grid: _Grid, everything: bool) -> None:
                 notes = {grid.columns[0].head: f"… {len(run)}", grid.noted: grid.note(run)}
                 cells = [notes.get(column.head, "") for column in grid.columns]
                 table.add_row(*cells, style="dim")
-        if console.measure(table).maximum <= console.width:
+        wide = console.options.update(max_width=1000)  # else the measure is cut to the width
+        if console.measure(table, options=wide).maximum <= console.width:
             console.print(table)
             return
     for run in rows:

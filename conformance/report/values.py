@@ -87,7 +87,7 @@ class Compared:
     """A vector of an output, beside what the target returned. All arrays are float64 [n].
 
     ``first`` is the index of the first one. ``budget`` is the largest error, NaN where the
-    element is undefined. ``got`` and ``share``, the error as a share of what is budget, have a
+    element is undefined. ``got`` and ``share``, the error as a share of the budget, have a
     meaning where ``known``.
     """
 
