@@ -23,11 +23,11 @@ _FEW: Final = 24
 _DIGITS: Final = (9, 6, 4, 3)
 
 _HIDDEN: Final[dict[Hidden, str]] = {
-    "no token": "beyond the length",
-    "padding": "query is padding",
-    "causal": "later than the query",
-    "window": "before the window",
-    "bias": "bias is -inf",
+    "no token": "0, beyond the length",
+    "padding": "0, query is padding",
+    "causal": "0, later than the query",
+    "window": "0, before the window",
+    "bias": "0, bias is -inf",
 }
 
 
@@ -75,7 +75,7 @@ def draw_values(
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
     for grid in _grids(case, values):
         console.print()
-        console.print(Text(grid.title, style="bold"), soft_wrap=True)
+        console.print(Text(grid.title, style="bold"))
         _print(console, grid, everything)
 
 

@@ -104,9 +104,9 @@ class Compared:
 class Values:
     """What there is to see of one query.
 
-    ``query`` is None if the step has no query token, ``row`` if no present is connected or its row
-    holds no token; ``element`` is the one in question, if there is one. ``outputs`` has the vectors
-    of the outputs that belong to the query or to the row.
+    ``query`` is None if the step has no query token, ``row`` is None if no present is connected or
+    its row holds no token; ``element`` is the one in question, if there is one. ``outputs`` has the
+    vectors of the outputs that belong to the query or to the row.
     """
 
     step: int
@@ -134,6 +134,8 @@ def values_of(case: Case, bundle: Bundle, asked: Asked, returned: Returned | Non
         if number is not None and number >= size:
             there = f"{name} 0 … {size - 1}" if size else f"no {name}"
             raise NoSuchPlace(f"There is no {name} {number}: the call has {there}.")
+    if not call.batch_size:
+        return Values(step, None, None, element)
     place = place.but(asked)
     batch, head, kv_head = place.batch, place.head, place.head // computation.group
     token = last_token(computation, batch) if place.token is None else place.token

@@ -73,7 +73,7 @@ def filename(target: TargetRecord) -> str:
 
 
 def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
-    """Why no program can be written for this result; None if the recipes of its inputs decide."""
+    """Why no program can be written for this result; None if it depends on its inputs."""
     program = _script_of(target)
     if program is None:
         return f"This version of the suite cannot write a program for {one_line(target.ep)}."
@@ -119,8 +119,8 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
             blocks = _WRITERS[entry.script.api](case, result, entry, entry.script)
             shebang = "#!/bin/sh\n" if word == "sh" else ""
             return Program("\n\n".join([shebang + comment(head, word), *blocks]) + "\n")
-        except (ValueError, LookupError, OverflowError):
-            missing = "The recipe of an input is invalid."  # this suite never writes such a one
+        except (ValueError, LookupError, OverflowError):  # as this suite never does
+            missing = "The results file describes an input wrongly."
     return Program(comment([*head, "", missing or ""], word) + "\n", missing)
 
 
