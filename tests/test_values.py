@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+import shlex
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from case_files import cases_of, entries, write
 from rich.console import Console
 from synthetic_runs import header, target
 
+from conformance.base.paths import ROOT
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.values import computation_of
@@ -326,10 +328,13 @@ def test_it_is_the_query_of_the_worst_wrong_element(
     (row,) = (line for line in text.splitlines() if "←" in line)
     assert " 5 " in row
     assert values == shown(case, Asked(element=Element(output, index)), returned) or True
-    # an element within its budget, or of the variant, is not a reason to look there
+    # what is within its budget, of the variant or not there at all is no reason to look there
     for other in (
         fault(output, index, share=0.5),
         fault(output, index).model_copy(update={"of_variant": True}),
+        fault(output, (9, *index[1:])),
+        fault("\x1b[31m", index),
+        fault(output, index, step=-1),
     ):
         assert shown(case, None, of_file(other)).element is None
 
@@ -461,6 +466,28 @@ def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
     assert "element     present_value[0, 1, 0, 7]" in at.out
 
 
+def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    right = shown(case).outputs["output"].expected
+    whole = np.zeros((2, 3, 64), np.float32)
+    for strange, known in (
+        (whole, True),
+        (whole.astype("U"), False),
+        (whole.astype(np.complex64), False),
+        (whole[:, :2], False),
+    ):
+        returned = Returned("x", "cpu", fault("output", (0, 0, 0)), [{"output": strange}])
+        values = shown(case, Asked(0, 0, 0, 2), returned)
+        assert values.outputs["output"].known.all() == known
+        assert values.outputs["output"].known.any() == known
+        assert np.array_equal(values.outputs["output"].expected, right)
+        assert not values.outputs["present_key"].known.any()
+        drawn(case, values, 80, returned)
+        assert ("got_output" in arrays_of(case, bundle_for(case.call), 0, returned)) == (
+            strange.dtype == np.float32
+        )
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -488,3 +515,22 @@ def test_the_size_of_the_arrays_is_known_before_they_are_made() -> None:
             arrays = [arrays_of(case, bundle, step, None) for step in steps]
             real = sum(array.nbytes for each in arrays for array in each.values())
             assert real <= 4 * size_of_arrays(case) + 65536, case.id
+
+
+def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:
+    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
+    (command, example) = re.findall(r"```\n\$ gqa (.*)\n…\n(.*?)\noutput\[", text, re.DOTALL)[0]
+    arguments = shlex.split(command.replace("--ep cpu", ""))
+    assert example in gqa(*arguments, "--at", "output[0, 4, 49]").out
+
+
+def test_the_documentation_lists_every_array() -> None:
+    (case,) = find(["loop/chunks[dtype=float16]"]).named
+    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| array \| shape \| what \|\n(.*?)\n\n", text, re.DOTALL)
+    listed = {name for row in table.splitlines() for name in re.findall(r"`(\w+…?)`", row[:60])}
+    outputs = np.zeros((1, 4, 64), np.float16)
+    result = fault("output", (0, 0, 0))
+    returned = Returned("x", "cpu", result, [*[{}] * 4, {"output": outputs}])
+    made = arrays_of(case, bundle_for(case.call), 4, returned)
+    assert {re.sub("^(expected|budget|got)_.*", r"\1_…", name) for name in made} == listed

@@ -155,7 +155,7 @@ def _show_values(
     if bundle.unjudged is not None:
         why = f"The call has no defined meaning: {bundle.unjudged}."
         told = json.dumps({"case": case.id, "no_values": why})
-        click.echo(told if as_json else f"{case.id} has no values. {clean(why)}")
+        click.echo(told if as_json else clean(f"{case.id} has no values. {why}"))
         return ALL_AS_EXPECTED
     returned = find_returned()
     try:

@@ -14,6 +14,7 @@ from rich.text import Text
 from conformance.case.case import Case
 from conformance.oracle.numbers import Float
 from conformance.oracle.values import Hidden, QueryValues, Rotation, RowValues, StoredHead
+from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.text import clean
 from conformance.report.values import Compared, Returned, Values
 
@@ -70,7 +71,7 @@ def draw_values(
     everything: bool = False,
 ) -> None:
     """Print the values of a query; long tables in full only if ``everything`` is set."""
-    console.print(Text(case.id, style="bold"), soft_wrap=True)
+    console.print(Text(clean(case.id), style="bold"), soft_wrap=True)
     for label, line in _head(case, values, returned):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
     for grid in _grids(case, values):
@@ -84,8 +85,8 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
         result = returned.result
         yield "on", f"{clean(returned.target)}: {result.verdict}"
         yield "why", clean(result.reason)
-        if result.of_variant:
-            yield "", "These are the values of the case itself, not of its variant."
+        if is_of_the_variant(result):
+            yield "", "The fault is in the variant; these are the values of the case itself."
         elif returned.outputs is None and result.outcome == "ran":
             yield "", "A results file has one element of each output; without --results, --ep"
             yield "", "runs the case and shows all of them."

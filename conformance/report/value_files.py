@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from conformance.base.dtypes import NUMPY
 from conformance.bundle.cache import Bundle
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case
@@ -87,7 +88,7 @@ def arrays_of(case: Case, bundle: Bundle, step: int, returned: Returned | None) 
         found[f"budget_{name}"] = CONSTANTS[target_class] * expected.unit
         if returned is not None and returned.outputs is not None:
             got = returned.outputs[step].get(name)
-            if got is not None:
+            if got is not None and got.dtype == NUMPY[expected.dtype]:
                 found[f"got_{name}"] = got.astype(np.float64)
     return found
 

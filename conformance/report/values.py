@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from conformance.base.dtypes import NUMPY
 from conformance.bundle.cache import Bundle, Expected
 from conformance.bundle.values import computation_of
 from conformance.bundle.variants import Outputs
@@ -50,25 +52,12 @@ class Returned:
     result: ResultRecord
     outputs: Outputs | None
 
-    def worst(self, step: int | None) -> OutputErrorRecord | None:
-        """The element of this step (None: of any) that is farthest beyond its budget, if one is."""
-        wrong = [
-            error
-            for error in self.elements
-            if step in (None, error.step) and not (error.share or 0.0) <= 1
-        ]
-        return max(wrong, key=lambda error: _rank(error.share), default=None)
-
     @property
     def elements(self) -> tuple[OutputErrorRecord, ...]:
         """The element of each output and step with the largest error, if it is of the case."""
         if self.result.of_variant:
             return ()
         return tuple(error for error in self.result.errors if error.index is not None)
-
-
-def _rank(share: float | None) -> float:
-    return math.inf if share is None or math.isnan(share) else share
 
 
 @dataclass(frozen=True)
@@ -127,7 +116,7 @@ def values_of(case: Case, bundle: Bundle, asked: Asked, returned: Returned | Non
     step, element = _element(bundle, asked, returned)
     computation, expected = computation_of(case.call, bundle, step), bundle.expected[step]
     call = computation.call
-    place = _Place() if element is None else _place(element, computation, expected)
+    place = _Place() if element is None else _place(element, computation)
     sizes = {"batch": call.batch_size, "head": call.num_heads, "token": call.sequence_length}
     for name, size in sizes.items():
         number = getattr(asked, name)
@@ -184,22 +173,34 @@ def _element(bundle: Bundle, asked: Asked, returned: Returned | None) -> tuple[i
     last = len(bundle.expected) - 1
     if asked.step is not None and asked.step > last:
         raise NoSuchPlace(f"There is no step {asked.step}: the case has the steps 0 … {last}.")
+    step = last if asked.step is None else asked.step
     if asked.element is not None:
-        return last if asked.step is None else asked.step, asked.element
-    worst = returned.worst(asked.step) if returned is not None else None
-    if worst is None or worst.index is None or not 0 <= worst.step <= last:
-        return last if asked.step is None else asked.step, None
-    return worst.step, Element(worst.output, worst.index)
+        _check(asked.element, bundle.expected[step])
+        return step, asked.element
+    wrong: list[tuple[float, int, Element]] = []
+    for error in () if returned is None else returned.elements:
+        share = error.share or 0.0
+        if share <= 1 or asked.step not in (None, error.step) or not 0 <= error.step <= last:
+            continue
+        element = Element(error.output, error.index or ())
+        with suppress(NoSuchPlace):  # a results file can say anything
+            _check(element, bundle.expected[error.step])
+            wrong.append((math.inf if math.isnan(share) else share, error.step, element))
+    _, step, found = max(wrong, key=lambda one: one[0], default=(0.0, step, None))
+    return step, found
 
 
-def _place(element: Element, computation: Computation, expected: Mapping[str, Expected]) -> _Place:
-    """The place to which an element belongs; of a present, the token that wrote it, if one did."""
+def _check(element: Element, expected: Mapping[str, Expected]) -> None:
     if element.output not in expected:
         raise NoSuchPlace(f"There is no {element.output}: the case has {', '.join(expected)}.")
     shape, index = expected[element.output].value.shape, element.index
     if len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
         raise NoSuchPlace(f"There is no {element}: {element.output} has the shape {list(shape)}.")
-    call = computation.call
+
+
+def _place(element: Element, computation: Computation) -> _Place:
+    """The place to which an element belongs; of a present, the token that wrote it, if one did."""
+    call, index = computation.call, element.index
     if element.output == "output":
         return _Place(index[0], index[2] // call.head_size, index[1])
     if element.output == "output_qk":
@@ -230,7 +231,7 @@ def _compared(
     got, known = np.zeros_like(value), np.zeros(value.shape, bool)
     if returned is not None and returned.outputs is not None:
         whole = returned.outputs[step].get(name)
-        if whole is not None and whole.shape == shape:
+        if whole is not None and (whole.shape, whole.dtype) == (shape, NUMPY[expected.dtype]):
             got, known = whole[index].astype(np.float64), ~known
     elif returned is not None:
         for error in returned.elements:
