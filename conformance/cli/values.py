@@ -22,6 +22,8 @@ from conformance.report.values import Compared, Returned, Values
 _FEW: Final = 24
 #: Significant digits, the most that fit into the terminal.
 _DIGITS: Final = (9, 6, 4, 3)
+#: Spaces between columns.
+_GAP: Final = 2
 
 _HIDDEN: Final[dict[Hidden, str]] = {
     "no token": "0, beyond the length",
@@ -333,32 +335,36 @@ def _print(console: Console, grid: _Grid, everything: bool) -> None:
     """Print the rows with as many digits as fit; in a narrow terminal, each row as a line."""
     count = len(grid.columns[0].cells)
     kept = set(range(count)) if everything or count <= _FEW else {*grid.kept} & {*range(count)}
-    rows = [*_runs(count, kept)]
+    runs = [*_runs(count, kept)]
+    heads = [column.head for column in grid.columns]
     for digits in _DIGITS:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in grid.columns:
-            number = any(isinstance(cell, float) for cell in column.cells)
-            table.add_column(column.head, no_wrap=True, justify="right" if number else "left")
-        for run in rows:
-            if len(run) == 1:
-                cells = [column.cell(run[0], digits) for column in grid.columns]
-                table.add_row(*cells, style=grid.styles[run[0]])
-            else:
-                notes = {grid.columns[0].head: f"… {len(run)}", grid.noted: grid.note(run)}
-                cells = [notes.get(column.head, "") for column in grid.columns]
-                table.add_row(*cells, style="dim")
-        wide = console.options.update(max_width=1000)  # else the measure is cut to the width
-        if console.measure(table, options=wide).maximum <= console.width:
+        rows = [_cells(grid, run, digits) for run in runs]
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        if sum(widths) + _GAP * (len(widths) - 1) <= console.width:
+            table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+            for column in grid.columns:
+                number = any(isinstance(cell, float) for cell in column.cells)
+                table.add_column(column.head, justify="right" if number else "left")
+            for run, cells in zip(runs, rows, strict=True):
+                table.add_row(*map(Text, cells), style=_style(grid, run))
             console.print(table)
             return
-    for run in rows:
-        if len(run) == 1:
-            cells = [column.cell(run[0], 6) for column in grid.columns]
-            named = zip([column.head for column in grid.columns], cells, strict=True)
-            line = ", ".join(f"{head} {cell}".strip() for head, cell in named if cell)
-            console.print(Text(line, style=grid.styles[run[0]]))
-        else:
-            console.print(Text(f"… {len(run)} more, {grid.note(run)}".rstrip(", "), style="dim"))
+    for run in runs:
+        named = zip(heads, _cells(grid, run, 6), strict=True)
+        line = ", ".join(f"{head} {cell}".strip() for head, cell in named if cell)
+        console.print(Text(line, style=_style(grid, run)))
+
+
+def _cells(grid: _Grid, run: range, digits: int) -> list[str]:
+    """The cells of a row, or of a run of rows that is left out."""
+    if len(run) == 1:
+        return [column.cell(run[0], digits) for column in grid.columns]
+    notes = {grid.columns[0].head: f"… {len(run)}", grid.noted: grid.note(run)}
+    return [notes.get(column.head, "") for column in grid.columns]
+
+
+def _style(grid: _Grid, run: range) -> str:
+    return grid.styles[run[0]] if len(run) == 1 else "dim"
 
 
 def _runs(count: int, kept: set[int]) -> Iterator[range]:
