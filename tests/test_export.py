@@ -283,15 +283,25 @@ def test_the_values_are_written_with_what_was_returned(gqa: Gqa, desk: Desk) -> 
     assert np.array_equal(onnx.numpy_helper.to_array(made), rounded)
 
 
-def test_values_that_are_too_large_are_not_written(
-    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("most", "written", "says"), [
+    (1, [], "values.txt; those of all queries would take more than 0 MiB"),
+    (20000, ["step_0.npz"], "values.txt, and up to step 0 of_20000/values; "
+     "those of all queries would take more than 0 MiB"),
+])  # fmt: skip
+def test_arrays_that_are_too_large_are_not_written(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch, most: int, written: list[str], says: str
 ) -> None:
-    file = results_file(desk.folder / "large.jsonl", "cpu@1.31.1")
-    monkeypatch.setattr("conformance.cli.export.MOST_BYTES", 1)
-    done = gqa("export", CASE, "of_large", "--results", str(file))
-    assert "values.txt; those of all queries would take" in done.out
-    names = sorted(file.name for file in (desk.folder / "of_large").iterdir())
-    assert names == ["bundle", "issue.md", "repro.py", "values.txt"]
+    (case,) = find(["loop/chunks[dtype=float16]"]).named
+    with Writer(desk.folder / "large.jsonl", header([target("cpu@1.31.1")], 1, 1)) as writer:
+        writer.case(case_record(case))
+        writer.result(any_result("wrong", "cpu@1.31.1", case.id))
+        writer.finish(complete=True)
+    monkeypatch.setattr("conformance.cli.export.MOST_BYTES", most)
+    done = gqa("export", case.id, f"of_{most}", "--results", "large.jsonl")
+    assert done.status == 0, done.err
+    assert f"{says}\n" in done.out
+    files = (desk.folder / f"of_{most}").rglob("*.npz")
+    assert sorted(file.name for file in files) == written
 
 
 def test_a_call_without_a_meaning_has_no_values(gqa: Gqa, desk: Desk) -> None:

@@ -26,7 +26,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.tensors import attributes_of
 from conformance.cli.values import draw_values
-from conformance.report.value_files import arrays_of, size_of_arrays, values_json
+from conformance.report.value_files import arrays_of, values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, Values, values_of
 from conformance.results.records import OutputErrorRecord, ResultRecord
 from conformance.results.writer import Writer
@@ -503,16 +503,6 @@ def test_wrong_options_give_one_sentence(gqa: Gqa, arguments: tuple[str, ...], s
     done = gqa("show", "three.yaml::one", *arguments)
     assert (done.status, done.out) == (2, "")
     assert says in done.err.splitlines()[-1]
-
-
-def test_the_size_of_the_arrays_is_known_before_they_are_made() -> None:
-    for case in ONE_OF_EACH_THEME:
-        bundle = bundle_for(case.call)
-        if bundle.unjudged is None:
-            steps = range(len(case.steps))
-            arrays = [arrays_of(case, bundle, step, None) for step in steps]
-            real = sum(array.nbytes for each in arrays for array in each.values())
-            assert real <= 4 * size_of_arrays(case) + 65536, case.id
 
 
 def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:

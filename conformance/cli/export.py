@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 import numpy as np
@@ -22,11 +23,14 @@ from conformance.cli.options import program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.text import clean
-from conformance.report.value_files import MOST_BYTES, arrays_of, size_of_arrays
+from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, values_of
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
+
+#: The arrays of a result take no more memory than this.
+MOST_BYTES: Final = 64 << 20
 
 
 class NotExported(Exception):
@@ -103,18 +107,19 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
     """
     bundle = bundle_for(case.call)
     if bundle.unjudged is not None:
-        return f"there are none. The call has no defined meaning: {bundle.unjudged}."
+        return clean(f"there are none. The call has no defined meaning: {bundle.unjudged}.")
     text = folder / "values.txt"
     with text.open("w", encoding="utf-8") as file:
         console = Console(file=file, width=100, color_system=None)
         draw_values(console, case, values_of(case, bundle, Asked(), returned), returned)
-    size = size_of_arrays(case)
-    if size > MOST_BYTES:
-        return f"{text}; those of all queries would take {size >> 20} MiB"
-    arrays = folder / "values"
-    arrays.mkdir()
+    arrays, size = folder / "values", 0
     for step in range(len(bundle.expected)):
         named = arrays_of(case, bundle, step, returned)
+        size += sum(array.nbytes for array in named.values())
+        if size > MOST_BYTES:
+            there = f"{text}, and up to step {step - 1} {arrays}" if step else str(text)
+            return f"{there}; those of all queries would take more than {MOST_BYTES >> 20} MiB"
+        arrays.mkdir(exist_ok=True)
         np.savez_compressed(arrays / f"step_{step}.npz", **named)  # type: ignore[arg-type]
     return f"{text}, and those of all queries for NumPy: {arrays}"
 

@@ -16,7 +16,7 @@ from conformance.oracle.numbers import Float
 from conformance.oracle.values import Hidden, QueryValues, Rotation, RowValues, StoredHead
 from conformance.report.repro.checks import is_of_the_variant
 from conformance.report.text import clean
-from conformance.report.values import Compared, Returned, Values
+from conformance.report.values import Returned, Values
 
 #: Up to this many keys or elements are all shown; of more, those that matter.
 _FEW: Final = 24
@@ -76,7 +76,7 @@ def draw_values(
     console.print(Text(clean(case.id), style="bold"), soft_wrap=True)
     for label, line in _head(case, values, returned):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
-    for grid in _grids(case, values):
+    for grid in _grids(values):
         console.print()
         console.print(Text(grid.title, style="bold"))
         _print(console, grid, everything)
@@ -109,11 +109,9 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
     )
     rotated = f", rotated by position {query.position}" if query.position >= 0 else ""
     yield "place", f"{query.place}{rotated}"
-    yield (
-        "lengths",
-        f"{query.past_length} past, {query.length} after the call, {_total(query)} keys",
-    )
-    yield "logit", _formula(values, query)
+    count = len(query.keys.score)
+    yield "lengths", f"{query.past_length} past, {query.length} after the call, {count} keys"
+    yield "logit", _formula(query)
     if query.undefined:
         yield "undefined", f"{query.undefined}: these elements of output are not compared"
     element = values.element
@@ -121,11 +119,7 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
         yield "row", f"{element.index[2]} of the present holds no token, so it is undefined"
 
 
-def _total(query: QueryValues) -> int:
-    return len(query.keys.score)
-
-
-def _formula(values: Values, query: QueryValues) -> str:
+def _formula(query: QueryValues) -> str:
     """How a logit is made of the call's numbers."""
     text = f"{query.scale:.9g} · q·k"
     if query.softcap:
@@ -140,32 +134,25 @@ def _formula(values: Values, query: QueryValues) -> str:
     return f"{text}; {', '.join(masks)}"
 
 
-def _grids(case: Case, values: Values) -> Iterator[_Grid]:
+def _grids(values: Values) -> Iterator[_Grid]:
     query, row, outputs = values.query, values.row, values.outputs
-    at = _last_index(values)
     if query is not None:
         yield _keys(query, values)
         if "output_qk" in outputs:
-            yield _vector("output_qk", outputs["output_qk"], at, "key", ())
+            yield _vector(values, "output_qk", "key")
         if "output" in outputs:
-            yield _vector("output", outputs["output"], at, "d", ())
+            yield _vector(values, "output", "d")
         yield _query(query)
     if row is not None:
         for name, head in (("present_key", row.key), ("present_value", row.value)):
             if name in outputs:
                 rotation = row.rotation if name == "present_key" else None
                 before = _stored(head, rotation, query, row)
-                yield _vector(name, outputs[name], at, "d", before, _origin(row, rotation))
-
-
-def _last_index(values: Values) -> tuple[str, int]:
-    """The output of the element in question and its last index."""
-    element = values.element
-    return ("", -1) if element is None else (element.output, element.index[-1])
+                yield _vector(values, name, "d", before, _origin(row, rotation))
 
 
 def _keys(query: QueryValues, values: Values) -> _Grid:
-    keys, count = query.keys, _total(query)
+    keys, count = query.keys, len(query.keys.score)
     origin = [
         f"past {row}" if row >= 0 else f"new {new}" if new >= 0 else ""
         for row, new in zip(keys.past_row, keys.new_token, strict=True)
@@ -191,6 +178,8 @@ def _keys(query: QueryValues, values: Values) -> _Grid:
     kept |= {*map(int, best)}
     if values.element is not None and values.element.output == "output_qk":
         kept.add(values.element.index[-1])
+    if values.row is not None:
+        kept.add(values.row.place)
 
     def note(run: range) -> str:
         if keys.hidden[run[0]]:
@@ -276,15 +265,10 @@ def _title(name: str, first: tuple[int, ...], index: str) -> str:
 
 
 def _vector(
-    name: str,
-    vector: Compared,
-    at: tuple[str, int],
-    index: str,
-    before: Iterable[_Column],
-    about: str = "",
+    values: Values, name: str, index: str, before: Iterable[_Column] = (), about: str = ""
 ) -> _Grid:
-    """The table of a vector of an output; ``at`` is the element in question."""
-    start, before = vector.first[-1], [*before]
+    """The table of the vector of an output, with the columns ``before`` it."""
+    vector, element, before = values.outputs[name], values.element, [*before]
     count = max([len(vector.expected), *(len(column.cells) for column in before)])
     each = count // len(vector.expected)  # elements of a head in one of the tensor: 2 if packed
     there = [d // each for d in range(count)]
@@ -302,12 +286,17 @@ def _vector(
     if known.any():
         columns.append(_Column("got", [x if ok else "" for x, ok in zip(got, known, strict=True)]))
         if each > 1:  # the even element is in the low half of its byte
-            halves = (got.astype(int) >> 4 * (np.arange(count) % each)) % 16 - 8
-            columns.append(_Column("got code", [*map(str, halves)]))
-        told = [x if ok else "" for x, ok in zip(share, known & ~undefined, strict=True)]
-        columns.append(_Column("share", told, digits=3))
+            byte = np.nan_to_num(got).clip(0, 255).astype(int)
+            codes = (byte >> 4 * (np.arange(count) % each)) % 16 - 8
+            told = [str(code) if ok else "" for code, ok in zip(codes, known, strict=True)]
+            columns.append(_Column("got code", told))
+        shares = zip(share, known & ~undefined, strict=True)
+        columns.append(_Column("share", [x if ok else "" for x, ok in shares], digits=3))
     wrong = known & ~(share <= 1)
-    question = [d for d in range(count) if at == (name, start + there[d])]
+    question = []
+    if element is not None and element.index[:-1] == vector.first[:-1] and element.output == name:
+        last = element.index[-1] - vector.first[-1]
+        question = [d for d in range(count) if there[d] == last]
     if question:
         columns.append(_Column("", ["←" if d in question else "" for d in range(count)]))
     worst = np.argsort(-np.where(known, share, 0.0), kind="stable")[:6]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -54,10 +54,6 @@ def _plain(value: object) -> Any:
     return value
 
 
-#: The values of larger calls are not written.
-MOST_BYTES: Final = 64 << 20
-
-
 def arrays_of(case: Case, bundle: Bundle, step: int, returned: Returned | None) -> dict[str, Array]:
     """All values of one step: every batch, head and token (docs/oracle.md has the list)."""
     computation = computation_of(case.call, bundle, step)
@@ -91,15 +87,3 @@ def arrays_of(case: Case, bundle: Bundle, step: int, returned: Returned | None) 
             if got is not None and got.dtype == NUMPY[expected.dtype]:
                 found[f"got_{name}"] = got.astype(np.float64)
     return found
-
-
-def size_of_arrays(case: Case) -> int:
-    """About how many bytes the arrays of all steps of a case take."""
-    call = case.call
-    return 8 * sum(
-        call.batch_size
-        * call.num_heads
-        * step.total_sequence_length
-        * (4 * step.sequence_length + 5 * call.head_size)
-        for step in case.steps
-    )
