@@ -47,7 +47,7 @@ class _ElementType(click.ParamType[Element]):
         found = re.fullmatch(r"\s*(\w+)\s*\[([\d\s,]{1,200})\]\s*", value)
         numbers = found[2].split(",") if found else []
         if not found or not all(number.strip().isdecimal() for number in numbers):
-            self.fail(f"'{value}' is not an element such as output[0,3,128].")
+            self.fail(f"{value!r} is not an element such as output[0,3,128].")
         return Element(found[1], tuple(map(int, numbers)))
 
 
