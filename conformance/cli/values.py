@@ -86,7 +86,7 @@ def _head(case: Case, values: Values, returned: Returned | None) -> Iterator[tup
     if returned is not None:
         result = returned.result
         yield "on", f"{clean(returned.target)}: {result.verdict}"
-        yield "why", clean(result.reason)
+        yield "reason", clean(result.reason)
         if is_of_the_variant(result):
             yield "", "The fault is in the variant; these are the values of the case itself."
         elif returned.outputs is None and result.outcome == "ran":
