@@ -10,15 +10,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from as_user import Desk, Done, Gqa, in_this_process
 from synthetic_runs import header, target
 
+from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.results.records import ResultRecord
+from conformance.results.verdicts import Verdict
 from conformance.results.writer import Writer
 from conformance.run.records import case_record
+from conformance.targets.catalogue import TARGETS
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -78,7 +82,9 @@ def test_a_result_is_run_and_written(gqa: Gqa, desk: Desk) -> None:
     done = gqa("export", CASE, "new/folder")
     assert done.status == 0, done.err
     folder = desk.folder / "new" / "folder"
-    assert sorted(file.name for file in folder.iterdir()) == ["bundle", "issue.md", "repro.py"]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "bundle", "issue.md", "repro.py", "values", "values.txt"
+    ]  # fmt: skip
     onnx.load(str(folder / "bundle" / "model.onnx"))
     assert (folder / "bundle" / "test_data_set_0" / "input_0.pb").is_file()
     verdict = done.out.split(" on cpu@", 1)[0]
@@ -126,7 +132,13 @@ def test_a_target_that_this_version_does_not_know_has_no_program(gqa: Gqa, desk:
     assert done.status == 0, done.err
     reason = "This version of the suite cannot write a program for npu."
     assert done.out.splitlines()[-1] == f"Program: there is none. {reason}"
-    assert reason in (desk.folder / "of_unknown" / "issue.md").read_text()
+    folder = desk.folder / "of_unknown"
+    text = (folder / "issue.md").read_text()
+    assert reason in text
+    assert "Save it as" not in text
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "bundle", "issue.md", "values", "values.txt"
+    ]  # fmt: skip
 
 
 def test_a_results_file_without_recipes_is_accepted(gqa: Gqa, desk: Desk) -> None:
@@ -186,3 +198,119 @@ def test_nothing_is_written_for_an_unavailable_target(gqa: Gqa, desk: Desk) -> N
     assert (done.status, done.out) == (3, "")
     assert done.err.startswith("exec:/no/such/runner: ")
     assert not (desk.folder / "x").exists()
+
+
+#: A case of each kind; whether there is a program depends on the target for the first two.
+KINDS = [
+    CASE,
+    "bounds_lengths/cache_almost_full[dtype=float32,shared_buffer=true]",
+    "loop/chunks[dtype=float16]",
+    "output_qk/unknown_kind[dtype=float16,qk_output=-1]",
+    "decode_shapes/no_token[dtype=float32]",
+    "quantised_cache/float8_decode[dtype=float32,rotary=half_split,scales=tensor]",
+]
+
+
+def any_result(verdict: Verdict, name: str, case: str) -> ResultRecord:
+    return ResultRecord(
+        case=case, target=name, verdict=verdict, unexpected=True, outcome="ran", reason="So.",
+        reproduce="gqa run …",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ep", [*(entry.name for entry in TARGETS), "exec:./mine", "npu"])
+def test_the_texts_agree_with_the_files_about_the_program(
+    gqa: Gqa, tmp_path: Path, ep: str
+) -> None:
+    cases = find(KINDS if ep == "cpu" else KINDS[:2]).named
+    results: list[tuple[Case, Verdict]] = [(case, "wrong") for case in cases]
+    for number, (case, verdict) in enumerate([*results, (cases[0], "skip")]):
+        file, folder, name = tmp_path / f"{number}.jsonl", tmp_path / str(number), f"{ep}@1.0"
+        told = target(name).model_copy(update={"ep": ep})
+        with Writer(file, header([told], 1, 1)) as writer:
+            writer.case(case_record(case))
+            writer.result(any_result(verdict, name, case.id))
+            writer.finish(complete=True)
+        done = gqa("export", case.id, str(folder), "--results", str(file))
+        assert (done.status, done.err) == (0, ""), (case.id, verdict)
+        written = [found.name for found in folder.iterdir() if found.name.startswith("repro.")]
+        text, line = (folder / "issue.md").read_text(), done.out.splitlines()[-1]
+        refused = re.fullmatch(r"Program: there is none\. (.+)", line)
+        assert bool(written) == (refused is None) == ("Save it as" in text), (case.id, verdict)
+        if refused:
+            assert text.endswith(f"## Reproduction\n\n{refused[1]}\n")
+        else:
+            assert f"Save it as `{written[0]}`" in text
+            assert "verdict: " in (folder / written[0]).read_text()
+
+
+def test_an_input_that_is_described_wrongly_gives_no_program_and_no_file(
+    gqa: Gqa, desk: Desk
+) -> None:
+    file = results_file(desk.folder / "wrongly.jsonl", "cpu@1.31.1")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[1]["call"]["inputs"][0]["dims"] = ["one of three"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = gqa("export", CASE, "of_wrongly", "--results", "wrongly.jsonl")
+    assert done.status == 0, done.err
+    reason = "The results file describes an input wrongly."
+    assert done.out.splitlines()[-1] == f"Program: there is none. {reason}"
+    assert (desk.folder / "of_wrongly" / "issue.md").read_text().endswith(f"\n{reason}\n")
+    assert not (desk.folder / "of_wrongly" / "repro.py").exists()
+
+
+@has_onnxruntime
+def test_the_values_are_written_with_what_was_returned(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("export", CASE, "of_values")
+    assert done.status == 0, done.err
+    folder = desk.folder / "of_values"
+    assert (
+        "Values:  of_values/values.txt, and those of all queries for NumPy: of_values/values\n"
+    ) in done.out
+    shown = gqa("show", CASE, "--values", "--ep", "cpu").out
+    text = (folder / "values.txt").read_text()
+    assert text.splitlines()[0] == CASE
+    assert "element     output[0, 4, 49]" in text
+    assert text.split("\n\n")[1].split() == shown.split("\n\n")[1].split()
+    found = np.load(folder / "values" / "step_0.npz")
+    summed = found["probabilities"] @ np.repeat(found["value"], 2, axis=1)
+    output = summed.transpose(0, 2, 1, 3).reshape(found["expected_output"].shape)
+    np.testing.assert_allclose(output, found["expected_output"], rtol=1e-12, atol=1e-15)
+    wrong = np.abs(found["got_output"] - found["expected_output"]) > found["budget_output"]
+    assert wrong[0, 4, 49]
+    made = onnx.load_tensor(str(folder / "bundle" / "test_data_set_0" / "output_0.pb"))
+    rounded = found["expected_output"].astype(np.float32)
+    assert np.array_equal(onnx.numpy_helper.to_array(made), rounded)
+
+
+@pytest.mark.parametrize(("most", "written", "says"), [
+    (1, [], "values.txt; those of all queries would take more than 0 MiB"),
+    (20000, ["step_0.npz"], "values.txt, and up to step 0 of_20000/values; "
+     "those of all queries would take more than 0 MiB"),
+])  # fmt: skip
+def test_arrays_that_are_too_large_are_not_written(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch, most: int, written: list[str], says: str
+) -> None:
+    (case,) = find(["loop/chunks[dtype=float16]"]).named
+    with Writer(desk.folder / "large.jsonl", header([target("cpu@1.31.1")], 1, 1)) as writer:
+        writer.case(case_record(case))
+        writer.result(any_result("wrong", "cpu@1.31.1", case.id))
+        writer.finish(complete=True)
+    monkeypatch.setattr("conformance.cli.export.MOST_BYTES", most)
+    done = gqa("export", case.id, f"of_{most}", "--results", "large.jsonl")
+    assert done.status == 0, done.err
+    assert f"{says}\n" in done.out
+    files = (desk.folder / f"of_{most}").rglob("*.npz")
+    assert sorted(file.name for file in files) == written
+
+
+def test_a_call_without_a_meaning_has_no_values(gqa: Gqa, desk: Desk) -> None:
+    (case,) = find([KINDS[3]]).named
+    with Writer(desk.folder / "no.jsonl", header([target("cpu@1.31.1")], 1, 1)) as writer:
+        writer.case(case_record(case))
+        writer.result(any_result("accepted", "cpu@1.31.1", case.id))
+        writer.finish(complete=True)
+    done = gqa("export", case.id, "of_none", "--results", "no.jsonl")
+    why = "The call has no defined meaning: Attribute qk_output must be 0 or 1 or 2, not -1."
+    assert f"Values:  there are none. {why}\n" in done.out
+    assert not (desk.folder / "of_none" / "values.txt").exists()

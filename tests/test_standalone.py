@@ -222,7 +222,7 @@ def suite(shared_cache: Path) -> Iterator[Suite]:
 def said(result: ResultRecord, target: TargetRecord, case: CaseRecord, folder: Path) -> list[str]:
     """The program's output, run as a user runs it, without access to the suite."""
     program = folder / standalone.filename(target)
-    program.write_text(standalone.script(case, result, target), encoding="utf-8")
+    program.write_text(standalone.program_of(case, result, target).text, encoding="utf-8")
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", CACHE_VARIABLE)}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     environment.setdefault("XDG_RUNTIME_DIR", str(folder))
@@ -257,7 +257,7 @@ def test_a_program_prints_the_verdict_of_the_suite(
     case = BY_ID[case_id]
     result, target = suite.ask(ep, case)
     record = case_record(case)
-    assert standalone.why_not(record, result, target) is None
+    assert standalone.program_of(record, result, target).missing is None
     *lines, errors = said(result, target, record, tmp_path)
     assert lines[-1:] == [f"verdict: {result.verdict}"], f"{lines}\n{errors}"
     if result.verdict == "wrong":
@@ -317,7 +317,7 @@ def hostile(verdict: Verdict = "wrong") -> tuple[CaseRecord, ResultRecord]:
 
 @pytest.mark.parametrize("ep", TARGETS)
 def test_no_text_escapes_a_comment_or_a_literal(ep: str) -> None:
-    text = standalone.script(*hostile(), told(ep))
+    text = standalone.program_of(*hostile(), told(ep)).text
     blocks = text.split("\n\n")
     mark = "//" if ep in ("webgpu", "wasm") else "#"
     head = blocks[0].removeprefix("#!/bin/sh\n").split("\n")
@@ -341,14 +341,19 @@ def test_an_unknown_tensor_name_is_not_used_as_a_file_name() -> None:
     tensor = case.call.inputs[0].model_copy(update={"name": "../../evil"})
     call = case.call.model_copy(update={"inputs": (tensor, *case.call.inputs[1:])})
     changed = case.model_copy(update={"call": call})
-    assert "evil" not in standalone.script(changed, result, told("tract")).split("\n\n", 1)[-1]
-    assert standalone.why_not(changed, result, told("tract")) is not None
+    assert (
+        "evil"
+        not in standalone.program_of(changed, result, told("tract")).text.split("\n\n", 1)[-1]
+    )
+    assert standalone.program_of(changed, result, told("tract")).missing is not None
 
 
 def test_a_report_contains_everything_and_no_text_escapes_its_fences() -> None:
     case, result = hostile()
     message = "```\n````python\nout"
-    text = standalone.issue(case, result.model_copy(update={"message": message}), told(), "")
+    text = standalone.issue(
+        case, result.model_copy(update={"message": message}), told(), standalone.Program("")
+    )
     fences = re.findall(r"(?m)^(`{3,})(\w*)$", text)
     outer = [fence for fence in fences if len(fence[0]) > 4]
     assert ("`" * 5, "text") in outer
@@ -361,7 +366,7 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
     case = BY_ID[CPU[1]]
     result, target = suite.ask("cpu", case)
     text = standalone.issue(
-        case_record(case), result, target, standalone.script(case_record(case), result, target)
+        case_record(case), result, target, standalone.program_of(case_record(case), result, target)
     )
     for part in (
         f"onnxruntime {target.describe.version}" if target.describe else "",
@@ -380,7 +385,9 @@ def test_a_report_reads_as_a_person_would_write_it(suite: Suite) -> None:
 
 def test_the_same_code_blocks_have_the_same_text_in_every_program() -> None:
     case, result = hostile()
-    blocks = {ep: standalone.script(case, result, told(ep)).split("\n\n") for ep in TARGETS}
+    blocks = {
+        ep: standalone.program_of(case, result, told(ep)).text.split("\n\n") for ep in TARGETS
+    }
     for block in (IMPORTS, *model_source(case)):
         assert "\n\n" not in block
         wanting = [ep for ep in TARGETS if block not in blocks[ep]]
@@ -409,11 +416,13 @@ def test_a_missing_program_is_explained_in_one_sentence(
 ) -> None:
     case, result = hostile(verdict)
     target = TargetRecord(name=ep, ep=ep)
-    assert standalone.why_not(case, result, target) == says
-    text = standalone.script(case, result, target)
+    program = standalone.program_of(case, result, target)
+    assert program.missing == says
+    assert says in program.text
+    assert all(line.startswith("#") for line in program.text.splitlines())
+    text = standalone.issue(case, result, target, program)
     assert says in text
-    assert all(line.startswith("#") for line in text.splitlines())
-    assert says in standalone.issue(case, result, target, "")
+    assert "Save it as" not in text
 
 
 def test_a_file_without_recipes_gives_no_program() -> None:
@@ -426,7 +435,7 @@ def test_a_file_without_recipes_gives_no_program() -> None:
     read_again = CaseRecord.model_validate_json(json.dumps(old))
     _, result = hostile()
     assert "does not say how the inputs are made" in str(
-        standalone.why_not(read_again, result, TargetRecord(name="cpu", ep="cpu"))
+        standalone.program_of(read_again, result, TargetRecord(name="cpu", ep="cpu")).missing
     )
 
 
@@ -444,12 +453,12 @@ def test_a_file_without_recipes_gives_no_program() -> None:
 def test_a_program_names_what_it_cannot_show(fields: dict[str, Any], says: str) -> None:
     case, result = hostile()
     shown = result.model_copy(update=fields)
-    text = standalone.script(case, shown, TargetRecord(name="cpu", ep="cpu"))
+    text = standalone.program_of(case, shown, TargetRecord(name="cpu", ep="cpu")).text
     assert says in text
     assert ("calls * 2" in text) == ("twice" in says)
     sentence = "two runs on the same input differ; output has dtype float32; the variant differs"
     silent = result.model_copy(update={"reason": sentence})
-    assert says not in standalone.script(case, silent, TargetRecord(name="cpu", ep="cpu"))
+    assert says not in standalone.program_of(case, silent, TargetRecord(name="cpu", ep="cpu")).text
 
 
 def test_the_figures_of_a_variant_are_not_looked_at() -> None:
@@ -457,16 +466,16 @@ def test_the_figures_of_a_variant_are_not_looked_at() -> None:
     elements = {"errors": (OutputErrorRecord(output="output", index=(0,), want=2.0, budget=0.5),)}
     target = TargetRecord(name="cpu", ep="cpu")
     own = result.model_copy(update=elements)
-    assert '("output", 0, (0,), 2.0, 0.5),' in standalone.script(case, own, target)
+    assert '("output", 0, (0,), 2.0, 0.5),' in standalone.program_of(case, own, target).text
     other = own.model_copy(update={"of_variant": True})
-    assert '("output", 0, (0,), 2.0, 0.5),' not in standalone.script(case, other, target)
+    assert '("output", 0, (0,), 2.0, 0.5),' not in standalone.program_of(case, other, target).text
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [(2.5, "2.5"), (None, "60")])
 def test_a_program_waits_as_long_as_the_suite_did(limit: float | None, seconds: str) -> None:
     case, result = hostile("timeout")
     late = result.model_copy(update={"time_limit": limit, "reason": "No answer within 9 s."})
-    text = standalone.script(case, late, TargetRecord(name="cpu", ep="cpu"))
+    text = standalone.program_of(case, late, TargetRecord(name="cpu", ep="cpu")).text
     assert f"timeout={seconds})" in text
 
 
@@ -480,7 +489,7 @@ def test_a_program_for_a_long_loop_checks_the_worst_step() -> None:
     )
     shapes = tuple(WrongShape(output="output", step=n, got=(1, 2), want=(1, 3)) for n in range(100))
     many = result.model_copy(update={"errors": errors, "faults": shapes})
-    text = standalone.script(case, many, TargetRecord(name="cpu", ep="cpu"))
+    text = standalone.program_of(case, many, TargetRecord(name="cpu", ep="cpu")).text
     assert '("output", 99, (0, 0, 0), 0.0, 1.0),' in text
     assert text.count('("output", ') < 30
     assert '("output", 0, (1, 3)),' in text

@@ -35,7 +35,7 @@ from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
-from conformance.report.repro.standalone import issue
+from conformance.report.repro.standalone import Program, issue
 from conformance.report.support import support
 from conformance.report.terminal import tell
 from conformance.results.join import Joined, join
@@ -373,7 +373,7 @@ def test_a_mutant_is_killed_though_the_values_that_it_accepts_are_correct(tmp_pa
 @ROWS
 def test_a_bug_report_has_words_for_it(row: VerdictRow, joined: Joined) -> None:
     one = _result(row.name).model_copy(update={"expectation": expected()})
-    title = issue(case(), one, joined.columns[0].target, "pass").splitlines()[0]
+    title = issue(case(), one, joined.columns[0].target, Program("pass")).splitlines()[0]
     file = "conformance/report/repro/standalone.py"
     must(f" {row.deed}: " in title, file, f"the title does not say that it {row.deed}")
 

@@ -7,31 +7,34 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
+import numpy as np
+from rich.console import Console
 
-from conformance.bundle.cache import write_bundle
+from conformance.bundle.cache import bundle_for, write_bundle
 from conformance.case.case import Case
-from conformance.case.corpus import Corpus, find
+from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
+from conformance.cli.one_result import returned_of, run_case, taken
 from conformance.cli.options import program_options
-from conformance.harness.process import RunnerFailed
-from conformance.report.repro.standalone import filename, issue, script, why_not
+from conformance.cli.values import draw_values
+from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.text import clean
-from conformance.results.errors import ResultsError
-from conformance.results.join import join, outline
-from conformance.results.reader import read
-from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
-from conformance.run.engine import TargetRun
-from conformance.run.records import argument_for, case_record
-from conformance.run.target import target_plans
+from conformance.report.value_files import arrays_of
+from conformance.report.values import Asked, Returned, values_of
+from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
 
+#: The arrays of a result take no more memory than this.
+MOST_BYTES: Final = 64 << 20
+
 
 class NotExported(Exception):
-    """There is no result, for a reason outside the runtime; the message gives it."""
+    """A file cannot be written; the message says why."""
 
 
 @click.command()
@@ -54,6 +57,9 @@ def export(
 ) -> int:
     """Write one result into DIR as a bug report: text, a stand-alone program, model and tensors.
 
+    Beside them are the values from which the oracle computes the result: values.txt, as
+    `gqa show --values` prints them, and arrays of all queries for NumPy.
+
     DIR is created; if it exists, it must be empty.
 
     \b
@@ -65,31 +71,57 @@ def export(
     target: Target | None = None
     if results is None:
         target = target_for(ep or "cpu", programs)
-        record, result, described = case_record(case), *_run(corpus, case, target)
+        found = run_case(corpus, case, target)
     else:
-        record, result, described = _taken(case, ep, results)
+        found = taken(case, ep, results)
         # A results file can be of another version, with a target that this one does not know.
-        if entry_of(described.ep):
-            target = target_for(described.ep, programs)
+        if entry_of(found.target.ep):
+            target = target_for(found.target.ep, programs)
+    program = program_of(found.case, found.result, found.target)
+    path = folder / filename(found.target)
     try:
         (folder / "bundle").mkdir(parents=True)
         write_bundle(case.call, folder / "bundle")
-        program = folder / filename(described)
-        written = script(record, result, described)
-        program.write_text(written, encoding="utf-8")
-        text = issue(record, result, described, written)
+        if program.missing is None:
+            path.write_text(program.text, encoding="utf-8")
+        text = issue(found.case, found.result, found.target, program)
         (folder / "issue.md").write_text(text, encoding="utf-8")
+        about_values = _write_values(case, returned_of(found), folder)
     except OSError as error:
         raise NotExported(f"Cannot write to {folder}: {error.strerror}.") from None
-    click.echo(f"{result.verdict} on {result.target}: {clean(result.reason)}")
+    click.echo(f"{found.result.verdict} on {found.result.target}: {clean(found.result.reason)}")
     click.echo(f"Text:    {folder / 'issue.md'}")
     click.echo(f"Bundle:  {folder / 'bundle'} (model.onnx, and tensors as in ONNX's own tests)")
-    refusal = why_not(record, result, described)
-    if refusal is None and target is not None:
-        click.echo(f"Program: {_how_to_run(program, target)}")
+    click.echo(f"Values:  {about_values}")
+    if program.missing is None and target is not None:
+        click.echo(f"Program: {_how_to_run(path, target)}")
     else:
-        click.echo(f"Program: there is none. {refusal}")
+        click.echo(f"Program: there is none. {program.missing}")
     return 0
+
+
+def _write_values(case: Case, returned: Returned, folder: Path) -> str:
+    """Write the oracle's values: a text on the worst element's query, and arrays of all queries.
+
+    Returns what there is, in words.
+    """
+    bundle = bundle_for(case.call)
+    if bundle.unjudged is not None:
+        return clean(f"there are none. The call has no defined meaning: {bundle.unjudged}.")
+    text = folder / "values.txt"
+    with text.open("w", encoding="utf-8") as file:
+        console = Console(file=file, width=100, color_system=None)
+        draw_values(console, case, values_of(case, bundle, Asked(), returned), returned)
+    arrays, size = folder / "values", 0
+    for step in range(len(bundle.expected)):
+        named = arrays_of(case, bundle, step, returned)
+        size += sum(array.nbytes for array in named.values())
+        if size > MOST_BYTES:
+            there = f"{text}, and up to step {step - 1} {arrays}" if step else str(text)
+            return f"{there}; those of all queries would take more than {MOST_BYTES >> 20} MiB"
+        arrays.mkdir(exist_ok=True)
+        np.savez_compressed(arrays / f"step_{step}.npz", **named)  # type: ignore[arg-type]
+    return f"{text}, and those of all queries for NumPy: {arrays}"
 
 
 def _one(named: Sequence[Case], typed: str) -> Case:
@@ -107,61 +139,6 @@ def _check_empty(folder: Path) -> None:
             raise BadArgument(f"{folder} is not empty; name a folder that is, or none yet.")
     except OSError as error:
         raise BadArgument(f"Cannot use the folder {folder}: {error.strerror}.") from None
-
-
-def _run(corpus: Corpus, case: Case, target: Target) -> tuple[ResultRecord, TargetRecord]:
-    """Run the case once. Raises :class:`NotExported` where there is no result."""
-    (plan,) = target_plans(
-        corpus.loaded,
-        [target],
-        selected=lambda each, _: each.id == case.id,
-        whole_corpus=corpus.whole,
-    )
-    with TargetRun(plan) as run:
-        try:
-            record = run.run_one(case)
-        except RunnerFailed as error:
-            record = run.trouble(error)
-        described = run.ready.record()
-    if isinstance(record, InfrastructureRecord):
-        raise NotExported(_with_fix(f"{described.name}: {record.message}", record.fix))
-    if record.verdict == "skip":
-        raise NotExported(_with_fix(f"{described.name}: {record.reason}", described.fix))
-    return record, described
-
-
-def _with_fix(sentence: str, fix: str | None) -> str:
-    return f"{sentence}\n  fix: {fix}" if fix else sentence
-
-
-def _taken(case: Case, ep: str | None, file: Path) -> tuple[CaseRecord, ResultRecord, TargetRecord]:
-    """The case, its result and its target from a results file. Raises :class:`BadArgument`."""
-    try:
-        run = read(file)
-    except ResultsError as error:
-        raise BadArgument(str(error)) from None
-    if case.id not in run.cases:
-        raise BadArgument(f"{file} does not describe {case.id}.")
-    targets = {target.name: target for target in run.header.targets}
-    found = {
-        result.target: result
-        for result in join([run]).results.values()
-        if result.case == case.id
-        and result.target in targets
-        and (ep is None or ep in (result.target, targets[result.target].ep))
-    }
-    if not found:
-        where = f" on {ep}" if ep else ""
-        raise BadArgument(f"{file} has no result of {case.id}{where}.")
-    if len(found) > 1:
-        known = ", ".join(clean(name, 200) for name in found)
-        raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
-    ((name, result),) = found.items()
-    there, here = run.cases[case.id], case_record(case)
-    if outline(there) != outline(here):
-        raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
-    has_recipes = any(tensor.recipe is not None for tensor in there.call.inputs)
-    return (there if has_recipes else here), result, targets[name]
 
 
 def _how_to_run(program: Path, target: Target) -> str:

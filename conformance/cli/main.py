@@ -26,6 +26,7 @@ from conformance.cli.common import (
 )
 from conformance.cli.doctor import cache, doctor
 from conformance.cli.export import NotExported, export
+from conformance.cli.one_result import NoResult
 from conformance.cli.power import power
 from conformance.cli.report import diff, report
 from conformance.cli.run import run
@@ -65,7 +66,7 @@ def main() -> NoReturn:
     except (BadArgument, NothingMeant, SelectionError, TargetError, NoRelease) as error:
         say(str(error))
         status = BAD_INPUT
-    except (ResultsError, BundleError, NotExported, SetupError) as error:
+    except (ResultsError, BundleError, NoResult, NotExported, SetupError) as error:
         say(str(error))
         status = INFRASTRUCTURE
     except SystemExit as error:

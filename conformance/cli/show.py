@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import insensitive
+from conformance.case.case import Case
+from conformance.case.corpus import Corpus
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
-from conformance.cli.completion import case_names
-from conformance.cli.options import EXPRESSION, PATHS, selected_cases
+from conformance.cli.completion import case_names, targets
+from conformance.cli.one_result import returned_of, run_case, taken
+from conformance.cli.options import EXPRESSION, PATHS, program_options, selected_cases
 from conformance.cli.terminal import make_console
+from conformance.report.text import clean
+from conformance.report.value_files import values_json
+from conformance.report.values import Asked, Element, NoSuchPlace, Returned, values_of
 from conformance.run.records import argument_for, case_record
+from conformance.targets.catalogue import Programs
+from conformance.targets.registry import target_for
 
 
 @click.command("list")
@@ -26,19 +38,132 @@ def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
     return ALL_AS_EXPECTED
 
 
+class _ElementType(click.ParamType[Element]):
+    """An element of an output, as reports print it: ``present_key[0, 1, 3, 16]``."""
+
+    name = "element"
+
+    def convert(self, value: Any, *_: Any) -> Element:
+        found = re.fullmatch(r"\s*(\w+)\s*\[([\d\s,]{1,200})\]\s*", value)
+        numbers = found[2].split(",") if found else []
+        if not found or not all(number.strip().isdecimal() for number in numbers):
+            self.fail(f"{value!r} is not an element such as output[0,3,128].")
+        return Element(found[1], tuple(map(int, numbers)))
+
+
+_NUMBER = click.IntRange(min=0)
+
+
 @click.command()
 @click.argument("case_id", shell_complete=case_names)
-def show(case_id: str) -> int:
-    """Show one case: the call, its contract, its links, and the ranges of its values."""
-    from conformance.cli.drawing import draw
+@click.option("--values", is_flag=True, help="The oracle's values of one query, step by step.")
+@click.option("--step", type=_NUMBER, metavar="N", help="Call of a loop.")
+@click.option("--batch", type=_NUMBER, metavar="N", help="Sequence of the batch.")
+@click.option("--head", type=_NUMBER, metavar="N", help="Query head.")
+@click.option("--token", type=_NUMBER, metavar="N", help="Query token of this call.")
+@click.option(
+    "--at",
+    "element",
+    type=_ElementType(),
+    metavar="ELEMENT",
+    help="The query of an element, as a report names it: 'present_key[0,1,3,16]'.",
+)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Beside a target's result from this file; the default is its worst wrong element.",
+)
+@click.option(
+    "--ep",
+    metavar="TARGET",
+    help="Run this target, or choose one of --results.",
+    shell_complete=targets,
+)
+@click.option("--all", "everything", is_flag=True, help="Leave no key and no element out.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@program_options
+def show(
+    case_id: str,
+    values: bool,
+    step: int | None,
+    batch: int | None,
+    head: int | None,
+    token: int | None,
+    element: Element | None,
+    results: Path | None,
+    ep: str | None,
+    everything: bool,
+    as_json: bool,
+    programs: Programs,
+) -> int:
+    """Show one case: the call, its contract, its links, and the ranges of its values.
 
-    _, cases = selected_cases([case_id], "")
+    With --values, show how the oracle computes one query: positions, masks, scores, probabilities,
+    output and the row that is stored; with --ep or --results beside what a target returned. The
+    query is that of the worst wrong element, else the last token of batch 0 in head 0.
+    """
+    corpus, cases = selected_cases([case_id], "")
     if len(cases) > 1:
         listed = "\n".join(f"  {argument_for(case)}" for case in cases)
         raise BadArgument(f"'{case_id}' matches {len(cases)} cases; give one of them:\n{listed}")
-    draw(make_console(), cases[0])
-    problem = insensitive(cases[0], bundle_for(cases[0].call).sensitivity)
+    (case,) = cases
+    asked = Asked(step, batch, head, token, element)
+    if values:
+        return _show_values(
+            case,
+            asked,
+            lambda: _returned(corpus, case, results, ep, programs),
+            everything=everything,
+            as_json=as_json,
+        )
+    if asked != Asked() or results or ep or everything or as_json:
+        raise BadArgument("These options need --values.")
+    return _show_call(case)
+
+
+def _show_call(case: Case) -> int:
+    from conformance.cli.drawing import draw
+
+    draw(make_console(), case)
+    problem = insensitive(case, bundle_for(case.call).sensitivity)
     if problem is None:
         return ALL_AS_EXPECTED
     say(f"\n{problem}")
     return INFRASTRUCTURE
+
+
+def _returned(
+    corpus: Corpus, case: Case, results: Path | None, ep: str | None, programs: Programs
+) -> Returned | None:
+    """What a target returned for the case: in a results file, or now."""
+    if results is not None:
+        return returned_of(taken(case, ep, results))
+    return None if ep is None else returned_of(run_case(corpus, case, target_for(ep, programs)))
+
+
+def _show_values(
+    case: Case,
+    asked: Asked,
+    find_returned: Callable[[], Returned | None],
+    *,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    from conformance.cli.values import draw_values
+
+    bundle = bundle_for(case.call)
+    if bundle.unjudged is not None:
+        why = f"The call has no defined meaning: {bundle.unjudged}."
+        told = json.dumps({"case": case.id, "no_values": why})
+        click.echo(told if as_json else clean(f"{case.id} has no values. {why}"))
+        return ALL_AS_EXPECTED
+    returned = find_returned()
+    try:
+        found = values_of(case, bundle, asked, returned)
+    except NoSuchPlace as error:
+        raise BadArgument(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(values_json(case, found, returned), allow_nan=False))
+    else:
+        draw_values(make_console(), case, found, returned, everything)
+    return ALL_AS_EXPECTED

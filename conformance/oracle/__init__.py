@@ -2,6 +2,7 @@
 
 Read it beside the operator's documentation and ``docs/oracle.md``, in this order: ``call`` (the
 meaning of a call's tensors), ``quantisation``, ``rotary``, ``cache``, ``attention``, ``reference``.
+``values`` has the steps of a computation for a single query.
 """
 
 from conformance.oracle.attention import Attention

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -69,21 +71,35 @@ class Attention:
         return self.values.value
 
 
-def visible_keys(call: OracleCall) -> Bool:
-    """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone.
+#: What can hide a key from a query: there is no such key in the sequence, the query is padding, the
+#: key is later than the query, or it is before the query's window.
+Hiding = Literal["no token", "padding", "causal", "window"]
 
-    Let i be the place of the query in its sequence and j that of the key. Then the key must exist
-    (j < length), must not be later than the query (j <= i, unless causal is 0), and must be in the
-    window (i - w < j: the w keys up to and including the query's own). Padding attends to nothing.
+
+def hidden_keys(call: OracleCall) -> Iterator[tuple[Hiding, Bool]]:
+    """The keys that the lengths and masks hide from a query, rule by rule.
+
+    Each array broadcasts to [B, S, T]. Let i be the place of the query in its sequence and j that
+    of the key. Then the key must exist (j < length), must not be later than the query (j <= i,
+    unless causal is 0), and must be in the window (i - w < j: the w keys up to and including the
+    query's own). Padding attends to nothing.
     """
     i = (call.query_starts[:, None] + np.arange(call.sequence_length))[:, :, None]
     j = np.arange(call.total)[None, None, :]
     length = call.lengths[:, None, None]
-    visible: Bool = (j < length) & (i < length)
+    yield "padding", i >= length
+    yield "no token", j >= length
     if call.causal:
-        visible = visible & (j <= i)
+        yield "causal", j > i
     if call.window is not None:
-        visible = visible & (i - call.window < j)
+        yield "window", j <= i - call.window
+
+
+def visible_keys(call: OracleCall) -> Bool:
+    """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone."""
+    visible = np.ones((call.batch_size, call.sequence_length, call.total), bool)
+    for _, hidden in hidden_keys(call):
+        visible &= ~hidden
     return visible
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.oracle.attention import Attention, attend
-from conformance.oracle.cache import Tokens, build_cache, present_places
+from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
 from conformance.oracle.rotary import apply_rotary, key_positions, normed, query_positions
@@ -34,20 +34,22 @@ class Reference:
     tokens: Tokens | None = None
 
 
-def reference(
-    inputs: Inputs, attributes: Attributes, outputs: Collection[str]
-) -> dict[str, Reference]:
-    """Compute the connected outputs of one call, in the operator's order.
+@dataclass(frozen=True, eq=False)
+class Computation:
+    """A computed call: everything from which its outputs, and the values of a query, are taken."""
 
-    Args:
-        inputs: the connected inputs by the operator's names, exactly as the runtime gets them. An
-            omitted input is not in the mapping; an input of length zero is, with that shape.
-        attributes: the attributes set on the node; the others have the schema's defaults.
-        outputs: the names of the connected outputs.
+    call: OracleCall
+    cache: Cache
+    attention: Attention
 
-    Raises:
-        OracleError: the call has no defined meaning.
-    """
+    @property
+    def group(self) -> int:
+        """Query heads that share a key/value head: N / K."""
+        return int(self.attention.query.shape[2])
+
+
+def compute(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> Computation:
+    """Compute a call up to its attention; arguments and errors are those of :func:`reference`."""
     call = read_call(inputs, attributes, outputs)
     query = apply_rotary(
         normed(call.query, call.q_norm, call.norm_epsilon),
@@ -64,7 +66,25 @@ def reference(
         normed=call.k_norm is not None,
     )
     cache = build_cache(call, key)
-    attention = attend(call, query, cache)
+    return Computation(call, cache, attend(call, query, cache))
+
+
+def reference(
+    inputs: Inputs, attributes: Attributes, outputs: Collection[str]
+) -> dict[str, Reference]:
+    """Compute the connected outputs of one call, in the operator's order.
+
+    Args:
+        inputs: the connected inputs by the operator's names, exactly as the runtime gets them. An
+            omitted input is not in the mapping; an input of length zero is, with that shape.
+        attributes: the attributes set on the node; the others have the schema's defaults.
+        outputs: the names of the connected outputs.
+
+    Raises:
+        OracleError: the call has no defined meaning.
+    """
+    work = compute(inputs, attributes, outputs)
+    call, cache, attention = work.call, work.cache, work.attention
     makers: dict[str, Callable[[], Reference]] = {
         "output": lambda: _output(call, attention),
         "present_key": lambda: _present(call, cache.key),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
-from conformance.report.repro.standalone import filename, issue, script
+from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
@@ -411,9 +411,9 @@ def _report(
     pool: _Pool,
 ) -> list[list[int]]:
     """The script and the bug report, as indexes of paragraphs in the pool."""
-    program = script(case, result, target)
+    program = program_of(case, result, target)
     text = issue(case, result, target, program, elsewhere=elsewhere)
-    return [pool.blocks(program), pool.blocks(text)]
+    return [pool.blocks(program.text), pool.blocks(text)]
 
 
 def _error_details(error: OutputErrorRecord) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from conformance.bundle.cache import BundleError, guard, intact, untouched
@@ -92,8 +92,13 @@ class TargetRun:
             raise
         yield from assessment.problems()
 
-    def run_one(self, case: Case) -> Record:
-        """The record of one case; raises as :meth:`run` does."""
+    def run_one(
+        self, case: Case, watch: Callable[[CaseJob, Outcome], None] = lambda job, outcome: None
+    ) -> Record:
+        """The record of one case; raises as :meth:`run` does.
+
+        ``watch`` gets each job with its outcome.
+        """
         self._raise_if_broken()
         why = self.ready.cannot_take(case)
         if why is not None:
@@ -104,6 +109,7 @@ class TargetRun:
             if _disturbed(job, outcome):
                 job = job_for(case, variant=job.variant)
                 outcome = _undisturbed(job, self._pool.run_one(job))
+            watch(job, outcome)
             if (record := assessment.record(job, outcome)) is not None:
                 return record
         ((_, problem),) = assessment.problems()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
@@ -71,8 +72,8 @@ def filename(target: TargetRecord) -> str:
     return _FILES[language(target)]
 
 
-def why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
-    """Why this result has no program, as a sentence; None if it has one."""
+def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str | None:
+    """Why no program can be written for this result; None if it depends on its inputs."""
     program = _script_of(target)
     if program is None:
         return f"This version of the suite cannot write a program for {one_line(target.ep)}."
@@ -95,24 +96,32 @@ def _odd(shape: Sequence[object] | None) -> bool:
     return shape is None or not all(type(dim) is int and dim >= 0 for dim in shape)
 
 
-def script(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> str:
-    """The program's source. It makes the call and prints the verdict on its last line.
+@dataclass(frozen=True)
+class Program:
+    """The stand-alone program of a result.
 
-    Where the result has no program, a comment that says why.
+    ``text`` is its source: it makes the call and prints the verdict on its last line. ``missing``
+    says in a sentence why there is no program, and ``text`` is then a comment with it.
     """
+
+    text: str
+    missing: str | None = None
+
+
+def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> Program:
+    """The program of a result, or why there is none."""
     word = language(target)
-    refusal = why_not(case, result, target)
     head = _head(case, result, target)
+    missing = _why_not(case, result, target)
     entry = entry_of(target.ep)
-    if refusal is not None or entry is None or entry.script is None:
-        return comment([*head, "", refusal or ""], word) + "\n"
-    try:
-        blocks = _WRITERS[entry.script.api](case, result, entry, entry.script)
-    except (ValueError, LookupError, OverflowError):  # a recipe that this suite never writes
-        refusal = "There is no program: a recipe of an input is invalid."
-        return comment([*head, "", refusal], word) + "\n"
-    shebang = "#!/bin/sh\n" if word == "sh" else ""
-    return "\n\n".join([shebang + comment(head, word), *blocks]) + "\n"
+    if missing is None and entry is not None and entry.script is not None:
+        try:
+            blocks = _WRITERS[entry.script.api](case, result, entry, entry.script)
+            shebang = "#!/bin/sh\n" if word == "sh" else ""
+            return Program("\n\n".join([shebang + comment(head, word), *blocks]) + "\n")
+        except (ValueError, LookupError, OverflowError):  # as this suite never does
+            missing = "The results file describes an input wrongly."
+    return Program(comment([*head, "", missing or ""], word) + "\n", missing)
 
 
 # ── The first comment ─────────────────────────────────────────────────────────────────────────────
@@ -185,13 +194,13 @@ def issue(
     case: CaseRecord,
     result: ResultRecord,
     target: TargetRecord,
-    program: str,
+    program: Program,
     *,
     elsewhere: Sequence[tuple[str, Verdict]] = (),
 ) -> str:
     """Markdown for a bug tracker: a title, the call, the result, the finding, and the program.
 
-    ``program`` is what `script` made; ``elsewhere`` has the verdicts of other targets on the case.
+    ``program`` is what `program_of` made; ``elsewhere`` has the verdicts of other targets.
     """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
@@ -234,12 +243,11 @@ def issue(
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
     lines += ["", f"Command of the suite (gqa-conformance): {inline_code(result.reproduce)}"]
     lines += ["", "## Reproduction", ""]
-    refusal = why_not(case, result, target)
-    if refusal is not None:
-        lines += [refusal]
+    if program.missing is not None:
+        lines += [program.missing]
     else:
         lines += [f"Save it as `{filename(target)}`; it does not need the suite.", ""]
-        lines += fenced(program.rstrip("\n"), language(target))
+        lines += fenced(program.text.rstrip("\n"), language(target))
     return "\n".join(lines) + "\n"
 
 

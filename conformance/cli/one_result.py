@@ -1,0 +1,115 @@
+"""One result, for the commands that are about one: run now, or taken from a results file."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.bundle.variants import Outputs
+from conformance.case.case import Case
+from conformance.case.corpus import Corpus
+from conformance.cli.common import BadArgument
+from conformance.harness.outcomes import Outcome, Ran
+from conformance.harness.process import RunnerFailed
+from conformance.judge.verdict import Unjudgeable, read_outputs
+from conformance.report.text import clean
+from conformance.report.values import Returned
+from conformance.results.errors import ResultsError
+from conformance.results.join import join, outline
+from conformance.results.reader import read
+from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
+from conformance.run.assessment import CaseJob
+from conformance.run.engine import TargetRun
+from conformance.run.records import case_record
+from conformance.run.target import target_plans
+from conformance.targets.catalogue import entry_of
+from conformance.targets.registry import Target
+
+
+class NoResult(Exception):
+    """There is no result, for a reason outside the runtime; the message gives it."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A result with its case and target.
+
+    ``outputs`` are what the case itself returned, for each step; None if it did not run, or if the
+    result is from a file, which does not have them.
+    """
+
+    case: CaseRecord
+    result: ResultRecord
+    target: TargetRecord
+    outputs: Outputs | None = None
+
+
+def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
+    """Run the case once. Raises :class:`NoResult` where there is no result."""
+    outputs: Outputs | None = None
+
+    def keep(job: CaseJob, outcome: Outcome) -> None:
+        nonlocal outputs
+        if isinstance(outcome, Ran) and not job.variant:
+            with suppress(Unjudgeable):  # it is in the record
+                outputs = read_outputs(outcome)
+
+    (plan,) = target_plans(
+        corpus.loaded,
+        [target],
+        selected=lambda each, _: each.id == case.id,
+        whole_corpus=corpus.whole,
+    )
+    with TargetRun(plan) as run:
+        try:
+            record = run.run_one(case, keep)
+        except RunnerFailed as error:
+            record = run.trouble(error)
+        described = run.ready.record()
+    if isinstance(record, InfrastructureRecord):
+        raise NoResult(_with_fix(f"{described.name}: {record.message}", record.fix))
+    if record.verdict == "skip":
+        raise NoResult(_with_fix(f"{described.name}: {record.reason}", described.fix))
+    return Found(case_record(case), record, described, outputs)
+
+
+def _with_fix(sentence: str, fix: str | None) -> str:
+    return f"{sentence}\n  fix: {fix}" if fix else sentence
+
+
+def taken(case: Case, ep: str | None, file: Path) -> Found:
+    """The case, its result and its target from a results file. Raises :class:`BadArgument`."""
+    try:
+        run = read(file)
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+    if case.id not in run.cases:
+        raise BadArgument(f"{file} does not describe {case.id}.")
+    targets = {target.name: target for target in run.header.targets}
+    found = {
+        result.target: result
+        for result in join([run]).results.values()
+        if result.case == case.id
+        and result.target in targets
+        and (ep is None or ep in (result.target, targets[result.target].ep))
+    }
+    if not found:
+        where = f" on {ep}" if ep else ""
+        raise BadArgument(f"{file} has no result of {case.id}{where}.")
+    if len(found) > 1:
+        known = ", ".join(clean(name, 200) for name in found)
+        raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
+    ((name, result),) = found.items()
+    there, here = run.cases[case.id], case_record(case)
+    if outline(there) != outline(here):
+        raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
+    has_recipes = any(tensor.recipe is not None for tensor in there.call.inputs)
+    return Found(there if has_recipes else here, result, targets[name])
+
+
+def returned_of(found: Found) -> Returned:
+    """What the target returned, for the values of a query."""
+    entry = entry_of(found.target.ep)
+    target_class = entry.target_class if entry else "cpu"
+    return Returned(found.result.target, target_class, found.result, found.outputs)

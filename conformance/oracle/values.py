@@ -1,0 +1,291 @@
+"""The values of one query of a computed call, for people who look for a fault in a kernel.
+
+The numbers are those from which the outputs are taken, except for the norm of a single head, which
+the oracle does not keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from conformance.oracle.attention import Hiding, hidden_keys
+from conformance.oracle.cache import Tokens, present_places
+from conformance.oracle.call import OracleCall
+from conformance.oracle.numbers import Float, Int
+from conformance.oracle.reference import Computation
+from conformance.oracle.rotary import key_positions, normed, query_positions
+
+#: Why a query does not attend to a key: as the lengths and masks say, or a bias of -inf removes it.
+Hidden = Hiding | Literal["bias", ""]
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """A head before and after the norm and the rotary embedding, each [D].
+
+    ``normed`` is None without a norm, ``cos`` and ``sin`` are None without a rotation; they are NaN
+    for elements that are not rotated.
+    """
+
+    given: Float
+    normed: Float | None
+    cos: Float | None
+    sin: Float | None
+    rotated: Float
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """What a query has to do with each of the T keys: arrays [T], and [T, D] of the vectors.
+
+    Scores of hidden keys are computed, too, with zeros for keys that do not exist. NaN and
+    infinities of the inputs count as 0.
+    """
+
+    past_row: Int
+    """The row of the past that holds the key, or -1."""
+    new_token: Int
+    """The key's index in the input key, or -1."""
+    present_row: Int
+    """The row of the present that holds the key, or -1 if the cache has evicted it."""
+    position: Int
+    """The position by which this call rotates the key, or -1."""
+    hidden: tuple[Hidden, ...]
+    """Why the query does not attend to the key; "" if it does."""
+    score: Float
+    """scale * q.k"""
+    capped: Float
+    """After softcap."""
+    bias: Float | None
+    """attention_bias, None without one."""
+    logit: Float
+    """The input of the softmax, -inf for hidden keys."""
+    probability: Float
+    key: Float
+    """As attention uses it: rotated, and dequantised if the cache is quantised."""
+    value: Float
+    key_code: Float | None
+    """The quantised numbers, None if the cache is not quantised."""
+    value_code: Float | None
+
+
+@dataclass(frozen=True, eq=False)
+class QueryValues:
+    """Everything that leads to one head of one output token."""
+
+    batch: int
+    head: int
+    token: int
+    kv_head: int
+    place: int
+    """The index of the token in its sequence."""
+    position: int
+    """The position by which the query is rotated, -1 without rotary."""
+    past_length: int
+    length: int
+    """Tokens of the sequence after the call."""
+    scale: float
+    softcap: float
+    """0 if not used."""
+    window: int | None
+    causal: bool
+    undefined: str
+    """Why the operator does not define this row of the output; "" if it does."""
+    query: Rotation
+    keys: Keys
+    sink: float | None
+    """The sink's logit, None without one."""
+    sink_probability: float
+    output: Float
+    """[D]"""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredHead:
+    """A key or a value in a row of the present, each array [D].
+
+    ``given`` is the input, or for a token of the past the number in the past; ``exact`` is what is
+    to be stored; ``code`` is None if the cache is not quantised; ``stored`` is what it stands for.
+    """
+
+    given: Float
+    exact: Float
+    code: Float | None
+    stored: Float
+
+
+@dataclass(frozen=True, eq=False)
+class RowValues:
+    """One row of the presents of a key/value head. ``rotation`` is None for a token of the past."""
+
+    batch: int
+    kv_head: int
+    row: int
+    place: int
+    past_row: int
+    new_token: int
+    position: int
+    rotation: Rotation | None
+    key: StoredHead
+    value: StoredHead
+
+
+def last_token(computation: Computation, batch: int) -> int:
+    """The index of the last query of a sequence that is not padding."""
+    call = computation.call
+    return int(min(call.lengths[batch] - call.query_starts[batch], call.sequence_length)) - 1
+
+
+def query_values(computation: Computation, batch: int, head: int, token: int) -> QueryValues:
+    """The values of query ``token`` of sequence ``batch`` in query head ``head``."""
+    call, a = computation.call, computation.attention
+    group = computation.group
+    kv_head = head // group
+    at = batch, kv_head, head % group, token
+    bias = None
+    if call.bias is not None:
+        of_batch, of_head = min(batch, len(call.bias) - 1), min(head, call.bias.shape[1] - 1)
+        bias = call.bias[of_batch, of_head, token]
+    places = np.arange(call.total)
+    origin = _origin(computation, batch)
+    keys = Keys(
+        past_row=origin.past_row,
+        new_token=origin.new_token,
+        present_row=present_rows(call, batch),
+        position=origin.position,
+        hidden=_hidden(computation, batch, token, a.logits[at]),
+        score=a.scores[at],
+        capped=a.capped[at],
+        bias=bias,
+        logit=a.logits[at],
+        probability=a.probabilities[at],
+        key=a.key[batch, kv_head],
+        value=a.value[batch, kv_head],
+        key_code=_codes(computation.cache.key, batch, kv_head, places),
+        value_code=_codes(computation.cache.value, batch, kv_head, places),
+    )
+    position = int(query_positions(call)[batch, token]) if call.cos is not None else -1
+    return QueryValues(
+        batch=batch,
+        head=head,
+        token=token,
+        kv_head=kv_head,
+        place=int(call.query_starts[batch]) + token,
+        position=position,
+        past_length=int(call.past_lengths[batch]),
+        length=int(call.lengths[batch]),
+        scale=call.scale,
+        softcap=call.softcap,
+        window=call.window,
+        causal=call.causal,
+        undefined=_undefined(computation, at),
+        query=_rotation(call, call.query[batch, token, head], call.q_norm, position, a.query[at]),
+        keys=keys,
+        sink=None if call.sink is None else float(call.sink[head]),
+        sink_probability=float(a.sink_probability[at]),
+        output=a.output[at],
+    )
+
+
+def row_values(computation: Computation, batch: int, kv_head: int, row: int) -> RowValues | None:
+    """The values in a row of the presents; None if the row holds no token."""
+    call, cache = computation.call, computation.cache
+    place = int(present_places(call)[batch, row])
+    if place < 0:
+        return None
+    origin = _origin(computation, batch)
+    past_row, new = int(origin.past_row[place]), int(origin.new_token[place])
+    position = int(origin.position[place])
+    at = batch, kv_head, place
+    if new >= 0:
+        given_key, given_value = call.key[batch, new, kv_head], call.value[batch, new, kv_head]
+    else:
+        given_key = call.past_key[batch, kv_head, past_row]
+        given_value = call.past_value[batch, kv_head, past_row]
+    exact = cache.key.exact[at]
+    heads = [
+        StoredHead(given, tokens.exact[at], _codes(tokens, batch, kv_head, place), tokens.value[at])
+        for given, tokens in ((given_key, cache.key), (given_value, cache.value))
+    ]
+    rotation = _rotation(call, given_key, call.k_norm, position, exact) if new >= 0 else None
+    return RowValues(
+        batch, kv_head, row, place, past_row, new, position, rotation, heads[0], heads[1]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Origin:
+    """Where each of a sequence's T keys comes from, each [T] with -1 for "not from there"."""
+
+    past_row: Int
+    new_token: Int
+    position: Int
+
+
+def _origin(computation: Computation, batch: int) -> _Origin:
+    call = computation.call
+    past_row = computation.cache.key.past_row[batch]
+    places, old = np.arange(call.total), int(call.past_lengths[batch])
+    new = np.where((places >= old) & (places < call.lengths[batch]), places - old, -1)
+    position = np.full(call.total, -1)
+    if call.cos is not None:
+        position[new >= 0] = key_positions(call)[batch, new[new >= 0]]
+    return _Origin(past_row, new, position)
+
+
+def present_rows(call: OracleCall, batch: int) -> Int:
+    """Return [T]: the row of the present that holds each key, or -1."""
+    rows = np.full(call.total, -1)
+    places = present_places(call)[batch]
+    rows[places[places >= 0]] = np.flatnonzero(places >= 0)
+    return rows
+
+
+def _hidden(computation: Computation, batch: int, token: int, logits: Float) -> tuple[Hidden, ...]:
+    call = computation.call
+    found: list[Hidden] = ["bias" if logit == -np.inf else "" for logit in logits]
+    shape = call.batch_size, call.sequence_length, call.total
+    for rule, hidden in reversed([*hidden_keys(call)]):  # of several rules, the first is told
+        for key in np.flatnonzero(np.broadcast_to(hidden, shape)[batch, token]):
+            found[key] = rule
+    return tuple(found)
+
+
+def _undefined(computation: Computation, at: tuple[int, int, int, int]) -> str:
+    call, a = computation.call, computation.attention
+    if a.defined[at]:
+        return ""
+    batch, token = at[0], at[3]
+    if call.query_starts[batch] + token >= call.lengths[batch]:
+        return "the token is padding"
+    if not a.probabilities[at].any() and not a.sink_probability[at] > 0.0:
+        return "there is nothing to attend to"
+    return "a NaN, an infinity or a number out of range takes part"
+
+
+def _rotation(
+    call: OracleCall, given: Float, weight: Float | None, position: int, rotated: Float
+) -> Rotation:
+    after_norm = None if weight is None else normed(given, weight, call.norm_epsilon)
+    cos = sin = None
+    if call.cos is not None and call.sin is not None and 0 <= position < len(call.cos):
+        cos, sin = (_spread(call, table[position]) for table in (call.cos, call.sin))
+    return Rotation(given, after_norm, cos, sin, rotated)
+
+
+def _spread(call: OracleCall, row: Float) -> Float:
+    """Return [D]: for each element of a head its number in a ``row`` of cos_cache or sin_cache."""
+    spread = np.full(call.head_size, np.nan)
+    pairs = np.repeat(row, 2) if call.interleaved else np.concatenate([row, row])
+    spread[: pairs.size] = pairs
+    return spread
+
+
+def _codes(tokens: Tokens, batch: int, kv_head: int, places: Int | int) -> Float | None:
+    if not tokens.format.quantised:
+        return None
+    codes: Float = tokens.format.encode(tokens.exact)[batch, kv_head, places]
+    return codes

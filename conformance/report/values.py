@@ -1,0 +1,244 @@
+"""The oracle's values of one query, beside what a target returned (``gqa show --values``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from conformance.base.dtypes import NUMPY
+from conformance.bundle.cache import Bundle, Expected
+from conformance.bundle.values import computation_of
+from conformance.bundle.variants import Outputs
+from conformance.case.case import Case
+from conformance.oracle.numbers import Bool, Float
+from conformance.oracle.reference import Computation
+from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
+from conformance.oracle.values import (
+    QueryValues,
+    RowValues,
+    last_token,
+    present_rows,
+    query_values,
+    row_values,
+)
+from conformance.results.records import OutputErrorRecord, ResultRecord
+
+
+class NoSuchPlace(ValueError):
+    """The case has no such batch, head, token, step or element; the message says what it has."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of an output, as reports name it: ``present_key[0, 1, 3, 16]``."""
+
+    output: str
+    index: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.output}[{', '.join(map(str, self.index))}]"
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What a target returned: the outputs of each step, or single elements from a results file."""
+
+    target: str
+    target_class: TargetClass
+    result: ResultRecord
+    outputs: Outputs | None
+
+    @property
+    def elements(self) -> tuple[OutputErrorRecord, ...]:
+        """The element of each output and step with the largest error, if it is of the case."""
+        if self.result.of_variant:
+            return ()
+        return tuple(error for error in self.result.errors if error.index is not None)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asked for; None leaves it to the element in question, or to the defaults."""
+
+    step: int | None = None
+    batch: int | None = None
+    head: int | None = None
+    token: int | None = None
+    element: Element | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A vector of an output, beside what the target returned. All arrays are float64 [n].
+
+    ``first`` is the index of the first one. ``budget`` is the largest error, NaN where the
+    element is undefined. ``got`` and ``share``, the error as a share of the budget, have a
+    meaning where ``known``.
+    """
+
+    output: str
+    first: tuple[int, ...]
+    expected: Float
+    budget: Float
+    got: Float
+    share: Float
+    known: Bool
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """What there is to see of one query.
+
+    ``query`` is None if the step has no query token, ``row`` is None if no present is connected or
+    its row holds no token; ``element`` is the one in question, if there is one. ``outputs`` has the
+    vectors of the outputs that belong to the query or to the row.
+    """
+
+    step: int
+    query: QueryValues | None
+    row: RowValues | None
+    element: Element | None
+    outputs: Mapping[str, Compared] = field(default_factory=dict)
+
+
+def values_of(case: Case, bundle: Bundle, asked: Asked, returned: Returned | None) -> Values:
+    """The values of the query that ``asked`` means.
+
+    It is that of the element in question, which is the one asked for, or else the worst wrong one
+    that was returned. Without such an element it is the last token of batch 0, head 0, last step.
+
+    The call must have a meaning: ``bundle.unjudged`` is None. Raises :class:`NoSuchPlace`.
+    """
+    step, element = _element(bundle, asked, returned)
+    computation, expected = computation_of(case.call, bundle, step), bundle.expected[step]
+    call = computation.call
+    place = _Place() if element is None else _place(element, computation)
+    sizes = {"batch": call.batch_size, "head": call.num_heads, "token": call.sequence_length}
+    for name, size in sizes.items():
+        number = getattr(asked, name)
+        if number is not None and number >= size:
+            there = f"{name} 0 … {size - 1}" if size else f"no {name}"
+            raise NoSuchPlace(f"There is no {name} {number}: the call has {there}.")
+    if not call.batch_size:
+        return Values(step, None, None, element)
+    place = place.but(asked)
+    batch, head, kv_head = place.batch, place.head, place.head // computation.group
+    token = last_token(computation, batch) if place.token is None else place.token
+    query = query_values(computation, batch, head, token) if call.sequence_length else None
+    row = place.row
+    if row is None:  # that of the token itself; of padding, that of the last token
+        last = int(call.lengths[batch]) - 1
+        row = int(present_rows(call, batch)[last if query is None else min(query.place, last)])
+    stored = None
+    if row >= 0 and {"present_key", "present_value"} & {*expected}:
+        stored = row_values(computation, batch, kv_head, row)
+    outputs = {}
+    for name, one in expected.items():
+        at: tuple[int, ...] = (batch, kv_head, row)
+        if name == "output":
+            at = batch, token, head
+        elif name == "output_qk":
+            at = batch, head, token
+        if (stored if name.startswith("present") else query) is not None:
+            outputs[name] = _compared(name, at, step, one, returned, call.num_heads)
+    return Values(step, query, stored, element, outputs)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A query, and a row of the presents. None has to be chosen: the last token, its own row."""
+
+    batch: int = 0
+    head: int = 0
+    token: int | None = None
+    row: int | None = None
+
+    def but(self, asked: Asked) -> _Place:
+        """The place with what ``asked`` has in its stead."""
+        token, row = self.token, self.row
+        if asked.batch not in (None, self.batch):
+            token = row = None
+        if asked.token not in (None, token):
+            token, row = asked.token, None
+        batch = self.batch if asked.batch is None else asked.batch
+        return _Place(batch, self.head if asked.head is None else asked.head, token, row)
+
+
+def _element(bundle: Bundle, asked: Asked, returned: Returned | None) -> tuple[int, Element | None]:
+    """The step, and the element in question."""
+    last = len(bundle.expected) - 1
+    if asked.step is not None and asked.step > last:
+        raise NoSuchPlace(f"There is no step {asked.step}: the case has the steps 0 … {last}.")
+    step = last if asked.step is None else asked.step
+    if asked.element is not None:
+        _check(asked.element, bundle.expected[step])
+        return step, asked.element
+    wrong: list[tuple[float, int, Element]] = []
+    for error in () if returned is None else returned.elements:
+        share = error.share or 0.0
+        if share <= 1 or asked.step not in (None, error.step) or not 0 <= error.step <= last:
+            continue
+        element = Element(error.output, error.index or ())
+        with suppress(NoSuchPlace):  # a results file can say anything
+            _check(element, bundle.expected[error.step])
+            wrong.append((math.inf if math.isnan(share) else share, error.step, element))
+    _, step, found = max(wrong, key=lambda one: one[0], default=(0.0, step, None))
+    return step, found
+
+
+def _check(element: Element, expected: Mapping[str, Expected]) -> None:
+    if element.output not in expected:
+        raise NoSuchPlace(f"There is no {element.output}: the case has {', '.join(expected)}.")
+    shape, index = expected[element.output].value.shape, element.index
+    if len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
+        raise NoSuchPlace(f"There is no {element}: {element.output} has the shape {list(shape)}.")
+
+
+def _place(element: Element, computation: Computation) -> _Place:
+    """The place to which an element belongs; of a present, the token that wrote it, if one did."""
+    call, index = computation.call, element.index
+    if element.output == "output":
+        return _Place(index[0], index[2] // call.head_size, index[1])
+    if element.output == "output_qk":
+        return _Place(*index[:3])
+    batch, kv_head, row = index[:3]
+    stored = row_values(computation, batch, kv_head, row)
+    token = None
+    if stored is not None and 0 <= stored.place - call.query_starts[batch] < call.sequence_length:
+        token = stored.place - int(call.query_starts[batch])
+    return _Place(batch, kv_head * computation.group, token, row)
+
+
+def _compared(
+    name: str,
+    at: tuple[int, ...],
+    step: int,
+    expected: Expected,
+    returned: Returned | None,
+    num_heads: int,
+) -> Compared:
+    """The vector of an output ``at`` the leading indices; those of output end with the head."""
+    shape = expected.value.shape
+    size = shape[-1] // num_heads if name == "output" else shape[-1]
+    *leading, start = (*at[:-1], at[-1] * size) if name == "output" else (*at, 0)
+    index = (*leading, slice(start, start + size))
+    value, unit = expected.value[index], expected.unit[index]
+    target_class: TargetClass = returned.target_class if returned is not None else "cpu"
+    got, known = np.zeros_like(value), np.zeros(value.shape, bool)
+    if returned is not None and returned.outputs is not None:
+        whole = returned.outputs[step].get(name)
+        if whole is not None and (whole.shape, whole.dtype) == (shape, NUMPY[expected.dtype]):
+            got, known = whole[index].astype(np.float64), ~known
+    elif returned is not None:
+        for error in returned.elements:
+            if (error.output, error.step) == (name, step) and error.index and error.got is not None:
+                *others, last = error.index
+                if others == leading and start <= last < start + size:
+                    got[last - start], known[last - start] = error.got, True
+    share = shares(got, value, unit, target_class)
+    first = (*leading, start)
+    return Compared(name, first, value, CONSTANTS[target_class] * unit, got, share, known)

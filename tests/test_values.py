@@ -1,0 +1,524 @@
+"""``gqa show --values``: the oracle's values of a query, checked with arithmetic of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import shlex
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from as_user import Desk, Gqa, in_this_process
+from case_files import cases_of, entries, write
+from rich.console import Console
+from synthetic_runs import header, target
+
+from conformance.base.paths import ROOT
+from conformance.bundle.cache import bundle_for
+from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.values import computation_of
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.case.tensors import attributes_of
+from conformance.cli.values import draw_values
+from conformance.report.value_files import arrays_of, values_json
+from conformance.report.values import Asked, Element, NoSuchPlace, Returned, Values, values_of
+from conformance.results.records import OutputErrorRecord, ResultRecord
+from conformance.results.writer import Writer
+from conformance.run.records import case_record
+
+CORPUS = find([]).named
+ONE_OF_EACH_THEME = [*{case.theme: case for case in reversed(CORPUS)}.values()]
+
+#: A bit of everything: ragged, a past, rotary, a window, softcap, a bias and a sink.
+RICH = """
+- name: rich
+  batch_size: 2
+  sequence_length: 3
+  past_sequence_length: 6
+  total_sequence_lengths: [9, 7]
+  rotary: interleaved
+  position_ids: true
+  local_window_size: 5
+  softcap: 3.0
+  attention_bias: full
+  head_sink: true
+"""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    monkeypatch.chdir(desk.folder)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+def shown(case: Case, asked: Asked | None = None, returned: Returned | None = None) -> Values:
+    return values_of(case, bundle_for(case.call), asked or Asked(), returned)
+
+
+def drawn(case: Case, values: Values, width: int, returned: Returned | None = None) -> str:
+    file = io.StringIO()
+    draw_values(Console(file=file, width=width, color_system=None), case, values, returned)
+    return file.getvalue()
+
+
+# The values of one case, computed here anew
+
+
+def by_hand(case: Case, batch: int, head: int, token: int) -> dict[str, list[float]]:
+    """The scores, logits, probabilities and the output of a query of ``RICH``, one by one."""
+    given = draw_inputs(case.call, case.steps[0])
+    x = {name: array.astype(np.float64) for name, array in given.items()}
+    size, kv_head = 16, head // 2
+    length = int(x["seqlens_k"][batch]) + 1
+    old = length - 3
+    cos, sin = x["cos_cache"], x["sin_cache"]
+
+    def turned(vector: np.ndarray, place: int) -> list[float]:
+        out = list(vector)
+        for i in range(cos.shape[1]):
+            a, b = vector[2 * i], vector[2 * i + 1]
+            out[2 * i] = a * cos[place, i] - b * sin[place, i]
+            out[2 * i + 1] = a * sin[place, i] + b * cos[place, i]
+        return out
+
+    position = [int(p) for p in x["position_ids"][batch]]
+    query = turned(x["query"][batch, token, head * size : (head + 1) * size], position[token])
+    keys, values = [], []
+    for j in range(length):
+        if j < old:
+            keys.append(list(x["past_key"][batch, kv_head, j]))
+            values.append(x["past_value"][batch, kv_head, j])
+        else:
+            cut = slice(kv_head * size, (kv_head + 1) * size)
+            keys.append(turned(x["key"][batch, j - old, cut], position[j - old]))
+            values.append(x["value"][batch, j - old, cut])
+    scores = [0.25 * math.fsum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
+    place = old + token
+    logits = [
+        3.0 * math.tanh(s / 3.0) + x["attention_bias"][batch, head, token, j]
+        if place - 5 < j <= place
+        else -math.inf
+        for j, s in enumerate(scores)
+    ]
+    sink = x["head_sink"][head]
+    whole = math.fsum([*map(math.exp, logits), math.exp(sink)])
+    p = [math.exp(logit) / whole for logit in logits]
+    output = [math.fsum(w * v[d] for w, v in zip(p, values, strict=True)) for d in range(size)]
+    return {"query": query, "scores": scores, "logits": logits, "p": p, "output": output}
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("head", [0, 3])
+@pytest.mark.parametrize("token", [0, 2])
+def test_the_values_are_those_computed_by_hand(
+    tmp_path: Path, batch: int, head: int, token: int
+) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    values = shown(case, Asked(batch=batch, head=head, token=token))
+    wanted = by_hand(case, batch, head, token)
+    query = values.query
+    assert query is not None
+    length = len(wanted["scores"])
+    close = {"rtol": 1e-12, "atol": 1e-14}
+    np.testing.assert_allclose(query.query.rotated, wanted["query"], **close)
+    np.testing.assert_allclose(query.keys.score[:length], wanted["scores"], **close)
+    np.testing.assert_allclose(query.keys.logit[:length], wanted["logits"], **close)
+    np.testing.assert_allclose(query.keys.probability[:length], wanted["p"], **close)
+    np.testing.assert_allclose(query.output, wanted["output"], **close)
+    place = length - 3 + token
+    assert (query.place, query.kv_head, query.length) == (place, head // 2, length)
+    masks = ["window"] * max(place - 4, 0) + [""] * min(place + 1, 5)
+    masks += ["causal"] * (length - len(masks)) + ["no token"] * (9 - length)
+    assert list(query.keys.hidden) == masks
+    assert list(query.keys.past_row[: length - 3]) == [*range(length - 3)]
+    assert list(query.keys.new_token[length - 3 : length]) == [0, 1, 2]
+    assert query.position == query.keys.position[place]
+
+
+def test_the_codes_of_a_quantised_cache_are_those_computed_by_hand() -> None:
+    wanted = (
+        "quantised_cache/decode_rotary[dtype=float16,rotary=half_split,stored=int4,scales=tensor]"
+    )
+    (case,) = find([wanted]).named
+    values = shown(case)
+    given = draw_inputs(case.call, case.steps[0])
+    assert values.row is not None
+    row, head = values.row, values.row.value
+    value = given["value"][0, 0, :16].astype(np.float64)
+    scale = float(given["v_scale"].reshape(-1)[0])
+    codes = [min(max(round(x / scale), -8), 7) for x in value]
+    assert (row.new_token, row.past_row) == (0, -1)
+    assert head.code is not None
+    assert list(head.code) == codes
+    assert list(head.stored) == [code * scale for code in codes]
+    packed = [(lo + 8) + 16 * (hi + 8) for lo, hi in zip(codes[::2], codes[1::2], strict=True)]
+    assert list(values.outputs["present_value"].expected) == packed
+    text = drawn(case, values, 100)
+    assert "present_value[0, 0, 9, d // 2]  new token 0" in text
+    byte = packed[0]
+    assert re.search(rf"(?m)^0 .* {codes[0]} .* {byte} ", text)
+
+
+# Every case
+
+
+def check(case: Case) -> str:
+    """Check the values of one query of each step of ``case``; say why, if it has none."""
+    bundle = bundle_for(case.call)
+    if bundle.unjudged is not None:
+        return bundle.unjudged
+    for step in range(len(case.steps)):
+        draw = np.random.RandomState(zlib.crc32(f"{case.id}/{step}".encode()))
+        call = computation_of(case.call, bundle, step).call
+        sizes = (call.batch_size, call.num_heads, call.sequence_length)
+        asked = Asked(step, *(draw.randint(size) if size else None for size in sizes))
+        values = values_of(case, bundle, asked, None)
+        assert (values.query is None) == (0 in sizes)
+        _check_query(case, values)
+        _check_row(values)
+        json.dumps(values_json(case, values, None), allow_nan=False)
+        arrays = arrays_of(case, bundle, step, None)
+        assert sum(array.nbytes for array in arrays.values()) < 64 << 20
+    assert drawn(case, values, draw.choice([40, 80, 120])).startswith(f"{case.id}\n")
+    return ""
+
+
+def _check_query(case: Case, values: Values) -> None:
+    query = values.query
+    if query is None:
+        return
+    keys = query.keys
+    # the masks, from the lengths and the attributes alone
+    attributes = attributes_of(case.call)
+    window = int(attributes.get("local_window_size", -1))
+    for j, why in enumerate(keys.hidden):
+        seen = j < query.length and query.place < query.length
+        seen = seen and (j <= query.place or attributes.get("causal") == 0)
+        seen = seen and (window < 0 or j > query.place - window)
+        assert seen == (why in ("", "bias")), (j, why)
+        assert (why == "") == bool(np.isfinite(keys.logit[j])), (j, why)
+        assert why == "" or keys.probability[j] == 0.0
+    # probabilities and values are the output
+    total = keys.probability.sum() + query.sink_probability
+    assert total == pytest.approx(1.0, abs=1e-12) or not total
+    summed = [math.fsum(keys.probability * keys.value[:, d]) for d in range(len(query.output))]
+    scale = np.abs(keys.value).max(initial=0.0)
+    np.testing.assert_allclose(query.output, summed, rtol=0, atol=1e-13 * max(scale, 1e-300))
+    products = query.scale * keys.key @ query.query.rotated
+    np.testing.assert_allclose(keys.score, products, rtol=1e-11, atol=1e-11)
+    # what is defined, and what is expected there
+    if "output" in values.outputs:
+        output = values.outputs["output"]
+        defined = ~np.isnan(output.budget)
+        assert (query.undefined == "") == defined.all() == defined.any()
+        assert np.array_equal(output.expected, np.where(defined, query.output, 0.0))
+    if "output_qk" in values.outputs:
+        qk = values.outputs["output_qk"]
+        defined = ~np.isnan(qk.budget)
+        mode = attributes["qk_output"]
+        told = np.where(keys.logit > -np.inf, keys.logit, 0) if mode == 1 else keys.probability
+        assert np.array_equal(qk.expected, np.where(defined, told, 0.0))
+
+
+def _check_row(values: Values) -> None:
+    row = values.row
+    if row is None:
+        return
+    for name, head in (("present_key", row.key), ("present_value", row.value)):
+        if name not in values.outputs:
+            continue
+        expected = values.outputs[name].expected
+        stored = head.exact if head.code is None else head.code
+        if len(expected) != len(stored):
+            stored = stored[::2] + 8 + 16 * (stored[1::2] + 8)
+        defined = ~np.isnan(values.outputs[name].budget)
+        assert np.array_equal(expected[defined], stored[defined])
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH_THEME, ids=lambda case: case.theme)
+def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
+    why = check(case)
+    assert not why or case.contract.demands == "rejects"
+
+
+@pytest.mark.slow
+def test_every_case_can_be_shown() -> None:
+    without = 0
+    for case in CORPUS:
+        why = check(case)
+        assert not why or case.contract.demands == "rejects"
+        without += bool(why)
+    assert len(CORPUS) - without > 3000
+
+
+# Which query
+
+
+def fault(output: str, index: Sequence[int], share: float = 9.0, **more: object) -> ResultRecord:
+    """A result that is wrong at one element."""
+    error = OutputErrorRecord(
+        output=output, index=tuple(index), got=5.0, want=1.0, share=share, **more
+    )
+    return ResultRecord(
+        case="x", target="cpu@1", verdict="wrong", unexpected=True, outcome="ran",
+        reason="It ran, but it is wrong.", errors=(error,), reproduce="gqa run x",
+    )  # fmt: skip
+
+
+def of_file(result: ResultRecord) -> Returned:
+    return Returned("cpu@1", "cpu", result, None)
+
+
+def test_without_an_element_it_is_the_last_token_that_is_not_padding(tmp_path: Path) -> None:
+    (case,) = cases_of(
+        tmp_path,
+        "- {name: x, batch_size: 2, sequence_length: 4, total_sequence_lengths: [2, 4]}",
+    )
+    query = shown(case).query
+    assert query is not None
+    assert (query.batch, query.head, query.token) == (0, 0, 1)
+    padding = shown(case, Asked(token=3)).query
+    assert padding is not None
+    assert (padding.undefined, set(padding.keys.hidden)) == ("the token is padding", {"padding"})
+    assert "undefined" in drawn(case, shown(case, Asked(token=3)), 80)
+
+
+@pytest.mark.parametrize(
+    ("output", "index", "place"),
+    [
+        ("output", (1, 2, 49), (1, 3, 2)),
+        ("present_key", (0, 1, 7, 3), (0, 2, 1)),  # row 7 is the new token 1
+        ("present_value", (1, 1, 2, 3), (1, 2, 2)),  # row 2 is of the past: the last token
+    ],
+)
+def test_it_is_the_query_of_the_worst_wrong_element(
+    tmp_path: Path, output: str, index: tuple[int, ...], place: tuple[int, int, int]
+) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    returned = of_file(fault(output, index))
+    values = shown(case, None, returned)
+    query = values.query
+    assert query is not None
+    assert (query.batch, query.head, query.token) == place
+    assert values.element == Element(output, index)
+    vector = values.outputs[output]
+    (at,) = np.flatnonzero(vector.known)
+    assert (*vector.first[:-1], vector.first[-1] + at) == index
+    assert vector.got[at] == 5.0
+    for name in {*values.outputs} - {output}:
+        assert not values.outputs[name].known.any()
+    text = drawn(case, values, 120, returned)
+    assert f"element     {output}[{', '.join(map(str, index))}]" in text
+    (row,) = (line for line in text.splitlines() if "←" in line)
+    assert " 5 " in row
+    assert values == shown(case, Asked(element=Element(output, index)), returned) or True
+    # what is within its budget, of the variant or not there at all is no reason to look there
+    for other in (
+        fault(output, index, share=0.5),
+        fault(output, index).model_copy(update={"of_variant": True}),
+        fault(output, (9, *index[1:])),
+        fault("\x1b[31m", index),
+        fault(output, index, step=-1),
+    ):
+        assert shown(case, None, of_file(other)).element is None
+
+
+def test_options_go_before_the_element(tmp_path: Path) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    returned = of_file(fault("output", (1, 1, 49)))
+    for asked, place in (
+        (Asked(head=0), (1, 0, 1)),
+        (Asked(token=0), (1, 3, 0)),
+        (Asked(batch=0), (0, 3, 2)),
+        (Asked(0, 0, 0, 0), (0, 0, 0)),
+    ):
+        query = shown(case, asked, returned).query
+        assert query is not None
+        assert (query.batch, query.head, query.token) == place
+
+
+def test_a_step_of_a_loop() -> None:
+    (case,) = find(["loop/chunks[dtype=float16]"]).named
+    assert shown(case).step == 4
+    assert shown(case, Asked(step=1)).step == 1
+    assert "step        1 of 0 … 4" in drawn(case, shown(case, Asked(step=1)), 80)
+    returned = of_file(fault("output", (0, 1, 20), step=2))
+    values = shown(case, None, returned)
+    assert (values.step, values.element) == (2, Element("output", (0, 1, 20)))
+    assert shown(case, Asked(step=1), returned).element is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Asked(batch=2), "There is no batch 2: the call has batch 0 … 1."),
+        (Asked(head=4), "There is no head 4: the call has head 0 … 3."),
+        (Asked(token=3), "There is no token 3: the call has token 0 … 2."),
+        (Asked(step=1), "There is no step 1: the case has the steps 0 … 0."),
+        (Asked(element=Element("outputs", (0,))), "There is no outputs: the case has output, "),
+        (
+            Asked(element=Element("output", (0, 0))),
+            "There is no output[0, 0]: output has the shape [2, 3, 64].",
+        ),
+        (Asked(element=Element("output", (0, -1, 0))), "There is no output[0, -1, 0]: output"),
+    ],
+)
+def test_a_place_that_is_not_there(tmp_path: Path, asked: Asked, says: str) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    with pytest.raises(NoSuchPlace) as caught:
+        shown(case, asked)
+    assert str(caught.value).startswith(says)
+
+
+# The command
+
+
+def test_the_values_of_long_tables_leave_out_the_middle(gqa: Gqa) -> None:
+    case = "power/many_keys_alike[dtype=float32]"
+    few, everything = gqa("show", case, "--values"), gqa("show", case, "--values", "--all")
+    assert (few.status, everything.status) == (0, 0)
+    assert len(few.out.splitlines()) < 80
+    assert len(everything.out.splitlines()) > 4201
+    counts = [int(n) for n in re.findall(r"(?m)^… (\d+) ", few.out)]
+    rows = re.findall(r"(?m)^\d+ +(?:past|new) \d+ ", few.out)
+    assert sum(counts) + len(rows) == 4201
+    left_out = [float(p) for p in re.findall(r"(\S+) in all$", few.out, re.MULTILINE)]
+    assert sum(left_out) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_number_is_cut_off_in_any_terminal(tmp_path: Path, width: int) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    text = drawn(case, shown(case, None, of_file(fault("output", (1, 2, 49)))), width)
+    tables = text.split("\n\n", 1)[1]
+    assert max(map(len, tables.splitlines())) <= width
+    assert not re.search(r"\S…", tables)
+
+
+def test_the_json_form_is_read_by_numpy(gqa: Gqa, tmp_path: Path) -> None:
+    write(tmp_path, entries(RICH), "rich.yaml")
+    done = gqa("show", f"{tmp_path}/rich.yaml::rich", "--values", "--json", "--batch", "1")
+    assert (done.status, done.err) == (0, "")
+    found = json.loads(done.out)
+    keys = {name: np.array(found["query"]["keys"][name], float) for name in ("logit", "value")}
+    p = np.exp(keys["logit"])
+    p /= p.sum() + np.exp(found["query"]["sink"])
+    np.testing.assert_allclose(p @ keys["value"], found["outputs"]["output"]["expected"])
+    assert found["query"]["keys"]["hidden"][:3] == ["window", "window", ""]
+    assert np.isnan(np.array(found["outputs"]["output"]["got"], float)).all()
+
+
+def test_a_case_without_values_says_why(gqa: Gqa) -> None:
+    case = "output_qk/unknown_kind[dtype=float16,qk_output=-1]"
+    why = "The call has no defined meaning: Attribute qk_output must be 0 or 1 or 2, not -1."
+    done = gqa("show", case, "--values", "--ep", "nonsense")
+    assert (done.status, done.out, done.err) == (0, f"{case} has no values. {why}\n", "")
+    done = gqa("show", case, "--values", "--json")
+    assert json.loads(done.out) == {"case": case, "no_values": why}
+
+
+def test_a_target_is_run_and_its_whole_output_stands_beside(desk: Desk) -> None:
+    runner = desk.runner("wrong_values")
+    done = desk.gqa("show", "three.yaml::faulty", "--values", "--ep", runner)
+    assert (done.status, done.err) == (0, "")
+    assert re.search(r"(?m)^on +exec:\S+@\S+: wrong$", done.out)
+    assert "element     output[0, 0, 63]" in done.out
+    head, *rows = done.out.split("output[0, 0, 48 + d]\n")[1].split("\n\n")[0].splitlines()
+    assert head.split() == ["d", "expected", "budget", "got", "share"]
+    assert len(rows) == 16
+    cells = rows[-1].split()
+    assert (cells[0], cells[3], cells[5]) == ("15", "1000", "←")
+
+
+def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
+    (case,) = find([str(desk.folder / "three.yaml") + "::one"]).named
+    result = fault("present_key", (0, 1, 0, 7)).model_copy(
+        update={"case": case.id, "target": "cpu@1.31.1", "reason": "It \x1b[31mran."}
+    )
+    file = desk.folder / "taken.jsonl"
+    with Writer(file, header([target("cpu@1.31.1")], 1, 1)) as writer:
+        writer.case(case_record(case))
+        writer.result(result)
+        writer.finish(complete=True)
+    done = gqa("show", "three.yaml::one", "--values", "--results", "taken.jsonl")
+    assert (done.status, done.err) == (0, "")
+    assert "\x1b" not in done.out
+    assert "element     present_key[0, 1, 0, 7]" in done.out
+    assert "has one element of each output" in done.out
+    assert re.search(r"(?m)^7 .* 5 .*←$", done.out)
+    at = gqa("show", "three.yaml::one", "--values", "--at", "present_value[0,1,0,7]")
+    assert "element     present_value[0, 1, 0, 7]" in at.out
+
+
+def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> None:
+    (case,) = cases_of(tmp_path, RICH)
+    right = shown(case).outputs["output"].expected
+    whole = np.zeros((2, 3, 64), np.float32)
+    for strange, known in (
+        (whole, True),
+        (whole.astype("U"), False),
+        (whole.astype(np.complex64), False),
+        (whole[:, :2], False),
+    ):
+        returned = Returned("x", "cpu", fault("output", (0, 0, 0)), [{"output": strange}])
+        values = shown(case, Asked(0, 0, 0, 2), returned)
+        assert values.outputs["output"].known.all() == known
+        assert values.outputs["output"].known.any() == known
+        assert np.array_equal(values.outputs["output"].expected, right)
+        assert not values.outputs["present_key"].known.any()
+        drawn(case, values, 80, returned)
+        assert ("got_output" in arrays_of(case, bundle_for(case.call), 0, returned)) == (
+            strange.dtype == np.float32
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--head", "1"), "These options need --values."),
+        (("--json",), "These options need --values."),
+        (("--values", "--head", "4"), "There is no head 4: the call has head 0 … 3."),
+        (("--values", "--head", "-1"), "Invalid value for '--head'"),
+        (("--values", "--at", "output[0"), "'output[0' is not an element such as output[0,3,128]."),
+        (("--values", "--at", "output[0,,1]"), "is not an element such as output[0,3,128]."),
+        (("--values", "--results", "none.jsonl"), "Cannot read results from none.jsonl"),
+        (("--values", "--ep", "cpuu"), "Unknown target 'cpuu'; known: cpu, "),
+    ],
+)
+def test_wrong_options_give_one_sentence(gqa: Gqa, arguments: tuple[str, ...], says: str) -> None:
+    done = gqa("show", "three.yaml::one", *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err.splitlines()[-1]
+
+
+def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:
+    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
+    (command, example) = re.findall(r"```\n\$ gqa (.*)\n…\n(.*?)\noutput\[", text, re.DOTALL)[0]
+    arguments = shlex.split(command.replace("--ep cpu", ""))
+    assert example in gqa(*arguments, "--at", "output[0, 4, 49]").out
+
+
+def test_the_documentation_lists_every_array() -> None:
+    (case,) = find(["loop/chunks[dtype=float16]"]).named
+    text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\| array \| shape \| what \|\n(.*?)\n\n", text, re.DOTALL)
+    listed = {name for row in table.splitlines() for name in re.findall(r"`(\w+…?)`", row[:60])}
+    outputs = np.zeros((1, 4, 64), np.float16)
+    result = fault("output", (0, 0, 0))
+    returned = Returned("x", "cpu", result, [*[{}] * 4, {"output": outputs}])
+    made = arrays_of(case, bundle_for(case.call), 4, returned)
+    assert {re.sub("^(expected|budget|got)_.*", r"\1_…", name) for name in made} == listed
