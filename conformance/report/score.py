@@ -131,7 +131,7 @@ def _score(results: Iterable[ResultRecord | None]) -> Score:
 
 def scores_of(joined: Joined) -> dict[str, Scores]:
     """The scores of each column."""
-    ids = list(dict.fromkeys([*joined.cases, *(id for id, _ in joined.results)]))
+    ids = joined.ids
     return {
         column.label: scores(
             joined.cases, {id: joined.results.get((id, column.label)) for id in ids}

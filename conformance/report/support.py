@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Literal
@@ -79,16 +79,11 @@ def _key(name: str) -> str:
 
 def _entries(joined: Joined) -> dict[tuple[str, str], list[str]]:
     entries: dict[tuple[str, str], list[str]] = {}
-    for id in _ids(joined):
+    for id in joined.ids:
         case = joined.cases.get(id)
         place = (case.theme, case.name) if case else (UNDESCRIBED, id)
         entries.setdefault(place, []).append(id)
     return entries
-
-
-def _ids(joined: Joined) -> Iterable[str]:
-    """Every case that has a description or a result."""
-    return dict.fromkeys([*joined.cases, *(id for id, _ in joined.results)])
 
 
 def _about(name: str, described: Sequence[CaseRecord], cases: int) -> dict[str, Any]:
@@ -153,7 +148,7 @@ def _meta(joined: Joined, columns: Mapping[str, Mapping[str, Sequence[Column]]])
 def _scores(joined: Joined, columns: Sequence[Column]) -> dict[str, Any]:
     """The score of one version of a target; of several results of a case, the worst counts."""
     results: dict[str, ResultRecord | None] = {}
-    for id in _ids(joined):
+    for id in joined.ids:
         there = [r for c in columns if (r := joined.results.get((id, c.label)))]
         results[id] = worst(there) if there else None
     found = scores(joined.cases, results)
