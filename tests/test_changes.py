@@ -677,7 +677,7 @@ def test_a_report_compared_with_another_run(gqa: Gqa, desk: Desk) -> None:
 def test_a_report_without_a_form(gqa: Gqa) -> None:
     done = gqa("report", "new.jsonl")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Give at least one format: --html, --markdown, ")
+    assert done.err.startswith("Give at least one form of a report: --html, --markdown, ")
 
 
 def test_a_form_that_cannot_be_written_does_not_prevent_the_others(gqa: Gqa, desk: Desk) -> None:
