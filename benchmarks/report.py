@@ -1,9 +1,9 @@
 """Size of the report, and its speed in a browser, for different numbers of cells.
 
-    python benchmarks/report.py RESULTS… [--cells 10000] [--cells 100000]
+    python benchmarks/report.py RESULTS… [--targets 9] [--cells 10000] [--cells 100000]
 
-The results of real runs are repeated under other names until there are as many cells as
-requested. Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
+The results of real runs are repeated under other names until there are as many targets and cells
+as requested. Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
 """
 
 from __future__ import annotations
@@ -75,6 +75,13 @@ def multiplied(run: Run, times: int) -> Run:
     return replace(run, cases=cases, results=tuple(results))
 
 
+def with_targets(runs: list[Run], number: int) -> list[Run]:
+    """``runs`` repeated under other names until there are this many."""
+    rounds = [[replace(run, path=Path(str(n), run.path.name)) for run in runs]
+              for n in range(-(-number // len(runs)))]  # fmt: skip
+    return [run for those in rounds for run in those][:number]
+
+
 def at_least(runs: list[Run], cells: int) -> list[Run]:
     """``runs`` repeated until they have this many results together."""
     there = sum(len(run.results) for run in runs)
@@ -85,6 +92,8 @@ def in_browser(page: Page, file: Path) -> Iterator[tuple[str, float]]:
     """Milliseconds until the page can be used, and those of each filter."""
     page.goto(file.as_uri())
     page.wait_for_selector("html.ready", timeout=120_000)
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"
+    yield "first paint", page.evaluate(paint)
     yield "interactive", page.evaluate("performance.getEntriesByName('ready')[0].startTime")
     for name, act in FILTERS.items():
         times: Any = page.evaluate(TIMER, [act])
@@ -96,9 +105,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--targets", type=int)
     parser.add_argument("--cells", action="append", type=int)
     given = parser.parse_args()
     runs = [read(path) for path in given.results]
+    runs = with_targets(runs, given.targets or len(runs))
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

@@ -22,7 +22,7 @@ from conformance.results.reader import read
 TARGETS = ("cpu", "tract", "webgpu", "wasm")
 #: The query that the picture shows: cross-layer KV sharing.
 QUERY = "#?theme=shared_kv"
-SIZE = {"width": 1280, "height": 1180}
+SIZE = {"width": 1280, "height": 1320}
 
 
 def main() -> None:

@@ -235,9 +235,9 @@ def beyond(got: float) -> BeyondBudget:
     [
         ({"share": 37.0}, {"share": 300.0}, None),
         ({"share": 37.0}, {"share": 3.8}, None),
-        ({"share": 37.0}, {"share": 400.0}, "400 of the error budget, not 37"),
-        ({"share": 400.0}, {"share": 37.0}, "37 of the error budget, not 400"),
-        ({"share": 37.0}, {"share": float("inf")}, "inf of the error budget, not 37"),
+        ({"share": 37.0}, {"share": 400.0}, "400 times the error budget, not 37"),
+        ({"share": 400.0}, {"share": 37.0}, "37 times the error budget, not 400"),
+        ({"share": 37.0}, {"share": float("inf")}, "inf times the error budget, not 37"),
         ({"share": float("nan")}, {"share": float("nan")}, None),
         ({"reason": "0.7567 at [0, 1]"}, {"reason": "0.1312 at [2, 3]"}, None),
         ({}, {"errors": (error(output="present_key"),)}, "worst in present_key now, not in output"),
@@ -515,14 +515,19 @@ def test_the_summary_contains_every_documented_part(tmp_path: Path) -> None:
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# Conformance of GroupQueryAttention",
         "## Problems of the run: 3",
+        "## Score",
+        "## Score by theme",
         "## Results",
-        "## Unexpected: 1",
+        "## Unexpected results: 1",
         "## Silently wrong results: 2",
-        "## Known defects: 1, of 1 causes",
+        "## Results with a known defect: 1, of 1 causes",
         "## Versions",
     ]
     assert "`tract` was not tried: `No binary.`; fix: `gqa setup tract`" in text
     assert "`The cache is full.`; fix: `gqa cache`" in text
+    assert "| `cpu@1.31.1` | 1 of 4 (25 %) | 0 | 0 | 2 | 1 | 0 | none asked |" in text
+    assert "| `tract` | none asked | 0 | 0 | 0 | 0 | 4 | none asked |" in text
+    assert "| `a` | 0 of 2 | none asked |\n| `b` | 1 of 2 | none asked |" in text
     assert "| `cpu@1.31.1` | 1 | 1 | 1 | 1 | 1 | 1 | 4 |" in text
     assert "- **wrong**: `a/one` on `cpu@1.31.1`: `output differs" in text
     assert "- `a`: 2 on `cpu@1.31.1`; the first is `a/one`" in text
@@ -545,7 +550,7 @@ def test_a_long_summary_is_cut_and_counts_the_rest(tmp_path: Path, number: int) 
     ):
         assert MOST_BYTES * 0.9 < len(text.encode()) <= MOST_BYTES
         (left,) = re.findall(rf"… and ([\d,]+) {noun} omitted\.", text)
-        heading = "Unexpected" if noun == "unexpected results" else "Newly broken"
+        heading = "Unexpected results" if noun == "unexpected results" else "Newly broken"
         part = text.split(f"## {heading}: {number:,}\n")[1].split("\n## ")[0]
         shown = len(re.findall("^- ", part.split("\n# ")[0], re.M))
         assert shown > 50
@@ -672,7 +677,7 @@ def test_a_report_compared_with_another_run(gqa: Gqa, desk: Desk) -> None:
 def test_a_report_without_a_form(gqa: Gqa) -> None:
     done = gqa("report", "new.jsonl")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Give at least one format: --html, --markdown, ")
+    assert done.err.startswith("Give at least one form of a report: --html, --markdown, ")
 
 
 def test_a_form_that_cannot_be_written_does_not_prevent_the_others(gqa: Gqa, desk: Desk) -> None:

@@ -274,7 +274,7 @@ def test_an_unexpected_result_is_printed_with_its_reproduction(
         "            a document",
     ]
     assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
-    assert "of the budget)" in lines[start + 4]
+    assert "times the budget)" in lines[start + 4]
     assert lines[start + 5] == f"  reproduce gqa run three.yaml::faulty --ep {target}"
 
 

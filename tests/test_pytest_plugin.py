@@ -164,7 +164,7 @@ def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> N
         "            a document",
     ]
     assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
-    assert " of the budget)" in lines[start + 4]
+    assert " times the budget)" in lines[start + 4]
     assert lines[start + 5] == f"  reproduce gqa run three.yaml::one --ep {target}"
     for word in ("Traceback", "pytest_plugin.py", "CaseFailed", "def runtest"):
         assert word not in failed.both

@@ -33,13 +33,16 @@ def test_unexpected_results_come_first(tmp_path: Path) -> None:
     ]
     words = Parsed(render([read(write(tmp_path / "a.jsonl", cases, results))])).words
     assert "Unexpected: 2 of 3 results" in words
-    assert words.index("SIGSEGV") < words.index("37 times") < words.index("Known defects, by cause")
-    assert "wrong 1, 1 cause" in words
+    assert words.index("SIGSEGV") < words.index("37 times") < words.index("with a known defect")
+    assert "wrong : 1 result, 1 cause" in words
 
 
 def test_many_findings_are_folded(tmp_path: Path) -> None:
     cases = [case(f"a/x{n}") for n in range(11)]
-    results = [result(one.id, verdict="wrong") for one in cases]
+    results = [
+        result(one.id, verdict="unsupported", unexpected=True, message=f"No {chr(97 + n)}.")
+        for n, one in enumerate(cases)
+    ]
     assert "3 more" in Parsed(render([read(write(tmp_path / "a.jsonl", cases, results))])).text
 
 

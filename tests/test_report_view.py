@@ -21,7 +21,13 @@ from conformance.report.view import page
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
-from conformance.results.records import ErrorMap, InfrastructureRecord, Milliseconds, RelationRecord
+from conformance.results.records import (
+    ErrorMap,
+    InfrastructureRecord,
+    Milliseconds,
+    RelationRecord,
+    WrongShape,
+)
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -125,22 +131,41 @@ def test_why_is_a_row_s_where_all_its_cases_have_it(tmp_path: Path) -> None:
     assert [group["why"] for group in data["groups"]] == ["", "three"]
 
 
-def test_unexpected_results_are_listed_by_row_worst_first(tmp_path: Path) -> None:
-    cases = [case("a/x[n=1]"), case("a/x[n=2]"), case("a/y"), case("a/z")]
+def test_unexpected_results_are_listed_by_symptom_worst_first(tmp_path: Path) -> None:
+    cases = [case(id) for id in ("a/x[n=1]", "a/x[n=2]", "a/y", "a/z", "a/u")]
+    other = WrongShape(output="output", got=(1,), want=(2,))
     results = [
         result("a/x[n=1]", verdict="wrong"),
         result("a/x[n=2]", verdict="wrong"),
         result("a/y", verdict="crash"),
         result("a/z", verdict="wrong", unexpected=False, expectation=expected()),
+        result("a/u", verdict="wrong", faults=(other,)),
     ]
     shown, *_ = page(join([read(write(tmp_path / "a.jsonl", cases, results))]))
     assert [(c.verdict, c.first, c.number) for c in shown.unexpected] == [
         ("crash", "a/y", 1),
         ("wrong", "a/x[n=1]", 2),
+        ("wrong", "a/u", 1),
     ]
     assert [(c.verdict, c.first, c.reason) for c in shown.known] == [
         ("wrong", "a/z", "Reads past the end of the cache.")
     ]
+
+
+def test_a_wall_of_crashes_is_one_cause_with_its_rows(tmp_path: Path) -> None:
+    ids = [f"a/x{n % 3}[n={n}]" for n in range(40)]
+    died = "The runner died of {}, and again when it was tried alone; the last it wrote: row {}."
+    results = [
+        result(id, verdict="crash", message=died.format("SIGABRT" if n == 7 else "SIGSEGV", n))
+        for n, id in enumerate(ids)
+    ]
+    shown, data, _ = page(join([read(write(tmp_path / "a", [case(id) for id in ids], results))]))
+    assert [(c.symptom, c.number, c.rows) for c in shown.unexpected] == [
+        ("SIGSEGV: row N", 39, (("a/x0", 14), ("a/x2", 13), ("a/x1", 12))),
+        ("SIGABRT: row N", 1, (("a/x1", 1),)),
+    ]
+    symptoms = [data["pool"][one["results"][0]["symptom"]] for one in data["cases"]]
+    assert Counter(symptoms) == {"SIGSEGV: row N": 39, "SIGABRT: row N": 1}
 
 
 def test_known_results_are_grouped_by_cause(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from synthetic_runs import case, error, expected, header, realistic, result, sma
 
 from conformance.base.paths import data_path
 from conformance.results.errors import ResultsError
-from conformance.results.faults import fault_text
+from conformance.results.faults import factor, fault_text
 from conformance.results.join import join
 from conformance.results.reader import read
 from conformance.results.records import (
@@ -569,9 +569,32 @@ def test_every_kind_of_fault_is_read_back(path: Path) -> None:
         "present_key in step 2 has shape (), not (1, 2)",
         "output is nan at [0, 1], not 1 (it must be exact)",
         "the variant (the same call with key and value packed into query) gives other results: "
-        "output is nan and -inf at [0, 1] (inf of the bound); "
+        "output is nan and -inf at [0, 1] (never allowed); "
         "packing changes only the memory layout",
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.25, "0.25"),
+        (1.0, "1"),
+        (1.0004, "1.0004"),
+        (0.9999, "0.9999"),
+        (37.0, "37"),
+        (1234.0, "1230"),
+        (10_000.0, "1e4"),
+        (2_531_234.0, "2.5e6"),
+        (1e300, "1e300"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_a_share_of_the_budget_can_be_read(share: float, shown: str) -> None:
+    assert factor(share) == shown
+    beyond = BeyondBudget(output="output", index=(3,), got=2.0, want=1.0, budget=0.5, share=share)
+    how = f"{shown} times the error budget" if math.isfinite(share) else "never allowed"
+    assert fault_text(beyond) == f"output is 2 at [3], not 1 ({how})"
 
 
 def test_a_relation_of_another_version_has_a_sentence_too() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from conformance.case.case import Case
-from conformance.report.causes import abstract, causes
+from conformance.report.causes import causes
+from conformance.report.symptoms import abstract
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.run.records import case_record

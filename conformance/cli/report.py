@@ -37,7 +37,7 @@ class Material:
     """The changes from the baseline, if one was given."""
 
 
-# One function writes each format. It imports what it needs, so that other commands start fast.
+# One function writes each form. It imports what it needs, so that other commands start fast.
 
 
 def write_html(runs: Sequence[Run], html: Path, changes: Changes | None = None) -> None:
@@ -100,7 +100,7 @@ def _badges(material: Material, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Form:
-    """A format of ``gqa report``: its option and the function that writes it."""
+    """A form of a report: its option and the function that writes it."""
 
     option: str
     word: str
@@ -109,7 +109,7 @@ class _Form:
     folder: bool = False
 
 
-#: The formats of ``gqa report``. CONTRIBUTING.md says what else changes with a new one.
+#: The forms of a report. CONTRIBUTING.md says what else changes with a new one.
 FORMS: Final = (
     _Form("html", "Report", "HTML page, self-contained.", _html),
     _Form("markdown", "Markdown", "Summary for a CI job.", _markdown),
@@ -122,7 +122,7 @@ FORMS: Final = (
 
 
 def _forms(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds an option for each format to ``command``; its argument ``requested`` gets them."""
+    """Adds an option for each form to ``command``; its argument ``requested`` gets them."""
 
     @functools.wraps(command)
     def wrapped(**options: Any) -> int:
@@ -166,14 +166,16 @@ def report(
 ) -> int:
     """Write a report of one or more results files, with a column for each target of each file.
 
-    Give at least one format.
+    Give at least one form of a report.
 
     \b
     Exit status: 0 written   2 bad input   3 a file could not be written
     """
     if not requested and not served:
         *most, last = (f"--{form.option}" for form in FORMS)
-        raise BadArgument(f"Give at least one format: {', '.join(most)}, {last} or --serve.")
+        raise BadArgument(
+            f"Give at least one form of a report: {', '.join(most)}, {last} or --serve."
+        )
     if port and not served:
         raise BadArgument("--port needs --serve.")
     if against and not served and not {form.option for form, _ in requested} & {"html", "markdown"}:
@@ -204,7 +206,7 @@ def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
 def _write(
     results: Sequence[Path], requested: Sequence[tuple[_Form, Path]], before: Joined | None
 ) -> int:
-    """Write the requested formats, and return the exit status."""
+    """Write the requested forms, and return the exit status."""
     runs = _read(results)
     joined = join(runs)
     material = Material(runs, joined, _changes(joined, before) if before else None)

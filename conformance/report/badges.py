@@ -10,6 +10,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from conformance.base.paths import data_path
+from conformance.report.score import Scores, scores_of
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
 from conformance.results.verdicts import VERDICTS, Verdict, ranks_as, worst
@@ -32,12 +33,13 @@ class Badge:
 def badges(joined: Joined) -> tuple[Badge, ...]:
     """A badge for each column."""
     colours = verdict_colours()
+    scores = scores_of(joined)
     made: list[Badge] = []
     taken: set[str] = set()
     for column in joined.columns:
         file = _file_name(column.label, taken)
         taken.add(file.lower())
-        made.append(Badge(file, _badge(joined, column, colours)))
+        made.append(Badge(file, _badge(joined, column, scores[column.label], colours)))
     return tuple(made)
 
 
@@ -63,15 +65,15 @@ def _file_name(label: str, taken: set[str]) -> str:
     return name
 
 
-def _badge(joined: Joined, column: Column, colours: dict[Verdict, str]) -> str:
+def _badge(joined: Joined, column: Column, scores: Scores, colours: dict[Verdict, str]) -> str:
     results = [result for (_, label), result in joined.results.items() if label == column.label]
-    counts = Counter(result.verdict for result in results)
     unexpected = [result for result in results if result.unexpected]
-    tried = len(results) - counts["skip"]
-    if not tried:
-        text = "not tried"
-    else:
-        text = f"{counts['pass']:,} of {len(results):,} pass, {len(unexpected):,} unexpected"
+    score, tried = scores.specified, scores.specified.asked + scores.requested.asked
+    text = f"{score.right:,} of {score.asked:,} specified calls right" if tried else "not tried"
+    if tried and score.not_tried:
+        text += f", {score.not_tried:,} not tried"
+    if tried:
+        text += f", {len(unexpected):,} unexpected"
     if column.run.problems:
         text += ", run incomplete"
     # Grey where the results say nothing about the runtime.

@@ -24,8 +24,7 @@ def cells(joined: Joined) -> Iterator[dict[str, Any]]:
     Values are strings, numbers, booleans or null. Numbers that JSON cannot hold are ``nan``,
     ``inf`` or ``-inf``, as in the results file. Texts are unchanged.
     """
-    ids = dict.fromkeys([*joined.cases, *(id for id, _ in joined.results)])
-    for id in ids:
+    for id in joined.ids:
         for column in joined.columns:
             result = joined.results.get((id, column.label))
             if result is not None:

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from conformance.report.text import clean
+from conformance.results.faults import factor
 from conformance.results.join import Column, Joined, outline
 from conformance.results.reader import Run
 from conformance.results.records import (
@@ -358,7 +359,7 @@ def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
     for share, other in ((was.share, now.share), (_apart(was), _apart(now))):
         if _other_magnitude(share, other):
             return (
-                f"still {verdict}, but {_figure(other)} of the error budget, "
+                f"still {verdict}, but {_figure(other)} times the error budget, "
                 f"not {_figure(share)}{_why(now)}"
             )
     return None
@@ -549,7 +550,7 @@ def _stop(text: str) -> str:
 
 
 def _figure(number: float | None) -> str:
-    return "nothing" if number is None else f"{number:.3g}"
+    return "an unknown number of" if number is None else factor(number)
 
 
 def _number(number: int, noun: str) -> str:

@@ -21,7 +21,9 @@ from markupsafe import Markup
 from conformance.base.paths import data_path
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
+from conformance.report.score import SHOWN
 from conformance.report.serve import CONNECT, digest, reload_script
+from conformance.report.symptoms import quoted
 from conformance.report.text import clean
 from conformance.report.view import page
 from conformance.results.join import join
@@ -57,11 +59,13 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     environment.filters["when"] = _when
     environment.filters["clean"] = clean
     environment.filters["ranks_as"] = ranks_as
+    environment.filters["quoted"] = quoted
     environment.globals["query"] = _query
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,
         verdicts=TABLE,
+        parts=SHOWN,
         groups=[(name, len(list(rows))) for name, rows in _by_group()],
         filters=_filters(cells),
         findings=_findings(shown.findings),
@@ -97,13 +101,16 @@ def _packed(value: dict[str, Any]) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def _filters(cells: dict[str, Any]) -> dict[str, list[str]]:
-    """The values that the table can be filtered by: themes, tags and dtypes."""
+def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The values that the table can be filtered by, and how they are shown, by filter."""
     pool = cells["pool"]
     themes = {theme["name"] for theme in cells["themes"]}
     tags = {tag for case in cells["cases"] if "tags" in case for tag in pool[case["tags"]]}
     dtypes = {case["dtype"] for case in cells["cases"] if case.get("dtype")}
-    return {"theme": sorted(themes), "tag": sorted(tags), "dtype": sorted(dtypes)}
+    bases = {pool[case["contract"]]["basis"] for case in cells["cases"] if "contract" in case}
+    plain = {"theme": themes, "tag": tags, "dtype": dtypes, "basis": bases}
+    filters = {name: {value: value for value in sorted(values)} for name, values in plain.items()}
+    return {**filters, "score": {part: row.label for part, row in SHOWN.items()}}
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.report.changes import Change, Changes
+from conformance.report.score import PARTS, SHOWN, Score, scores_of
 from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
@@ -170,6 +171,7 @@ def _summary(joined: Joined) -> Iterator[Section]:
     if problems := tuple(_problems(joined)):
         heading = f"## Problems of the run: {len(problems):,}"
         yield Section(heading, (), problems, "problems", share=0.2)
+    yield from _scores(joined)
     yield _counts(joined)
     unexpected = sorted(
         ((key, result) for key, result in joined.results.items() if result.unexpected),
@@ -177,7 +179,7 @@ def _summary(joined: Joined) -> Iterator[Section]:
     )
     if unexpected:
         yield Section(
-            f"## Unexpected: {len(unexpected):,}",
+            f"## Unexpected results: {len(unexpected):,}",
             (),
             tuple(_unexpected(label, result) for (_, label), result in unexpected),
             "unexpected results",
@@ -200,6 +202,44 @@ def _problems(joined: Joined) -> Iterator[str]:
         about = f", {code(trouble.case)}" if trouble.case else ""
         fix = f"; fix: {code(trouble.fix)}" if trouble.fix else ""
         yield f"- Infrastructure failure, {code(label, 80)}{about}: {code(trouble.message)}{fix}"
+
+
+def _scores(joined: Joined) -> Iterator[Section]:
+    """The scores of the specified calls by target, then by theme: those that lack most first."""
+    found = scores_of(joined)
+    others = [part for part in PARTS if part != "right"]
+    names = ["right of asked", *(SHOWN[part].label for part in others), "not tried"]
+    rows = []
+    for label, scores in found.items():
+        score = scores.specified
+        numbers = [*(score.parts[part] for part in others), score.not_tried]
+        asked = [_right(score, percent=True), *(f"{n:,}" for n in numbers)]
+        rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
+    told = "Specified calls that were tried; those that are only requested are counted apart."
+    head = (told, "", *_head("target", *names, "right of requested"))
+    yield Section("## Score", head, tuple(rows), "targets", share=0.2)
+    themes = next((list(scores.themes) for scores in found.values()), [])
+    lacking = {
+        theme: sum(
+            scores.themes[theme].asked - scores.themes[theme].right for scores in found.values()
+        )
+        for theme in themes
+    }
+    rows = [
+        _row([code(theme), *(_right(scores.themes[theme]) for scores in found.values())])
+        for theme in sorted(themes, key=lambda theme: -lacking[theme])
+    ]
+    if rows:
+        told = "Specified calls that are right, of those that were tried."
+        head = (told, "", *_head("theme", *(code(label, 80) for label in found)))
+        yield Section("## Score by theme", head, tuple(rows), "themes", share=0.15)
+
+
+def _right(score: Score, percent: bool = False) -> str:
+    if not score.asked:
+        return "none asked"
+    share = f" ({score.percent} %)" if percent else ""
+    return f"{score.right:,} of {score.asked:,}{share}"
 
 
 def _counts(joined: Joined) -> Section:
@@ -257,7 +297,7 @@ def _silent(joined: Joined) -> Iterator[Section]:
 
 
 def _known(joined: Joined) -> Iterator[Section]:
-    """The known defects, the worst first."""
+    """The results with a known defect by its cause, the worst first."""
     causes: dict[tuple[int, str, str, str, str], list[str]] = {}
     for (id, label), result in joined.results.items():
         known = result.known
@@ -272,7 +312,8 @@ def _known(joined: Joined) -> Iterator[Section]:
         f"the first is {code(ids[0])}"
         for (_, verdict, label, why, where), ids in ordered
     )
-    heading = f"## Known defects: {sum(map(len, causes.values())):,}, of {len(causes):,} causes"
+    number = sum(map(len, causes.values()))
+    heading = f"## Results with a known defect: {number:,}, of {len(causes):,} causes"
     yield Section(heading, (), items, "causes", share=0.7)
 
 

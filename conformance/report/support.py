@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from packaging.version import InvalidVersion, Version
 
+from conformance.report.score import scores
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined
 from conformance.results.records import CaseRecord, ResultRecord
@@ -78,7 +79,7 @@ def _key(name: str) -> str:
 
 def _entries(joined: Joined) -> dict[tuple[str, str], list[str]]:
     entries: dict[tuple[str, str], list[str]] = {}
-    for id in dict.fromkeys([*joined.cases, *(id for id, _ in joined.results)]):
+    for id in joined.ids:
         case = joined.cases.get(id)
         place = (case.theme, case.name) if case else (UNDESCRIBED, id)
         entries.setdefault(place, []).append(id)
@@ -121,7 +122,7 @@ def _age(item: tuple[str, object]) -> tuple[bool, Version]:
         return False, Version("0")
 
 
-def _meta(joined: Joined, columns: Mapping[str, Mapping[str, object]]) -> dict[str, Any]:
+def _meta(joined: Joined, columns: Mapping[str, Mapping[str, Sequence[Column]]]) -> dict[str, Any]:
     untried = [
         {"target": clean(column.label), "why": clean(column.target.unavailable)}
         for column in joined.columns
@@ -134,10 +135,28 @@ def _meta(joined: Joined, columns: Mapping[str, Mapping[str, object]]) -> dict[s
         "timestamp": max(run.header.start for run in joined.runs).isoformat(),
         "complete": not joined.problems and not joined.infrastructure,
         "targets": {
-            clean(target): {"versions_tried": [clean(version) for version in versions]}
+            clean(target): {
+                "versions_tried": [clean(version) for version in versions],
+                "scores": {clean(v): _scores(joined, those) for v, those in versions.items()},
+            }
             for target, versions in columns.items()
         },
         "not_tried": untried,
+    }
+
+
+def _scores(joined: Joined, columns: Sequence[Column]) -> dict[str, Any]:
+    """The score of one version of a target; of several results of a case, the worst counts."""
+    results: dict[str, ResultRecord | None] = {}
+    for id in joined.ids:
+        there = [r for c in columns if (r := joined.results.get((id, c.label)))]
+        results[id] = worst(there) if there else None
+    found = scores(joined.cases, results)
+    themes = {clean(theme) or UNDESCRIBED: s.numbers() for theme, s in found.themes.items()}
+    return {
+        "specified": found.specified.numbers(),
+        "requested": found.requested.numbers(),
+        "themes": themes,
     }
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from conformance.report.text import clean
+from conformance.results.faults import factor
 from conformance.results.records import (
     CaseRecord,
     InfrastructureRecord,
@@ -70,7 +71,7 @@ def worst_element(error: OutputErrorRecord, steps: int) -> str:
         return f"{text}, which is never allowed"
     if not error.budget:
         return f"{text}; error {abs(got - want):.3g}, but it must be exact"
-    allowed = f"allowed {error.budget:.3g} ({error.share:.3g} of the budget)"
+    allowed = f"allowed {error.budget:.3g} ({factor(error.share or 0.0)} times the budget)"
     return f"{text}; error {abs(got - want):.3g}, {allowed}"
 
 

@@ -10,11 +10,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
 from conformance.report.repro.standalone import filename, issue, program_of
+from conformance.report.score import PART_OF, Score, Scores, scores_of
+from conformance.report.symptoms import symptom
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
@@ -29,6 +31,9 @@ from conformance.results.verdicts import (
 
 Mark = Literal["unexpected", "known", ""]
 
+#: The theme of cases that the file does not describe.
+UNDESCRIBED: Final = "undescribed"
+
 
 @dataclass(frozen=True)
 class Head:
@@ -41,6 +46,7 @@ class Head:
     device: str
     unavailable: str
     counts: Mapping[Verdict, int]
+    scores: Scores
     total: int
     silent: int
     """Number of silent failures."""
@@ -50,7 +56,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Cause:
-    """Results on one target with the same verdict, mark and reason."""
+    """Results on one target with the same verdict, mark and reason: one row, or many."""
 
     label: str
     verdict: Verdict
@@ -66,6 +72,9 @@ class Cause:
     """Of an unexpected result, its own; of a known defect, the expectation's."""
     link: str
     """Link of the expectation, or empty."""
+    symptom: str
+    rows: tuple[tuple[str, int], ...]
+    """The entries of the cases, and how many each has."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +96,21 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class ThemeScores:
+    """A theme, and its score on each target."""
+
+    name: str
+    question: str
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
 class Page:
     """The data of the template."""
 
     heads: tuple[Head, ...]
+    themes: tuple[ThemeScores, ...]
+    """Of the specified calls; without themes that have none."""
     unexpected: tuple[Cause, ...]
     known: tuple[Cause, ...]
     skipped: tuple[Skipped, ...]
@@ -107,10 +127,10 @@ def page(
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
-    The cells are ``{"verdicts": […], "targets": […], "themes": […], "groups": […], "cases": […],
-    "pool": […], "error_fields": […]}``. A case has its results in the order of the targets, null
-    where there is none. Values that many cases or results share are in the pool, and are referred
-    to by their index. A result has its change, if any, and the index of its bug report.
+    The cells are ``{"verdicts": […], "parts": {…}, "targets": […], "themes": […], "groups": […],
+    "cases": […], "pool": […], "error_fields": […]}``. A case has its results in the order of the
+    targets, null where there is none. Values that many cases or results share are in the pool, and
+    are referred to by their index. A result has its change, if any, and the index of its report.
 
     The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
     paragraphs. They are separate because they are most of the text, and few of them are read.
@@ -119,12 +139,15 @@ def page(
     labels = [column.label for column in joined.columns]
     grid = {id: [joined.results.get((id, label)) for label in labels] for id in cases}
     heads = tuple(
-        _head(clean(column.label), column.target, [row[n] for row in grid.values()])
-        for n, column in enumerate(joined.columns)
+        _head(clean(column.label), column.target, [row[n] for row in grid.values()], found)
+        for n, (column, found) in enumerate(
+            zip(joined.columns, scores_of(joined).values(), strict=True)
+        )
     )
     causes = list(_causes(cases, grid, heads))
     shown = Page(
         heads=heads,
+        themes=tuple(_themes(cases, heads)),
         unexpected=tuple(cause for cause in causes if cause.mark == "unexpected"),
         known=tuple(cause for cause in causes if cause.mark == "known"),
         skipped=tuple(_skipped(heads, grid)),
@@ -166,22 +189,21 @@ def _causes(
     grid: Mapping[str, Sequence[ResultRecord | None]],
     heads: Sequence[Head],
 ) -> list[Cause]:
-    """Marked results, grouped by cause or, if unexpected, by entry: the worst first."""
+    """Marked results, grouped by cause or, if unexpected, by symptom: the worst first."""
     alike: dict[tuple[int, Verdict, Verdict, Mark, str, str], list[str]] = {}
     for id, results in grid.items():
-        case = cases[id]
-        row = case.entry if case else id
         for column, result in enumerate(results):
             if result is None or not (mark := _mark(result)):
                 continue
             known = result.known
-            why, link = (known.why, known.link) if known else (row, "")
+            why, link = (known.why, known.link) if known else (symptom(result), "")
             key = column, result.verdict, ranks_as(result), mark, why, link
             alike.setdefault(key, []).append(id)
     causes = []
     for (column, verdict, rank, mark, why, link), ids in alike.items():
         case, result = cases[ids[0]], grid[ids[0]][column]
         assert result is not None  # it has a mark
+        rows = Counter(there.entry if (there := cases[id]) else id for id in ids)
         causes.append(
             Cause(
                 label=heads[column].label,
@@ -193,6 +215,8 @@ def _causes(
                 title=clean((case.title if case else "") or ids[0]),
                 reason=clean(why if mark == "known" else result.reason, 400),
                 link=clean(link),
+                symptom=clean(why) if mark == "unexpected" else "",
+                rows=tuple((clean(row), number) for row, number in rows.most_common()),
             )
         )
     return sorted(causes, key=lambda cause: (VERDICTS.index(cause.ranks_as), -cause.number))
@@ -211,7 +235,19 @@ def _skipped(
             yield Skipped(head.label, number, reason)
 
 
-def _head(label: str, target: TargetRecord, results: Sequence[ResultRecord | None]) -> Head:
+def _themes(cases: Mapping[str, CaseRecord | None], heads: Sequence[Head]) -> Iterator[ThemeScores]:
+    questions = {case.theme: case.question for case in cases.values() if case}
+    for theme in heads[0].scores.themes if heads else ():
+        yield ThemeScores(
+            clean(theme) or UNDESCRIBED,
+            clean(questions.get(theme, "")),
+            tuple(head.scores.themes[theme] for head in heads),
+        )
+
+
+def _head(
+    label: str, target: TargetRecord, results: Sequence[ResultRecord | None], scores: Scores
+) -> Head:
     about = target.describe
     there = [result for result in results if result]
     counts = Counter(result.verdict for result in there)
@@ -224,6 +260,7 @@ def _head(label: str, target: TargetRecord, results: Sequence[ResultRecord | Non
         device=clean(about.device or "") if about else "",
         unavailable=clean(target.unavailable or ""),
         counts={verdict: counts[verdict] for verdict in VERDICTS},
+        scores=scores,
         total=len(there),
         silent=sum(map(is_silent_failure, there)),
         unexpected=marks["unexpected"],
@@ -272,7 +309,7 @@ class _Pool:
 # Fields of cases and results whose values many share.
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
-    "message", "reason", "stderr", "expectation", "placement", "errors", "relation",
+    "message", "reason", "symptom", "stderr", "expectation", "placement", "errors", "relation",
 )  # fmt: skip
 ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 
@@ -297,7 +334,7 @@ def _cells(
             theme,
             {
                 "number": len(themes),
-                "name": clean(theme) or "undescribed",
+                "name": clean(theme) or UNDESCRIBED,
                 "question": clean(question),
             },
         )
@@ -326,6 +363,7 @@ def _cells(
         del group["number"]
     cells = {
         "verdicts": VERDICTS,
+        "parts": PART_OF,
         "targets": [
             {
                 "label": head.label,
@@ -384,6 +422,8 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
     details: Any = deep_clean(_significant(result.model_dump(mode="json", exclude=unseen)))
     if result.errors:
         details["errors"] = [_error_details(error) for error in result.errors]
+    if said := clean(symptom(result)):
+        details["symptom"] = said
     for field in ("share", "ms"):
         if field in details:
             details[field] = _short(details[field])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import cast
 
@@ -32,8 +33,7 @@ def fault_text(fault: Fault) -> str:
         case WrongShape():
             return f"{place} has shape {fault.got}, not {fault.want}"
         case BeyondBudget():
-            exact = "it must be exact"
-            how = exact if fault.budget == 0 else f"{fault.share:.3g} of the error budget"
+            how = _times(fault.share, fault.budget, "the error budget", "it must be exact")
             index = list(fault.index)
             return f"{place} is {fault.got:.9g} at {index}, not {fault.want:.9g} ({how})"
         case RelationBroken():
@@ -45,7 +45,29 @@ def fault_text(fault: Fault) -> str:
 
 def difference_text(fault: RelationBroken) -> str:
     """Where a case and its variant differ most, as a clause."""
-    exact = "they must be equal"
-    how = exact if fault.budget == 0 else f"{fault.share:.3g} of the bound"
+    how = _times(fault.share, fault.budget, "the bound", "they must be equal")
     index = list(fault.index)
     return f"{fault.output} is {fault.got:.9g} and {fault.other:.9g} at {index} ({how})"
+
+
+def _times(share: float, budget: float, what: str, exact: str) -> str:
+    """How far beyond ``budget`` an error is; ``exact`` is said where the budget is 0."""
+    if budget == 0:
+        return exact
+    return f"{factor(share)} times {what}" if math.isfinite(share) else "never allowed"
+
+
+def factor(number: float) -> str:
+    """A ratio, for reading: ``0.25``, ``37``, ``1230``, ``2.5e6``, ``inf``, ``nan``.
+
+    Nothing is rounded to 1, because a share of the budget above 1 is wrong.
+    """
+    if math.isfinite(number) and abs(number) >= 10_000:
+        mantissa, exponent = f"{number:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    short = f"{number:.3g}"
+    for digits in range(4, 18):
+        if (float(short) > 1, float(short) < 1) == (number > 1, number < 1):
+            break
+        short = f"{number:.{digits}g}"
+    return f"{float(short):g}" if "e+" in short else short

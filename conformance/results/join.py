@@ -36,6 +36,11 @@ class Joined:
     infrastructure: tuple[tuple[str, InfrastructureRecord], ...]
     problems: tuple[str, ...]
 
+    @property
+    def ids(self) -> list[str]:
+        """Every case that has a description or a result, in the order of the files."""
+        return list(dict.fromkeys([*self.cases, *(id for id, _ in self.results)]))
+
 
 def join(runs: Sequence[Run]) -> Joined:
     """Put several runs side by side: all their cases, and a column for each target of each run.

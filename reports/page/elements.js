@@ -70,7 +70,7 @@ function number(value, digits = 4) {
   if (typeof value === "string") return value;
   const short = Number(value.toPrecision(digits));
   const size = Math.abs(short);
-  return size && (size < 1e-4 || size >= 1e7) ? short.toExponential() : String(short);
+  return size && (size < 1e-4 || size >= 1e7) ? short.toExponential().replace("e+", "e") : String(short);
 }
 
 /** A number with as many digits as distinguish it from another, at least seven. */
@@ -92,22 +92,38 @@ async function unpack(element) {
 
 const plural = (count, noun, nouns = `${noun}s`) => `${count.toLocaleString("en")} ${count === 1 ? noun : nouns}`;
 
+/**
+ * Copies a text, and says so on the button that was pressed and to screen readers. Where the browser
+ * has no clipboard or forbids it, selects the text in `shown`, so that Ctrl+C copies it.
+ */
+async function copy(text, control, shown) {
+  control.dataset.label ??= control.textContent; // it may say "Copied" now
+  let done = true;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    shown.hidden = false;
+    getSelection().selectAllChildren(shown);
+    done = document.execCommand("copy");
+  }
+  control.textContent = $("#said").textContent = done ? "Copied" : "Press Ctrl+C";
+  setTimeout(() => {
+    control.textContent = control.dataset.label;
+    $("#said").textContent = "";
+  }, 2000);
+  return done;
+}
+
 /** A text with a button that copies it. */
 function copyable(text, label) {
   const shown = preformatted(text, label);
-  const control = button("Copy", copy, "button.copy");
-  async function copy() {
-    let done = false;
-    try {
-      await navigator.clipboard.writeText(text);
-      done = true;
-    } catch {
-      getSelection().selectAllChildren(shown); // without permission, Ctrl+C copies the selection
-      done = document.execCommand("copy");
-    }
-    control.textContent = done ? "Copied" : "Press Ctrl+C";
-    setTimeout(() => (control.textContent = "Copy"), 2000);
-  }
+  const control = button("Copy", () => copy(text, control, shown), "button.copy");
   control.setAttribute("aria-label", `Copy ${label}`);
   return make("div.command", shown, control);
+}
+
+/** Copies the page's address; `shown` shows it only if it cannot be copied. */
+async function copyLink(control, shown) {
+  shown.textContent = location.href;
+  shown.hidden = await copy(location.href, control, shown);
 }

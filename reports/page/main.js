@@ -38,8 +38,9 @@ document.addEventListener("DOMContentLoaded", async () => {
     $("#sort").value = query.sort;
     if (search.value !== query.q) search.value = query.q;
     const all = cells.cases.length;
+    const symptoms = [...query.symptom].map((text) => `“${text.length > 140 ? `… ${text.slice(-140)}` : text}”`).join(" or ");
     $("#shown").textContent = isFiltered(query)
-      ? `${selection.cases.toLocaleString("en")} of ${plural(all, "case")}, ${plural(selection.results, "result")}`
+      ? `${selection.cases.toLocaleString("en")} of ${plural(all, "case")}, ${plural(selection.results, "result")}${symptoms && ` with the symptom ${symptoms}`}`
       : plural(all, "case");
     unknown.hidden = true;
     $("#reset").hidden = !isFiltered(query) && !query.target.size;
@@ -56,6 +57,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     opened.delete(id);
     shut.delete(id);
     (open ? opened : shut).add(id);
+    if (!at && matrix.row(id)?.matches(".theme, .group")) query.anchor = open ? id : ""; // for a link to the row
     const control = () => $(".fold", matrix.row(id) ?? make("tr"));
     keepInPlace(control, () => setQuery({ open: opened, shut }));
     control()?.focus({ preventScroll: true });
@@ -99,7 +101,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   search.addEventListener("input", () => setFilter({ q: search.value }));
   $("#reset").addEventListener("click", () => {
     setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, sort: query.sort });
-    search.focus();
+    if (!narrow.matches) search.focus();
   });
   $("#unfold").addEventListener("click", (event) => {
     const all = event.target.getAttribute("aria-pressed") !== "true";
@@ -113,7 +115,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   function openPanel(row, column, from = null, siblings = null) {
     const one = cells.cases[row];
     if (!one?.results[column]) return;
-    if (from?.closest("#matrix :is(.theme, .group)") && siblings) {
+    if (from?.closest("#matrix :is(.theme, .group, .wall)") && siblings) {
       siblings = [...siblings].sort((a, b) => {
         const [x, y] = [cells.cases[a].results[column], cells.cases[b].results[column]];
         return cells.worse(x, y) ? -1 : cells.worse(y, x) ? 1 : 0;
@@ -137,12 +139,16 @@ document.addEventListener("DOMContentLoaded", async () => {
     const place = siblings?.indexOf(row);
     const steps = siblings && [
       button("Previous", () => step(-1), "button.step"),
-      make("span", `${place + 1} of ${siblings.length}`),
+      make("span", `case ${place + 1} of ${siblings.length}`),
       button("Next", () => step(1), "button.step"),
     ];
     if (steps) [steps[0].disabled, steps[2].disabled] = [place === 0, place === siblings.length - 1];
+    const address = make("p.address");
+    address.hidden = true;
+    const share = button("Copy link", () => copyLink(share, address), "button.share");
     const parts = flattened(
-      make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(target.label))), button("Close", closePanel, "button.close")),
+      make("div.top", verdict, make("span", "on ", make("bdi.target", breakable(target.label))), share, button("Close", closePanel, "button.close")),
+      address,
       steps && make("div.steps", steps),
       make("h2", make("bdi", group.title)),
       make("p.case", make("bdi.id", about.id)),
@@ -174,10 +180,24 @@ document.addEventListener("DOMContentLoaded", async () => {
       document.documentElement.classList.remove("beside");
     });
     matrix.mark();
-    (back() ?? search).focus({ preventScroll: true });
+    (back() ?? $("#copy-link")).focus({ preventScroll: true });
     opener = at = null;
     query.anchor = cells.cases[row].id;
     writeAddress();
+  }
+
+  $("#copy-link").addEventListener("click", (event) => copyLink(event.target, $("#address")));
+
+  // On a phone the first results are on the first screen, and the lists above them are folded.
+  const narrow = matchMedia("screen and (max-width: 46rem)");
+  const makeRoom = () => $$("details.roomy").forEach((box) => (box.open = !narrow.matches));
+  narrow.addEventListener("change", makeRoom);
+  makeRoom();
+
+  /** Puts the focus into the search field, unfolded if it is folded. */
+  function enterSearch() {
+    search.closest("details").open = true;
+    search.focus();
   }
 
   // ── Keyboard and address ──────────────────────────────────────────────────────────────────────
@@ -197,7 +217,8 @@ document.addEventListener("DOMContentLoaded", async () => {
       else if (typing && query.q) setFilter({ q: "" });
       return;
     }
-    const actions = { "/": () => search.focus(), "?": () => help.showModal(), j: () => step(1), k: () => step(-1) };
+    const share = () => $(at ? "#panel .share" : "#copy-link").click();
+    const actions = { "/": enterSearch, c: share, "?": () => help.showModal(), j: () => step(1), k: () => step(-1) };
     if (typing || !actions[event.key]) return;
     event.preventDefault();
     actions[event.key]();

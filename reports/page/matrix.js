@@ -5,6 +5,9 @@
 const PORTION = 5; // ms of building rows in a frame; layout takes as long again
 const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
 const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
+const [LEAST_CELL, MOST_CELL] = [6.7, 11]; // rem: the width of a target's column
+const [LEAST_NAMES, NAMES] = [14, 26]; // rem: the width of the names beside many and beside few of them
+const ALIKE = 8; // so many cases of a row that die in the same way are folded into one
 
 class Matrix {
   #rows = null; // generator of the rows still to be built
@@ -13,6 +16,8 @@ class Matrix {
   /** `open(number, column, from, siblings)` opens a cell, `fold(id, open)` a theme or row. */
   constructor(table, cells, { open, fold }) {
     this.table = table;
+    this.room = table.parentElement.clientWidth; // px
+    new ResizeObserver(([box]) => this.#fit(box.contentRect.width)).observe(table.parentElement);
     this.cells = cells;
     this.current = ""; // "COLUMN ROW-ID" of the one cell that the tab key reaches
     table.addEventListener("click", (event) => {
@@ -37,15 +42,29 @@ class Matrix {
     this.query = query;
     this.selection = selection;
     cancelAnimationFrame(this.#pending);
-    this.table.classList.toggle("few", selection.columns.length < 4);
-    document.body.classList.toggle("wide", selection.columns.length > 3);
-    this.table.style.minWidth = selection.columns.length > 3 ? `${16 + 8.75 * selection.columns.length}rem` : "";
+    const number = selection.columns.length;
+    this.table.classList.toggle("few", number < 4);
+    this.table.classList.toggle("dense", number > 6);
+    document.body.classList.toggle("wide", number > 3);
+    this.#fit();
     for (const part of [...this.table.tBodies, this.table.tHead]) part?.remove();
     this.table.append(this.#head());
     this.#rows = this.#rowGenerator();
     this.#buildRows(PORTION);
     this.#current()?.setAttribute("tabindex", "0");
     if (focused) this.#current(focused)?.focus({ preventScroll: true });
+  }
+
+  /** Divides the room, in px, between names and cells. A table that needs more scrolls in its box. */
+  #fit(room = this.room) {
+    this.room = room;
+    const number = this.selection?.columns.length ?? 0;
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const cell = Math.max(LEAST_CELL, Math.min(MOST_CELL, (room / rem - NAMES) / number));
+    const least = number > 3 ? LEAST_NAMES + LEAST_CELL * number : 0;
+    this.table.style.setProperty("--cell", `${cell}rem`);
+    this.table.style.minWidth = `${least}rem`;
+    this.table.parentElement.classList.toggle("scrolls", least * rem > room);
   }
 
   /** The row of a theme, an entry or a case, built if it is pending; null if it is not shown. */
@@ -79,7 +98,7 @@ class Matrix {
     const row = cell.closest("#matrix > tbody > tr");
     const steppable = (i) => {
       const result = cells.cases[i].results[column];
-      return result && (!row.matches(".theme, .group") || selection.matches(result));
+      return result && (!row.matches(".theme, .group, .wall") || selection.matches(result));
     };
     return (row.siblings ?? [Number(cell.dataset.case)]).filter((i) => (selection.shown[i] || row.matches(".member, .grid")) && steppable(i));
   }
@@ -161,9 +180,18 @@ class Matrix {
     }
     const matching = members.filter((i) => shown[i]);
     const widths = axisWidths(matching.map((i) => cells.cases[i]));
-    for (const i of matching) {
-      body.append(this.#caseRow(i, "member", widths, matching));
-      yield;
+    for (const { symptom, alike } of this.#walls(matching)) {
+      const id = `${cells.groups[group].id}: ${symptom}`;
+      const unfolded = !symptom || this.#isOpen(id, alike.some((i) => this.#isAnchor(cells.cases[i].id)));
+      if (symptom) {
+        body.append(this.#wallRow(id, symptom, unfolded, alike));
+        yield;
+      }
+      if (!unfolded) continue;
+      for (const i of alike) {
+        body.append(this.#caseRow(i, "member", widths, matching));
+        yield;
+      }
     }
     if (matching.length < all.length) {
       const rest = all.filter((i) => !matching.includes(i));
@@ -175,6 +203,40 @@ class Matrix {
       body.append(note);
       yield;
     }
+  }
+
+  /** Cases in their order, but those that die in the same way together if there are many: `symptom` says how. */
+  #walls(matching) {
+    const { cells, selection } = this;
+    const symptomOf = (i) => {
+      const results = selection.columns.map((column) => cells.cases[i].results[column]).filter(Boolean);
+      const dead = results.filter((result) => cells.partOf(result) === "none");
+      return [...new Set(dead.map((result) => [result.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
+    };
+    const walls = new Map();
+    for (const i of matching) {
+      const symptom = symptomOf(i);
+      if (!walls.has(symptom)) walls.set(symptom, []);
+      walls.get(symptom).push(i);
+    }
+    const isWall = (symptom) => symptom && walls.get(symptom).length >= ALIKE;
+    const rest = matching.filter((i) => !isWall(symptomOf(i)));
+    return [
+      ...[...walls].filter(([symptom]) => isWall(symptom)).map(([symptom, alike]) => ({ symptom, alike })),
+      { symptom: "", alike: rest },
+    ];
+  }
+
+  /** A row for many cases that die in the same way. */
+  #wallRow(id, symptom, open, alike) {
+    const head = make("th", make("div.name", this.#fold(`${plural(alike.length, "case")}: ${symptom}`, open)));
+    return this.#row("wall", id, head, "row", this.#tallies(alike), alike);
+  }
+
+  /** Whether the address leads to a case, or to one of its cells. */
+  #isAnchor(id) {
+    const { anchor } = this.query;
+    return anchor === id || anchor.startsWith(`${id}@`);
   }
 
   /** Shows the cases of a row that the filter leaves out, for comparison with those that match. */
@@ -221,7 +283,7 @@ class Matrix {
     const all = cells.byTheme[theme].flatMap((group) => cells.members[group]);
     const heading = make("h2", this.#fold(question, open));
     const note = make("small", make("span.id", name), ` ${plural(groups.length, "row")}, ${this.#count(all)}`);
-    return this.#row("theme", name, make("th", heading, note), "rowgroup", this.#tallies(members), members);
+    return this.#row("theme", name, make("th", heading, note), "rowgroup", this.#tallies(members, true), members);
   }
 
   /** How many cases of a row the query selects. */
@@ -248,13 +310,20 @@ class Matrix {
     return control;
   }
 
-  #tallies(members) {
+  /** The worst verdict on each target and its number; with `score`, the specified ones that are right. */
+  #tallies(members, score = false) {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, colour, number, total, counts, ranks, unexpected, known, vague, requested, first } = tally;
+      const { verdict, colour, number, total, asked, right, counts, ranks, symptoms, unexpected, known, vague, requested, first } = tally;
+      const tried = total - (verdict === "skip" ? 0 : counts.skip ?? 0);
       const notes = [
-        number === total ? `all ${total}` : `${number} of ${total}`,
+        symptoms.length < 3 && symptoms.join(", "),
+        score && asked
+          ? `${right} of ${asked} right`
+          : number === total
+            ? `all ${plural(total, "case")}`
+            : `${number} of ${tried} ${tried < total ? "tried" : "cases"}`,
         vague > 0 && `${vague} vague`,
         requested > 0 && `${requested} not specified`,
         verdict !== "skip" && counts.skip && `${counts.skip} not tried`,
@@ -314,7 +383,7 @@ class Matrix {
         `button.v.${ranksAs(result)}.${mark}`,
         icon(result.verdict),
         make("span", result.verdict),
-        result.note && make("i", result.note),
+        (result.note || cells.crashedBy(result)) && make("i", result.note || cells.crashedBy(result)),
         result.vague && make("i", "vague"),
         isRequestedOnly(result) && make("i", "not specified"),
         mark && make("b", mark),

@@ -48,9 +48,11 @@ class Cells {
     const words = searchTerms(query.q).map((word) => ({ word, found: [] }));
     const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
-    const byResult = query.verdict.size > 0 || query.unexpected || query.silent || query.changed;
+    const byResult = ["verdict", "score", "symptom"].some((name) => query[name].size) || query.unexpected || query.silent || query.changed;
     const matches = (result) =>
       (!query.verdict.size || query.verdict.has(result.verdict)) &&
+      (!query.score.size || query.score.has(this.partOf(result))) &&
+      (!query.symptom.size || query.symptom.has(this.pool[result.symptom])) &&
       (!query.unexpected || result.unexpected) &&
       (!query.silent || ranksAs(result) === "wrong") &&
       (!query.changed || result.change);
@@ -60,6 +62,7 @@ class Cells {
       const present = columns.map((column) => one.results[column]).filter(Boolean);
       if (query.dtype.size && !query.dtype.has(one.dtype)) return;
       if (query.theme.size && !query.theme.has(this.themes[this.groups[one.group].theme].name)) return;
+      if (query.basis.size && !query.basis.has(this.basisOf(i))) return;
       if (query.tag.size && !(this.pool[one.tags] ?? []).some((tag) => query.tag.has(tag))) return;
       const lacking = words.filter(({ word }) => !this.#caseText(i).includes(word));
       if (!lacking.every(({ word, found }) => present.some((one) => this.#contains(one, word, found)))) return;
@@ -77,7 +80,8 @@ class Cells {
   /** Totals of these cases on a target, the worst verdict, and the case to open first. */
   tally(cases, column) {
     const [counts, ranks] = [{}, {}];
-    let [total, unexpected, known, vague, requested, first, worst] = [0, 0, 0, 0, 0, null, null];
+    const symptoms = new Set();
+    let [total, asked, right, unexpected, known, vague, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
       if (!result) continue;
@@ -85,6 +89,10 @@ class Cells {
       counts[result.verdict] = (counts[result.verdict] ?? 0) + 1;
       ranks[ranksAs(result)] = (ranks[ranksAs(result)] ?? 0) + 1;
       if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
+      const part = this.basisOf(i) === "specified" && this.partOf(result);
+      if (part) asked += 1;
+      if (part === "right") right += 1;
+      if (result.verdict === "crash") symptoms.add(this.crashedBy(result));
       if (result.unexpected) unexpected += 1;
       else if (result.expectation != null) known += 1;
       if (result.vague) vague += 1;
@@ -94,7 +102,23 @@ class Cells {
     if (!total) return null;
     const { verdict } = worst;
     const number = counts[verdict];
-    return { verdict, colour: ranksAs(worst), number, total, counts, ranks, unexpected, known, vague, requested, first };
+    return { verdict, colour: ranksAs(worst), number, total, asked, right, counts, ranks, symptoms: [...symptoms].filter(Boolean), unexpected, known, vague, requested, first };
+  }
+
+  /** What the contract of a case rests on; a case without a description counts as specified. */
+  basisOf(i) {
+    return this.pool[this.cases[i].contract]?.basis ?? "specified";
+  }
+
+  /** The part of the score that a result counts for; undefined if it was not tried. */
+  partOf(result) {
+    return ranksAs(result) === "wrong" ? "silent" : this.parts[result.verdict];
+  }
+
+  /** What ended the process, such as SIGSEGV; "" if nothing did. */
+  crashedBy(result) {
+    const said = result.verdict === "crash" && this.pool[result.message ?? result.reason].match(/\bSIG[A-Z0-9]+|\bsignal \d+|\bpanic\b/);
+    return said ? said[0] : "";
   }
 
   /** Whether one result comes before the other: unexpected ones first, then the worst. */

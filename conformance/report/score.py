@@ -1,0 +1,140 @@
+"""The score of a target: how many of the calls that it was asked to run came out right.
+
+A call is *asked* if it was tried, and *right* if its verdict is ``pass``: computed within the
+error budget or rejected, as its contract demands. The others are counted by what a caller sees, so
+that a clean rejection and a silently wrong result are never added up. Calls that are specified and
+calls that are only requested have scores of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from conformance.results.join import Joined
+from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.verdicts import TABLE, Verdict, is_silent_failure
+
+Part = Literal["right", "rejected", "accepted", "silent", "none"]
+#: What the asked calls are divided into, best first.
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """How a part of the score is shown."""
+
+    label: str
+    sentence: str
+    colour: Verdict
+    """The verdict whose colour and symbol it has."""
+
+
+SHOWN: Final[Mapping[Part, PartRow]] = {
+    "right": PartRow("right", "computed correctly or rejected, as the contract demands", "pass"),
+    "rejected": PartRow(
+        "rejected", "rejected, with an error, although it must compute", "unsupported"
+    ),
+    "accepted": PartRow(
+        "accepted or elsewhere",
+        "ran although it must be rejected, with correct values or none to compare, or ran on "
+        "another execution provider",
+        "accepted",
+    ),
+    "silent": PartRow("silently wrong", "returned wrong results and no error", "wrong"),
+    "none": PartRow("no result", "the process died, or did not answer in time", "crash"),
+}
+
+_BY_GROUP: Final[Mapping[str, Part]] = {
+    "no result": "none",
+    "result, no error": "accepted",
+    "rejected": "rejected",
+    "correct": "right",
+}
+#: The part of each verdict that is tried; a silent failure is ``silent`` whatever its verdict.
+PART_OF: Final[Mapping[Verdict, Part]] = {
+    verdict: _BY_GROUP[row.group] for verdict, row in TABLE.items() if row.group in _BY_GROUP
+}
+
+
+def part_of(result: ResultRecord) -> Part | None:
+    """The part of the score that a result counts for; None if it was not tried."""
+    return "silent" if is_silent_failure(result) else PART_OF.get(result.verdict)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Numbers of calls by part, and of those that were not tried."""
+
+    parts: Mapping[Part, int] = field(default_factory=Counter)
+    not_tried: int = 0
+    """Skipped, or without a result."""
+
+    @property
+    def right(self) -> int:
+        return self.parts["right"]
+
+    @property
+    def asked(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def percent(self) -> int:
+        """The share that is right, in per cent, rounded down: only 100 if all are right."""
+        return 100 * self.right // self.asked if self.asked else 0
+
+    def numbers(self) -> dict[str, int]:
+        """All numbers by name, for programs."""
+        parts: dict[str, int] = {part: self.parts[part] for part in PARTS}
+        return {"asked": self.asked, **parts, "not_tried": self.not_tried}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of one target."""
+
+    specified: Score
+    requested: Score
+    themes: Mapping[str, Score]
+    """Of the specified calls, by theme, in the order of the file."""
+
+
+def scores(cases: Mapping[str, CaseRecord], results: Mapping[str, ResultRecord | None]) -> Scores:
+    """The scores of one target. ``results`` has every case of the report, None without a result.
+
+    A case that the file does not describe counts as specified, in the theme ``""``.
+    """
+    specified: list[ResultRecord | None] = []
+    requested: list[ResultRecord | None] = []
+    themes: dict[str, list[ResultRecord | None]] = {}
+    for id, result in results.items():
+        case = cases.get(id)
+        if case is not None and case.contract.basis == "requested":
+            requested.append(result)
+            continue
+        specified.append(result)
+        themes.setdefault(case.theme if case else "", []).append(result)
+    return Scores(
+        _score(specified),
+        _score(requested),
+        {theme: _score(members) for theme, members in themes.items()},
+    )
+
+
+def _score(results: Iterable[ResultRecord | None]) -> Score:
+    counts = Counter(result and part_of(result) for result in results)
+    not_tried = counts.pop(None, 0)
+    return Score(Counter({part: n for part, n in counts.items() if part}), not_tried)
+
+
+def scores_of(joined: Joined) -> dict[str, Scores]:
+    """The scores of each column."""
+    ids = joined.ids
+    return {
+        column.label: scores(
+            joined.cases, {id: joined.results.get((id, column.label)) for id in ids}
+        )
+        for column in joined.columns
+    }

@@ -1,0 +1,105 @@
+"""Symptoms: what a result looks like from outside, so that results of one cause can be grouped."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from conformance.report.changes import normal
+from conformance.report.text import clean
+from conformance.results.records import (
+    BeyondBudget,
+    Fault,
+    RelationBroken,
+    ResultRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
+
+#: Messages are compared by their beginning and end, this many characters together …
+_COMPARED: Final = 1_000
+#: … and quoted by this many at the end, where runtimes say what is wrong.
+_QUOTED: Final = 140
+
+# A number that is no part of a name such as float16, a list of them, and a case's id.
+_NUMBER: Final = re.compile(r"<number>|(?<![A-Za-z\d])\d+")
+_NUMBERS: Final = re.compile(r"N(?:[,x ]{1,3}N)+")
+_CASE: Final = re.compile(r"\b[a-z0-9_]{1,80}/[a-z0-9_]{1,80}\[[^\]\s]{0,300}\]")
+
+# What ended the process, in the sentence about a crash, and what it wrote about that.
+_ENDED: Final = re.compile(r"\b(?:died of (SIG[A-Z0-9]+|signal \d+)|ended in a (\w+))")
+_WROTE: Final = re.compile(r"(?:the last it wrote: |panicked at )(.+)", re.DOTALL)
+
+
+def symptom(result: ResultRecord) -> str:
+    """What a result has in common with others of the same defect; may be empty.
+
+    Of a crash the signal and the last words, of a rejection the message, of wrong values the kinds
+    of faults and their outputs. Where an expectation does not hold, it is named instead.
+    """
+    known = result.expectation
+    if result.unexpected and known is not None:
+        return f"the expectation is {known.verdict} ({known.file}:{known.line})"
+    if result.verdict in ("pass", "skip"):
+        return ""
+    if result.verdict == "crash":
+        return _crash(result.message or result.reason, result.target)
+    if result.message:
+        return abstract(result.message, result.target)
+    if result.verdict == "timeout":
+        return "no answer in time"
+    if result.outcome == "ran" and result.placement and result.verdict == "fallback":
+        return f"it ran on {result.placement}"
+    where = "in the variant, " if result.of_variant else ""
+    clauses = sorted(set(_clauses(result)))
+    return where + "; ".join(clauses) if clauses else ""
+
+
+def abstract(message: str, target: str) -> str:
+    """A message without its numbers, its case ids and the target's name, on one line."""
+    text = normal(clean(message, _COMPARED), (target,))
+    text = _NUMBER.sub("N", _CASE.sub("<case>", text))
+    return _NUMBERS.sub("N, …", text).rstrip(".")
+
+
+def quoted(text: str) -> str:
+    """The end of ``text``, from the beginning of a word if there is one."""
+    if len(text) <= _QUOTED:
+        return text
+    end = text[-_QUOTED:]
+    return f"… {end.partition(' ')[2] or end}"
+
+
+def _crash(sentence: str, target: str) -> str:
+    ended, wrote = _ENDED.search(sentence), _WROTE.search(sentence)
+    if ended is None:
+        return abstract(sentence, target)
+    what = ended[1] or ended[2]
+    return f"{what}: {abstract(wrote[1], target)}" if wrote else what
+
+
+def _clauses(result: ResultRecord) -> Iterator[str]:
+    yield from map(_clause, result.faults)
+    if not result.faults:  # in files from before there were faults
+        for error in result.errors:
+            if error.share is None or not error.share <= 1:
+                yield f"{error.output} is beyond its error budget"
+
+
+def _clause(fault: Fault) -> str:
+    match fault:
+        case RunsDiffer():
+            return f"two runs differ in {fault.output}"
+        case WrongDtype():
+            return f"{fault.output} has another dtype"
+        case WrongShape():
+            return f"{fault.output} has another shape"
+        case BeyondBudget() if math.isfinite(fault.want) and not math.isfinite(fault.got):
+            return f"{fault.output} is not finite"
+        case BeyondBudget():
+            return f"{fault.output} is beyond its error budget"
+        case RelationBroken():
+            return f"the variant {fault.name} gives another {fault.output}"

@@ -1,0 +1,147 @@
+"""The score: what counts as right, what it is a share of, and that every form has the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reported import Parsed
+from synthetic_runs import case, realistic, result, target, write
+
+from conformance.case.case import Contract
+from conformance.report.badges import badges
+from conformance.report.html import render
+from conformance.report.markdown import summary_markdown
+from conformance.report.score import PART_OF, PARTS, SHOWN, part_of, scores, scores_of
+from conformance.report.support import support_text
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.verdicts import TABLE, VERDICTS
+
+REQUESTED = Contract(basis="requested", source="https://example.org/1")
+
+
+def test_every_verdict_that_is_tried_has_a_part() -> None:
+    assert PART_OF.keys() == {name for name, row in TABLE.items() if row.group != "not tried"}
+    assert set(PART_OF.values()) <= set(PARTS) == SHOWN.keys()
+    assert [verdict for verdict, part in PART_OF.items() if part == "right"] == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "values_right", "part"),
+    [
+        ("pass", None, "right"),
+        ("unsupported", None, "rejected"),
+        ("accepted", True, "accepted"),
+        ("accepted", None, "accepted"),
+        ("accepted", False, "silent"),
+        ("fallback", None, "accepted"),
+        ("wrong", None, "silent"),
+        ("crash", None, "none"),
+        ("timeout", None, "none"),
+        ("skip", None, None),
+    ],
+)
+def test_a_rejection_is_not_counted_with_a_wrong_result(
+    verdict: str, values_right: bool | None, part: str | None
+) -> None:
+    assert part_of(result(verdict=verdict, values_right=values_right)) == part
+
+
+def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
+    verdicts = {"a/x": "pass", "a/y": "wrong", "b/x": "skip", "b/z": "unsupported", "b/u": "pass"}
+    cases = {id: case(id) for id in [*verdicts, "b/gone"]}
+    cases["b/z"] = case("b/z", contract=REQUESTED)
+    cases["b/u"] = case("b/u", contract=REQUESTED)
+    found = scores(
+        cases, {id: result(id, verdict=v) for id, v in verdicts.items()} | {"b/gone": None}
+    )
+    assert found.specified.numbers() == {
+        "asked": 2, "right": 1, "rejected": 0, "accepted": 0, "silent": 1, "none": 0, "not_tried": 2
+    }  # fmt: skip
+    assert (found.requested.right, found.requested.asked, found.requested.not_tried) == (1, 2, 0)
+    assert {theme: (s.right, s.asked) for theme, s in found.themes.items()} == {
+        "a": (1, 2),
+        "b": (0, 0),
+    }
+
+
+def test_a_case_without_a_description_counts_as_specified() -> None:
+    found = scores({}, {"lost/case": result("lost/case", verdict="crash")})
+    assert found.specified.numbers()["none"] == found.themes[""].asked == 1
+
+
+def test_only_all_is_a_hundred_per_cent() -> None:
+    results = {str(n): result(str(n), verdict="wrong" if n == 0 else "pass") for n in range(1_000)}
+    assert scores({}, results).specified.percent == 99
+    assert scores({}, {}).specified.percent == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(VERDICTS), st.booleans(), st.sampled_from([None, True, False]))
+    )
+)
+def test_the_parts_add_up(found: list[tuple[str, bool, bool | None]]) -> None:
+    cases, results = {}, {}
+    for n, (verdict, requested, values_right) in enumerate(found):
+        id = f"t{n % 3}/{n}"
+        cases[id] = case(id, contract=REQUESTED) if requested else case(id)
+        results[id] = result(id, verdict=verdict, values_right=values_right)
+    counted = scores(cases, results)
+    both = (counted.specified, counted.requested)
+    assert sum(score.asked + score.not_tried for score in both) == len(found)
+    assert sum(s.asked for s in counted.themes.values()) == counted.specified.asked
+    assert sum(s.right for s in counted.themes.values()) == counted.specified.right
+    for score in both:
+        assert sum(score.parts[part] for part in PARTS) == score.asked
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return realistic(tmp_path_factory.mktemp("run") / "r.jsonl")
+
+
+def test_every_form_has_the_same_score(real: Run) -> None:
+    joined = join([real])
+    words = Parsed(render([real])).words
+    markdown = summary_markdown(joined)
+    targets = json.loads(support_text(joined))["__meta"]["targets"]
+    for badge, (label, found) in zip(badges(joined), scores_of(joined).items(), strict=True):
+        specified, requested = found.specified, found.requested
+        said = f"{specified.right} of {specified.asked}"
+        assert 0 < specified.right < specified.asked
+        assert (
+            f"{label}: {said} specified calls right, {specified.not_tried} not tried" in badge.svg
+        )
+        assert f"{label} onnxruntime" in words or label in words
+        assert f"{specified.percent} % {said} " in words
+        assert f"| {said} ({specified.percent} %) |" in markdown
+        assert f"| {requested.right} of {requested.asked} |" in markdown
+        numbers = targets["cpu"]["scores"][label.removeprefix("cpu@")]
+        assert numbers["specified"] == specified.numbers()
+        assert numbers["requested"] == requested.numbers()
+        assert numbers["themes"] == {name: s.numbers() for name, s in found.themes.items()}
+        for theme, score in found.themes.items():
+            assert f" {score.right} of {score.asked} " in words
+            assert f"| `{theme}` |" in markdown
+
+
+def test_links_of_the_score_lead_to_what_it_counts(real: Run) -> None:
+    hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
+    assert "#?score=right&target=cpu%401.26.0&basis=specified" in hrefs
+    assert "#?target=cpu%401.26.0&basis=specified&score=none" in hrefs
+    assert "#?score=right&theme=decode&target=cpu%401.26.0&basis=specified" in hrefs
+
+
+def test_support_counts_a_case_of_two_files_by_the_worse(tmp_path: Path) -> None:
+    runs = [
+        read(write(tmp_path / f"{verdict}.jsonl", [case("a/x")], [result("a/x", verdict=verdict)],
+                   targets=[target()]))
+        for verdict in ("pass", "wrong")
+    ]  # fmt: skip
+    scores = json.loads(support_text(join(runs)))["__meta"]["targets"]["cpu"]["scores"]
+    assert scores["1.31.1"]["specified"]["silent"] == scores["1.31.1"]["specified"]["asked"] == 1

@@ -1,0 +1,115 @@
+"""Symptoms: results of one cause have the same, results of others do not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from synthetic_runs import error, expected, result
+
+from conformance.report.symptoms import symptom
+from conformance.results.records import (
+    BeyondBudget,
+    RelationBroken,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
+
+ALONE = "The runner died of {}, and again when it was tried alone"
+
+
+def crash(message: str) -> str:
+    return symptom(result(verdict="crash", message=message, reason=message))
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (f"{ALONE.format('SIGFPE')}.", "SIGFPE"),
+        (f"{ALONE.format('SIGSEGV')}; the last it wrote: x[17] = 3.", "SIGSEGV: x[N] = N"),
+        ("The runner died of signal 34.", "signal 34"),
+        ("The runtime's process died of SIGABRT in step 2: free(): invalid", "SIGABRT"),
+        (
+            "The runtime's process ended in a panic: panicked at core-0.23.9/gather.rs:85:59:\n"
+            "range end index 48 out of range for slice of length 12",
+            "panic: coreN/gather.rs:<line>: range end index N out of range for slice of length N",
+        ),
+        (
+            f"{ALONE.format('SIGABRT')}; it panicked at src/a.rs:1:2: len is 7.",
+            "SIGABRT: src/a.rs:<line>: len is N",
+        ),
+        ("It vanished in step 3.", "It vanished in step N"),
+    ],
+)
+def test_of_a_crash_the_signal_and_the_last_words(message: str, shown: str) -> None:
+    assert crash(message) == shown
+
+
+def test_numbers_and_addresses_make_no_difference() -> None:
+    one = crash(f"{ALONE.format('SIGSEGV')}; the last it wrote: at 0x7f0011223344, row 5.")
+    other = crash(f"{ALONE.format('SIGSEGV')}; the last it wrote: at 0x7f99aabbccdd, row 12.")
+    assert one == other == "SIGSEGV: at <address>, row N"
+
+
+def beyond(output: str = "output", got: float = 2.0, want: float = 1.0) -> BeyondBudget:
+    return BeyondBudget(output=output, index=(0,), got=got, want=want, budget=0.1, share=10.0)
+
+
+BROKEN = RelationBroken(
+    output="output", name="packed_qkv", index=(0,), got=1.0, other=2.0, budget=0.1, share=10.0
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"faults": (beyond(),)}, "output is beyond its error budget"),
+        ({"faults": (beyond(got=math.nan),)}, "output is not finite"),
+        ({"faults": (beyond(got=3.0, want=math.inf),)}, "output is beyond its error budget"),
+        (
+            {"faults": (beyond("present_value"), beyond("present_key"))},
+            "present_key is beyond its error budget; present_value is beyond its error budget",
+        ),
+        ({"faults": (RunsDiffer(output="output"),)}, "two runs differ in output"),
+        (
+            {
+                "faults": (
+                    WrongDtype(output="output", got="float32", want="float16"),
+                    WrongShape(output="present_key", got=(1,), want=(2,)),
+                )
+            },
+            "output has another dtype; present_key has another shape",
+        ),
+        ({"faults": (BROKEN,)}, "the variant packed_qkv gives another output"),
+        (
+            {"faults": (beyond(),), "of_variant": True},
+            "in the variant, output is beyond its error budget",
+        ),
+        ({"errors": (error(share=0.5), error(output="x"))}, "x is beyond its error budget"),
+        ({}, ""),
+    ],
+)
+def test_of_a_wrong_result_the_kinds_of_faults_by_output(
+    fields: dict[str, Any], shown: str
+) -> None:
+    assert symptom(result(verdict="wrong", **({"errors": ()} | fields))) == shown
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields", "shown"),
+    [
+        ("timeout", {}, "no answer in time"),
+        ("accepted", {"values_right": True, "errors": ()}, ""),
+        ("fallback", {"placement": "CPUExecutionProvider"}, "it ran on CPUExecutionProvider"),
+        ("unsupported", {"message": "head_size 48 must be a multiple of 32."},
+         "head_size N must be a multiple of N"),
+        ("pass", {}, ""),
+        ("pass", {"unexpected": True, "expectation": expected("crash")},
+         "the expectation is crash (expectations/cpu.yaml:12)"),
+        ("skip", {}, ""),
+    ],
+)  # fmt: skip
+def test_of_other_verdicts(verdict: str, fields: dict[str, Any], shown: str) -> None:
+    assert symptom(result(verdict=verdict, **fields)) == shown
