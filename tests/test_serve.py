@@ -399,7 +399,7 @@ def test_a_file_that_is_not_a_results_file_is_reported(tmp_path: Path, start: St
 
 def test_a_pipe_does_not_block_the_server(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ResultsError, match="it is not a file"):
+    with pytest.raises(ResultsError, match="not a regular file"):
         has_begun(tmp_path / "pipe")
 
 

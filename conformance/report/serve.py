@@ -11,7 +11,6 @@ import hashlib
 import html
 import os
 import socketserver
-import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.base.files import open_plain
 from conformance.base.paths import data_path, shown
 from conformance.report.text import clean
 from conformance.results.errors import ResultsError, cause_of
@@ -81,10 +81,7 @@ def has_begun(path: Path) -> bool:
     Raises `ResultsError` for anything but a file, such as a folder or a pipe.
     """
     try:
-        # Non-blocking, so that it does not wait for the writer of a pipe.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ResultsError(f"Cannot read results from {path}: it is not a file.")
+        with os.fdopen(open_plain(path), "rb") as file:
             return path.suffix == ".xz" or file.readline(_LONGEST_HEADER).endswith(b"\n")
     except FileNotFoundError:
         return False
