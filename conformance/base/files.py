@@ -52,7 +52,7 @@ def read_plain(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` once it is complete; until then the old one stays.
+    """A new file that takes the place of ``path`` once it is complete; until then the old stays.
 
     A link is followed, and the old file's permissions are kept. Raises :class:`OSError`: where
     writing failed, and for a ``path`` that is there and is not a regular file.

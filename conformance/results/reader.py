@@ -18,6 +18,7 @@ from conformance.results.errors import ResultsError, cause_of
 from conformance.results.packed import Unpacked
 from conformance.results.records import (
     FORMAT,
+    MOST_BYTES_A_LINE,
     RECORD_LINE,
     CaseRecord,
     Footer,
@@ -28,11 +29,11 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import VERDICTS, Verdict
 
-#: What a results file may have, unpacked. All cases on one target are 10 MB in 7,600 lines of at
-#: most 30 kB.
-MOST_BYTES: Final = 1 << 29
-MOST_BYTES_A_LINE: Final = 1 << 23
+#: What a results file may have, unpacked. All cases on one target are 10 MB in 7,600 lines. Reading
+#: takes up to nine times as much memory.
+MOST_BYTES: Final = 1 << 28
 MOST_LINES: Final = 500_000
+MOST_TARGETS: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def read(path: Path | str) -> Run:
             case Footer():
                 footer = record
     run = Run(path, header, cases, tuple(results), tuple(infrastructure), footer, ())
+    if len(run.counts()) > MOST_TARGETS:
+        raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
     problems = list(dict.fromkeys([*problems, *_doubts(run)]))
     return Run(path, header, cases, run.results, run.infrastructure, footer, tuple(problems))
 

@@ -16,6 +16,7 @@ from typing import Self, cast
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.results.records import (
+    MOST_BYTES_A_LINE,
     CaseRecord,
     Counts,
     Footer,
@@ -125,6 +126,8 @@ class Writer:
         if self.failure is not None:
             return
         try:
+            if len(line) > MOST_BYTES_A_LINE:
+                raise OSError(errno.EFBIG, f"a record has more than {MOST_BYTES_A_LINE:,} bytes")
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(self._place.descriptor, rest) :]
