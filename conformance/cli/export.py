@@ -25,6 +25,7 @@ from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.text import clean
 from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, values_of
+from conformance.results.shareable import without_folders
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
@@ -82,9 +83,10 @@ def export(
     try:
         (folder / "bundle").mkdir(parents=True)
         write_bundle(case.call, folder / "bundle")
+        shared = without_folders()
         if program.missing is None:
-            path.write_text(program.text, encoding="utf-8")
-        text = issue(found.case, found.result, found.target, program)
+            path.write_text(shared(program.text), encoding="utf-8")
+        text = shared(issue(found.case, found.result, found.target, program))
         (folder / "issue.md").write_text(text, encoding="utf-8")
         about_values = _write_values(case, returned_of(found), folder)
     except OSError as error:

@@ -25,6 +25,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
+from conformance.results.shareable import without_folders
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -43,6 +44,7 @@ class Writer:
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._size = 0
         self._finished = False
+        self._shareable = without_folders()
         self._since = time.monotonic()
         try:
             self._write(header)
@@ -122,7 +124,7 @@ class Writer:
             self._own.settle()
 
     def _write(self, record: Record) -> None:
-        line = record.model_dump_json().encode() + b"\n"
+        line = self._shareable(record.model_dump_json()).encode() + b"\n"
         if self.failure is not None:
             return
         try:

@@ -34,6 +34,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
+from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.targets.catalogue import (
     ScriptApi,
@@ -253,7 +254,10 @@ def issue(
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
-    lines += ["", f"Command of the suite (gqa-conformance): {inline_code(result.reproduce)}"]
+    lines += [
+        "",
+        f"Command of the suite (gqa-conformance): {inline_code(shared_command(result.reproduce))}",
+    ]
     lines += ["", "## Reproduction", ""]
     if program.missing is not None:
         lines += [program.missing]
