@@ -160,6 +160,8 @@ def _what(error: ValidationError, line: bytes) -> str:
         return "not a record of a results file"
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"][1:])
+    if len(where) > 200 or not where.isprintable():
+        where = f"{where!r:.200}"  # an unknown field can be anything
     if where == "format":
         return f"written in another format ({str(first['input'])[:40]!r}); this one is {FORMAT}"
     if first["type"] == "json_invalid":

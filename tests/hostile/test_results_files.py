@@ -1,0 +1,137 @@
+"""Results files that were changed at random: each is read, or refused by one sentence."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from as_user import Desk
+from endings import check_ending
+from mutations import mutant, whole
+
+from conformance.cli.report import FORMS, Material
+from conformance.report.changes import changes
+from conformance.report.markdown import changes_markdown
+from conformance.report.repro.standalone import issue, script
+from conformance.results.errors import ResultsError
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+
+#: Seconds that no file of some kilobytes needs.
+_LONG: Final = 20
+
+
+@contextmanager
+def no_hang(what: object) -> Iterator[None]:
+    """Fails where its body takes `_LONG` seconds."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"{what} takes more than {_LONG} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(_LONG)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def try_all(run: Run, good: Run, folder: Path) -> None:
+    """Everything that is made of a results file."""
+    joined, of_good = join([run]), join([good])
+    for new, old in ((joined, of_good), (of_good, joined)):
+        changes_markdown(changes(new, old))
+    material = Material([run, good], join([run, good]), changes(joined, of_good))
+    for form in FORMS:
+        form.write(material, folder / form.option)
+    targets = {target.name: target for target in run.header.targets}
+    for result in run.results[:8]:
+        if result.case in run.cases and result.target in targets:
+            about = run.cases[result.case], result, targets[result.target]
+            issue(*about, script(*about))
+
+
+def tried(count: int, first: int, folder: Path) -> Counter[str]:
+    """How many of ``count`` files were read, and how many refused."""
+    good = read(whole(folder / "good.jsonl"))
+    content = good.path.read_bytes()
+    seen = Counter[str]()
+    for seed in range(first, first + count):
+        path = mutant(content, seed, folder / "bad.jsonl")
+        with no_hang(f"mutant {seed}"):
+            try:
+                run = read(path)
+            except ResultsError as error:
+                said = str(error)
+            else:
+                said = ""
+            if said:
+                assert len(said.splitlines()) == 1, (seed, said)
+                assert len(said) < 1000, seed
+                seen["refused"] += 1
+                continue
+            try:
+                try_all(run, good, folder)
+            except Exception as error:
+                error.add_note(f"mutant {seed}")
+                raise
+            seen["read"] += 1
+            if path.suffix == ".jsonl":
+                # None is left out without a word.
+                lines = path.read_bytes().count(b'"kind":"result"')
+                assert len(run.results) >= lines or run.problems, seed
+    return seen
+
+
+def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path) -> None:
+    seen = tried(80, 0, tmp_path)
+    assert seen.total() == 80
+    assert min(seen["read"], seen["refused"]) >= 10, seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_thousands_of_mutants(part: int, tmp_path: Path) -> None:
+    """2,500 of them."""
+    seen = tried(500, 1000 + 500 * part, tmp_path)
+    print(f"\n{seen.total()} results files: {dict(seen)}")
+    assert seen.total() == 500
+
+
+def commands(desk: Desk, count: int, first: int) -> None:
+    """The commands on results files, each in a process of its own."""
+    content = whole(desk.folder / "good.jsonl").read_bytes()
+    forms = [word for form in FORMS for word in (f"--{form.option}", f"out/{form.option}")]
+    (desk.folder / "out").mkdir(exist_ok=True)
+    for seed in range(first, first + count):
+        path = mutant(content, seed, desk.folder / "bad.jsonl").name
+        for arguments in (
+            ("report", path, "good.jsonl", *forms),
+            ("diff", "good.jsonl", path),
+            ("export", "smoke/prefill", f"out/{seed}", "--results", path),
+        )[seed % 3 :][:1]:
+            done = desk.gqa(*arguments)
+            check_ending(done)
+            if done.status in (2, 3):
+                assert done.err.strip(), seed
+    assert (desk.folder / "good.jsonl").read_bytes() == content
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+def test_no_command_ends_with_a_traceback(desk: Desk) -> None:
+    commands(desk, 3, 0)
+
+
+@pytest.mark.slow
+def test_hundreds_of_commands(desk: Desk) -> None:
+    commands(desk, 240, 5000)
