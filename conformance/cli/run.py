@@ -188,13 +188,13 @@ def execute(
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
     summary = RunSummary()
+    keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
         try:
             readies = [run.ready for run in runs]
             for ready in readies:
                 terminal.target(ready)
-            keep = ResultsKeeper(summary)
             if results is not None:
                 keep.begin(stack, results, header(planned, readies, selection))
             with terminal.progress(sum(len(plan.cases) for plan in planned)) as advance:
@@ -208,6 +208,7 @@ def execute(
                 keep.finish()
         except KeyboardInterrupt:
             summary.interrupted = True
+            keep.finish(complete=False)
     terminal.summary(summary)
     return summary
 
@@ -283,8 +284,8 @@ class ResultsKeeper:
         self._summary.troubles.append(record)
         self._try(lambda writer: writer.infrastructure(record))
 
-    def finish(self) -> None:
-        self._try(lambda writer: writer.finish(complete=True))
+    def finish(self, complete: bool = True) -> None:
+        self._try(lambda writer: writer.finish(complete))
 
     def _try(self, write: Callable[[Writer], None]) -> None:
         if self._writer is None or self._summary.writing is not None:

@@ -168,6 +168,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # with 5, connections beyond are answered seconds later
     allow_reuse_port = False  # two servers on one port would each get half of the requests
 
     def __init__(self, port: int, pages: Pages) -> None:

@@ -97,7 +97,7 @@ class Place:
 
     def has_result(self) -> None:
         """The run has a result now, so ``NAME`` becomes its file. Raises :class:`OSError`."""
-        if self.path == self.named:
+        if self.earlier != self.named:
             return
         old = self._beside(".old")
         with suppress(FileNotFoundError):  # somebody removed NAME
@@ -107,15 +107,28 @@ class Place:
         os.close(self._lock)
         self._lock = -1
 
+    def secure(self) -> None:
+        """Write the records to a file anew if somebody removed or replaced theirs.
+
+        It is called once, after the last record. Raises :class:`OSError`.
+        """
+        if self._direct or _is_at(self.descriptor, self.path):
+            return
+        for path in (self.named, self._beside(".new")):
+            with suppress(FileExistsError), path.open("xb") as file:
+                os.lseek(self.descriptor, 0, os.SEEK_SET)
+                with os.fdopen(os.dup(self.descriptor), "rb") as records:
+                    shutil.copyfileobj(records, file)
+                self.path = path
+                return
+        raise OSError(errno.EEXIST, "another program replaced the file")
+
     def complete(self) -> None:
         """The run has come to its end, so earlier results are no longer needed."""
         self._complete = True
 
     def settle(self) -> None:
-        """Remove what is no longer needed, and release the lock. Raises `ResultsError`.
-
-        Records whose file somebody removed or replaced are written anew, to ``NAME`` or beside it.
-        """
+        """Remove what is no longer needed, and release the lock. Raises `ResultsError`."""
         if self.descriptor < 0:
             return
         try:
@@ -130,29 +143,16 @@ class Place:
 
     def _settle(self) -> None:
         empty = not os.fstat(self.descriptor).st_size
-        if self.path != self.named or (self._created and empty):
+        if self.earlier == self.named or (self._created and empty):
             # No result, and earlier ones in NAME; or nothing at all.
             if _is_at(self.descriptor, self.path):
                 os.unlink(self.path)
             return
-        if not empty and not _is_at(self.descriptor, self.named):
-            self._rescue()
         old = self._beside(".old")
         if self._complete and self._saved:
             with suppress(FileNotFoundError):
                 os.unlink(old)
         self.earlier = old if old.exists() else None
-
-    def _rescue(self) -> None:
-        """Write the records to a file anew: somebody removed or replaced the one that had them."""
-        for path in (self.named, self._beside(".new")):
-            with suppress(FileExistsError), path.open("xb") as file:
-                os.lseek(self.descriptor, 0, os.SEEK_SET)
-                with os.fdopen(os.dup(self.descriptor), "rb") as records:
-                    shutil.copyfileobj(records, file)
-                self.path = path
-                return
-        raise OSError(errno.EEXIST, "it was replaced during the run")
 
     def _release(self) -> None:
         for descriptor in (self.descriptor, self._lock):

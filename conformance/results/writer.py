@@ -91,15 +91,17 @@ class Writer:
                 seconds=round(time.monotonic() - self._since, 3),
             )
         )
-        if self.failure is None and self._disturbed():
-            raise self._failed(OSError(errno.EIO, "another program changed the file"))
-        if self.failure is None and complete:
+        if self.failure is not None:
+            return
+        try:
+            about = os.fstat(self._place.descriptor)
+            if stat.S_ISREG(about.st_mode) and about.st_size != self._size:
+                raise OSError(errno.EIO, "another program changed the file")
+            self._place.secure()
+        except OSError as error:
+            raise self._failed(error) from None
+        if complete:
             self._place.complete()
-
-    def _disturbed(self) -> bool:
-        """Whether the file has not the size of what was written."""
-        about = os.fstat(self._place.descriptor)
-        return stat.S_ISREG(about.st_mode) and about.st_size != self._size
 
     def __enter__(self) -> Self:
         return self

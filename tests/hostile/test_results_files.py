@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import pytest
 from as_user import Desk
-from endings import check_ending
+from endings import check_ending, no_hang
 from mutations import mutant, whole
 
 from conformance.cli.report import FORMS, Material
@@ -21,25 +17,6 @@ from conformance.report.repro.standalone import issue, script
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
-
-#: Seconds that no file of some kilobytes needs.
-_LONG: Final = 20
-
-
-@contextmanager
-def no_hang(what: object) -> Iterator[None]:
-    """Fails where its body takes `_LONG` seconds."""
-
-    def late(*_: object) -> None:
-        raise AssertionError(f"{what} takes more than {_LONG} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(_LONG)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
@@ -104,6 +81,9 @@ def test_thousands_of_mutants(part: int, tmp_path: Path) -> None:
     assert seen.total() == 500
 
 
+SMOKE = "smoke/prompt[dtype=float32,sequence_length=5]"
+
+
 def commands(desk: Desk, count: int, first: int) -> None:
     """The commands on results files, each in a process of its own."""
     content = whole(desk.folder / "good.jsonl").read_bytes()
@@ -114,7 +94,13 @@ def commands(desk: Desk, count: int, first: int) -> None:
         for arguments in (
             ("report", path, "good.jsonl", *forms),
             ("diff", "good.jsonl", path),
-            ("export", "smoke/prefill", f"out/{seed}", "--results", path),
+            (
+                "export",
+                "smoke/prompt[dtype=float32,sequence_length=5]",
+                f"out/{seed}",
+                "--results",
+                path,
+            ),
         )[seed % 3 :][:1]:
             done = desk.gqa(*arguments)
             check_ending(done)
