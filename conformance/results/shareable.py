@@ -25,11 +25,13 @@ def without_folders() -> Callable[[str], str]:
     if not inside:
         return lambda text: text
     alternatives = "|".join(map(re.escape, inside))
-    pattern = re.compile(rf"(?<![\w.-])({alternatives})(/|(?![\w.-]))")
+    pattern = re.compile(rf"(?<![\w.-])({alternatives})(/|(?![\w-]|\.\w))")
 
     def shorter(match: re.Match[str]) -> str:
         word = words[match[1]]
-        return "" if (word, match[2]) == (".", "/") else word + match[2]
+        if word == "." and match[2]:
+            return ""
+        return word + (match[2] or ("/" if word in (".", "..") else ""))
 
     return lambda text: pattern.sub(shorter, text)
 
