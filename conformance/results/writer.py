@@ -77,6 +77,9 @@ class Writer:
         if self._finished:
             return
         self._finished = True
+        about = os.fstat(self._place.descriptor)
+        if self.failure is None and stat.S_ISREG(about.st_mode) and about.st_size != self._size:
+            raise self._failed(OSError(errno.EIO, "another program changed the file"))
         counts: Counts = {
             name: {verdict: count[verdict] for verdict in VERDICTS if count[verdict]}
             for name, count in self._counts.items()
@@ -94,9 +97,6 @@ class Writer:
         if self.failure is not None:
             return
         try:
-            about = os.fstat(self._place.descriptor)
-            if stat.S_ISREG(about.st_mode) and about.st_size != self._size:
-                raise OSError(errno.EIO, "another program changed the file")
             self._place.secure()
         except OSError as error:
             raise self._failed(error) from None

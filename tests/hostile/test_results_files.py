@@ -9,6 +9,7 @@ import pytest
 from as_user import Desk
 from endings import check_ending, no_hang
 from mutations import mutant, whole
+from synthetic_runs import case, result, write
 
 from conformance.cli.report import FORMS, Material
 from conformance.report.changes import changes
@@ -17,6 +18,7 @@ from conformance.report.repro.standalone import issue, script
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
+from conformance.results.records import LaterInput, Recipe
 
 
 def try_all(run: Run, good: Run, folder: Path) -> None:
@@ -28,9 +30,9 @@ def try_all(run: Run, good: Run, folder: Path) -> None:
     for form in FORMS:
         form.write(material, folder / form.option)
     targets = {target.name: target for target in run.header.targets}
-    for result in run.results[:8]:
-        if result.case in run.cases and result.target in targets:
-            about = run.cases[result.case], result, targets[result.target]
+    for judged in run.results[:8]:
+        if judged.case in run.cases and judged.target in targets:
+            about = run.cases[judged.case], judged, targets[judged.target]
             issue(*about, script(*about))
 
 
@@ -79,6 +81,33 @@ def test_thousands_of_mutants(part: int, tmp_path: Path) -> None:
     seen = tried(500, 1000 + 500 * part, tmp_path)
     print(f"\n{seen.total()} results files: {dict(seen)}")
     assert seen.total() == 500
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(300_000_000, 1, 8), (1 << 26, 1, 1), (1, 10**4000, 8), (10**9,) * 30, (9,) * 200_000],
+    ids=["large", "at the limit", "huge", "many large dims", "many dims"],
+)
+@pytest.mark.parametrize("kind", ["marked", "uniform", "cosines", "packed"])
+def test_a_program_is_no_larger_for_a_large_recipe(
+    tmp_path: Path, shape: tuple[int, ...], kind: str
+) -> None:
+    part = Recipe(kind="marked", head_size=8, width=4)
+    recipe = Recipe(kind=kind, head_size=8, parts=(part, part) if kind == "packed" else ())
+    call = case().call
+    query = call.inputs[0].model_copy(update={"shape": shape, "recipe": recipe})
+    later = LaterInput(name="query", shape=shape, recipe=recipe)
+    for changed in (
+        {"inputs": (query,)},
+        {"inputs": (query.model_copy(update={"shape": (1, 1, 8)}),), "later": ((later,),)},
+    ):
+        large = case().model_copy(update={"call": call.model_copy(update=changed)})
+        path = write(tmp_path / "large", [large], [result(large.id, verdict="wrong")])
+        with no_hang(kind):
+            run = read(path)
+            about = run.cases[large.id], run.results[0], run.header.targets[0]
+            assert len(script(*about)) < 30_000
+            try_all(run, run, tmp_path)
 
 
 SMOKE = "smoke/prompt[dtype=float32,sequence_length=5]"
