@@ -33,6 +33,7 @@ from conformance.report.serve import (
 )
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
+from conformance.results.writer import Writer
 
 
 def no_render(paths: Sequence[Path]) -> str:
@@ -300,6 +301,24 @@ def test_a_growing_file_gets_a_new_version(file: Path, start: Start) -> None:
     with file.open("ab") as more:
         more.write(made.result(verdict="wrong").model_dump_json().encode()[40:] + b"\n")
     assert "<title>2 results</title>" in served.ask()[2]
+
+
+def test_a_run_appears_with_its_first_result_in_place_of_earlier_ones(
+    tmp_path: Path, start: Start
+) -> None:
+    cases = [made.case(f"a/{n}") for n in range(2)]
+    path = made.write(tmp_path / "a.jsonl", cases, [made.result(each.id) for each in cases])
+    served = start([path])
+    before = served.ask("/version")[2]
+    with Writer(path, made.header([made.target()], 2, 2)) as writer:
+        writer.case(cases[0])
+        assert served.ask("/version")[2] == before
+        assert "<title>2 results</title>" in served.ask()[2]
+        writer.result(made.result(cases[0].id))
+        assert served.ask("/version")[2] != before
+        assert "<title>1 results</title>" in served.ask()[2]
+        writer.result(made.result(cases[1].id))
+        assert "<title>2 results</title>" in served.ask()[2]
 
 
 def test_versions_differ_by_each_file_and_by_more_than_size(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def _write(
     joined = join(runs)
     material = Material(runs, joined, _changes(joined, before) if before else None)
     check_separate(
-        results,
+        (run.path for run in (*runs, *(before.runs if before else ()))),
         [
             (f"--{form.option}", file)
             for form, path in requested

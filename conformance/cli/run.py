@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -147,15 +148,17 @@ def _check_outputs(planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, P
     inputs = {case.file for plan in planned for case in plan.cases}
     for plan in planned:
         target = plan.target
-        inputs |= {*target.expectations, *map(Path, target.command.argv)}
+        programs = {Path(word) for word in target.command.argv if os.path.isabs(word)}
+        inputs |= {*target.expectations, *programs}
         inputs |= {target.program.path} if target.program else set()
-    named = dict(outputs)
+    named, beside = dict(outputs), list[tuple[str, Path]]()
     if (results := named.get("--results")) is not None:
         if results.suffix == ".xz":
             raise BadArgument("--results is written as text; name a file without .xz.")
         if "--html" in named and identity(results) is None:
             raise BadArgument(f"--html needs a results file that it can read, not {results}.")
-    check_separate(inputs, outputs)
+        beside = [("--results", Path(f"{results}{end}")) for end in (".new", ".old")]
+    check_separate(inputs, [*outputs, *beside])
     for option, path in outputs:
         check_writable(path, "results" if option == "--results" else "the report")
 

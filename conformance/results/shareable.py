@@ -38,7 +38,10 @@ def without_folders() -> Callable[[str], str]:
 
 def _folders() -> Iterator[tuple[str, str]]:
     """Folders as JSON has them, and the words for them; the first word for a folder counts."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        here = ROOT
     for folder, word, fewest in (
         (here, ".", 2),
         (ROOT, "gqa-conformance", 2),
