@@ -38,8 +38,8 @@ def whole(path: Path) -> Path:
         RunsDiffer(output="output"),
         WrongDtype(output="output", got="float16", want="float32"),
         WrongShape(output="present_key", step=1, got=(1, 2), want=(1, 3)),
-        BeyondBudget(output="output", want=float("nan"), **numbers),  # type: ignore[arg-type]
-        RelationBroken(output="output", name="packed_qkv", other=2.0, **numbers),  # type: ignore[arg-type]
+        BeyondBudget(output="output", want=float("nan"), **numbers),
+        RelationBroken(output="output", name="packed_qkv", other=2.0, **numbers),
     )
     where = error(where=ErrorMap(rows=("019.", "...."), heads=2, positions=4))
     relation = RelationRecord(name="packed_qkv", what="x", share=2, identical=False, sentence="x")
@@ -153,7 +153,10 @@ def _changed(line: bytes, chance: random.Random) -> bytes:
             value = copy.deepcopy(other[place])
             match chance.randrange(6):
                 case 0 | 1 | 2:
-                    container[key] = copy.deepcopy(chance.choice(_VALUES))
+                    same = [other for other in _VALUES if type(other) is type(container[key])]
+                    container[key] = copy.deepcopy(
+                        chance.choice(same if same and chance.random() < 0.7 else _VALUES)
+                    )
                 case 3:
                     del container[key]
                 case 4 if isinstance(container, dict):
@@ -218,13 +221,9 @@ def _strange(lines: list[bytes], chance: random.Random) -> None:
 def _nested(lines: list[bytes], chance: random.Random) -> None:
     """A recipe with parts of parts of parts."""
     depth = chance.choice((50, 150, 1000, 20_000))
-    recipe = '{"kind":"packed","parts":[' * depth + "]}" * depth
-    case = next((line for line in lines if line.startswith(b'{"kind":"case"')), b"")
-    if not case:
-        return
-    record = json.loads(case)
-    record["call"]["inputs"][0]["recipe"] = "HERE"
-    lines[lines.index(case)] = json.dumps(record).replace('"HERE"', recipe).encode() + b"\n"
+    recipe = b'{"kind":"packed","parts":[' * depth + b"]}" * depth
+    at = chance.randrange(len(lines))
+    lines[at] = lines[at].replace(b'"recipe":{', b'"recipe":' + recipe + b',"x":{', 1)
 
 
 Mutation = Callable[[bytes, random.Random], bytes]
