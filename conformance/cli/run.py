@@ -157,7 +157,8 @@ def _check_outputs(planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, P
             raise BadArgument("--results is written as text; name a file without .xz.")
         if "--html" in named and identity(results) is None:
             raise BadArgument(f"--html needs a results file that it can read, not {results}.")
-        beside = [("--results", Path(f"{results}{end}")) for end in (".new", ".old")]
+        places = (Path(f"{results}{end}") for end in (".new", ".old"))
+        beside = [("--results", path) for path in places if identity(path) != identity(results)]
     check_separate(inputs, [*outputs, *beside])
     for option, path in outputs:
         check_writable(path, "results" if option == "--results" else "the report")

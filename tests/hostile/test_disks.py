@@ -357,6 +357,15 @@ def test_an_output_that_is_read_or_written_already_is_refused(
     assert {p: p.read_bytes() for p in desk.folder.rglob("*") if p.is_file()} == before
 
 
+def test_a_run_killed_while_it_replaced_the_file_is_in_nobodys_way(desk: Desk, gqa: Gqa) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    os.link(desk.folder / "keep.jsonl", desk.folder / "keep.jsonl.old")
+    ep = desk.runner("correct")
+    assert gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl").status == 0
+    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
+    assert len(read(desk.folder / "keep.jsonl").results) == 3
+
+
 def test_results_may_have_the_name_of_a_target(desk: Desk, gqa: Gqa) -> None:
     (desk.folder / "cpu").touch()
     assert gqa("run", "-k", "prompt and float16", "--results", "cpu").status == 0
