@@ -208,8 +208,7 @@ def execute(
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
                         break
-            if summary.stopped_before is None:
-                keep.finish()
+            keep.finish(complete=summary.stopped_before is None)
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
@@ -288,7 +287,7 @@ class ResultsKeeper:
         self._summary.troubles.append(record)
         self._try(lambda writer: writer.infrastructure(record))
 
-    def finish(self, complete: bool = True) -> None:
+    def finish(self, complete: bool) -> None:
         self._try(lambda writer: writer.finish(complete))
 
     def _try(self, write: Callable[[Writer], None]) -> None:
