@@ -15,7 +15,7 @@ from synthetic_runs import case, result, write
 from conformance.cli.report import FORMS, Material
 from conformance.report.changes import changes
 from conformance.report.markdown import changes_markdown
-from conformance.report.repro.standalone import issue, script
+from conformance.report.repro.standalone import issue, program_of
 from conformance.results.errors import ResultsError
 from conformance.results.join import join
 from conformance.results.reader import Run, read
@@ -35,7 +35,7 @@ def try_all(run: Run, good: Run, folder: Path) -> None:
     for judged in run.results[:8]:
         if judged.case in run.cases and judged.target in targets:
             about = run.cases[judged.case], judged, targets[judged.target]
-            issue(*about, script(*about))
+            issue(*about, program_of(*about))
 
 
 def tried(count: int, first: int, folder: Path) -> Counter[str]:
@@ -108,7 +108,7 @@ def test_a_program_is_no_larger_for_a_large_recipe(
         with no_hang(kind):
             run = read(path)
             about = run.cases[large.id], run.results[0], run.header.targets[0]
-            assert len(script(*about)) < 30_000
+            assert len(program_of(*about).text) < 30_000
             try_all(run, run, tmp_path)
 
 
