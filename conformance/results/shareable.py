@@ -10,8 +10,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from conformance.base.paths import ROOT, cache_root
+
+_R = TypeVar("_R", bound=BaseModel)
 
 
 def without_folders() -> Callable[[str], str]:
@@ -34,6 +39,11 @@ def without_folders() -> Callable[[str], str]:
         return word + (match[2] or ("/" if word in (".", "..") else ""))
 
     return lambda text: pattern.sub(shorter, text)
+
+
+def shareable(record: _R) -> _R:
+    """The record as `without_folders` has it."""
+    return type(record).model_validate_json(without_folders()(record.model_dump_json()))
 
 
 def _folders() -> Iterator[tuple[str, str]]:
