@@ -237,6 +237,12 @@ def test_the_host_header_must_be_unique(file: Path, start: Start, headers: str) 
     assert served.raw(request.encode()).startswith(b"HTTP/1.0 403 ")
 
 
+def test_no_page_is_sent_without_headers(file: Path, start: Start) -> None:
+    served = start([file], no_render)
+    answer = served.raw(f"GET /\r\nHost: localhost:{served.port}\r\n\r\n".encode())
+    assert answer == b"Open the report at the address that gqa printed.\n"
+
+
 @pytest.mark.parametrize(
     "request_",
     [b"", b"\r\n", b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\xff" * 99],

@@ -202,9 +202,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # Against DNS rebinding: another site can resolve its own name to this machine, but cannot
         # choose the Host header that the browser sends.
-        if [name.lower() for name in self.headers.get_all("Host", [])] not in [
-            [host] for host in self.server.hosts
-        ]:
+        # An answer in HTTP/0.9 would have no headers, and no browser asks for one.
+        hosts = [name.lower() for name in self.headers.get_all("Host", [])]
+        if hosts not in [[host] for host in self.server.hosts] or (
+            self.request_version == "HTTP/0.9"
+        ):
             self._answer(403, b"Open the report at the address that gqa printed.\n")
             return
         # As sent: the base class replaces // by /.
