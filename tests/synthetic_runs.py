@@ -197,6 +197,7 @@ def write(
     complete: bool = True,
 ) -> Path:
     """A results file of these records, whose header matches them."""
+    path.unlink(missing_ok=True)  # a run without a result would keep it
     targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
     with Writer(path, header(targets, len(cases), len(results))) as writer:
         for record in cases:

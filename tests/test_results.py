@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import lzma
 import math
@@ -18,13 +20,14 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from memory import MAXRSS_PER_KIB
 from synthetic_runs import case, error, expected, header, realistic, result, small, target, write
 
 from conformance.base.paths import data_path
 from conformance.results.errors import ResultsError
 from conformance.results.faults import factor, fault_text
 from conformance.results.join import join
-from conformance.results.reader import read
+from conformance.results.reader import MOST_BYTES, read
 from conformance.results.records import (
     BeyondBudget,
     CallInput,
@@ -744,9 +747,206 @@ def test_a_start_time_without_a_time_zone_is_rejected() -> None:
 def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     run = small(tmp_path / "a.jsonl")
     packed = tmp_path / "a.jsonl.xz"
-    packed.write_bytes(lzma.compress(run.path.read_bytes()))
-    assert read(packed).results == run.results
-    for broken in (packed.read_bytes()[:-20], b"no xz at all"):
-        packed.write_bytes(broken)
-        with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: "):
-            read(packed)
+    content = run.path.read_bytes()
+    packed.write_bytes(lzma.compress(content[:1000]) + lzma.compress(content[1000:]) + b"\0" * 4)
+    assert (read(packed).results, read(packed).problems) == (run.results, ())
+    packed.write_bytes(b"no xz at all")
+    with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: "):
+        read(packed)
+    damaged = bytearray(lzma.compress(content))
+    damaged[200] ^= 1
+    packed.write_bytes(damaged)
+    with pytest.raises(ResultsError, match=r"^Cannot read results from .*a\.jsonl\.xz: Corrupt"):
+        read(packed)
+
+
+def test_of_a_compressed_file_that_is_cut_everything_before_is_read(tmp_path: Path) -> None:
+    cases = [case(f"a/{n}") for n in range(300)]
+    content = write(tmp_path / "a", cases, [result(c.id) for c in cases]).read_bytes()
+    packed = tmp_path / "a.jsonl.xz"
+    whole = lzma.compress(content)
+    counts = []
+    for length in (len(whole) * 2 // 3, len(whole) - 40, len(whole) - 1):
+        packed.write_bytes(whole[:length])
+        run = read(packed)
+        assert "Its compressed data is broken off." in run.problems
+        counts.append(len(run.cases) + len(run.results))
+    assert 0 < counts[0] < counts[1] <= counts[2] == 600
+
+
+# ── Bounds ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def bomb(path: Path, *pieces: tuple[bytes, int]) -> Path:
+    """A compressed file: each piece, repeated so often."""
+    with lzma.open(path, "wb", preset=0) as file:
+        for piece, times in pieces:
+            for _ in range(times):
+                file.write(piece)
+    return path
+
+
+HEADER = header([target()], 0, 0).model_dump_json().encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        ([(HEADER, 1), (b" " * (1 << 20), 300)], r":2: longer than 8,388,608 bytes\.$"),
+        ([(b"x" * (1 << 20), 300)], r":1: longer than 8,388,608 bytes\.$"),
+        ([(HEADER, 1), (b"\n" * (1 << 20), 300)], r": it has more than 500,000 lines\.$"),
+        ([(HEADER, 1), (b" " * 1023 + b"\n", 300_000)], r": it has more than 268,435,456 bytes\.$"),
+    ],
+    ids=["a line", "the first line", "newlines", "bytes"],
+)
+def test_a_file_larger_than_any_run_is_refused(
+    tmp_path: Path, pieces: list[tuple[bytes, int]], says: str
+) -> None:
+    path = bomb(tmp_path / "bomb.xz", *pieces)
+    assert path.stat().st_size < 1_000_000
+    begun = time.process_time()
+    with pytest.raises(ResultsError, match=says):
+        read(path)
+    assert time.process_time() - begun < 10
+
+
+def test_a_sparse_file_is_refused(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(HEADER)
+        file.truncate(1 << 40)
+    with pytest.raises(ResultsError, match=r":2: longer than"):
+        read(path)
+
+
+def test_a_file_of_a_million_targets_is_refused(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(HEADER)
+        for number in range(1_001):
+            file.write(result(target=f"t{number}").model_dump_json().encode() + b"\n")
+    with pytest.raises(ResultsError, match=r"it has more than 1,000 targets\.$"):
+        read(path)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '"x"'])
+def test_a_million_errors_in_a_line_take_little_memory(path: Path, value: str) -> None:
+    small(path)
+    record = json.loads(path.read_bytes().splitlines()[1])
+    record["call"]["inputs"][0]["recipe"] = {"kind": "numbers", "numbers": "HERE"}
+    wrong = f"[{','.join([value] * 1_000_000)}]"
+    line = json.dumps(record).replace('"HERE"', wrong)
+    path.write_bytes(HEADER + line.encode() + b"\n" + HEADER)
+    code = f"from conformance.results.reader import read\nread({str(path)!r})"
+    limit = 1 << 30
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert "ResultsError" in done.stderr
+    assert "numbers.0" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_largest_files_take_the_memory_that_is_documented(tmp_path: Path) -> None:
+    """About nine times their size: `MOST_BYTES` of cases, and `MOST_LINES` of results."""
+    described, judged = json.loads(case().model_dump_json()), result().model_dump_json().encode()
+    for name, lines_ in (
+        ("cases", (json.dumps({**described, "id": f"a/{n}"}).encode() for n in range(500_000))),
+        ("results", (judged for _ in range(499_999))),
+    ):
+        path = tmp_path / name
+        with path.open("wb") as file:
+            file.write(HEADER)
+            for line in lines_:
+                if file.tell() + len(line) >= MOST_BYTES:
+                    break
+                file.write(line + b"\n")
+        code = (
+            "import resource\nfrom conformance.results.reader import read\n"
+            f"read({str(path)!r})\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        memory = int(done.stdout) * 1024 // MAXRSS_PER_KIB
+        print(f"\n{name}: {path.stat().st_size:,} bytes take {memory:,} bytes")
+        assert memory < 10 * MOST_BYTES
+        path.unlink()
+
+
+def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
+    with (
+        pytest.raises(ResultsError, match=r"a record has more than 8,388,608 bytes\.$"),
+        Writer(path, header([target()], 1, 1)) as writer,
+    ):
+        writer.result(result(message="x" * (1 << 23)))
+    assert read(path).results == ()
+
+
+# ── The place of a run ──────────────────────────────────────────────────────────────────────────
+
+
+def test_earlier_results_stay_until_there_is_one(path: Path) -> None:
+    before = small(path).path.read_bytes()
+    with Writer(path, header([target()], 2, 2)) as writer:
+        writer.case(case())
+        writer.result(result(verdict="skip"))
+        writer.infrastructure(PROBLEM)
+        assert path.read_bytes() == before
+        writer.result(result())
+        assert [line["kind"] for line in lines(path)][-1] == "result"
+        assert path.with_name("run.jsonl.old").read_bytes() == before
+        writer.finish(True)
+    assert os.listdir(path.parent) == ["run.jsonl"]
+
+
+def test_a_run_without_a_result_leaves_nothing_beside_earlier_ones(path: Path) -> None:
+    before = small(path).path.read_bytes()
+    with Writer(path, header([target()], 1, 1)) as writer:
+        writer.result(result(verdict="skip"))
+        writer.finish(True)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["run.jsonl"]
+
+
+def test_an_empty_file_is_written_in_place(path: Path) -> None:
+    path.touch(0o600)
+    with Writer(path, header([target()], 0, 0)):
+        assert [line["kind"] for line in lines(path)] == ["header"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_locked_place_is_refused(path: Path) -> None:
+    for _ in range(2):  # where there are no results, and where there are
+        with Writer(path, header([target()], 1, 1)) as writer:
+            writer.result(result())
+            with pytest.raises(ResultsError) as caught:
+                Writer(path, header([target()], 1, 1))
+            said = f"Another run is writing results to {path}; name another file."
+            assert str(caught.value) == said
+        assert len(read(path).results) == 1
+
+
+def test_a_place_without_locks_or_hard_links(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = small(path).path.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(os, "link", refuse)
+    with Writer(path, header([target()], 1, 1)) as writer:
+        writer.result(result())
+    assert len(read(path).results) == 1
+    assert path.with_name("run.jsonl.old").read_bytes() == before
+
+
+def test_a_file_that_another_program_changes_is_told(path: Path) -> None:
+    for change in (lambda: path.open("ab").write(b"mine\n"), lambda: os.truncate(path, 9)):
+        path.unlink(missing_ok=True)
+        writer = Writer(path, header([target()], 1, 1))
+        change()
+        with pytest.raises(ResultsError, match=r": another program changed the file\.$"):
+            writer.finish(True)

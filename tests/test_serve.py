@@ -33,6 +33,7 @@ from conformance.report.serve import (
 )
 from conformance.results.errors import ResultsError
 from conformance.results.reader import read
+from conformance.results.writer import Writer
 
 
 def no_render(paths: Sequence[Path]) -> str:
@@ -236,6 +237,12 @@ def test_the_host_header_must_be_unique(file: Path, start: Start, headers: str) 
     assert served.raw(request.encode()).startswith(b"HTTP/1.0 403 ")
 
 
+def test_no_page_is_sent_without_headers(file: Path, start: Start) -> None:
+    served = start([file], no_render)
+    answer = served.raw(f"GET /\r\nHost: localhost:{served.port}\r\n\r\n".encode())
+    assert answer == b"Open the report at the address that gqa printed.\n"
+
+
 @pytest.mark.parametrize(
     "request_",
     [b"", b"\r\n", b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\xff" * 99],
@@ -300,6 +307,24 @@ def test_a_growing_file_gets_a_new_version(file: Path, start: Start) -> None:
     with file.open("ab") as more:
         more.write(made.result(verdict="wrong").model_dump_json().encode()[40:] + b"\n")
     assert "<title>2 results</title>" in served.ask()[2]
+
+
+def test_a_run_appears_with_its_first_result_in_place_of_earlier_ones(
+    tmp_path: Path, start: Start
+) -> None:
+    cases = [made.case(f"a/{n}") for n in range(2)]
+    path = made.write(tmp_path / "a.jsonl", cases, [made.result(each.id) for each in cases])
+    served = start([path])
+    before = served.ask("/version")[2]
+    with Writer(path, made.header([made.target()], 2, 2)) as writer:
+        writer.case(cases[0])
+        assert served.ask("/version")[2] == before
+        assert "<title>2 results</title>" in served.ask()[2]
+        writer.result(made.result(cases[0].id))
+        assert served.ask("/version")[2] != before
+        assert "<title>1 results</title>" in served.ask()[2]
+        writer.result(made.result(cases[1].id))
+        assert "<title>2 results</title>" in served.ask()[2]
 
 
 def test_versions_differ_by_each_file_and_by_more_than_size(tmp_path: Path) -> None:
@@ -399,7 +424,7 @@ def test_a_file_that_is_not_a_results_file_is_reported(tmp_path: Path, start: St
 
 def test_a_pipe_does_not_block_the_server(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ResultsError, match="it is not a file"):
+    with pytest.raises(ResultsError, match="not a regular file"):
         has_begun(tmp_path / "pipe")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def read_plain(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` once it is complete; until then the old one stays.
+    """A new file that takes the place of ``path`` once it is complete; until then the old stays.
 
     A link is followed, and the old file's permissions are kept. Raises :class:`OSError`: where
     writing failed, and for a ``path`` that is there and is not a regular file.
@@ -63,7 +64,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         mode = stat.S_IMODE(found.st_mode)
-    descriptor, beside = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    descriptor, beside = tempfile.mkstemp(prefix=".gqa-", dir=place.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -73,6 +74,53 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             os.unlink(beside)
         raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """``path`` to write whole: `replacing`, or directly where `open_direct` can."""
+    direct = open_direct(path)
+    with replacing(path) if direct is None else os.fdopen(direct, "wb") as file:
+        yield file
+
+
+def open_direct(path: Path) -> int | None:
+    """A descriptor for writing ``path`` where there is no old content to keep; None elsewhere.
+
+    That is so for this process's own descriptors (``/dev/stdout``, and what a shell writes for
+    ``>(…)``) and for character devices (``/dev/null``). Never blocks. Raises :class:`OSError`.
+    """
+    own = own_descriptor(path)
+    if own is not None:
+        return os.dup(own)
+    with suppress(FileNotFoundError, ValueError):  # what is impossible fails when it is opened
+        if stat.S_ISCHR(os.stat(path).st_mode):
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return None
+
+
+def own_descriptor(path: Path | str) -> int | None:
+    """The open descriptor of this process that ``path`` names, as ``/dev/stdin`` does; or None."""
+    match = _OWN.fullmatch(os.path.normpath(path))
+    return None if match is None else int(match[1] or _STANDARD.index(match[2]))
+
+
+_OWN: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})|/dev/(stdin|stdout|stderr)")
+_STANDARD: Final = ("stdin", "stdout", "stderr")
+
+
+def identity(path: Path) -> object:
+    """Equal for two paths to one file, whether by links or by spelling; None for what is no file.
+
+    A file that does not exist yet is known by its path.
+    """
+    own = own_descriptor(path)
+    try:
+        about = os.stat(path) if own is None else os.fstat(own)
+    except OSError:
+        return os.path.realpath(path)
+    is_kept = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+    return (about.st_dev, about.st_ino) if is_kept else None
 
 
 def _umask() -> int:

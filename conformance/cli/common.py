@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from conformance.base.files import identity, own_descriptor, writing
 from conformance.results.errors import ResultsError, cause_of
 
 ALL_AS_EXPECTED: Final = 0
@@ -26,23 +28,56 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def check_separate(inputs: Iterable[Path], outputs: Sequence[tuple[str, Path]]) -> None:
+    """Raise `BadArgument` if an output is an input or another output, by whatever name or link.
+
+    ``outputs`` are options with their paths.
+    """
+    read = {found: path for path in inputs if (found := identity(path)) is not None}
+    written: dict[object, str] = {}
+    for option, path in outputs:
+        found = identity(path)
+        if found is None:
+            continue
+        if found in read:
+            raise BadArgument(
+                f"{option} would overwrite {read[found]}, which this command reads; "
+                "name another file."
+            )
+        if found in written:
+            raise BadArgument(f"{written[found]} and {option} name one file, {path}; name two.")
+        written[found] = option
+
+
 def check_writable(path: Path, what: str) -> None:
     """Raise `ResultsError` if ``what`` cannot be written to ``path``; called before the work.
 
     Errors that appear only while writing, such as a full disk, are not detected.
     """
-    folder = path.parent
-    if not folder.is_dir():
-        raise ResultsError(f"Cannot write {what} to {path}: there is no folder {folder}.")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise ResultsError(f"Cannot write {what} to {path}: permission denied.")
+    if own_descriptor(path) is not None:
+        return
+    begin = f"Cannot write {what} to {path}:"
+    if not path.parent.is_dir():
+        raise ResultsError(f"{begin} there is no folder {path.parent}.")
+    place = Path(os.path.realpath(path))
+    if not place.parent.is_dir():
+        raise ResultsError(f"{begin} it is a link to {place}, and there is no such folder.")
+    if place.is_char_device():
+        needed = [place]
+    elif place.exists() and not place.is_file():
+        raise ResultsError(f"{begin} not a regular file.")
+    else:
+        # A file is replaced by a new one, so its folder is written, too.
+        needed = [place, place.parent] if place.exists() else [place.parent]
+    if not all(os.access(each, os.W_OK) for each in needed):
+        raise ResultsError(f"{begin} permission denied.")
 
 
 def write_text(path: Path, what: str, text: str) -> None:
-    """Write a file as UTF-8. Raises `ResultsError` with one sentence."""
+    """Write a file as UTF-8, whole or not at all. Raises `ResultsError` with one sentence."""
     check_writable(path, what)
     try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with writing(path) as file:
+            file.write(text.encode())
     except (OSError, ValueError) as error:
         raise ResultsError(f"Cannot write {what} to {path}: {cause_of(error)}.") from None

@@ -18,13 +18,14 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
-from conformance.cli.one_result import returned_of, run_case, taken
+from conformance.cli.one_result import Found, returned_of, run_case, taken
 from conformance.cli.options import program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.text import clean
 from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, values_of
+from conformance.results.shareable import shareable
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
@@ -71,7 +72,10 @@ def export(
     target: Target | None = None
     if results is None:
         target = target_for(ep or "cpu", programs)
-        found = run_case(corpus, case, target)
+        ran = run_case(corpus, case, target)
+        found = Found(
+            shareable(ran.case), shareable(ran.result), shareable(ran.target), ran.outputs
+        )
     else:
         found = taken(case, ep, results)
         # A results file can be of another version, with a target that this one does not know.

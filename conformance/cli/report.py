@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from conformance.cli.common import (
     INFRASTRUCTURE,
     UNEXPECTED,
     BadArgument,
+    check_separate,
     say,
     write_text,
 )
@@ -98,6 +99,12 @@ def _badges(material: Material, folder: Path) -> None:
         write_text(folder / badge.file, "a badge", badge.svg)
 
 
+def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
+    from conformance.report.badges import badges
+
+    return [folder / badge.file for badge in badges(material.joined)]
+
+
 @dataclass(frozen=True)
 class _Form:
     """A form of a report: its option and the function that writes it."""
@@ -107,6 +114,7 @@ class _Form:
     help: str
     write: Callable[[Material, Path], None]
     folder: bool = False
+    files: Callable[[Material, Path], Iterable[Path]] = lambda material, path: [path]
 
 
 #: The forms of a report. CONTRIBUTING.md says what else changes with a new one.
@@ -116,7 +124,7 @@ FORMS: Final = (
     _Form("junit", "JUnit", "JUnit XML, a test suite for each target.", _junit),
     _Form("csv", "CSV", "A row for each case on each target.", _csv),
     _Form("json", "JSON", "The same as JSON, with targets and problems.", _json),
-    _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True),
+    _Form("badges", "Badges", "An SVG for each target.", _badges, folder=True, files=_badge_files),
     _Form("support", "Support", "Support by target and version, as JSON.", _support),
 )
 
@@ -180,6 +188,8 @@ def report(
         raise BadArgument("--port needs --serve.")
     if against and not served and not {form.option for form, _ in requested} & {"html", "markdown"}:
         raise BadArgument("--against needs --html, --markdown or --serve.")
+    named = [(f"--{form.option}", path) for form, path in requested]
+    check_separate([*results, *against], named)
     before = join(_read(against)) if against else None
     status = _write(results, requested, before) if requested else ALL_AS_EXPECTED
     if served:
@@ -210,6 +220,14 @@ def _write(
     runs = _read(results)
     joined = join(runs)
     material = Material(runs, joined, _changes(joined, before) if before else None)
+    check_separate(
+        (run.path for run in (*runs, *(before.runs if before else ()))),
+        [
+            (f"--{form.option}", file)
+            for form, path in requested
+            for file in form.files(material, path)
+        ],
+    )
     status = ALL_AS_EXPECTED
     for form, path in requested:
         # If one cannot be written, the others still are.
@@ -249,6 +267,8 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     """
     from conformance.report.markdown import changes_markdown
 
+    if markdown is not None:
+        check_separate([old, new], [("--markdown", markdown)])
     (before,), (after,) = _read([old]), _read([new])
     changed = _changes(join([after]), join([before]))
     text = changes_markdown(changed)

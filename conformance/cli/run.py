@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -11,20 +12,20 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from conformance.base.files import identity
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of, split_target
 from conformance.case.selection import SelectionError, compile_expression
 from conformance.cli import completion
-from conformance.cli.common import (
-    check_writable,
-)
+from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
 from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
+from conformance.results.place import Place
 from conformance.results.reader import read
 from conformance.results.records import Header, InfrastructureRecord, ResultRecord
 from conformance.results.writer import Writer
@@ -114,9 +115,8 @@ def run(
     )
     if not any(plan.cases for plan in planned):
         raise SelectionError(f"-k '{expression}' selects none of {len(named)} cases.")
-    for path, what in ((results, "results"), (html, "the report")):
-        if path is not None:
-            check_writable(path, what)
+    outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
+    _check_outputs(planned, outputs)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
     detail = Detail(known, unexpected, durations)
     terminal = Terminal(make_console(), Console(stderr=True), detail)
@@ -130,19 +130,59 @@ def run(
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        summary = execute(planned, jobs, kept, selection, terminal, 1 if first else maxfail)
-        if results is not None and summary.kept:
-            terminal.line(f"Results: {results}")
-        if html is not None and kept is not None and summary.kept:
-            write_html([read(kept)], html)
+        place = stack.enter_context(Place(kept)) if kept is not None else None
+        summary = execute(planned, jobs, place, selection, terminal, 1 if first else maxfail)
+        try:
+            if place is not None and html is not None and summary.kept:
+                write_html([read(place.path)], html)
+        finally:
+            if place is not None and results is not None:
+                _say_where(place, summary, terminal)
+        if html is not None and summary.kept:
             terminal.line(f"Report:  {html}")
     return summary.status()
+
+
+def _check_outputs(planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, Path]]) -> None:
+    """Raise `BadArgument` or `ResultsError` for outputs that cannot be written or must not be."""
+    inputs = {case.file for plan in planned for case in plan.cases}
+    for plan in planned:
+        target = plan.target
+        programs = {Path(word) for word in target.command.argv if os.path.isabs(word)}
+        inputs |= {*target.expectations, *programs}
+        inputs |= {target.program.path} if target.program else set()
+    named, beside = dict(outputs), list[tuple[str, Path]]()
+    if (results := named.get("--results")) is not None:
+        if results.suffix == ".xz":
+            raise BadArgument("--results is written as text; name a file without .xz.")
+        if "--html" in named and identity(results) is None:
+            raise BadArgument(f"--html needs a results file that it can read, not {results}.")
+        places = (Path(f"{results}{end}") for end in (".new", ".old"))
+        beside = [("--results", path) for path in places if identity(path) != identity(results)]
+    check_separate(inputs, [*outputs, *beside])
+    for option, path in outputs:
+        check_writable(path, "results" if option == "--results" else "the report")
+
+
+def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
+    """Settle the results file, and say where its results are, and those from before it."""
+    try:
+        place.settle()
+    except ResultsError as error:
+        summary.writing = error
+        terminal.line(str(error))
+    if place.earlier == place.named:
+        terminal.line(f"Results: none; {place.named} keeps those from before.")
+    elif summary.kept:
+        terminal.line(f"Results: {place.path}")
+    if place.earlier not in (None, place.named):
+        terminal.line(f"Results from before: {place.earlier}")
 
 
 def execute(
     planned: Sequence[TargetPlan],
     jobs: int,
-    results: Path | None,
+    results: Place | None,
     selection: str,
     terminal: Terminal,
     most_failures: int | None = None,
@@ -152,13 +192,13 @@ def execute(
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
     summary = RunSummary()
+    keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
         try:
             readies = [run.ready for run in runs]
             for ready in readies:
                 terminal.target(ready)
-            keep = ResultsKeeper(summary)
             if results is not None:
                 keep.begin(stack, results, header(planned, readies, selection))
             with terminal.progress(sum(len(plan.cases) for plan in planned)) as advance:
@@ -168,10 +208,10 @@ def execute(
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
                         break
-            if summary.stopped_before is None:
-                keep.finish()
+            keep.finish(complete=summary.stopped_before is None)
         except KeyboardInterrupt:
             summary.interrupted = True
+            keep.finish(complete=False)
     terminal.summary(summary)
     return summary
 
@@ -227,9 +267,9 @@ class ResultsKeeper:
         self._summary = summary
         self._seen: set[str] = set()
 
-    def begin(self, stack: contextlib.ExitStack, path: Path, first: Header) -> None:
+    def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
         try:
-            self._writer = stack.enter_context(Writer(path, first))
+            self._writer = stack.enter_context(Writer(place, first))
             self._summary.begun = True
         except ResultsError as error:
             self._summary.writing = error
@@ -247,8 +287,8 @@ class ResultsKeeper:
         self._summary.troubles.append(record)
         self._try(lambda writer: writer.infrastructure(record))
 
-    def finish(self) -> None:
-        self._try(lambda writer: writer.finish(complete=True))
+    def finish(self, complete: bool) -> None:
+        self._try(lambda writer: writer.finish(complete))
 
     def _try(self, write: Callable[[Writer], None]) -> None:
         if self._writer is None or self._summary.writing is not None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.shareable import shared_command
 
 FORMAT: Final = "gqa-cells/1"
 
@@ -60,7 +61,7 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "expected_verdict": known.get("verdict"),
         "expected_why": known.get("why"),
         "expected_link": known.get("link"),
-        "reproduce": result.reproduce,
+        "reproduce": shared_command(result.reproduce),
     }
 
 

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.shareable import shared_command
 from conformance.results.verdicts import VERDICTS
 
 #: CI systems show an attribute on one line; the element has the full text.
@@ -112,7 +113,7 @@ def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     known = result.expectation
     if known is not None:
         yield f"expected: {known.verdict} ({known.file}:{known.line}): {known.why}\n{known.link}"
-    yield f"reproduce: {result.reproduce}"
+    yield f"reproduce: {shared_command(result.reproduce)}"
 
 
 def _seconds(result: ResultRecord) -> float | None:

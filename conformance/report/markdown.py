@@ -18,6 +18,7 @@ from conformance.report.score import PARTS, SHOWN, Score, scores_of
 from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
+from conformance.results.shareable import shared_command
 from conformance.results.verdicts import VERDICTS, is_silent_failure, severity
 
 #: The largest size of a summary, in bytes of UTF-8.
@@ -274,7 +275,7 @@ def _unexpected(label: str, result: ResultRecord) -> str:
 
 
 def _reproduce(result: ResultRecord) -> str:
-    return f"; reproduce: {code(result.reproduce)}"
+    return f"; reproduce: {code(shared_command(result.reproduce))}"
 
 
 def _silent(joined: Joined) -> Iterator[Section]:

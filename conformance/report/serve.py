@@ -11,7 +11,6 @@ import hashlib
 import html
 import os
 import socketserver
-import stat
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.base.files import open_plain
 from conformance.base.paths import data_path, shown
 from conformance.report.text import clean
 from conformance.results.errors import ResultsError, cause_of
@@ -81,10 +81,7 @@ def has_begun(path: Path) -> bool:
     Raises `ResultsError` for anything but a file, such as a folder or a pipe.
     """
     try:
-        # Non-blocking, so that it does not wait for the writer of a pipe.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ResultsError(f"Cannot read results from {path}: it is not a file.")
+        with os.fdopen(open_plain(path), "rb") as file:
             return path.suffix == ".xz" or file.readline(_LONGEST_HEADER).endswith(b"\n")
     except FileNotFoundError:
         return False
@@ -171,6 +168,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # with 5, connections beyond are answered seconds later
     allow_reuse_port = False  # two servers on one port would each get half of the requests
 
     def __init__(self, port: int, pages: Pages) -> None:
@@ -204,9 +202,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # Against DNS rebinding: another site can resolve its own name to this machine, but cannot
         # choose the Host header that the browser sends.
-        if [name.lower() for name in self.headers.get_all("Host", [])] not in [
-            [host] for host in self.server.hosts
-        ]:
+        # An answer in HTTP/0.9 would have no headers, and no browser asks for one.
+        hosts = [name.lower() for name in self.headers.get_all("Host", [])]
+        if hosts not in [[host] for host in self.server.hosts] or (
+            self.request_version == "HTTP/0.9"
+        ):
             self._answer(403, b"Open the report at the address that gqa printed.\n")
             return
         # As sent: the base class replaces // by /.

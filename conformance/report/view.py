@@ -21,6 +21,7 @@ from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
 from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord, TargetRecord
+from conformance.results.shareable import shared_command
 from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
@@ -420,6 +421,8 @@ def _port(port: Mapping[str, Any]) -> dict[str, Any]:
 def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:
     unseen = {"kind", "case", "target", "errors", "faults", "of_variant", "time_limit"}
     details: Any = deep_clean(_significant(result.model_dump(mode="json", exclude=unseen)))
+    if result.reproduce:
+        details["reproduce"] = clean(shared_command(result.reproduce))
     if result.errors:
         details["errors"] = [_error_details(error) for error in result.errors]
     if said := clean(symptom(result)):

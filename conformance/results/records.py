@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
@@ -81,6 +82,18 @@ Text = Annotated[str, BeforeValidator(_writable)]
 """Untrusted text of any length, with any characters."""
 
 
+class _OnlyTheFirst(FailFast):
+    __hash__ = object.__hash__  # a part of a union must have one
+
+
+_T = TypeVar("_T")
+#: Any number of items. Of a million wrong ones only the first is an error, which takes memory.
+Several = Annotated[tuple[_T, ...], _OnlyTheFirst()]
+
+#: The longest line of a results file. Real ones have at most 30 kB.
+MOST_BYTES_A_LINE: Final = 1 << 23
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
@@ -111,8 +124,8 @@ class TargetDescription(_Part):
     device: Text | None = None
     adapter: Text | None = None
     """One word for the adapter, if results may differ by it: `lavapipe`."""
-    dtypes: tuple[Text, ...] = ()
-    features: tuple[Text, ...] = ()
+    dtypes: Several[Text] = ()
+    features: Several[Text] = ()
     versions: dict[Text, Text] = {}
     """Version of everything else that may affect a result, by name."""
 
@@ -141,7 +154,7 @@ class Header(_Part):
     corpus: Text
     """Digest of the case files."""
     selection: Selection
-    targets: tuple[TargetRecord, ...]
+    targets: Several[TargetRecord]
     machine: dict[Text, Text]
     """Facts about the machine, by name: system, processor, memory …"""
     start: AwareDatetime
@@ -212,16 +225,16 @@ class Recipe(_Sparse):
     """Factor of every other head, starting with the second."""
     head_size: int = 0
     """Elements of one head, where they matter."""
-    starts: tuple[int, ...] = ()
+    starts: Several[int] = ()
     count: int = 0
     divisor: Number = 1.0
     value: int | Number = 0
-    numbers: tuple[int | Number, ...] = ()
+    numbers: Several[int | Number] = ()
     """In C order."""
     width: int = 0
     """Last dim of a part of `packed`."""
-    parts: tuple[Recipe, ...] = ()
-    but: tuple[tuple[tuple[int, ...], int | Number], ...] = ()
+    parts: Several[Recipe] = ()
+    but: tuple[tuple[Several[int], int | Number], ...] = ()
     """Applied last: leading indices, and the number that all elements below them have instead."""
 
 
@@ -232,11 +245,11 @@ class CallInput(_Sparse):
 
     name: Text
     state: State
-    shape: tuple[int | Text, ...] | None = None
+    shape: Several[int | Text] | None = None
     dtype: Text | None = None
     values: Text | None = None
     """How its values are made, in words."""
-    dims: tuple[Text | None, ...] = ()
+    dims: Several[Text | None] = ()
     """The names of its dims in the graph; null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
     """How its values are made; null in files from before there were recipes."""
@@ -246,7 +259,7 @@ class LaterInput(_Sparse):
     """An input of a later call of a loop that differs from the first call."""
 
     name: Text
-    shape: tuple[int | Text, ...] | None = None
+    shape: Several[int | Text] | None = None
     """Null: as in the first call."""
     recipe: Recipe
 
@@ -256,7 +269,7 @@ class CallOutput(_Part):
 
     name: Text
     state: State
-    shape: tuple[int | Text, ...] | None = None
+    shape: Several[int | Text] | None = None
     """Null: the contract does not fix it."""
     dtype: Text | None = None
 
@@ -266,13 +279,13 @@ class CallRecord(_Sparse):
 
     whole = ("attributes", "steps")
 
-    inputs: tuple[CallInput, ...]
-    outputs: tuple[CallOutput, ...]
+    inputs: Several[CallInput]
+    outputs: Several[CallOutput]
     attributes: dict[Text, int | Number | Text] = {}
     """Those that are set."""
     steps: int = 1
     """Number of calls; more than one is a loop, in which each past is the present before it."""
-    later: tuple[tuple[LaterInput, ...], ...] = ()
+    later: Several[Several[LaterInput]] = ()
     """For each call after the first, the inputs that differ from the first."""
     shared_buffer: bool = False
     """Whether present_key and present_value use the memory of past_key and past_value."""
@@ -294,8 +307,8 @@ class CaseRecord(_Part):
     axes: dict[Text, Text] = {}
     """Label of each axis."""
     why: Text = ""
-    tags: tuple[Text, ...] = ()
-    links: tuple[Text, ...] = ()
+    tags: Several[Text] = ()
+    links: Several[Text] = ()
     contract: Contract
     relation: Text | None = None
     """The variant, which must agree with the call, and why."""
@@ -315,7 +328,7 @@ class ErrorMap(_Part):
     the operator defines nothing. Long sides are divided into blocks, each shown by its largest.
     """
 
-    rows: tuple[Text, ...]
+    rows: Several[Text]
     """Of equal length; sequence by sequence, and within a sequence head by head."""
     heads: int
     """Batch size times heads; that many rows, or fewer where rows are blocks."""
@@ -328,7 +341,7 @@ class OutputErrorRecord(_Part):
 
     output: Text
     step: int = 0
-    index: tuple[int, ...] | None = None
+    index: Several[int] | None = None
     """Null if nothing could be compared (another shape or dtype)."""
     got: Number | None = None
     want: Number | None = None
@@ -374,15 +387,15 @@ class WrongShape(_Fault):
     """An output has another shape than the operator specifies."""
 
     kind: Literal["shape"] = "shape"
-    got: tuple[int, ...]
-    want: tuple[int, ...]
+    got: Several[int]
+    want: Several[int]
 
 
 class BeyondBudget(_Fault):
     """The element with the largest error, as a share of its error budget, is beyond that budget."""
 
     kind: Literal["beyond_budget"] = "beyond_budget"
-    index: tuple[int, ...]
+    index: Several[int]
     got: Number
     want: Number
     budget: Number
@@ -397,7 +410,7 @@ class RelationBroken(_Fault):
     kind: Literal["relation"] = "relation"
     name: Text
     """Of the relation: `packed_qkv`."""
-    index: tuple[int, ...]
+    index: Several[int]
     got: Number
     """The element of the case …"""
     other: Number
@@ -468,12 +481,12 @@ class ResultRecord(_Part):
     """The runtime's message, in full; of a crash, the sentence about it."""
     reason: Text
     """Why this verdict: one sentence, for people."""
-    faults: tuple[Fault, ...] = ()
+    faults: Several[Fault] = ()
     """What is wrong with what it returned: in the order of calls and outputs, and then the worst
     error. Empty in files from before there was this field."""
     of_variant: bool = False
     """Whether outcome, verdict and figures are those of the variant; the case itself is correct."""
-    errors: tuple[OutputErrorRecord, ...] = ()
+    errors: Several[OutputErrorRecord] = ()
     share: Number | None = None
     """The worst of `errors`."""
     relation: RelationRecord | None = None

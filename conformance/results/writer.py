@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
 import time
@@ -9,10 +11,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from conformance.results.errors import ResultsError, cause_of
+from conformance.results.place import Place
 from conformance.results.records import (
+    MOST_BYTES_A_LINE,
     CaseRecord,
     Counts,
     Footer,
@@ -21,6 +25,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
+from conformance.results.shareable import without_folders
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -29,31 +34,36 @@ class Writer:
 
     The first failure raises `ResultsError`, whether it is the folder, the permissions or the disk.
     Later records are dropped without an error, so that the run can continue in the terminal.
-    `failure` is that first error.
+    `failure` is that first error. A `Place` that is given stays open: its owner settles it.
     """
 
-    def __init__(self, path: Path | str, header: Header) -> None:
-        self.path = Path(path)
+    def __init__(self, place: Place | Path | str, header: Header) -> None:
+        self._own = None if isinstance(place, Place) else Place(Path(place))
+        self._place = self._own or cast(Place, place)
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._size = 0
         self._finished = False
+        self._shareable = without_folders()
         self._since = time.monotonic()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._file = -1
         try:
-            self._file = os.open(self.path, flags, 0o666)
-        except (OSError, ValueError) as error:
-            raise self._failed(error) from None
-        self._write(header)
+            self._write(header)
+        except ResultsError:
+            self._settle()
+            raise
 
     def case(self, record: CaseRecord) -> None:
         """Write a case; once, before its results."""
         self._write(record)
 
     def result(self, record: ResultRecord) -> None:
-        """Write a result and count it."""
+        """Write a result and count it. The first of a case that was tried replaces old results."""
         self._write(record)
+        if record.outcome != "unavailable" and self.failure is None:
+            try:
+                self._place.has_result()
+            except OSError as error:
+                raise self._failed(error) from None
         self._counts.setdefault(record.target, Counter())[record.verdict] += 1
         self._unexpected += record.unexpected
 
@@ -67,6 +77,9 @@ class Writer:
         if self._finished:
             return
         self._finished = True
+        about = os.fstat(self._place.descriptor)
+        if self.failure is None and stat.S_ISREG(about.st_mode) and about.st_size != self._size:
+            raise self._failed(OSError(errno.EIO, "another program changed the file"))
         counts: Counts = {
             name: {verdict: count[verdict] for verdict in VERDICTS if count[verdict]}
             for name, count in self._counts.items()
@@ -81,6 +94,14 @@ class Writer:
                 seconds=round(time.monotonic() - self._since, 3),
             )
         )
+        if self.failure is not None:
+            return
+        try:
+            self._place.secure()
+        except OSError as error:
+            raise self._failed(error) from None
+        if complete:
+            self._place.complete()
 
     def __enter__(self) -> Self:
         return self
@@ -98,41 +119,35 @@ class Writer:
             if error is None:
                 raise
         finally:
-            self._close()
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._own is not None:
+            self._own.settle()
 
     def _write(self, record: Record) -> None:
-        line = record.model_dump_json().encode() + b"\n"
+        line = self._shareable(record.model_dump_json()).encode() + b"\n"
         if self.failure is not None:
             return
         try:
+            if len(line) > MOST_BYTES_A_LINE:
+                raise OSError(errno.EFBIG, f"a record has more than {MOST_BYTES_A_LINE:,} bytes")
             rest = memoryview(line)
             while rest:
-                rest = rest[os.write(self._file, rest) :]
+                rest = rest[os.write(self._place.descriptor, rest) :]
         except OSError as error:
             failure = self._failed(error)
             self._cut()
-            self._close()
             raise failure from None
         self._size += len(line)
 
     def _cut(self) -> None:
         """Remove the part of a line that was written."""
-        try:
-            if stat.S_ISREG(os.fstat(self._file).st_mode):
-                os.ftruncate(self._file, self._size)
-        except OSError:
-            pass  # the reader accepts an incomplete last line
+        with contextlib.suppress(OSError):  # the reader accepts an incomplete last line
+            if stat.S_ISREG(os.fstat(self._place.descriptor).st_mode):
+                os.ftruncate(self._place.descriptor, self._size)
 
-    def _close(self) -> None:
-        file, self._file = self._file, -1
-        if file < 0:
-            return
-        try:
-            os.close(file)
-        except OSError as error:
-            if self.failure is None:
-                raise self._failed(error) from None
-
-    def _failed(self, error: OSError | ValueError) -> ResultsError:
-        self.failure = ResultsError(f"Cannot write results to {self.path}: {cause_of(error)}.")
+    def _failed(self, error: OSError) -> ResultsError:
+        name = self._place.named
+        self.failure = ResultsError(f"Cannot write results to {name}: {cause_of(error)}.")
         return self.failure

@@ -6,9 +6,8 @@ results file. A test checks that both give the same bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-
-import numpy as np
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import packed_parts, positions, spread_of, starts_of, stream_of
@@ -98,8 +97,10 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
     """The recipe of an input whose values have a meaning, such as lengths and positions."""
     assert tensor.shape is not None
     if tensor.name == "seqlens_k":
-        lengths = np.array(step.total_lengths) - 1
-        return _numbers([int(x) for x in np.resize(lengths, tensor.shape).ravel()])
+        lengths = [length - 1 for length in step.total_lengths]
+        if math.prod(tensor.shape) > len(lengths):
+            return Recipe(kind="positions", starts=tuple(lengths), count=1)
+        return _numbers(lengths[: math.prod(tensor.shape)])
     if tensor.name == "total_sequence_length":
         return Recipe(kind="constant", value=step.total_sequence_length)
     if tensor.name == "position_ids":

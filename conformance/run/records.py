@@ -9,10 +9,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from conformance import __version__
-from conformance.base.paths import shown
+from conformance.base.paths import data_path, shown
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.tensors import Tensor, attributes_of
@@ -88,12 +89,12 @@ def result_record(
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {shown(known.file)}:{known.line} has another expectation for"
+                f" {_shown(known.file)}:{known.line} has another expectation for"
                 f" {known.known.where}: {differs}; end that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):
         record = ExpectationRecord(
-            file=shown(known.file),
+            file=_shown(known.file),
             line=known.line,
             verdict=known.known.verdict,
             link=known.known.link,
@@ -172,6 +173,12 @@ def case_record(case: Case) -> CaseRecord:
             },
         }
     )
+
+
+def _shown(file: Path) -> str:
+    """An expectations file for those who do not have this machine: the shipped, in the project."""
+    shipped = data_path("expectations")
+    return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)
 
 
 def _place(tensor: Tensor) -> dict[str, object]:

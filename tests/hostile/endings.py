@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from as_user import Done
@@ -19,3 +22,19 @@ def check_ending(done: Done) -> None:
     assert "Traceback (most recent call last)" not in done.both, done.both[-3000:]
     assert done.status in STATUSES, (done.status, done.both[-3000:])
     assert _CONTROL.search(done.both) is None, ascii(done.both[-3000:])
+
+
+@contextmanager
+def no_hang(what: object, seconds: int = 20) -> Iterator[None]:
+    """Fails where its body takes so many ``seconds``."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"{what} takes more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

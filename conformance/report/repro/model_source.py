@@ -176,7 +176,8 @@ def _numbers(recipe: Recipe, shape: tuple[int, ...], integer: bool) -> str:
         return f"np.concatenate([{', '.join(parts)}], axis={len(shape) - 1})"
     stream = quoted(recipe.stream)
     if kind == "marked":
-        starts = list(recipe.starts or (0,) * shape[0])
+        zeros = str([0] * shape[0]) if shape[0] <= 64 else f"[0] * {shape[0]}"
+        starts = str(list(recipe.starts)) if recipe.starts else zeros
         size, divisor = recipe.head_size, python_number(recipe.divisor)
         return f"marked({stream}, {shape}, {size}, {divisor}, {starts})"
     low, high = recipe.low, recipe.high

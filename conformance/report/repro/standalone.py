@@ -11,12 +11,14 @@ into code only as a literal.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
 from conformance.report.repro.checks import has_fault, is_of_the_variant
 from conformance.report.repro.escaping import LINK, comment, fenced, inline, inline_code, one_line
@@ -32,6 +34,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
+from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
 from conformance.targets.catalogue import (
     ScriptApi,
@@ -49,6 +52,8 @@ _WRITERS: Final[Mapping[ScriptApi, _Writer]] = {
     "tract": shell_blocks,
     "tract-wheel": tract_wheel_blocks,
 }
+#: The operator's tensors have at most 4.
+_MOST_DIMS: Final = 8
 _NAMES: Final = {parameter.name for parameter in (*INPUTS, *OUTPUTS)}
 
 
@@ -87,6 +92,9 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
     strange = [t for t in tensors if t.dtype not in KINDS or t.name not in _NAMES]
     if strange or not made or any(_odd(tensor.shape) for tensor in connected):
         return "The results file describes tensors that this version does not know."
+    later = [tensor.shape for call in case.call.later for tensor in call if tensor.shape]
+    if any(map(_large, [*(tensor.shape for tensor in connected), *later])):
+        return f"An input has more than {MAX_ELEMENTS:,} elements or {_MOST_DIMS} dims."
     if case.call.shared_buffer and not program.shared_buffer:
         return "Past and present share memory, which this runtime's interface cannot express."
     return None
@@ -94,6 +102,11 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
 
 def _odd(shape: Sequence[object] | None) -> bool:
     return shape is None or not all(type(dim) is int and dim >= 0 for dim in shape)
+
+
+def _large(shape: Sequence[object] | None) -> bool:
+    dims = [dim for dim in shape or () if isinstance(dim, int)]
+    return len(dims) > _MOST_DIMS or math.prod(dims) > MAX_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -241,7 +254,10 @@ def issue(
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
     lines += [f"- {inline(name)}: {inline(value)}" for name, value in _where(target)]
-    lines += ["", f"Command of the suite (gqa-conformance): {inline_code(result.reproduce)}"]
+    lines += [
+        "",
+        f"Command of the suite (gqa-conformance): {inline_code(shared_command(result.reproduce))}",
+    ]
     lines += ["", "## Reproduction", ""]
     if program.missing is not None:
         lines += [program.missing]

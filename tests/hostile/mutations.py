@@ -1,0 +1,247 @@
+"""A results file with everything in it, and what can happen to one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import lzma
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from reported import HOSTILE
+from synthetic_runs import case, error, expected, result, target, write
+
+from conformance.base.paths import data_path
+from conformance.case.load import load_file
+from conformance.results.records import (
+    BeyondBudget,
+    ErrorMap,
+    InfrastructureRecord,
+    RelationBroken,
+    RelationRecord,
+    RunsDiffer,
+    WrongDtype,
+    WrongShape,
+)
+from conformance.results.verdicts import VERDICTS
+from conformance.run.records import case_record
+
+
+def whole(path: Path) -> Path:
+    """A results file with each kind of record and field, and the recipes of real cases."""
+    shipped = [case_record(each) for each in load_file(data_path("cases") / "smoke.yaml")][:8]
+    cases = [*shipped, case(), case("decode/one_token")]
+    numbers = {"index": (0, 1, 2), "got": 1.5, "budget": 1e-6, "share": 9.0}
+    faults = (
+        RunsDiffer(output="output"),
+        WrongDtype(output="output", got="float16", want="float32"),
+        WrongShape(output="present_key", step=1, got=(1, 2), want=(1, 3)),
+        BeyondBudget(output="output", want=float("nan"), **numbers),
+        RelationBroken(output="output", name="packed_qkv", other=2.0, **numbers),
+    )
+    where = error(where=ErrorMap(rows=("019.", "...."), heads=2, positions=4))
+    relation = RelationRecord(name="packed_qkv", what="x", share=2, identical=False, sentence="x")
+    names = ("cpu@1.31.1", "webgpu@1.30.0+lavapipe", "tract@0.23.9", "wasm@1.30.0")
+    results = [
+        result(each.id, name, VERDICTS[(number + at) % len(VERDICTS)])
+        for number, each in enumerate(cases)
+        for at, name in enumerate(names)
+    ]
+    results[0] = result(cases[0].id, names[0], "wrong", faults=faults, errors=(where,))
+    results[4] = result(cases[1].id, names[0], "wrong", relation=relation, expectation=expected())
+    trouble = InfrastructureRecord(target=names[0], case=cases[0].id, message="x", fix="y")
+    targets = [target(name) for name in names]
+    return write(path, cases, results, targets=targets, problems=[trouble])
+
+
+#: Values that no field expects, or only some.
+_VALUES: Final[tuple[Any, ...]] = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        1.5,
+        -0.0,
+        2**31,
+        2**63,
+        10**30,
+        10**4000,
+        1e308,
+        -1e308,
+        5e-324,
+    ),
+    *(
+        "",
+        "nan",
+        "inf",
+        "0",
+        "x" * 100_000,
+        HOSTILE,
+        "\ud800",
+        "\x00",
+        "\u202e",
+        "\x1b[31m",
+        "/",
+        "..",
+    ),
+    *([], {}, [[]], [None], [0] * 1000, [[0, 0]] * 100, {"a": 1}, {"kind": "uniform"}, {"": ""}),
+    *({str(n): n for n in range(100)}, [300_000_000, 1, 1], [10**9] * 30, [-1], ["n", 2]),
+)
+_TOKENS: Final = (
+    *(
+        b"1e400",
+        b"-1e400",
+        b"NaN",
+        b"Infinity",
+        b"9" * 5000,
+        b"0x10",
+        b"01",
+        b"1.",
+        b"-",
+        b"\\ud800",
+    ),
+    *(
+        b"\x00",
+        b"\xff",
+        b"\xc3",
+        b"\x1b[2J",
+        b"\r",
+        b"\n",
+        b"\r\n",
+        b"\xe2\x80\xa8",
+        b"\xef\xbb\xbf",
+    ),
+    *(
+        b'"',
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"[" * 3000,
+        b'{"a":' * 3000,
+        b"null",
+        b"true",
+    ),
+)
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each container in a JSON value with each of its keys or indices."""
+    keys = value if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+def _changed(line: bytes, chance: random.Random) -> bytes:
+    """The record with another value, without one, with a further one, or with one elsewhere."""
+    try:
+        record = json.loads(line)
+        for _ in range(chance.choice((1, 1, 1, 3))):
+            everywhere = list(places(record))
+            container, key = chance.choice(everywhere)
+            other, place = chance.choice(everywhere)
+            value = copy.deepcopy(other[place])
+            match chance.randrange(6):
+                case 0 | 1 | 2:
+                    same = [other for other in _VALUES if type(other) is type(container[key])]
+                    container[key] = copy.deepcopy(
+                        chance.choice(same if same and chance.random() < 0.7 else _VALUES)
+                    )
+                case 3:
+                    del container[key]
+                case 4 if isinstance(container, dict):
+                    container[str(chance.choice(_VALUES))[:100]] = value
+                case _:
+                    container[key] = value
+        return json.dumps(record, ensure_ascii=chance.random() < 0.5).encode() + b"\n"
+    except (ValueError, TypeError, IndexError):  # no JSON any more, or nothing left to change
+        return b'{"kind":"result"}\n'
+
+
+def _bytes(content: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(chance.randint(1, 8)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def _token(content: bytes, chance: random.Random) -> bytes:
+    at = chance.randrange(len(content))
+    return content[:at] + chance.choice(_TOKENS) + content[at + chance.choice((0, 0, 1, 9)) :]
+
+
+def _cut(content: bytes, chance: random.Random) -> bytes:
+    return content[: chance.randrange(len(content))]
+
+
+def _lines(change: Callable[[list[bytes], random.Random], None]) -> Mutation:
+    def changed(content: bytes, chance: random.Random) -> bytes:
+        lines = content.splitlines(keepends=True)
+        change(lines, chance)
+        return b"".join(lines)
+
+    return changed
+
+
+def _swap(lines: list[bytes], chance: random.Random) -> None:
+    a, b = (chance.randrange(len(lines)) for _ in range(2))
+    lines[a], lines[b] = lines[b], lines[a]
+
+
+def _double(lines: list[bytes], chance: random.Random) -> None:
+    line = chance.choice(lines)
+    lines[(at := chance.randrange(len(lines) + 1)) : at] = [line] * chance.choice((1, 2, 50))
+
+
+def _drop(lines: list[bytes], chance: random.Random) -> None:
+    del lines[(at := chance.randrange(len(lines))) : at + chance.choice((1, 5))]
+
+
+def _record(lines: list[bytes], chance: random.Random) -> None:
+    for _ in range(chance.choice((1, 1, 4))):
+        at = chance.randrange(len(lines))
+        lines[at] = _changed(lines[at], chance)
+
+
+def _strange(lines: list[bytes], chance: random.Random) -> None:
+    strange = (b"\n", b"   \n", b"{}\n", b"[]\n", b"null\n", b"\x00" * 1000 + b"\n", b"# no JSON\n")
+    lines.insert(chance.randrange(len(lines) + 1), chance.choice(strange))
+
+
+def _nested(lines: list[bytes], chance: random.Random) -> None:
+    """A recipe with parts of parts of parts."""
+    depth = chance.choice((50, 150, 1000, 20_000))
+    recipe = b'{"kind":"packed","parts":[' * depth + b"]}" * depth
+    at = chance.randrange(len(lines))
+    lines[at] = lines[at].replace(b'"recipe":{', b'"recipe":' + recipe + b',"x":{', 1)
+
+
+Mutation = Callable[[bytes, random.Random], bytes]
+
+MUTATIONS: Final[tuple[Mutation, ...]] = (
+    *(_bytes, _token, _token, _cut, _lines(_swap), _lines(_double), _lines(_drop)),
+    *(_lines(_strange), _lines(_nested), *[_lines(_record)] * 8),
+)
+
+
+def mutant(content: bytes, seed: int, path: Path) -> Path:
+    """``content``, changed as ``seed`` says, in a file beside ``path``; some are compressed."""
+    chance = random.Random(seed)
+    for _ in range(chance.choice((1, 1, 1, 2))):
+        content = chance.choice(MUTATIONS)(content, chance) or b"\n"
+    if chance.random() < 0.1:
+        content = lzma.compress(content, preset=0)
+        content = chance.choice((_bytes, _cut, lambda same, _: same))(content, chance)
+        path = path.with_suffix(".jsonl.xz")
+    path.write_bytes(content)
+    return path

@@ -1,0 +1,421 @@
+"""Full disks, files that are none, files that vanish, and two runs at once: no results are lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Done, Gqa, in_this_process, wait_for
+from case_files import entries, write
+from endings import check_ending, no_hang
+from synthetic_runs import case, realistic, result
+from synthetic_runs import write as write_results
+
+from conformance.cli.report import FORMS
+from conformance.results.reader import read
+
+SLOW = entries(
+    """
+    - name: slow
+      matrix:
+        seed: [1, 2, 3, 4, 5, 6]
+    """
+)
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process, in the folder of ``desk``."""
+    monkeypatch.chdir(desk.folder)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+@pytest.fixture
+def desk(tmp_path: Path, shared_cache: Path) -> Desk:
+    """A folder of its own, with results in ``keep.jsonl`` and a case file that takes seconds."""
+    made = Desk(tmp_path, shared_cache)
+    write(tmp_path, SLOW, "slow.yaml")
+    write_results(tmp_path / "keep.jsonl", [case()], [result()])
+    return made
+
+
+def slow_run(desk: Desk, *more: str, seconds: float = 0.4) -> subprocess.Popen[str]:
+    """A run of six cases into ``keep.jsonl``."""
+    command = ("run", "slow.yaml", "--ep", desk.runner("waits"), "--results", "keep.jsonl", *more)
+    return desk.start(
+        *(sys.executable, "-m", "conformance", *command),
+        environment={"FAULT_ON": "/", "FAULT_SECONDS": str(seconds)},
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> Done:
+    done = Done(
+        *(lambda out, err: (process.returncode, out, err))(*process.communicate(timeout=60))
+    )
+    check_ending(done)
+    return done
+
+
+def has_results(desk: Desk, number: int) -> bool:
+    file = desk.folder / "keep.jsonl"
+    return file.exists() and file.read_bytes().count(b"slow/slow[seed=") >= 2 * number
+
+
+def sentence(done: Done) -> str:
+    """The only line of what the command said."""
+    check_ending(done)
+    (line,) = done.both.splitlines()
+    return line
+
+
+def names(desk: Desk) -> set[str]:
+    """Files of results, and what a command left beside them."""
+    return {name for name in os.listdir(desk.folder) if "keep" in name or name.startswith(".")}
+
+
+# Earlier results
+
+
+@pytest.mark.parametrize("runner", ["exec:./gone", "unavailable"])
+def test_a_run_without_a_result_keeps_the_earlier_ones(desk: Desk, gqa: Gqa, runner: str) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    ep = runner if runner.startswith("exec:") else desk.runner(runner)
+    done = gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl", "--html", "x.html")
+    check_ending(done)
+    assert done.status == 3
+    assert "Results: none; keep.jsonl keeps those from before." in done.out.splitlines()
+    assert (desk.folder / "keep.jsonl").read_bytes() == before
+    assert names(desk) == {"keep.jsonl"}
+    assert (desk.folder / "x.html").exists()
+
+
+def test_an_interpreter_that_is_none_keeps_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    check_ending(
+        gqa("run", "-k", "smoke", "--ort-python", "/nonexistent", "--results", "keep.jsonl")
+    )
+    assert (desk.folder / "keep.jsonl").read_bytes() == before
+    assert names(desk) == {"keep.jsonl"}
+
+
+def test_a_complete_run_replaces_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
+    (desk.folder / "keep.jsonl").chmod(0o640)
+    ep = desk.runner("correct")
+    done = gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl")
+    assert (done.status, done.out.splitlines()[-1]) == (0, "Results: keep.jsonl")
+    assert len(read(desk.folder / "keep.jsonl").results) == 3
+    assert (desk.folder / "keep.jsonl").stat().st_mode & 0o777 == 0o640
+    assert names(desk) == {"keep.jsonl"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
+    desk: Desk, number: signal.Signals
+) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    process = slow_run(desk)
+    wait_for(lambda: has_results(desk, 2))
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
+    run = read(desk.folder / "keep.jsonl")
+    assert 2 <= len(run.results) < 6
+    assert run.problems
+    if number == signal.SIGINT:
+        assert out.splitlines()[-2:] == [
+            "Results: keep.jsonl",
+            "Results from before: keep.jsonl.old",
+        ]
+    # A later run leaves the older results where they are, and says so.
+    ep = desk.runner("correct")
+    done = desk.gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl")
+    assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
+    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
+    assert read(desk.folder / "keep.jsonl").problems == ()
+
+
+def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    process = slow_run(desk, seconds=5)
+    wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
+    process.kill()
+    process.communicate(timeout=60)
+    assert (desk.folder / "keep.jsonl").read_bytes() == before
+    # What it left is in nobody's way.
+    done = desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "keep.jsonl")
+    assert done.status == 0
+    assert names(desk) == {"keep.jsonl"}
+
+
+def test_a_strange_file_with_the_name_of_the_new_one_is_left_alone(desk: Desk, gqa: Gqa) -> None:
+    (desk.folder / "keep.jsonl.new").write_text("my notes\n")
+    done = gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "keep.jsonl")
+    assert done.status == 3
+    assert sentence(done).endswith("keep.jsonl.new is there and is no results file.")
+    assert (desk.folder / "keep.jsonl.new").read_text() == "my notes\n"
+
+
+# Two runs, and others who change the file
+
+
+def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> None:
+    (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
+    os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
+    first = slow_run(desk, seconds=3)
+    command = ("run", "three.yaml", "--ep", desk.runner("correct"), "--results")
+    wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
+    for name in ("keep.jsonl", "link.jsonl", "hard.jsonl"):
+        done = gqa(*command, name)
+        assert done.status == 3
+        assert sentence(done) == f"Another run is writing results to {name}; name another file."
+    wait_for(lambda: has_results(desk, 1))
+    for name in ("keep.jsonl", "link.jsonl"):
+        done = gqa(*command, name)
+        assert sentence(done) == f"Another run is writing results to {name}; name another file."
+    first.send_signal(signal.SIGINT)
+    assert ended(first).status == 130
+    run = read(desk.folder / "keep.jsonl")
+    assert run.footer is not None
+    assert len(run.results) >= 1
+
+
+def test_of_runs_that_begin_together_one_writes(desk: Desk) -> None:
+    (desk.folder / "keep.jsonl").unlink()
+    runs = [slow_run(desk) for _ in range(3)]
+    statuses = sorted(ended(run).status for run in runs)
+    assert statuses == [0, 3, 3]
+    assert read(desk.folder / "keep.jsonl").problems == ()
+    assert names(desk) == {"keep.jsonl"}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_results_survive_when_their_file_does_not(desk: Desk, how: str) -> None:
+    process = slow_run(desk, "--html", "x.html")
+    wait_for(lambda: has_results(desk, 2))
+    (desk.folder / "keep.jsonl").unlink()
+    if how == "replaced":
+        (desk.folder / "keep.jsonl").write_text("somebody's\n")
+    done = ended(process)
+    where = "keep.jsonl.new" if how == "replaced" else "keep.jsonl"
+    assert f"Results: {where}" in done.out.splitlines()
+    run = read(desk.folder / where)
+    assert (len(run.results), run.problems) == (6, ())
+    assert (desk.folder / "x.html").exists()
+    if how == "replaced":
+        assert (desk.folder / "keep.jsonl").read_text() == "somebody's\n"
+
+
+def test_a_folder_that_is_removed_during_the_run_is_told(desk: Desk) -> None:
+    (desk.folder / "sub").mkdir()
+    shutil.move(desk.folder / "keep.jsonl", desk.folder / "sub" / "keep.jsonl")
+    process = slow_run(desk, "--results", "sub/keep.jsonl")
+    wait_for(lambda: (desk.folder / "sub" / "keep.jsonl.new").exists())
+    shutil.rmtree(desk.folder / "sub")
+    done = ended(process)
+    assert done.status == 3
+    assert "6 results" in done.out
+
+
+# Full disks
+
+
+@pytest.fixture
+def small_disk(desk: Desk) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    folder = desk.folder / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("only root can mount a disk")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("form", [form.option for form in FORMS if not form.folder])
+def test_a_full_disk_leaves_the_old_file_whole(
+    desk: Desk, gqa: Gqa, small_disk: Path, form: str
+) -> None:
+    realistic(desk.folder / "many.jsonl")
+    old = small_disk / "out"
+    old.write_text("the old report\n")
+    (small_disk / "rest").write_bytes(b"x" * (256 * 1024 - 2 * 4096))
+    done = gqa("report", "many.jsonl", f"--{form}", "disk/out")
+    assert done.status == 3
+    assert sentence(done).endswith(" to disk/out: No space left on device.")
+    assert old.read_text() == "the old report\n"
+    assert sorted(os.listdir(small_disk)) == ["out", "rest"]
+
+
+def test_a_run_on_a_full_disk_keeps_the_earlier_results(desk: Desk, small_disk: Path) -> None:
+    shutil.copy(desk.folder / "keep.jsonl", small_disk / "keep.jsonl")
+    before = (small_disk / "keep.jsonl").read_bytes()
+    with (small_disk / "rest").open("wb", buffering=0) as rest:
+        try:
+            while rest.write(b"x" * 1024):
+                pass
+        except OSError:
+            pass
+    ep = desk.runner("correct")
+    done = desk.gqa("run", "three.yaml", "--ep", ep, "--results", "disk/keep.jsonl")
+    check_ending(done)
+    assert done.status == 3
+    assert "3 results, 0 unexpected" in done.out
+    assert "No space left on device" in done.both
+    assert (small_disk / "keep.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "size",
+    [2_500, *(pytest.param(size, marks=pytest.mark.slow) for size in (0, 300, 5_000, 20_000))],
+)
+def test_a_limit_on_the_size_of_files(desk: Desk, size: int) -> None:
+    """Without root: the system refuses to write files beyond ``size``."""
+    desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"))  # fills the cache
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    process = desk.start(
+        *(sys.executable, "-m", "conformance", "run", "three.yaml", "--ep", desk.runner("correct")),
+        *("--results", "keep.jsonl", "--html", "keep.html"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    done = ended(process)
+    assert done.status == 3
+    kept = [file for file in ("keep.jsonl", "keep.jsonl.old") if (desk.folder / file).exists()]
+    if "Cannot write results" in done.both:
+        assert before in [(desk.folder / file).read_bytes() for file in kept]
+    else:  # the page alone was too large
+        assert read(desk.folder / "keep.jsonl").problems == ()
+    assert not (desk.folder / "keep.html").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(desk: Desk) -> None:
+    desk.folder.chmod(0o500)
+    try:
+        for arguments in (
+            ("run", "three.yaml", "--results", "keep.jsonl"),
+            ("run", "three.yaml", "--html", "x.html"),
+            ("report", "keep.jsonl", "--csv", "keep.csv"),
+        ):
+            done = desk.gqa(*arguments)
+            assert sentence(done).endswith("permission denied.")
+    finally:
+        desk.folder.chmod(0o700)
+
+
+# An output that is an input or another output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "run three.yaml --results x --html x",
+        "run three.yaml --results x --html ./programs/../x",
+        "run three.yaml --results x --html x.new",
+        "run three.yaml --results x --html ./x.old",
+        "run three.yaml --results three.yaml",
+        "run three.yaml --results linked.yaml",
+        "run three.yaml --html programs/correct --ep exec:programs/correct",
+        "run three.yaml --results keep.jsonl --html hard.jsonl",
+        "report keep.jsonl --html keep.jsonl",
+        "report keep.jsonl --markdown link.jsonl",
+        "report link.jsonl --markdown keep.jsonl",
+        "report keep.jsonl --csv hard.jsonl",
+        "report keep.jsonl --csv x --json x",
+        "report keep.jsonl --csv x --junit {folder}/x",
+        "report other.jsonl --against keep.jsonl --html keep.jsonl",
+        "report cpu@1.31.1.svg --badges .",
+        "report keep.jsonl --badges . --support cpu@1.31.1.svg",
+        "diff keep.jsonl other.jsonl --markdown other.jsonl",
+        "diff keep.jsonl other.jsonl --markdown hard.jsonl",
+    ],
+)
+def test_an_output_that_is_read_or_written_already_is_refused(
+    desk: Desk, gqa: Gqa, arguments: str
+) -> None:
+    desk.runner("correct")
+    shutil.copy(desk.folder / "keep.jsonl", desk.folder / "other.jsonl")
+    shutil.copy(desk.folder / "keep.jsonl", desk.folder / "cpu@1.31.1.svg")
+    (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
+    (desk.folder / "linked.yaml").symlink_to("three.yaml")
+    os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
+    before = {path: path.read_bytes() for path in desk.folder.rglob("*") if path.is_file()}
+    done = gqa(*arguments.format(folder=desk.folder).split())
+    assert done.status == 2
+    assert " would overwrite " in sentence(done) or " name one file, " in done.err
+    assert {p: p.read_bytes() for p in desk.folder.rglob("*") if p.is_file()} == before
+
+
+def test_a_run_killed_while_it_replaced_the_file_is_in_nobodys_way(desk: Desk, gqa: Gqa) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    os.link(desk.folder / "keep.jsonl", desk.folder / "keep.jsonl.old")
+    ep = desk.runner("correct")
+    assert gqa("run", "three.yaml", "--ep", ep, "--results", "keep.jsonl").status == 0
+    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
+    assert len(read(desk.folder / "keep.jsonl").results) == 3
+
+
+def test_results_may_have_the_name_of_a_target(desk: Desk, gqa: Gqa) -> None:
+    (desk.folder / "cpu").touch()
+    assert gqa("run", "-k", "prompt and float16", "--results", "cpu").status == 0
+
+
+# Files that are none
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report fifo --html x",
+        "report keep.jsonl fifo --html x",
+        "report keep.jsonl --against fifo --html x",
+        "report fifo.xz --csv x",
+        "report . --csv x",
+        "report /dev/zero --csv x",
+        "diff fifo keep.jsonl",
+        "diff keep.jsonl fifo",
+        "export three/one x --results fifo",
+        "run three.yaml --results fifo",
+        "run three.yaml --html fifo",
+        "report keep.jsonl --html fifo",
+        "report keep.jsonl --markdown fifo --csv x",
+        "report keep.jsonl --badges fifo",
+        "diff keep.jsonl keep.jsonl --markdown fifo",
+        "run three.yaml --results /dev/null --html x",
+        "run three.yaml --results x.jsonl.xz",
+    ],
+)
+def test_a_file_that_is_none_is_refused_at_once(desk: Desk, gqa: Gqa, arguments: str) -> None:
+    for name in ("fifo", "fifo.xz"):
+        os.mkfifo(desk.folder / name)
+    with no_hang(arguments):
+        done = gqa(*arguments.split())
+    check_ending(done)
+    assert done.status in (2, 3)
+    assert done.err.strip()
+
+
+def test_pipes_of_the_shell_work(desk: Desk) -> None:
+    """What a shell passes for ``<(…)`` and ``>(…)``, and its redirections."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+    for command, said in (
+        ("cat keep.jsonl | gqa report /dev/stdin --csv >(wc -l) --json /dev/null", "2"),
+        ("gqa diff <(cat keep.jsonl) /dev/stdin < keep.jsonl --markdown m", "Markdown: m"),
+        ("echo old > log; gqa report keep.jsonl --csv /dev/stdout >> log; cat log", "old"),
+    ):
+        done = desk.run(bash, "-c", f"{command}; wait; sleep 0.1")
+        assert done.err == "", (command, done.err)
+        assert said in [line.strip() for line in done.out.splitlines()], (command, done.out)

@@ -1,0 +1,172 @@
+"""Results files that were changed at random: each is read, or refused by one sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from as_user import Desk
+from case_files import cases_of
+from endings import check_ending, no_hang
+from mutations import mutant, whole
+from synthetic_runs import case, result, write
+
+from conformance.cli.report import FORMS, Material
+from conformance.report.changes import changes
+from conformance.report.markdown import changes_markdown
+from conformance.report.repro.standalone import issue, program_of
+from conformance.results.errors import ResultsError
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.records import LaterInput, Recipe
+from conformance.run.records import case_record
+
+
+def try_all(run: Run, good: Run, folder: Path) -> None:
+    """Everything that is made of a results file."""
+    joined, of_good = join([run]), join([good])
+    for new, old in ((joined, of_good), (of_good, joined)):
+        changes_markdown(changes(new, old))
+    material = Material([run, good], join([run, good]), changes(joined, of_good))
+    for form in FORMS:
+        form.write(material, folder / form.option)
+    targets = {target.name: target for target in run.header.targets}
+    for judged in run.results[:8]:
+        if judged.case in run.cases and judged.target in targets:
+            about = run.cases[judged.case], judged, targets[judged.target]
+            issue(*about, program_of(*about))
+
+
+def tried(count: int, first: int, folder: Path) -> Counter[str]:
+    """How many of ``count`` files were read, and how many refused."""
+    good = read(whole(folder / "good.jsonl"))
+    content = good.path.read_bytes()
+    seen = Counter[str]()
+    for seed in range(first, first + count):
+        path = mutant(content, seed, folder / "bad.jsonl")
+        with no_hang(f"mutant {seed}"):
+            try:
+                run = read(path)
+            except ResultsError as error:
+                said = str(error)
+            else:
+                said = ""
+            if said:
+                assert len(said.splitlines()) == 1, (seed, said)
+                assert len(said) < 1000, seed
+                seen["refused"] += 1
+                continue
+            try:
+                try_all(run, good, folder)
+            except Exception as error:
+                error.add_note(f"mutant {seed}")
+                raise
+            seen["read"] += 1
+            if path.suffix == ".jsonl":
+                # None is left out without a word.
+                lines = path.read_bytes().count(b'"kind":"result"')
+                assert len(run.results) >= lines or run.problems, seed
+    return seen
+
+
+def test_no_mutant_ends_with_a_traceback_or_hangs(tmp_path: Path) -> None:
+    seen = tried(80, 0, tmp_path)
+    assert seen.total() == 80
+    assert min(seen["read"], seen["refused"]) >= 10, seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(5))
+def test_thousands_of_mutants(part: int, tmp_path: Path) -> None:
+    """2,500 of them."""
+    seen = tried(500, 1000 + 500 * part, tmp_path)
+    print(f"\n{seen.total()} results files: {dict(seen)}")
+    assert seen.total() == 500
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(300_000_000, 1, 8), (1 << 26, 1, 1), (1, 10**4000, 8), (10**9,) * 30, (9,) * 200_000],
+    ids=["large", "at the limit", "huge", "many large dims", "many dims"],
+)
+@pytest.mark.parametrize("kind", ["marked", "uniform", "cosines", "packed"])
+def test_a_program_is_no_larger_for_a_large_recipe(
+    tmp_path: Path, shape: tuple[int, ...], kind: str
+) -> None:
+    part = Recipe(kind="marked", head_size=8, width=4)
+    recipe = Recipe(kind=kind, head_size=8, parts=(part, part) if kind == "packed" else ())
+    call = case().call
+    query = call.inputs[0].model_copy(update={"shape": shape, "recipe": recipe})
+    later = LaterInput(name="query", shape=shape, recipe=recipe)
+    for changed in (
+        {"inputs": (query,)},
+        {"inputs": (query.model_copy(update={"shape": (1, 1, 8)}),), "later": ((later,),)},
+    ):
+        large = case().model_copy(update={"call": call.model_copy(update=changed)})
+        path = write(tmp_path / "large", [large], [result(large.id, verdict="wrong")])
+        with no_hang(kind):
+            run = read(path)
+            about = run.cases[large.id], run.results[0], run.header.targets[0]
+            assert len(program_of(*about).text) < 30_000
+            try_all(run, run, tmp_path)
+
+
+def test_a_record_is_no_larger_for_a_large_input(tmp_path: Path) -> None:
+    (large,) = cases_of(
+        tmp_path,
+        """
+        - name: one
+          batch_size: 2
+          inputs: {seqlens_k: {shape: [60000000]}}
+          contract: {demands: rejects, source: a document}
+        """,
+    )
+    with no_hang("the record"):
+        record = case_record(large)
+    assert len(record.model_dump_json()) < 10_000
+    (lengths,) = (t.recipe for t in record.call.inputs if t.name == "seqlens_k")
+    assert lengths is not None
+    assert (lengths.kind, len(lengths.starts), lengths.count) == ("positions", 2, 1)
+
+
+SMOKE = "smoke/prompt[dtype=float32,sequence_length=5]"
+
+
+def commands(desk: Desk, count: int, first: int) -> None:
+    """The commands on results files, each in a process of its own."""
+    content = whole(desk.folder / "good.jsonl").read_bytes()
+    forms = [word for form in FORMS for word in (f"--{form.option}", f"out/{form.option}")]
+    (desk.folder / "out").mkdir(exist_ok=True)
+    for seed in range(first, first + count):
+        path = mutant(content, seed, desk.folder / "bad.jsonl").name
+        for arguments in (
+            ("report", path, "good.jsonl", *forms),
+            ("diff", "good.jsonl", path),
+            (
+                "export",
+                "smoke/prompt[dtype=float32,sequence_length=5]",
+                f"out/{seed}",
+                "--results",
+                path,
+            ),
+        )[seed % 3 :][:1]:
+            done = desk.gqa(*arguments)
+            check_ending(done)
+            if done.status in (2, 3):
+                assert done.err.strip(), seed
+    assert (desk.folder / "good.jsonl").read_bytes() == content
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+def test_no_command_ends_with_a_traceback(desk: Desk) -> None:
+    commands(desk, 3, 0)
+
+
+@pytest.mark.slow
+def test_hundreds_of_commands(desk: Desk) -> None:
+    commands(desk, 240, 5000)
