@@ -7,6 +7,8 @@ runs without case files must not pay.
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from conformance.base.paths import data_path
+from conformance.base.printable import printable
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
@@ -41,6 +44,7 @@ class TargetRuns:
         """Run ``case`` on ``target`` and judge the result."""
         run = self._runs.get(target.ep)
         if run is None:
+            _end_orderly_on_sigterm()
             lines = load_expectations(target.expectations)
             run = self._runs[target.ep] = TargetRun(TargetPlan(target, (), tuple(lines)))
         try:
@@ -55,6 +59,13 @@ class TargetRuns:
         self._runs.clear()
 
 
+def _end_orderly_on_sigterm() -> None:
+    """SIGTERM ends pytest as Ctrl-C does, so that runners are ended and files removed."""
+    unhandled = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if unhandled and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 _TARGET_RUNS: Final = pytest.StashKey[TargetRuns]()
 
 
@@ -67,7 +78,7 @@ def target_runs(config: pytest.Config) -> TargetRuns:
             given = {option.name: config.getoption(option.name) for option in target_options()}
             runs = TargetRuns(targets_for(eps, Programs(**given)))
         except TargetError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise pytest.UsageError(printable(str(error))) from None
         config.stash[_TARGET_RUNS] = runs
         config.add_cleanup(runs.close)
     return runs
@@ -108,6 +119,9 @@ class CaseFile(pytest.File):
 class CaseFailed(Exception):
     """An unexpected result; its text is the message for the user."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
 
 class CaseItem(pytest.Item):
     """One case on one target."""
@@ -126,12 +140,12 @@ class CaseItem(pytest.Item):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
         if record.verdict == "skip":
-            pytest.skip(record.reason)
+            pytest.skip(printable(record.reason))
         if record.verdict == "pass" and not record.unexpected:
             return
         if not record.unexpected:
             known = record.expectation
-            pytest.xfail(f"{record.verdict}: {known.why if known else record.reason}")
+            pytest.xfail(printable(f"{record.verdict}: {known.why if known else record.reason}"))
         raise CaseFailed("\n".join(tell(case_record(self.case), record)))
 
     def _keep(self, record: ResultRecord) -> None:

@@ -14,6 +14,7 @@ from typing import Final, cast
 import pytest
 
 from conformance.base.paths import data_path, is_case_file
+from conformance.base.printable import printable
 from conformance.targets.catalogue import target_names, target_options
 
 _ENDINGS: Final = (".yaml", ".yml")
@@ -99,4 +100,4 @@ class RunCounter:
         """Print the targets on which no case was run, and why."""
         for ep in self._not_run():
             text = f"{ep}: every case was skipped: {self._why[ep]}"
-            terminalreporter.write_line(text, red=self._requested, bold=True)
+            terminalreporter.write_line(printable(text), red=self._requested, bold=True)

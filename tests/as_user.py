@@ -117,8 +117,9 @@ def in_this_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
     """``gqa`` in this process, which behaves the same and starts faster."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     handlers = [signal.getsignal(number) for number in numbers]
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards
 
     def call(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["gqa", *arguments])

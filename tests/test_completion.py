@@ -18,8 +18,8 @@ from click.shell_completion import BashComplete
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.load import load_file
+from conformance.cli.commands import gqa
 from conformance.cli.completion import case_names, tags
-from conformance.cli.main import gqa
 from conformance.targets.catalogue import ADAPTERS, TARGETS
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import itertools
 import json
 import math
 from pathlib import Path
@@ -27,6 +29,7 @@ from conformance.judge.expectations import (
     check_stale,
     expectation_for,
     expectations_schema,
+    id_pattern,
     load_expectations,
 )
 from conformance.judge.verdict import Judgement
@@ -566,7 +569,13 @@ def test_a_missing_file_and_an_empty_list_give_no_expectations(tmp_path: Path) -
             "features: {softcap: [some]}\n    link:",
             "cpu.yaml:6:15: features: 'some' is not a value of softcap; allowed: ",
         ),
+        (
+            "link:",
+            "features: {'{x!r}': [given]}\n    link:",
+            "cpu.yaml:6:15: features: '{x!r}' is not a feature; allowed: ",
+        ),
         ('">=1.27"', "1.27", "cpu.yaml:4:15: versions: "),
+        ('">=1.27"', f"'>={'1' * 4_500}'", "cpu.yaml:4:15: versions: is not a range of versions"),
         ('">=1.27"', '"since 1.27"', "cpu.yaml:4:15: versions: is not a range of versions"),
         ("theme/a[*", '""', "cpu.yaml:3:12: cases: "),
         ("theme/a[*", '[theme/a, ""]', "cpu.yaml:3:22: cases: "),
@@ -709,3 +718,22 @@ def test_a_case_of_a_runner_that_did_not_start_is_not_a_skip(case: Case) -> None
         pytest.raises(RunnerFailed),
     ):
         run.run_one(case)
+
+
+@pytest.mark.parametrize("text", ["a*b*c", "*", "a*", "*a", "a", "**a**", "ab*ba", "a*aa*a", "*.*"])
+def test_a_pattern_matches_as_in_a_shell(text: str) -> None:
+    """Every `*` is tried everywhere by `fnmatch`, which has no other special character here."""
+    for length in range(6):
+        for letters in itertools.product("abc.", repeat=length):
+            word = "".join(letters)
+            matches = id_pattern(text).fullmatch(word) is not None
+            assert matches == fnmatch.fnmatchcase(word, text), word
+
+
+def test_a_pattern_of_many_stars_takes_little_time() -> None:
+    assert id_pattern("*a" * 2_000 + "b").fullmatch("a" * 5_000) is None
+
+
+def test_no_line_is_for_a_version_of_thousands_of_digits(tmp_path: Path) -> None:
+    line = load_expectations([write(tmp_path, HEAD + LINE, "cpu.yaml")])[0]
+    assert not line.holds_for("1" * 5_000)

@@ -22,13 +22,14 @@ from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import (
     MAX_BYTES,
     MAX_DEPTH,
+    MAX_PROBLEMS,
     InputError,
     Problem,
     read_yaml,
 )
 from conformance.case import load as loading
 from conformance.case.case_file import schema
-from conformance.case.load import MAX_COMBINATIONS, case_files, load, load_file
+from conformance.case.load import MAX_CASES, case_files, load, load_file
 from conformance.case.tensors import steps_of
 
 # What a file may contain
@@ -725,7 +726,7 @@ MISTAKES = {
             for axis in ("seed", "batch_size", "head_size", "sequence_length", "causal")
         )
         + "}}",
-        f"6:15: expands to {29**5} cases; at most {MAX_COMBINATIONS} are allowed",
+        f"6:15: expands to {29**5} cases; at most {MAX_CASES} are allowed",
     ),
     "exclude that excludes no combination": (
         "- {name: a, matrix: {seed: [1, 2], own: {x: {batch_size: 1}, y: {batch_size: 2}}},\n"
@@ -780,7 +781,7 @@ def test_limits_that_are_just_allowed(tmp_path: Path, fields: str) -> None:
 
 
 def test_the_size_of_a_matrix_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MAX_COMBINATIONS", 4)
+    monkeypatch.setattr(loading, "MAX_CASES", 4)
     assert len(cases_of(tmp_path, "- {name: a, matrix: {seed: [1, 2], causal: [0, 1]}}")) == 4
     body = "- {name: a, matrix: {seed: [1, 2, 3], causal: [0, 1]}}"
     assert complaints(tmp_path, entries(body)) == [
@@ -859,7 +860,7 @@ WHOLE_FILES = {
     "too deep": (f"a: {'[' * 60}{']' * 60}\n", ["1:43: nested more than 40 deep"]),
     "never closed": (f"a: {'[' * 100_000}", ["1:43: nested more than 40 deep"]),
     "deep mappings": (f"{'{a: ' * 60}", ["1:161: nested more than 40 deep"]),
-    "too large": (b"# " + b"x" * MAX_BYTES, ["larger than 4 MiB"]),
+    "too large": (b"# " + b"x" * MAX_BYTES, ["larger than 1 MiB"]),
 }
 
 
@@ -1017,6 +1018,31 @@ def test_problems_are_sorted_and_unique() -> None:
     assert str(Problem(Path("/a"), 0, 0, "of the file")) == "/a: of the file"
 
 
+def test_of_very_many_problems_the_first_are_listed(tmp_path: Path) -> None:
+    file = write(tmp_path, entries("\n".join("- {}" for _ in range(3_000))))
+    with pytest.raises(InputError) as caught:
+        load([file])
+    said = str(caught.value).split("\n")
+    assert len(said) == MAX_PROBLEMS + 1
+    assert said[0] == f"{file}:6:5: the field 'name' is missing"
+    assert said[-1] == "… and more; these are the first"
+    problems = [Problem(Path("a"), line, 1, "x") for line in range(MAX_PROBLEMS)]
+    assert str(InputError(problems)).count("\n") == MAX_PROBLEMS - 1
+
+
+def test_a_sentence_is_one_printable_line() -> None:
+    problem = Problem(Path("a"), 1, 2, "x\ny\x1b[31m\u202e" + "z" * 10_000)
+    said = str(problem)
+    assert said.startswith("a:1:2: x⟨U+000A⟩y⟨U+001B⟩[31m⟨U+202E⟩zz")
+    assert said.isprintable()
+    assert len(said) < 2_100
+
+
+def test_the_ids_of_cases_are_limited(tmp_path: Path) -> None:
+    (said,) = complaints(tmp_path, entries(f"- {{name: {'a' * 600}}}"))
+    assert said == "6:12: the id of a case has 606 characters; at most 500 fit"
+
+
 # Hostile files
 
 
@@ -1043,7 +1069,7 @@ def test_an_alias_bomb_is_rejected_with_little_time_and_memory(tmp_path: Path) -
         [sys.executable, "-c", code, file], capture_output=True, text=True, check=True, timeout=60
     )
     sentence, growth, seconds = done.stdout.splitlines()
-    assert sentence.endswith(": expands to more than 200000 values")
+    assert sentence.endswith(": expands to more than 50000 values")
     assert int(growth) / MAXRSS_PER_KIB < 200_000
     assert float(seconds) < 10
 

@@ -27,7 +27,14 @@ from conformance.base.signature import (
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
 from conformance.case.load import load
-from conformance.case.tensors import MAX_ELEMENTS, MAX_SCORES, ShapeError, attributes_of, steps_of
+from conformance.case.tensors import (
+    MAX_ELEMENTS,
+    MAX_INPUT_ELEMENTS,
+    MAX_SCORES,
+    ShapeError,
+    attributes_of,
+    steps_of,
+)
 
 #: The inputs that a call has by default.
 PLAIN = ("query", "key", "value", "seqlens_k", "total_sequence_length")
@@ -528,6 +535,25 @@ def test_the_size_of_a_tensor_is_limited() -> None:
     refused("inputs.query", sentence, inputs={"query": {"shape": [MAX_ELEMENTS + 1]}})
     sentence = f"query of shape ({2**62}, 0) is too large: at most {MAX_ELEMENTS} elements"
     refused("inputs.query", sentence, inputs={"query": {"shape": [2**62, 0]}})
+
+
+def test_the_inputs_of_a_call_are_limited_together() -> None:
+    """A batch is counted before it is made: it may be two billion."""
+    refused("batch_size", "2147483647 sequences; at most 65536 fit", batch_size=2**31 - 1)
+    refused(
+        "inputs.key",
+        "a shape of 33 dims; at most 32 are allowed",
+        inputs={"key": {"shape": [1] * 33}},
+    )
+    refused(
+        "outputs.output",
+        "a shape of 33 dims; at most 32 are allowed",
+        outputs={"output": {"shape": [1] * 33}},
+    )
+    most = {"shape": [MAX_ELEMENTS]}
+    assert shapes(inputs={"key": most})["key"] == (MAX_ELEMENTS,)
+    with pytest.raises(ShapeError, match=f"elements; at most {MAX_INPUT_ELEMENTS} fit"):
+        shapes(inputs={"key": most, "value": most})
 
 
 def test_a_call_has_no_more_scores_than_the_oracle_can_hold() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
@@ -10,7 +11,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from conformance.base.yaml_source import InputError, Key, Problem, Source
+from conformance.base.yaml_source import MAX_PROBLEMS, InputError, Key, Problem, Source
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -29,9 +30,14 @@ _MESSAGES: Final = {
     "bool_type": "expected true or false",
 }
 
+#: Longer words are not compared with the known names, since that takes quadratic time.
+_MOST_SIMILAR: Final = 200
+
 
 def did_you_mean(word: str, known: Iterable[object]) -> str:
     """The end of a sentence: the known name most similar to ``word``; empty if none is similar."""
+    if len(word) > _MOST_SIMILAR:
+        return ""
     near = difflib.get_close_matches(word, [str(k) for k in known], n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
 
@@ -46,7 +52,15 @@ def validated(source: Source, model: type[M], fields_at: Callable[[Key], Sequenc
     try:
         return model.model_validate(source.data)
     except ValidationError as error:
-        raise InputError([explain(source, e, fields_at) for e in error.errors()]) from None
+        raise InputError(explained(source, error.errors(include_url=False), fields_at)) from None
+
+
+def explained(
+    source: Source, details: Iterable[ErrorDetails], fields_at: Callable[[Key], Sequence[str]]
+) -> list[Problem]:
+    """The first of pydantic's errors, as many as :class:`InputError` lists and one more."""
+    listed = itertools.islice(details, MAX_PROBLEMS + 1)
+    return [explain(source, detail, fields_at) for detail in listed]
 
 
 def explain(
@@ -84,7 +98,8 @@ def explain(
         return source.problem(location, f"{what}{listed}{did_you_mean(str(found), allowed)}")
     message = detail["msg"][:1].lower() + detail["msg"][1:]
     message = re.sub(r"^input should be ", "expected ", message.removeprefix("value error, "))
-    message = _MESSAGES.get(kind, message).format_map(context)
+    if kind in _MESSAGES:  # only those are templates: others quote the file
+        message = _MESSAGES[kind].format_map(context)
     return source.problem(location, f"{name or 'the file'}: {message}, found {_found(found)}")
 
 
@@ -95,5 +110,5 @@ def _found(value: object) -> str:
         return f"a {word}" if value else f"an empty {word}"
     if value is None or isinstance(value, bool):
         return {None: "nothing", True: "true", False: "false"}[value]
-    text = repr(value)
+    text = repr(value) if not isinstance(value, str) else repr(value[:80])
     return text if len(text) <= 80 else f"{text[:79]}…"

@@ -9,6 +9,8 @@ from typing import Final
 
 import platformdirs
 
+from conformance.base.files import open_plain
+
 #: The environment variable that names the cache folder.
 CACHE_VARIABLE: Final = "GQA_CACHE"
 
@@ -49,14 +51,14 @@ def shown(path: Path) -> str:
     """``path`` as a user would type it: relative if it lies below the current folder."""
     try:
         return path.relative_to(Path.cwd()).as_posix()
-    except ValueError:
+    except (ValueError, OSError):  # elsewhere, or there is no current folder any more
         return path.as_posix()
 
 
 def is_case_file(path: Path) -> bool:
     """Whether ``path`` declares itself a case file, in any version (``format: gqa-cases/…``)."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             return bool(_MARKER.search(file.read(1 << 16).decode("utf-8-sig", "replace")))
     except OSError:
         return False

@@ -1,22 +1,36 @@
 """YAML with positions: the data, and the line and column of each path in it.
 
-Loading is safe: plain data only, a limit on nesting, and a limit on size after alias expansion.
+Loading is safe: plain data only, of a regular file, and every quantity has a limit. The shipped
+files need a fifth of each limit or less.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from conformance.base.files import TOO_LARGE, read_plain
 from conformance.base.paths import shown
+from conformance.base.printable import one_line
 
-MAX_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 40
-MAX_NODES: Final = 200_000
+#: Values of a file, with those that aliases repeat.
+MAX_NODES: Final = 50_000
+#: Characters of one text, number or key.
+MAX_TEXT: Final = 5_000
+#: Digits and signs of one number or date. Without a limit, `1:1:1…` takes quadratic time.
+MAX_NUMBER: Final = 1_000
+#: Problems that are listed.
+MAX_PROBLEMS: Final = 100
 
+#: `%TAG`, of which the parser takes quadratic time and no plain file has use.
+_DIRECTIVE: Final = re.compile(r"^%TAG\b", re.MULTILINE)
 _PLAIN_TAGS: Final = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
 Key = tuple[str | int, ...]
@@ -35,15 +49,27 @@ class Problem:
 
     def __str__(self) -> str:
         place = f":{self.line}:{self.column}" if self.line else ""
-        return f"{shown(self.file)}{place}: {self.sentence}"
+        return f"{one_line(shown(self.file))}{place}: {one_line(self.sentence)}"
 
 
 class InputError(Exception):
-    """The user's files contain errors; ``problems`` lists them all, sorted by file and line."""
+    """The user's files contain errors; ``problems`` has them, sorted by file and line.
+
+    The message lists them, but not more than `MAX_PROBLEMS`. Who collects them can stop when it has
+    so many: `too_many`.
+    """
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = sorted(set(problems))
-        super().__init__("\n".join(map(str, self.problems)))
+        lines = [str(problem) for problem in self.problems[:MAX_PROBLEMS]]
+        if too_many(problems):
+            lines.append("… and more; these are the first")
+        super().__init__("\n".join(lines))
+
+
+def too_many(problems: Sized) -> bool:
+    """Whether there are more problems than are listed."""
+    return len(problems) > MAX_PROBLEMS
 
 
 @dataclass
@@ -74,15 +100,15 @@ def read_yaml(file: Path) -> Source:
     """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
     source = Source(file)
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError([Problem(file, 0, 0, f"cannot be read: {error.strerror}")]) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError([Problem(file, 0, 0, f"larger than {MAX_BYTES >> 20} MiB")])
+        raw = read_plain(file, MAX_BYTES)
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        if getattr(error, "errno", None) == TOO_LARGE:
+            reason = f"larger than {MAX_BYTES >> 20} MiB"
+        raise InputError([Problem(file, 0, 0, reason)]) from None
     try:
         text = raw.decode("utf-8-sig")
-        _check_depth(source, text)
+        _check_events(source, text)
         root = yaml.compose(text, Loader=_LOADER)
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
@@ -114,18 +140,31 @@ def _place(text: str, error: yaml.reader.ReaderError) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
-def _check_depth(source: Source, text: str) -> None:
-    depth = 0
+def _check_events(source: Source, text: str) -> None:
+    """Raises :class:`InputError` for more nesting, values or text than allowed, before the parser
+    has to build them."""
+
+    if directive := _DIRECTIVE.search(text):
+        line = text.count("\n", 0, directive.start()) + 1
+        raise InputError([Problem(source.file, line, 1, "bad YAML: %TAG is not supported")])
+    depth = nodes = 0
     for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+            continue
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        nodes += 1
         if depth > MAX_DEPTH:
-            mark = event.start_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             sentence = f"nested more than {MAX_DEPTH} deep"
-            raise InputError([Problem(source.file, line, column, sentence)])
+        elif nodes > 2 * MAX_NODES + 8:  # keys and values, and the ends of the document
+            sentence = f"has more than {MAX_NODES} values"
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_TEXT:
+            sentence = f"a text of {len(event.value)} characters; at most {MAX_TEXT} are allowed"
+        else:
+            continue
+        mark = event.start_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise InputError([Problem(source.file, line, column, sentence)])
 
 
 class _Walk:
@@ -138,6 +177,8 @@ class _Walk:
     def note(self, node: yaml.Node, sentence: str) -> None:
         mark = node.start_mark
         self.problems.append(Problem(self.source.file, mark.line + 1, mark.column + 1, sentence))
+        if too_many(self.problems):
+            raise InputError(self.problems)
 
     def convert(self, node: yaml.Node, path: Key, above: tuple[int, ...]) -> Any:
         """Python data of ``node``. ``above``: the enclosing nodes, to detect a cyclic alias."""
@@ -160,12 +201,14 @@ class _Walk:
             return [self.convert(item, (*path, i), inside) for i, item in enumerate(node.value)]
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path, inside)
+        kind = node.tag.rpartition(":")[2]
         try:
+            if kind not in ("str", "binary") and len(node.value) > MAX_NUMBER:
+                raise ValueError
             return self.scalars.construct_object(node)
         except yaml.MarkedYAMLError as error:
             self.note(node, f"bad YAML: {error.problem}")
         except (ValueError, LookupError, AttributeError, OverflowError):
-            kind = node.tag.rpartition(":")[2]
             self.note(node, f"bad YAML: '{node.value[:40]}' is not a valid {kind}")
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,10 +47,10 @@ def find(arguments: Sequence[str]) -> Corpus:
         if separator:
             paths.append(Path(file))
             wanted.append((f"{Path(file).stem}/{name}", Path(file)))
-        elif not Path(argument).exists() and (shipped / f"{argument}.yaml").is_file():
+        elif not os.path.exists(argument) and os.path.isfile(shipped / f"{argument}.yaml"):
             paths.append(shipped / f"{argument}.yaml")
             wanted.append(("", paths[-1]))
-        elif Path(argument).exists() or not _is_id(argument):
+        elif os.path.exists(argument) or not _is_id(argument):
             paths.append(Path(argument))
             wanted.append(("", Path(argument)))
         else:
@@ -57,7 +58,7 @@ def find(arguments: Sequence[str]) -> Corpus:
             wanted.append((argument, None))
     if not arguments:
         paths, wanted = [shipped], [("", shipped)]
-    missing = [path for path in paths if not path.exists() and path.parent == shipped]
+    missing = [path for path in paths if not os.path.exists(path) and path.parent == shipped]
     if missing:
         themes = [file.stem for file in shipped.glob("*.yaml")]
         raise NothingMeant(

@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from conformance.base.explain import did_you_mean, explain
+from conformance.base.explain import did_you_mean, explain, explained
 from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
+from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
 from conformance.case.call import Call
 from conformance.case.case import Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
-from conformance.case.tensors import ShapeError, attributes_of, steps_of
+from conformance.case.tensors import (
+    MAX_BATCH,
+    ShapeError,
+    attributes_of,
+    input_elements,
+    steps_of,
+)
 from conformance.case.title import words
 
-#: The largest number of combinations of one matrix; more is taken for a mistake.
-MAX_COMBINATIONS: Final = 10_000
+# Limits of a file, so that none takes long or much memory. The shipped files need a fifth of each
+# or less.
+#: Cases, which is also the limit of combinations of one matrix.
+MAX_CASES: Final = 4_000
+#: Values that are validated, in all cases together. A step counts as several (`_effort`).
+MAX_EFFORT: Final = 150_000
+#: Elements of the inputs of all cases together (4 GiB of float32).
+MAX_ELEMENTS: Final = 1 << 30
+#: Characters of a case id.
+MAX_ID: Final = 500
+
+#: Cases of all files that are loaded together.
+MAX_LOADED: Final = 50_000
 #: The names that an axis with a list of values can have.
 _FIELDS: Final = (
     *(name for name in Call.model_fields if name not in MAPS),
@@ -46,7 +65,7 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     problems: list[Problem] = []
     for path in paths:
-        if path.is_dir():
+        if os.path.isdir(path):
             files = sorted(
                 file
                 for ending in ("*.yaml", "*.yml")
@@ -59,7 +78,7 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
                     Problem(path, 0, 0, f"no case file (format: {FORMAT}) in this folder")
                 )
             found += files
-        elif path.is_file():
+        elif os.path.lexists(path):  # the reader says what is wrong with it
             found.append(path)
         else:
             problems.append(Problem(path, 0, 0, "no such file or folder"))
@@ -88,6 +107,11 @@ def load(paths: Sequence[Path]) -> list[Case]:
             cases += load_file(file)
         except InputError as error:
             problems += error.problems
+        if len(cases) > MAX_LOADED:
+            sentence = f"with this file, more than {MAX_LOADED} cases are loaded; give fewer files"
+            problems.append(Problem(file, 0, 0, sentence))
+        if len(cases) > MAX_LOADED or too_many(problems):
+            break
     if problems:
         raise InputError(problems)
     return cases
@@ -107,14 +131,15 @@ def load_file(file: Path) -> list[Case]:
     try:
         parsed = CaseFile.model_validate(source.data)
     except ValidationError as error:
-        wrong = error.errors()
+        wrong = error.errors(include_url=False)
         parsed = _without(wrong, source.data)
-    problems += [explain(source, detail, fields_at) for detail in wrong]
+    problems += explained(source, wrong, fields_at)
     cases: list[Case] = []
     if parsed is not None:
         faulty = {detail["loc"][1] for detail in wrong}
         expander = _Expander(source, parsed, faulty)
-        cases = expander.expand()
+        with suppress(InputError):  # beyond a limit
+            cases = expander.expand()
         problems += expander.problems
     if problems:
         raise InputError(problems)
@@ -157,9 +182,30 @@ class _Expander:
         self.numbers = [i for i in range(len(source.data["cases"])) if i not in faulty]
         self.problems: list[Problem] = []
         self.defaults = _FieldSet("", source.data.get("defaults") or {}, ("defaults",))
+        common = ("defaults", "tags", "links")
+        self.shared_size = sum(_size(source.data.get(name)) for name in common)
+        self.cases = self.effort = self.elements = 0
 
     def note(self, path: Key, sentence: str, *, at_key: bool = False) -> None:
-        self.problems.append(self.source.problem(path, sentence, at_key=at_key))
+        self.add(self.source.problem(path, sentence, at_key=at_key))
+
+    def add(self, problem: Problem) -> None:
+        self.problems.append(problem)
+        if too_many(self.problems):
+            raise InputError(self.problems)
+
+    def refuse(self, path: Key, sentence: str) -> NoReturn:
+        """Note ``sentence`` and give the file up, since it goes beyond a limit."""
+        self.note(path, sentence)
+        raise InputError(self.problems)
+
+    def count(self, path: Key, effort: float) -> None:
+        """Count ``effort``; gives the file up if it is too much."""
+        self.effort += math.ceil(effort)
+        if self.effort > MAX_EFFORT:
+            self.refuse(
+                path, "this file's cases take too long to load; use smaller matrices, or two files"
+            )
 
     def expand(self) -> list[Case]:
         cases: list[Case] = []
@@ -184,6 +230,13 @@ class _Expander:
         excludes = self.excludes(path, entry, axes) if axes is not None else None
         if axes is None or excludes is None:
             return
+        count = math.prod(map(len, axes.values()))
+        self.cases += count
+        if self.cases > MAX_CASES:
+            self.refuse(path, f"with this entry, the file has more than {MAX_CASES} cases")
+        own_size = _size({k: v for k, v in raw.items() if k != "matrix"})
+        matrix_size = sum(_size(raw["matrix"][axis]) / len(axes[axis]) for axis in axes)
+        self.count(path, count * (self.shared_size + own_size + matrix_size))
         used = [False] * len(excludes)
         expanded: list[tuple[Case, object]] = []
         own = {k: v for k, v in raw.items() if k not in ("name", "title", "matrix", "exclude")}
@@ -244,11 +297,11 @@ class _Expander:
                     )
                     for i, value in enumerate(raw)
                 ]
-            labels: list[str] = []
+            labels: set[str] = set()
             for label, _, at, _ in axes.get(axis, []):
                 if label in labels:
                     self.note(at, f"the value {label} is twice in this axis; ids would collide")
-                labels.append(label)
+                labels.add(label)
                 if not _LABEL.fullmatch(label):
                     self.note(
                         at,
@@ -256,8 +309,9 @@ class _Expander:
                         " of your own and map short labels to its values",
                     )
         combinations = math.prod(map(len, axes.values()))
-        if combinations > MAX_COMBINATIONS:
-            sentence = f"expands to {combinations} cases; at most {MAX_COMBINATIONS} are allowed"
+        if combinations > MAX_CASES:
+            number = combinations if combinations < 10**12 else "more than 10^12"
+            sentence = f"expands to {number} cases; at most {MAX_CASES} are allowed"
             self.note((*path, "matrix"), sentence, at_key=True)
         return axes if len(self.problems) == before else None
 
@@ -266,6 +320,9 @@ class _Expander:
     ) -> list[dict[str, str]] | None:
         """The combinations to leave out, as axes and labels; None if they have errors."""
         before = len(self.problems)
+        labels = {
+            axis: {field_set.label: None for field_set in sets} for axis, sets in axes.items()
+        }
         excludes: list[dict[str, str]] = []
         for i, exclude in enumerate(entry.exclude):
             here: Key = (*path, "exclude", i)
@@ -273,14 +330,14 @@ class _Expander:
             if not exclude:
                 self.note(here, "must name at least one axis")
             for axis, value in exclude.items():
-                labels = [value_fields.label for value_fields in axes.get(axis, [])]
                 wanted[axis] = _label(value)
                 if axis not in axes:
                     self.note(
                         (*here, axis), f"no axis '{axis}' in this matrix{did_you_mean(axis, axes)}"
                     )
-                elif wanted[axis] not in labels:
-                    self.note((*here, axis), f"'{axis}' has no value {value}: {', '.join(labels)}")
+                elif wanted[axis] not in labels[axis]:
+                    known = ", ".join(labels[axis])
+                    self.note((*here, axis), f"'{axis}' has no value {value}: {known}")
             excludes.append(wanted)
         return excludes if len(self.problems) == before else None
 
@@ -308,11 +365,11 @@ class _Expander:
         try:
             fields = Fields.model_validate(merged)
         except ValidationError as error:
-            for detail in error.errors():
+            for detail in error.errors(include_url=False):
                 location = [str(part) for part in detail["loc"]]
                 where = origin.get(".".join(location[:2])) or origin.get(location[0]) or path
                 place = (*where, *detail["loc"][1:])
-                self.problems.append(explain(self.source, detail, fields_at, place))
+                self.add(explain(self.source, detail, fields_at, place))
             return None
         if fields.contract is None:
             note("contract", "there is no contract, neither here nor in defaults")
@@ -323,14 +380,24 @@ class _Expander:
             note(field, sentence)
         if wrong:
             return None
+        self.count(path, _effort(call))
         try:
             steps = steps_of(call)
         except ShapeError as error:
             note(error.field, str(error))
             return None
+        self.elements += sum(map(input_elements, steps))
+        if self.elements > MAX_ELEMENTS:
+            sentence = f"with this entry, the file's inputs have more than {MAX_ELEMENTS} elements"
+            self.refuse(path, sentence)
         suffix = "[" + ",".join(f"{axis}={label}" for axis, label in labels.items()) + "]"
+        case_id = f"{self.source.file.stem}/{entry.name}{suffix if labels else ''}"
+        if len(case_id) > MAX_ID:
+            sentence = f"the id of a case has {len(case_id)} characters; at most {MAX_ID} fit"
+            self.note((*path, "name"), sentence)
+            return None
         case = Case(
-            id=f"{self.source.file.stem}/{entry.name}{suffix if labels else ''}",
+            id=case_id,
             theme=self.source.file.stem,
             name=entry.name,
             title=entry.title or "",
@@ -358,22 +425,24 @@ class _Expander:
 
     def check_axes(self, path: Key, expanded: list[tuple[Case, object]]) -> None:
         """Notes each axis that does not change the call, so that two cases would be the same."""
-        seen: dict[object, list[Case]] = {}
-        reported: set[str] = set()
+        alike: dict[object, list[Case]] = {}
         for case, call in expanded:
-            alike = seen.setdefault(call, [])
-            other = next((one for one in alike if repr(one.steps) == repr(case.steps)), None)
-            if other is None:
-                alike.append(case)
-                continue
-            axis = next(a for a in case.axes if case.axes[a] != other.axes[a])
-            if axis not in reported:
-                reported.add(axis)
-                sentence = (
-                    f"the axis '{axis}' has no effect on the call: {other.label} and {case.label}"
-                    " are the same"
-                )
-                self.note((*path, "matrix", axis), sentence, at_key=True)
+            alike.setdefault(call, []).append(case)
+        reported: set[str] = set()
+        for cases in alike.values():
+            seen: dict[str, Case] = {}
+            for case in cases if len(cases) > 1 else ():
+                other = seen.setdefault(repr(case.steps), case)
+                if other is case:
+                    continue
+                axis = next(a for a in case.axes if case.axes[a] != other.axes[a])
+                if axis not in reported:
+                    reported.add(axis)
+                    sentence = (
+                        f"the axis '{axis}' has no effect on the call: {other.label} and"
+                        f" {case.label} are the same"
+                    )
+                    self.note((*path, "matrix", axis), sentence, at_key=True)
 
 
 def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
@@ -399,6 +468,19 @@ def _titled(cases: list[Case], taken: set[str]) -> list[Case]:
             entry = [replace(case, title=title) for case in entry]
         titled += entry
     return titled
+
+
+def _size(value: object) -> int:
+    """The number of values in ``value``."""
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return 1 + sum(map(_size, items))
+    return 1
+
+
+def _effort(call: Call) -> int:
+    """What the steps of ``call`` take to make, in values that are validated in that time."""
+    return len(call.loop or (1,)) * (10 + min(call.batch_size, MAX_BATCH) // 25)
 
 
 def _label(value: object) -> str:

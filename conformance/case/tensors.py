@@ -19,6 +19,12 @@ from conformance.case.call import Call, InputOverride, OutputOverride, State, Va
 
 #: Largest number of elements of a tensor (256 MiB of float32).
 MAX_ELEMENTS: Final = 1 << 26
+#: Largest number of dims of a tensor: NumPy 1 has no more.
+MAX_RANK: Final = 32
+#: Largest number of elements of the inputs of a call together.
+MAX_INPUT_ELEMENTS: Final = 1 << 27
+#: Largest number of sequences of a batch.
+MAX_BATCH: Final = 1 << 16
 #: Largest number of scores of a call, one for each query token, key and head. The oracle keeps them
 #: all in memory, with about 80 bytes each.
 MAX_SCORES: Final = 1 << 25
@@ -109,6 +115,8 @@ def attributes_of(call: Call) -> dict[str, int | float | str]:
 
 def steps_of(call: Call) -> tuple[Step, ...]:
     """The steps of a case: one, or one for each call of a loop. Raises :class:`ShapeError`."""
+    if call.batch_size > MAX_BATCH:
+        raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
     steps: list[Step] = []
     past = call.past_sequence_length
     lengths: tuple[int, ...] | None = call.total_sequence_lengths
@@ -124,8 +132,17 @@ def steps_of(call: Call) -> tuple[Step, ...]:
         if total > INTEGER_RANGE["int32"][1]:
             raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
         steps.append(_step(call, index, sequence_length, new, past, totals, total, last_row))
+    elements = sum(map(input_elements, steps))
+    if elements > MAX_INPUT_ELEMENTS:
+        sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
+        raise ShapeError("batch_size", sentence)
     _check_steps(call, steps)
     return tuple(steps)
+
+
+def input_elements(step: Step) -> int:
+    """The number of elements of all inputs of ``step``."""
+    return sum(math.prod(tensor.shape) for tensor in step.inputs if tensor.shape is not None)
 
 
 def _check_steps(call: Call, steps: list[Step]) -> None:
@@ -414,6 +431,7 @@ def _input(
             raise ShapeError(field, f"data has the shape {found}, but shape is {shape}")
         if found != shape:
             shape, dims = found, tuple(f"{name}_{axis}" for axis in range(len(found)))
+    _check_rank(shape, field)
     if math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:  # NumPy's limit ignores zeros too
         raise ShapeError(
             field, f"{name} of shape {shape} is too large: at most {MAX_ELEMENTS} elements"
@@ -455,6 +473,7 @@ def _output(
         shape = None
         if override.shape is not None:
             shape = tuple(_dim(dim, names, f"outputs.{name}") for dim in override.shape)
+            _check_rank(shape, f"outputs.{name}")
         return Tensor(name, override.state, dtype, parameter.rank, shape), True
     wanted = {
         "output": True,
@@ -502,6 +521,11 @@ def _dim(dim: int | str, names: Mapping[str, int], field: str) -> int:
     if dim < 0:
         raise ShapeError(field, f"a dim cannot be negative, found {dim}")
     return dim
+
+
+def _check_rank(shape: tuple[int, ...], field: str) -> None:
+    if len(shape) > MAX_RANK:
+        raise ShapeError(field, f"a shape of {len(shape)} dims; at most {MAX_RANK} are allowed")
 
 
 def _check_values(override: InputOverride, values: Values, dtype: str, field: str) -> None:

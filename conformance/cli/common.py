@@ -10,13 +10,14 @@ from typing import Final
 import click
 
 from conformance.base.files import identity, own_descriptor, writing
+from conformance.base.printable import printable
+from conformance.cli.interrupts import INTERRUPTED as INTERRUPTED
 from conformance.results.errors import ResultsError, cause_of
 
 ALL_AS_EXPECTED: Final = 0
 UNEXPECTED: Final = 1
 BAD_INPUT: Final = 2
 INFRASTRUCTURE: Final = 3
-INTERRUPTED: Final = 130
 
 
 class BadArgument(ValueError):
@@ -25,7 +26,7 @@ class BadArgument(ValueError):
 
 def say(text: str) -> None:
     """Print a line on standard error."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)  # beside a progress bar, rich would obey colours
 
 
 def check_separate(inputs: Iterable[Path], outputs: Sequence[tuple[str, Path]]) -> None:

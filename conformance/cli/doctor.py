@@ -33,7 +33,7 @@ def doctor(verbose: bool, programs: Programs) -> int:
                 f"    version   {escape(f'{ready.described.runtime} {ready.described.version}')}",
             ]
             if ready.described.adapter:
-                lines.append(f"    adapter   {ready.described.adapter}")
+                lines.append(f"    adapter   {escape(ready.described.adapter)}")
             lines.append(f"    dtypes    {', '.join(ready.described.dtypes)}")
             if verbose:
                 lines += [
@@ -52,7 +52,7 @@ def doctor(verbose: bool, programs: Programs) -> int:
             console.print(line, highlight=False, soft_wrap=True)
     held = cache_size()
     cache = f"cache     {cache_root()}: {held.bundles} bundles, {held.size / 1e6:.1f} MB"
-    console.print(cache, highlight=False, soft_wrap=True)
+    console.print(cache, markup=False, highlight=False, soft_wrap=True)
     return ALL_AS_EXPECTED if available else INFRASTRUCTURE
 
 

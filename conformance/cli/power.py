@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from conformance.base.paths import INSTALLED
 from conformance.cli.common import (
@@ -17,6 +16,7 @@ from conformance.cli.common import (
     check_writable,
     say,
 )
+from conformance.cli.console import SafeConsole
 from conformance.cli.options import EXPRESSION, PATHS, selected_cases
 from conformance.cli.terminal import Terminal, make_console
 from conformance.harness.process import RunnerFailed
@@ -75,7 +75,7 @@ def power(
             cases = [case for case in cases if case.id in killers]
         chosen = [known[name] for name in dict.fromkeys(names or known)]
         made = mutants.Power(chosen, cases, jobs, only, quick)
-        terminal = Terminal(make_console(), Console(stderr=True))
+        terminal = Terminal(make_console(), SafeConsole(stderr=True))
         with terminal.bars() as watch:
             made.run(watch)
     except (mutants.PowerError, RunnerFailed) as error:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from conformance.base.files import identity
 from conformance.bundle.cache import BundleError
@@ -19,6 +17,8 @@ from conformance.case.corpus import find, names_of, split_target
 from conformance.case.selection import SelectionError, compile_expression
 from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
+from conformance.cli.console import SafeConsole
+from conformance.cli.interrupts import undisturbed
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
@@ -119,7 +119,7 @@ def run(
     _check_outputs(planned, outputs)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
     detail = Detail(known, unexpected, durations)
-    terminal = Terminal(make_console(), Console(stderr=True), detail)
+    terminal = Terminal(make_console(), SafeConsole(stderr=True), detail)
     if last_failed:
         check_results_file(results)
         planned, told = only_last_failed(planned)
@@ -294,17 +294,7 @@ class ResultsKeeper:
         if self._writer is None or self._summary.writing is not None:
             return
         try:
-            with _undisturbed():
+            with undisturbed():  # every line that is written is also counted
                 write(self._writer)
         except ResultsError as error:
             self._summary.writing = error
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Delays interrupts, so that every line that is written is also counted."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

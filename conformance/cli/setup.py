@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
+from conformance.cli.console import SafeConsole
 from conformance.cli.listing import plural
 from conformance.cli.terminal import Terminal, make_console
 from conformance.targets.catalogue import TargetEntry, entry_of
@@ -72,7 +72,7 @@ def setup_tract(version: str) -> int:
     \b
     Exit status: 0 installed   2 bad input   3 the build failed
     """
-    terminal = Terminal(make_console(), Console(stderr=True))
+    terminal = Terminal(make_console(), SafeConsole(stderr=True))
     with terminal.build() as step:
         ready = set_up_tract(version, say, lambda at: step(_progress_text(at), at.seconds))
     done = "built" if ready.new else "already installed"
@@ -94,7 +94,7 @@ def setup_lavapipe(dry_run: bool) -> int:
         for command in result.commands:
             click.echo(command)
         return ALL_AS_EXPECTED
-    terminal = Terminal(make_console(), Console(stderr=True))
+    terminal = Terminal(make_console(), SafeConsole(stderr=True))
     done = "installed" if result.new else "already installed"
     terminal.line(f"lavapipe of Mesa {result.there.version} is {done}: {result.there.driver}")
     terminal.line("use it with: gqa run --ep webgpu --adapter lavapipe")
@@ -114,7 +114,7 @@ def setup_webgpu(version: str) -> int:
     \b
     Exit status: 0 installed   2 bad input   3 the installation failed, or the runner does not start
     """
-    terminal = Terminal(make_console(), Console(stderr=True))
+    terminal = Terminal(make_console(), SafeConsole(stderr=True))
     with terminal.build() as step:
         ready = set_up_onnxruntime_web(version, say, lambda since: step("npm installs", since))
     done = "installed" if ready.new else "already installed"

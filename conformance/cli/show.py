@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from conformance.base.printable import printable_json
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import insensitive
 from conformance.case.case import Case
@@ -34,7 +35,8 @@ from conformance.targets.registry import target_for
 def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
     """List cases: their ids, or with --json their full descriptions."""
     for case in selected_cases(paths, expression)[1]:
-        click.echo(case_record(case).model_dump_json() if as_json else case.id)
+        record = printable_json(case_record(case).model_dump_json()) if as_json else ""
+        click.echo(record or case.id)
     return ALL_AS_EXPECTED
 
 

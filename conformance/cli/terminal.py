@@ -25,6 +25,7 @@ from rich.table import Table
 
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
+from conformance.cli.console import SafeConsole
 from conformance.cli.listing import FEW, by_cause, durations, failures, in_full, plural
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
@@ -44,7 +45,7 @@ FEW_CAUSES: Final = 8
 
 def make_console() -> Console:
     """A console on standard output; without a terminal, lines are not wrapped."""
-    return Console() if sys.stdout.isatty() else Console(width=1000)
+    return SafeConsole() if sys.stdout.isatty() else SafeConsole(width=1000)
 
 
 def natural_width(console: Console, table: Table) -> int:

@@ -26,7 +26,8 @@ Runtime or runner
 Shutdown
     `Pool.close`, the end of the ``with``, closes the runners' input, kills those that do not exit
     and removes all files. When this process itself is killed, the runners read the end of their
-    input and exit, but one that hangs at that moment remains, and so do the files.
+    input and exit, and what does not is killed (`conformance.harness.last_will`). The files are
+    removed by the next process that has a pool (`conformance.harness.owned_folders`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ import re
 import selectors
 import signal
 import time
-import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
@@ -55,6 +55,7 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.harness.output_folders import contents_of, place_for_outputs, remove
+from conformance.harness.owned_folders import OwnedFolder
 from conformance.harness.process import (
     GRACE_SECONDS,
     Broken,
@@ -180,7 +181,7 @@ class Pool:
         self._failed: RunnerFailed | None = None
         self._failures = 0
         self._last_id = 0
-        self._folder: str | None = None
+        self._folder: OwnedFolder | None = None
         self._source: Iterator[Job] | None = None
         self._ready: deque[_Task] = deque()
         self._done: deque[tuple[_Task, Outcome]] = deque()
@@ -247,7 +248,7 @@ class Pool:
                 slot.drop()
             self._selector.close()
             if self._folder is not None:
-                remove(self._folder)
+                self._folder.remove()
 
     # The loop
 
@@ -516,11 +517,9 @@ class Pool:
         number = self._next_id()
         try:
             if self._folder is None:
-                # Set before it exists, so that it is removed whenever Ctrl-C is pressed.
-                self._folder = f"{place_for_outputs()}/gqa-outputs-{uuid.uuid4().hex}"
-                os.mkdir(self._folder, 0o700)
+                self._folder = OwnedFolder(place_for_outputs())
             # Never one that was used before: what a runner has left running may still write there.
-            out = f"{self._folder}/{number}"
+            out = f"{self._folder.path}/{number}"
             os.mkdir(out, 0o700)
         except OSError as error:
             self._failed = self._failed or RunnerFailed(

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from conformance.harness.last_will import LastWill
 from conformance.harness.protocol import excerpt
 
 #: Time for a process to end once it has closed a pipe, or once its input is closed.
@@ -134,6 +135,7 @@ class RunnerProcess:
     def __init__(self, command: Command, limits: Limits, selector: selectors.BaseSelector) -> None:
         # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
         self._popen = _spawn(command)
+        self._last_will = LastWill(self._popen.pid)
         if limits.memory_bytes is not None:
             _limit_memory(self._popen.pid, limits.memory_bytes)
         self._limits = limits
@@ -245,6 +247,7 @@ class RunnerProcess:
     def kill(self) -> None:
         """Kill the process and its group, in any state, and close its pipes."""
         _kill_group(self._popen.pid)
+        self._last_will.revoke()
         # A process that SIGKILL does not end (stuck in a driver) is left.
         self.wait(time.monotonic() + GRACE_SECONDS)
         for descriptor in tuple(self._watched):

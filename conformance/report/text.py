@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import re
 
+from conformance.base.printable import printable
+
 # The control sequences of ECMA-48 (colours, cursor, titles). Each ends at the latest where the next
 # one begins, so that a megabyte of unterminated ones takes linear time.
 _ANSI = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-Z\\-~]"
-)
-# Controls other than tab and line feed, and characters that are invisible or change the direction.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 # Characters that `clean` keeps and XML 1.0 cannot hold.
 _NOT_XML = re.compile("[\ufffe\uffff]")
@@ -42,7 +38,7 @@ def clean(text: str, limit: int = 16_000) -> str:
             f"[… {left_out:,} characters omitted; see the results file …]\n"
             f"{text[-tail:]}"
         )
-    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+    return printable(text)
 
 
 def clean_for_xml(text: str, limit: int = 16_000) -> str:

@@ -1,0 +1,29 @@
+"""The consoles of rich, whose texts have no control characters but rich's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from conformance.base.printable import printable
+from conformance.cli.streams import PrintableStream
+
+
+class SafeConsole(Console):
+    """A console that writes to the terminal behind a standard stream, and escapes texts itself."""
+
+    def __init__(self, stderr: bool = False, **rest: Any) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        terminal = stream.terminal if isinstance(stream, PrintableStream) else None
+        super().__init__(file=terminal, stderr=stderr, **rest)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What is printed; rich builds every line of it here."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)

@@ -1,0 +1,228 @@
+"""Signals and closed streams: a command ends with its documented status and no traceback."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Done, wait_for
+from case_files import entries
+from endings import check_ending
+
+from conformance.cli.interrupts import GRACE_SECONDS
+
+#: The statuses of a command that signals reach while it starts, runs or ends.
+_STATUSES = frozenset({0, 130})
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    desk = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    text = entries("- {name: one, matrix: {seed: [0, 1, 2, 3, 4, 5, 6, 7], causal: [0, 1]}}")
+    (desk.folder / "many.yaml").write_text(text)
+    done = desk.gqa("run", "many.yaml", "--ep", desk.runner("correct"))  # makes the bundles
+    assert done.status == 0, done
+    return desk
+
+
+def handles_signals(process: subprocess.Popen[str]) -> bool:
+    """Whether the process has installed its handlers, which is the first thing that it does."""
+    if process.poll() is not None:
+        return True
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():  # macOS: assume that a while is enough
+        time.sleep(0.3)
+        return True
+    caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def interrupt(desk: Desk, draw: random.Random, length: float) -> Done:
+    """A run that gets one to four signals at random moments of its ``length``."""
+    file = desk.folder / "results.jsonl"
+    file.unlink(missing_ok=True)
+    command = ("gqa", "run", "many.yaml", "--ep", desk.runner("correct"), "--results", file.name)
+    with desk.start(*command) as process:
+        wait_for(lambda: handles_signals(process))
+        for number in range(draw.choice((1, 1, 2, 3, 4))):
+            time.sleep(draw.random() * (length if number == 0 else 0.2))
+            kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+            if process.poll() is None:
+                process.send_signal(draw.choice(kinds))
+        out, err = process.communicate(timeout=60)
+    return Done(process.returncode, out, err)
+
+
+def check_results(desk: Desk) -> bool:
+    """Whether there is a results file; if so, each of its lines is whole, and `report` reads it."""
+    file = desk.folder / "results.jsonl"
+    if not file.exists():
+        return False
+    for line in file.read_text().splitlines():
+        json.loads(line)
+    done = desk.gqa("report", file.name, "--csv", "out.csv")
+    check_ending(done)
+    assert done.status == 0, done
+    return True
+
+
+def try_signals(desk: Desk, seed: int, count: int) -> None:
+    draw = random.Random(seed)
+    start = time.monotonic()
+    desk.gqa("run", "many.yaml", "--ep", desk.runner("correct"))
+    length = time.monotonic() - start
+    ended: Counter[int] = Counter()
+    files = 0
+    for _ in range(count):
+        done = interrupt(desk, draw, length)
+        check_ending(done)
+        assert done.status in _STATUSES, done
+        assert "Exception ignored" not in done.both, done
+        ended[done.status] += 1
+        files += check_results(desk)
+    print(f"{count} runs got signals: {dict(ended)}, {files} results files, all readable")
+
+
+def test_signals_at_random_moments(desk: Desk) -> None:
+    try_signals(desk, seed=1, count=3)
+
+
+@pytest.mark.slow
+def test_many_signals_at_random_moments(desk: Desk) -> None:
+    try_signals(desk, seed=2, count=60)
+
+
+@pytest.mark.parametrize("numbers", [("INT", "INT", "INT"), ("TERM", "INT", "HUP"), ("HUP", "HUP")])
+def test_repeated_signals_end_a_run_once(desk: Desk, numbers: tuple[str, ...]) -> None:
+    """The first one ends the run, whose results file gets its last line; the others add nothing."""
+    runner = desk.runner("hangs")
+    command = ("gqa", "run", "three.yaml", "--ep", runner, "--results", "cut.jsonl")
+    (desk.folder / "cut.jsonl").unlink(missing_ok=True)
+    with desk.start(*command) as process:
+        file = desk.folder / "cut.jsonl"
+        wait_for(lambda: file.exists() and b'"result"' in file.read_bytes())
+        for number in numbers:
+            process.send_signal(signal.Signals[f"SIG{number}"])
+            time.sleep(0.05)
+        out, err = process.communicate(timeout=60)
+    done = Done(process.returncode, out, err)
+    check_ending(done)
+    assert done.status == 130, done
+    assert "Traceback" not in done.both
+    assert "interrupted" in done.out
+    assert '"footer"' in file.read_text().splitlines()[-1]
+
+
+def test_a_second_signal_ends_a_command_that_cannot_end(desk: Desk) -> None:
+    """Nobody reads its output, and its errors go to a full pipe, so it cannot say that it ends."""
+    (reader, writer), (unread, full) = os.pipe(), os.pipe()
+    os.set_blocking(full, False)
+    with suppress(BlockingIOError):
+        while os.write(full, b"\0"):
+            pass
+    os.set_blocking(full, True)
+    with desk.start("gqa", "list", stdout=writer, stderr=full) as process:
+        wait_for(lambda: is_full(reader))
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None  # it waits for the reader
+        time.sleep(GRACE_SECONDS + 0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    for descriptor in (reader, writer, unread, full):
+        os.close(descriptor)
+
+
+def is_full(pipe: int) -> bool:
+    """Whether ``pipe`` has as many bytes as two seconds ago: its writer waits."""
+    before = waiting_bytes(pipe)
+    time.sleep(2)
+    return before > 0 and waiting_bytes(pipe) == before
+
+
+def waiting_bytes(pipe: int) -> int:
+    """The number of bytes in ``pipe`` that nobody has read yet."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))
+    return int(count)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "<&- >&-"])
+@pytest.mark.parametrize("command", ["list three.yaml", "run three.yaml --ep RUNNER --results r"])
+def test_closed_streams(desk: Desk, command: str, closed: str) -> None:
+    """They are as the null device; no file that is opened later takes their place."""
+    results = desk.folder / "r"
+    results.unlink(missing_ok=True)
+    done = desk.paste(f"gqa {command.replace('RUNNER', desk.runner('correct'))} {closed}")
+    check_ending(done)
+    assert done.status == 0, done
+    if command.startswith("run"):
+        for line in results.read_text().splitlines():
+            json.loads(line)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("full", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"])
+@pytest.mark.parametrize("command", ["list", "list nothing", "show smoke/no", "--help"])
+def test_full_disks(desk: Desk, command: str, full: str) -> None:
+    done = desk.paste(f"gqa {command} {full}")
+    check_ending(done)
+    assert "Exception ignored" not in done.both
+    assert done.status != 1
+
+
+def test_a_reader_that_leaves(desk: Desk) -> None:
+    done = desk.paste("gqa list | head -1; gqa list --json | head -c 10 >/dev/null")
+    check_ending(done)
+    assert done.err == ""
+
+
+def test_no_runner_outlives_a_killed_command(desk: Desk, tmp_path: Path) -> None:
+    """The runner sees the end of its input. Its files go with the next run."""
+    environment = {"TMPDIR": str(tmp_path)}
+    command = ("gqa", "run", "three.yaml", "--ep", desk.runner("hangs"))
+    with desk.start(*command, environment=environment) as process:
+        wait_for(lambda: [*tmp_path.glob("gqa-files-*/*")])
+        runners = children(process.pid)
+        assert runners
+        process.kill()
+    wait_for(lambda: not any(map(alive, runners)))
+    assert [*tmp_path.iterdir()] != []
+    desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"), environment=environment)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_pytest_ends_its_runners_on_sigterm(desk: Desk, tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "pytest", "-p", "conformance.pytest_plugin", "three.yaml")
+    environment = {"TMPDIR": str(tmp_path)}
+    options = ("-p", "no:cacheprovider", "--ep", desk.runner("hangs"))
+    with desk.start(*command, *options, environment=environment) as process:
+        wait_for(lambda: [*tmp_path.glob("gqa-files-*/*")])
+        runners = children(process.pid)
+        assert runners
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, out + err  # pytest's status for an interrupted session
+    assert not any(map(alive, runners))
+    assert [*tmp_path.glob("gqa-files-*")] == []
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["pgrep", "-P", str(pid)], stdout=subprocess.PIPE, text=True)
+    return [*map(int, listed.stdout.split())]
+
+
+def alive(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], stdout=subprocess.PIPE, text=True)
+    return state.stdout.strip()[:1] not in ("", "Z")

@@ -1,0 +1,189 @@
+"""No text from outside reaches a terminal raw: through the real command, on a real terminal.
+
+Every path by which such text gets there:
+
+- arguments: paths, case ids, ``-k``, commands and options that do not exist, values of options
+  (``--ep``, ``-j``, ``--ort-python``, ``--results``, ``--html``, ``--mutant``, ``--version``);
+- YAML files: keys, values and tags in messages about them; what ``gqa show`` prints of a
+  case (question, why, source, links); what ``gqa list`` prints (ids are plain, the JSON is exact);
+- names of files and folders, in messages and in the lines on what was written;
+- runners: their name, version, device, adapter, messages, standard error, in ``gqa run`` and
+  ``gqa export``, and later through results files in ``gqa diff`` and ``gqa report``;
+- the environment: ``GQA_CACHE`` in ``gqa cache``;
+- the same messages in pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Done
+from case_files import HEAD, write
+from commands import Commands, commands
+from endings import STATUSES
+
+#: A title, concealed text, a cleared screen, another direction, a new line, and markup of rich.
+NAME = "\x1b]0;PWN\x07\x1b[8mHID\x9b2J\u202eTXT\u2028[red]x[bold]"
+TEXT = f"{NAME}[/red][/] [link=http://x]y[/link]"
+#: The same in YAML's escapes.
+YAML = TEXT.replace("\x1b", "\\e").replace("\x07", "\\a").replace("\x9b", "\\x9b")
+YAML = YAML.replace("\u202e", "\\u202e").replace("\u2028", "\\L")
+
+#: What rich itself sends: styles, and the cursor of a progress bar.
+_OF_RICH = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r(?=[\n\x1b]|$)|\r")
+
+
+def check(done: Done) -> None:
+    """Fails for a traceback, an undocumented status, and for anything that a terminal obeys."""
+    assert "Traceback" not in done.both, done.both
+    assert done.status in STATUSES, done
+    assert "\x1b[8m" not in done.both, ascii(done.both)
+    assert "\x1b[31mx" not in done.both, ascii(done.both)
+    left = _OF_RICH.sub("", done.both)
+    raw = {c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")} - {"\n", "\t"}
+    assert raw == set(), ascii(done.both)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    desk = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    desk.environment["HOSTILE"] = TEXT
+    head = HEAD.replace("What is asked?", f'"{YAML}"').replace("a document", f'"{YAML}"')
+    write(desk.folder, f'{head}  - {{name: one, why: "{YAML}", links: ["{YAML}"]}}\n', "own.yaml")
+    wrong = {
+        "key": f'{HEAD}  - {{name: a, "{YAML}": 1}}\n',
+        "value": f'{HEAD}  - {{name: a, dtype: "{YAML}"}}\n',
+        "label": f'{HEAD}  - {{name: a, matrix: {{own: {{"{YAML}": {{}}}}}}}}\n',
+        "axis": f'{HEAD}  - {{name: a, matrix: {{"{YAML}": [1]}}}}\n',
+        "twice": f'{HEAD}  - {{name: a, "{YAML}": 1, "{YAML}": 1}}\n',
+        "format": f'format: "{YAML}"\n',
+        "tag": f"{HEAD}  - !HID%E2%80%AE%1B%5B8m a\n",
+    }
+    for name, text in wrong.items():
+        write(desk.folder, text, f"wrong_{name}.yaml")
+    write(desk.folder, HEAD + "  - name: one\n", f"{NAME}.yaml")
+    write(desk.folder, HEAD + "  - {name: one}\n", f"{NAME}/theme.yaml")
+    return desk
+
+
+@pytest.fixture(scope="module")
+def server(desk: Desk) -> Iterator[Commands]:
+    with commands(desk.folder, desk.environment) as server:
+        yield server
+
+
+WRONG = ("key", "value", "label", "axis", "twice", "format", "tag")
+PATHS: dict[str, list[str]] = {
+    "a path that is not there": ["list", f"{NAME}/no"],
+    "a file with a bad name": ["list", f"{NAME}.yaml"],
+    "a case that is not there": ["show", f"smoke/{TEXT}"],
+    "a case in a file that is not there": ["list", f"{NAME}/own.yaml::one"],
+    "-k that selects nothing": ["list", "smoke", "-k", "HID\x1b[8m\x9b\u202e"],
+    "-k that is wrong": ["list", "smoke", "-k", f"({TEXT}"],
+    "a command": [TEXT],
+    "an option": ["list", f"--{TEXT}"],
+    "an option's value": ["run", "-j", TEXT],
+    "--ep": ["run", "smoke", "--ep", TEXT],
+    "--ep exec": ["run", "own.yaml", "--ep", f"exec:./{NAME}"],
+    "--ort-python": ["run", "own.yaml", "--ort-python", f"./{NAME}"],
+    "--results": ["run", "own.yaml", "--results", f"{NAME}/no/results.jsonl"],
+    "--html": ["run", "own.yaml", "--html", f"{NAME}/no/page.html"],
+    "a mutant": ["power", "--mutant", TEXT],
+    "a version": ["setup", "tract", "--version", TEXT],
+    "a subject of setup": ["setup", TEXT],
+    "a results file": ["diff", NAME, NAME],
+    "a report": ["report", NAME, "--html", "page.html"],
+    **{f"a wrong {name}": ["list", f"wrong_{name}.yaml"] for name in WRONG},
+    "a case": ["show", "own.yaml::one"],
+    "a case in a folder": ["show", f"{NAME}/theme.yaml::one"],
+    "a case as JSON": ["list", "own.yaml", "--json"],
+}
+
+
+@pytest.mark.parametrize("arguments", PATHS.values(), ids=PATHS)
+def test_text_from_outside_is_shown_and_not_obeyed(server: Commands, arguments: list[str]) -> None:
+    done = server.gqa(*arguments, terminal=True)
+    check(done)
+    assert "HID" in done.out
+
+
+def test_the_name_of_the_cache(server: Commands, desk: Desk) -> None:
+    done = server.gqa(
+        "cache", terminal=True, environment={"GQA_CACHE": str(desk.folder / f"{NAME}[" / "]")}
+    )
+    check(done)
+    assert "HID" in done.out
+
+
+def test_what_a_runner_says(server: Commands, desk: Desk) -> None:
+    """In the run's own output, in what it says of its files, and later out of its results."""
+    runner = desk.runner("escapes")
+    file = f"{NAME}/results.jsonl"
+    for terminal in (True, False):
+        done = server.gqa(
+            *("run", "own.yaml", "three.yaml", "--ep", runner),
+            *("--results", file, "--html", f"{NAME}/page.html"),
+            terminal=terminal,
+        )
+        check(done)
+        assert done.status == 1
+        assert "HID" in done.both
+    for arguments in (
+        ["diff", file, file],
+        ["report", file, "--html", f"{NAME}/page.html", "--markdown", f"{NAME}/summary.md"],
+        ["export", "three.yaml::faulty", f"{NAME}/exported", "--ep", runner],
+    ):
+        check(server.gqa(*arguments, terminal=True))
+
+
+def test_colours_of_its_own_remain(server: Commands) -> None:
+    assert (
+        "\x1b[1m"
+        in server.gqa("show", "smoke/prompt[dtype=float32,sequence_length=5]", terminal=True).out
+    )
+
+
+def test_json_is_exact_and_has_escapes(server: Commands) -> None:
+    for terminal in (True, False):
+        out = server.gqa("list", "own.yaml", "--json", terminal=terminal).out
+        (case,) = (json.loads(line) for line in out.splitlines())
+        assert case["why"] == TEXT
+        assert case["question"] == TEXT
+
+
+def test_ids_are_printed_as_they_are(server: Commands) -> None:
+    piped = server.gqa("list", "smoke").out.splitlines()
+    assert piped == server.gqa("list", "smoke", terminal=True).out.splitlines()
+    assert "smoke/prompt[dtype=float32,sequence_length=5]" in piped
+
+
+def test_an_encoding_without_the_characters(desk: Desk) -> None:
+    """click writes bytes then, and they are escaped, too."""
+    done = desk.gqa("list", f"{NAME}/no", environment={"PYTHONIOENCODING": "ascii"})
+    check(done)
+    assert "HID" in done.err
+
+
+@pytest.mark.parametrize(
+    ("instruction", "says"), [("bash_source", "complete -o"), ("bash_complete", "plain,list")]
+)
+def test_the_shells_completion_is_written(server: Commands, instruction: str, says: str) -> None:
+    words = {"_GQA_COMPLETE": instruction, "COMP_WORDS": "gqa li", "COMP_CWORD": "1"}
+    done = server.gqa(environment=words)
+    assert says in done.out, done
+    assert done.err == ""
+
+
+def test_pytest_shows_the_same_messages(desk: Desk) -> None:
+    files = ("own.yaml", "three.yaml", "wrong_key.yaml")
+    plugin = ("-p", "no:cacheprovider", "-p", "conformance.pytest_plugin")
+    command = (sys.executable, "-m", "pytest", *plugin, "-rA", *files)
+    done = desk.run(*command, "--continue-on-collection-errors", "--ep", desk.runner("escapes"))
+    assert "HID" in done.out
+    check(done)

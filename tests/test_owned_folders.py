@@ -1,0 +1,93 @@
+"""Folders in shared memory: they are gone once nobody owns them, and never before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.base.paths import ROOT
+from conformance.harness.owned_folders import OwnedFolder, sweep
+
+
+@pytest.fixture(autouse=True)
+def _nothing_swept_yet() -> None:
+    sweep.cache_clear()
+
+
+def owner(place: Path) -> subprocess.Popen[str]:
+    """A process that owns a folder in ``place`` until its input ends; it has printed the path."""
+    code = (
+        "import sys; from conformance.harness.owned_folders import OwnedFolder;"
+        "f = OwnedFolder(sys.argv[1]); open(f.path + '/file', 'w').close();"
+        "print(f.path, flush=True); sys.stdin.read()"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, place],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_a_folder_is_removed_by_its_owner(tmp_path: Path) -> None:
+    folder = OwnedFolder(str(tmp_path))
+    (Path(folder.path) / "file").touch()
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with owner(tmp_path) as living, owner(tmp_path) as killed:
+        assert living.stdout is not None
+        assert killed.stdout is not None
+        kept, swept = (Path(one.stdout.readline().strip()) for one in (living, killed))
+        sweep(str(tmp_path))
+        assert swept.is_dir()  # still owned
+        killed.send_signal(number)
+        killed.wait()
+        sweep.cache_clear()
+        mine = OwnedFolder(str(tmp_path))
+        assert not swept.exists()
+        assert (kept / "file").is_file()
+        mine.remove()
+        living.communicate()
+
+
+def test_what_is_not_such_a_folder_of_this_user_is_kept(tmp_path: Path) -> None:
+    name = "gqa-files-" + "0" * 32
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / name).symlink_to("elsewhere")
+    (tmp_path / f"{name[:-1]}1").touch()
+    (tmp_path / f"{name}0").mkdir()
+    names = {name, "elsewhere", f"{name[:-1]}1", f"{name}0"}
+    if os.geteuid() == 0:
+        (tmp_path / f"{name[:-1]}2").mkdir()
+        os.chown(tmp_path / f"{name[:-1]}2", 12345, 12345)
+        names.add(f"{name[:-1]}2")
+    sweep(str(tmp_path))
+    assert {*os.listdir(tmp_path)} == names
+
+
+def test_no_folder_of_a_living_process_is_lost_while_many_start_and_sweep(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from conformance.harness.owned_folders import OwnedFolder, sweep\n"
+        "for _ in range(150):\n"
+        "    sweep.cache_clear(); f = OwnedFolder(sys.argv[1])\n"
+        "    for _ in range(3):\n"
+        "        sweep.cache_clear(); sweep(sys.argv[1]); os.stat(f.path)\n"
+        "    f.remove()\n"
+    )
+    command = [sys.executable, "-c", code, tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = [subprocess.Popen(command, env=environment) for _ in range(4)]
+    assert [one.wait(60) for one in started] == [0, 0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
