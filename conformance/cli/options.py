@@ -49,7 +49,7 @@ def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[
     """The loaded corpus, and the cases that the arguments and ``-k`` select from it."""
     corpus = find(paths)
     matches = compile_expression(expression)
-    chosen = [case for case in corpus.named if matches(names_of(case, ""))]
+    chosen = [case for case in corpus.named if matches(names_of(case, None))]
     if not chosen:
         raise SelectionError(f"-k '{expression}' selects none of {len(corpus.named)} cases.")
     return corpus, chosen
