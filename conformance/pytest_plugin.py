@@ -8,6 +8,7 @@ until there is a case to run.
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from typing import Final, cast
 
@@ -35,15 +36,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
+    """Start anew if a value of an option has been taken for a path to collect.
+
+    pytest determines its rootdir, and so its settings, before it loads plugins. At that time it
+    does not know our options and looks for tests at ``PATH`` of ``--ort-python PATH``.
+    """
+    given = list(config.invocation_params.args)
+    attached = _attached(given)
+    if attached == given:
+        return None
+    return pytest.main(attached, plugins=config.invocation_params.plugins)
+
+
+def _attached(arguments: list[str]) -> list[str]:
+    """The arguments, each existing path after one of our options attached to it by ``=``."""
+    flags = {"--ep", *(option.flag for option in target_options())}
+    attached: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            return [*attached, argument, *rest]
+        value = next(rest, None) if argument in flags else None
+        if value is not None and os.path.exists(value):
+            attached.append(f"{argument}={value}")
+        else:
+            attached += [argument] if value is None else [argument, value]
+    return attached
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
     config.pluginmanager.register(RunCounter(bool(config.getoption("ep"))), "gqa-run-counter")
     if config.getoption("ep"):
-        from conformance.pytest_cases import target_runs
+        from conformance.pytest_cases import matcher, target_runs
 
         target_runs(config)
+        matcher(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
+    if any(Path(argument.partition("::")[0]).suffix in _ENDINGS for argument in config.args):
+        from conformance.pytest_cases import write_out_ids
+
+        write_out_ids(config)
     if config.getoption("markers", default=False):
         from conformance.pytest_cases import declare_shipped_tags
 
@@ -62,8 +98,10 @@ def _collect_only_cases(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect case files only."""
     if file_path.suffix in _ENDINGS and is_case_file(file_path):
-        from conformance.pytest_cases import CaseFile
+        from conformance.pytest_cases import CaseFile, Keywords
 
+        if not parent.config.pluginmanager.has_plugin("gqa-keywords"):
+            parent.config.pluginmanager.register(Keywords(), "gqa-keywords")
         return cast(pytest.Collector, CaseFile.from_parent(parent, path=file_path))
     return None
 
