@@ -17,7 +17,7 @@ from conformance.base.paths import data_path, is_case_file
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
-from conformance.case.corpus import NothingMeant, find, name_on, split_target
+from conformance.case.corpus import NothingMeant, find, name_on, names_of, split_target
 from conformance.case.load import load_file
 from conformance.case.selection import Matcher, SelectionError, compile_expression
 from conformance.harness.process import RunnerFailed
@@ -38,6 +38,7 @@ LISTINGS: Final = "gqa_listings"
 class Listed(NamedTuple):
     """What collecting a case needs; running it needs the whole case, which takes longer to make."""
 
+    file: Path
     name: str
     axes: dict[str, str]
     tags: tuple[str, ...]
@@ -59,20 +60,19 @@ class Cases:
         """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
         listing = self._listings.get(str(file))
         if listing is not None:
-            return [Listed(*fields) for fields in listing]
-        cases = list(self.load(file).values())
+            return [Listed(file, *fields) for fields in listing]
+        cases = list(self._load(file).values())
         target_plans(cases, targets, whole_corpus=False)
-        return [Listed(case.name, case.axes, case.tags, case.line) for case in cases]
+        return [Listed(file, case.name, case.axes, case.tags, case.line) for case in cases]
 
-    def load(self, file: Path) -> dict[str, Case]:
-        """All cases of ``file`` by their names without a target. Raises :class:`InputError`."""
-        if file not in self._loaded:
-            self._loaded[file] = {name_on(case, ""): case for case in load_file(file)}
-        return self._loaded[file]
-
-    def case(self, file: Path, listed: Listed) -> Case:
+    def case(self, listed: Listed) -> Case:
         """The case itself."""
-        return self.load(file)[name_on(listed, "")]
+        return self._load(listed.file)[name_on(listed, None)]
+
+    def _load(self, file: Path) -> dict[str, Case]:
+        if file not in self._loaded:
+            self._loaded[file] = {case.label: case for case in load_file(file)}
+        return self._loaded[file]
 
 
 class TargetRuns:
@@ -198,7 +198,7 @@ class Keywords:
         expression = config.option.keyword
         matches = matcher(config)
         ours = {item for item in items if isinstance(item, CaseItem)}
-        dropped = {item for item in ours if not matches(item.names())}
+        dropped = {item for item in ours if not matches(names_of(item.listed, item.target.label))}
         if dropped:
             config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         others = [item for item in items if item not in ours]
@@ -235,14 +235,10 @@ class CaseItem(pytest.Item):
         for tag in listed.tags:
             self.add_marker(tag)
 
-    def names(self) -> tuple[str, ...]:
-        """The names that ``-k`` matches."""
-        return (self.path.parent.name, self.path.name, self.name, *self.listed.tags)
-
     def runtest(self) -> None:
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
         runs = target_runs(self.config)
-        case = runs.cases.case(self.path, self.listed)
+        case = runs.cases.case(self.listed)
         record = runs.run(case, self.target)
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))

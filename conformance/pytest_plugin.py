@@ -76,14 +76,25 @@ def pytest_configure(config: pytest.Config) -> None:
         matcher(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
-    if any(Path(argument.partition("::")[0]).suffix in _ENDINGS for argument in config.args):
+    named = any(Path(argument.partition("::")[0]).suffix in _ENDINGS for argument in config.args)
+    if named:
         from conformance.pytest_cases import write_out_ids
 
         write_out_ids(config)
+    if (named or config.getoption("ep")) and _has_workers(config):
+        from conformance.pytest_workers import limit_workers
+
+        config.pluginmanager.register(limit_workers(config), "gqa-workers")
     if config.getoption("markers", default=False):
         from conformance.pytest_cases import declare_shipped_tags
 
         declare_shipped_tags(config)
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    """Whether pytest-xdist is going to share the tests out, from this process."""
+    asked = config.getoption("numprocesses", None) and config.getoption("dist", "no")
+    return asked not in (None, 0, "no", "each") and not hasattr(config, "workerinput")
 
 
 def _collect_only_cases(config: pytest.Config) -> None:

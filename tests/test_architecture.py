@@ -28,11 +28,12 @@ ORDER = [
     "maintain",
     "cli",
     "pytest_cases",
+    "pytest_workers",
     "pytest_plugin",
     "__main__",
 ]
 
-FACES = ("cli", "pytest_cases", "pytest_plugin")
+FACES = ("cli", "pytest_cases", "pytest_workers", "pytest_plugin")
 
 
 def name_of(file: Path) -> str:

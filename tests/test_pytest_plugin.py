@@ -520,6 +520,130 @@ def test_the_options_are_in_the_help(desk: Desk) -> None:
         assert f"{option.flag}=" in done.out
 
 
+# A value that is a path
+
+
+def rootdir(done: Done) -> str:
+    (line,) = [line for line in done.out.splitlines() if line.startswith("rootdir: ")]
+    return line.removeprefix("rootdir: ")
+
+
+def test_the_path_of_an_option_is_no_path_of_tests(desk: Desk, tmp_path: Path) -> None:
+    """pytest looks for its rootdir before it knows the options of plugins."""
+    own = Desk(tmp_path / "desk", desk.folder)
+    own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
+    write(own.folder, "[pytest]\nmarkers =\n  ours: a mark\n", "pytest.ini")
+    write(tmp_path, "{}", "web/node_modules/onnxruntime-web/package.json")
+    (own.folder / "cpu").mkdir()
+    lines = [
+        ("--ep", "cpu", "--ort-python", sys.executable),
+        ("--ep", "tract", "--tract", sys.executable, "three.yaml"),
+        ("--ep", "tract-wheel", "three.yaml", "--tract-python", sys.executable),
+        ("--ep", "wasm", "--onnxruntime-web", str(tmp_path / "web")),
+        ("--ep", "cpu"),
+        (f"--ort-python={sys.executable}", "three.yaml"),
+    ]
+    for done in py_tests(own, *(("--collect-only", *line) for line in lines)):
+        assert done.status == 0, done.both
+        assert rootdir(done) == str(own.folder)
+        assert "configfile: pytest.ini" in done.out
+        assert "collected 3 items" in done.out
+        assert done.out.count("test session starts") == 1
+
+
+@in_checkout
+def test_the_path_of_an_option_in_the_checkout(desk: Desk) -> None:
+    plugin = ("-p", "conformance.pytest_plugin")
+    options = ("--ep", "cpu", "--ort-python", sys.executable, "--collect-only")
+    done = in_root(desk, *plugin, *options, "cases/smoke.yaml")
+    assert (done.status, rootdir(done)) == (0, str(ROOT))
+    assert "configfile: pyproject.toml" in done.out
+
+
+# pytest-xdist
+
+
+@pytest.fixture(scope="module")
+def spread(desk: Desk) -> tuple[str, ...]:
+    """Options that start a worker for each two tests, and note which process expands which file."""
+    lines = (
+        "import os, conformance.pytest_cases as cases, conformance.pytest_workers as workers",
+        "workers.TESTS_OF_A_WORKER = 2",
+        "load_file = cases.load_file",
+        "def noted(file):",
+        "    who = os.environ.get('PYTEST_XDIST_WORKER', 'main')",
+        "    with open('expanded.txt', 'a') as notes:",
+        "        notes.write(f'{who} {file.name}\\n')",
+        "    return load_file(file)",
+        "cases.load_file = noted",
+    )
+    write(desk.folder, "\n".join(lines), "spread.py")
+    for name in ("left.yaml", "right.yaml"):
+        body = "- {name: a, tags: [pretty], matrix: {seed: [1, 2]}}\n- {name: b, seed: 3}"
+        write(desk.folder, entries(body), name)
+    return ("-p", "xdist", "-p", "spread", "left.yaml", "right.yaml")
+
+
+def test_each_file_is_expanded_once_for_all_and_by_the_worker_that_runs_it(
+    desk: Desk, spread: tuple[str, ...]
+) -> None:
+    (desk.folder / "expanded.txt").unlink(missing_ok=True)
+    target = desk.runner("correct")
+    done = py_test(desk, *spread, "-n", "2", "--dist", "loadfile", "--ep", target)
+    assert (done.status, last(done)) == (0, "6 passed")
+    assert "2 workers [6 items]" in done.out
+    notes = (desk.folder / "expanded.txt").read_text().splitlines()
+    assert sorted(note for note in notes if note.startswith("main")) == [
+        "main left.yaml",
+        "main right.yaml",
+    ]
+    workers = dict(note.split() for note in notes if not note.startswith("main"))
+    assert len(notes) == 4
+    assert set(workers) == {"gw0", "gw1"}
+    assert set(workers.values()) == {"left.yaml", "right.yaml"}
+
+
+def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> None:
+    """And the count of the tests is that of what is run."""
+    target = desk.runner("correct")
+    counts = {
+        ("-k", "left"): 3,
+        ("-k", "seed=1"): 2,
+        ("-k", "b[ and right", "--ep", desk.runner("last_bit")): 2,
+        ("-m", "not pretty and not slow"): 2,
+        ("-m", "pretty", "-k", "left"): 2,
+    }
+    lines = [(*spread, "-n", "4", "--ep", target, *options) for options in counts]
+    ids = ("-p", "xdist", "-p", "spread", "-n", "4", "--ep", target)
+    lines.append((*ids, "left.yaml::a", "right.yaml::a[seed=1]"))
+    for done, tests in zip(py_tests(desk, *lines), (*counts.values(), 3), strict=True):
+        assert done.status == 0, done.both
+        assert f"gqa: {tests} tests in 1 of 4 processes, as" in done.out
+        assert last(done).startswith(f"{tests} passed")
+        assert "workers [" not in done.out
+
+
+def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Path) -> None:
+    own = Desk(tmp_path / "desk", desk.folder)
+    own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
+    write(own.folder, "def test_theirs(): pass\n", "test_theirs.py")
+    options = ("-p", "xdist", "-n", "2", "--ep", own.runner("correct"))
+    alone, both = py_tests(own, (*options, "three.yaml"), (*options, "."))
+    assert (last(alone), last(both)) == ("3 passed", "4 passed")
+    assert "gqa: 3 tests in 1 of 2 processes" in alone.out
+    assert "gqa: " not in both.out
+    assert "2 workers [4 items]" in both.out
+
+
+def test_an_invalid_file_is_reported_by_workers(desk: Desk, spread: tuple[str, ...]) -> None:
+    write(desk.folder, f"{HEAD}  - name: x\n    dtyp: y\n", "wrong_in_worker.yaml")
+    arguments = (*spread, "wrong_in_worker.yaml", "-n", "2", "--ep", desk.runner("correct"))
+    done = py_test(desk, *arguments)
+    assert done.status != 0
+    assert "unknown field 'dtyp'; did you mean 'dtype'?" in done.out
+    assert "Traceback" not in done.both
+
+
 # Runs that skip everything
 
 
@@ -531,10 +655,12 @@ def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
     assert said in done.out.splitlines()
 
 
-def test_a_target_that_skips_everything_is_not_hidden_by_another(desk: Desk) -> None:
+def test_a_target_that_skips_everything_is_not_hidden_by_another(
+    desk: Desk, spread: tuple[str, ...]
+) -> None:
     skips, correct = desk.runner("unavailable"), desk.runner("correct")
-    done = py_test(desk, "three.yaml", "--ep", skips, "--ep", correct, "-p", "xdist", "-n", "2")
-    assert (done.status, last(done)) == (1, "3 passed, 3 skipped")
+    done = py_test(desk, *spread, "--ep", skips, "--ep", correct, "-n", "2")
+    assert (done.status, last(done)) == (1, "6 passed, 6 skipped")
     assert f"{skips}: every case was skipped" in done.out
     assert f"{correct}: every case was skipped" not in done.out
 

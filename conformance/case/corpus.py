@@ -59,8 +59,9 @@ class Corpus:
         """Raise :class:`NothingMeant` if an argument names a target that the run lacks."""
         for target in self.targets:
             if target not in targets:
+                known = ", ".join(targets)
                 raise NothingMeant(
-                    f"An argument names the target '{target}', and the run has {', '.join(targets)};"
+                    f"An argument names the target '{target}', and the run has {known};"
                     f" add --ep {target}, or leave '{TARGET_AXIS}={target}' out."
                 )
 
@@ -105,23 +106,36 @@ def find(arguments: Sequence[str]) -> Corpus:
 
 
 class Named(Protocol):
-    """What the name of a test is made of: the name of an entry, and its axes."""
+    """What `names_of` needs of a case; `Case` has it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The entry's name."""
 
     @property
-    def axes(self) -> dict[str, str]: ...
+    def axes(self) -> dict[str, str]:
+        """The axes of the case, as in its id."""
+
+    @property
+    def file(self) -> Path:
+        """The case file."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the case."""
 
 
-def name_on(case: Named, target: str) -> str:
+def name_on(case: Named, target: str | None) -> str:
     """The case on a target, as pytest names it: ``name[axis=value,…,ep=target]``.
 
     It ends in its only bracket, as pytest expects. Characters that cannot be printed, as a path in
-    ``exec:`` may have, are written as in a URL.
+    ``exec:`` may have, are written as in a URL. Without a target it is the case's label.
     """
-    shown = "".join(one if one.isprintable() and one != "%" else _quoted(one) for one in target)
-    return f"{case.name}[{','.join((*map('='.join, case.axes.items()), f'{TARGET_AXIS}={shown}'))}]"
+    inside = list(map("=".join, case.axes.items()))
+    if target is not None:
+        shown = "".join(one if one.isprintable() and one != "%" else _quoted(one) for one in target)
+        inside.append(f"{TARGET_AXIS}={shown}")
+    return case.name + (f"[{','.join(inside)}]" if inside else "")
 
 
 def split_target(argument: str) -> tuple[str, str | None]:
@@ -227,10 +241,9 @@ def _listed(values: Sequence[str], most: int = 12) -> str:
     return ", ".join(values[:most]) + more
 
 
-def names_of(case: Case, target: str | None) -> tuple[str, ...]:
+def names_of(case: Named, target: str | None) -> tuple[str, ...]:
     """The names that ``-k`` matches: folder, file, test with its target, and tags."""
-    name = case.label if target is None else name_on(case, target)
-    return (case.file.parent.name, case.file.name, name, *case.tags)
+    return (case.file.parent.name, case.file.name, name_on(case, target), *case.tags)
 
 
 @lru_cache(maxsize=1024)
