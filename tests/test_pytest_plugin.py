@@ -46,20 +46,20 @@ def desk(
     if request.param == "oldest":
         place = tmp_path_factory.mktemp("oldest_pytest")
         install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place))
-        done = desk.run(*install, oldest_pytest())
+        done = desk.run(*install, *oldest())
         if done.status != 0:
-            pytest.skip(f"pip cannot install {oldest_pytest()}: {done.err.strip()[-300:]}")
+            pytest.skip(f"pip cannot install {oldest()}: {done.err.strip()[-300:]}")
         desk.environment["PYTHONPATH"] = f"{place}{os.pathsep}{ROOT}"
         version = desk.run(sys.executable, "-m", "pytest", "--version").both
-        assert version.startswith(oldest_pytest().replace("==", " "))
+        assert version.startswith(oldest()[0].replace("==", " "))
     return desk
 
 
-def oldest_pytest() -> str:
-    """The oldest pytest that pyproject.toml allows, as pip takes it."""
+def oldest() -> list[str]:
+    """The oldest pytest and pytest-xdist that pyproject.toml allows, as pip takes them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (bound,) = [r for r in project["optional-dependencies"]["test"] if r.startswith("pytest>=")]
-    return bound.replace(">=", "==")
+    wanted = project["optional-dependencies"]["test"]
+    return [one.replace(">=", "==") for one in wanted if re.match(r"pytest(-xdist)?>=", one)]
 
 
 def py_test(desk: Desk, *arguments: str, environment: dict[str, str] = ALONE) -> Done:
