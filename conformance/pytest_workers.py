@@ -22,7 +22,7 @@ from conformance.case.selection import SelectionError, compile_expression
 from conformance.pytest_cases import LISTINGS, Listed, matcher, target_runs
 
 #: A worker for each so many tests; fewer tests than twice this many run in the process itself.
-TESTS_OF_A_WORKER: Final = 200
+TESTS_OF_A_WORKER: Final = 250
 
 
 def limit_workers(config: pytest.Config) -> Workers | None:
