@@ -46,6 +46,11 @@ def compile_expression(text: str) -> Matcher:
     return lambda names: test("\n".join(names).lower())
 
 
+def none_selected(text: str, cases: int) -> SelectionError:
+    """The error of an expression that selects none of so many cases."""
+    return SelectionError(f"-k '{_short(text)}' selects none of {cases} cases.")
+
+
 def _finds(word: str, names: str) -> bool:
     """Whether one of ``names`` contains ``word`` as the module's docstring says."""
     at = names.find(word)

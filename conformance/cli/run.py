@@ -16,7 +16,7 @@ from conformance.base.files import identity
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of
-from conformance.case.selection import SelectionError, compile_expression
+from conformance.case.selection import compile_expression, none_selected
 from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
@@ -114,7 +114,7 @@ def run(
         whole_corpus=corpus.whole,
     )
     if not any(plan.cases for plan in planned):
-        raise SelectionError(f"-k '{expression}' selects none of {len(corpus.named)} cases.")
+        raise none_selected(expression, len(corpus.named))
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     _check_outputs(planned, outputs)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
