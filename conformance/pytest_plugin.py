@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from pathlib import Path
 from typing import Final, cast
 
@@ -18,6 +19,8 @@ from conformance.base.paths import data_path, is_case_file
 from conformance.targets.catalogue import target_names, target_options
 
 _ENDINGS: Final = (".yaml", ".yml")
+#: A target in the id of a test.
+_IN_ID: Final = re.compile(r"::.*[\[,]ep=")
 #: Outcomes of cases that were really run.
 _RUN: Final = ("ran", "rejected", "crashed", "timed_out")
 
@@ -68,7 +71,8 @@ def _attached(arguments: list[str]) -> list[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
-    config.pluginmanager.register(RunCounter(bool(config.getoption("ep"))), "gqa-run-counter")
+    requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, config.args))
+    config.pluginmanager.register(RunCounter(requested), "gqa-run-counter")
     if config.getoption("ep"):
         from conformance.pytest_cases import matcher, target_runs
 
@@ -76,7 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
         matcher(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
-    named = any(Path(argument.partition("::")[0]).suffix in _ENDINGS for argument in config.args)
+    paths = [Path(argument.partition("::")[0]) for argument in config.args]
+    named = any(path.suffix in _ENDINGS and is_case_file(path) for path in paths)
     if named:
         from conformance.pytest_cases import write_out_ids
 
@@ -84,7 +89,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if (named or config.getoption("ep")) and _has_workers(config):
         from conformance.pytest_workers import limit_workers
 
-        config.pluginmanager.register(limit_workers(config), "gqa-workers")
+        workers = limit_workers(config)
+        if workers is not None:
+            config.pluginmanager.register(workers, "gqa-workers")
     if config.getoption("markers", default=False):
         from conformance.pytest_cases import declare_shipped_tags
 
@@ -120,7 +127,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 class RunCounter:
     """Counts for each target how many cases were really run.
 
-    A session that skipped every case of a target says so, and fails if ``--ep`` named the target.
+    A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
+    target.
     """
 
     def __init__(self, requested: bool) -> None:

@@ -73,7 +73,7 @@ class Workers:
 def _files(config: pytest.Config) -> Iterator[Path | None]:
     """The case files of the arguments; None for anything else that pytest may collect."""
     for argument in config.args:
-        path = Path(argument.partition("::")[0]).absolute()
+        path = _path_of(argument)
         if path.is_dir() and not _has_tests(path, config):
             try:
                 yield from case_files([path])
@@ -81,6 +81,11 @@ def _files(config: pytest.Config) -> Iterator[Path | None]:
                 yield None
         else:
             yield path if path.is_file() and is_case_file(path) else None
+
+
+def _path_of(argument: str) -> Path:
+    """The file or folder of an argument, as pytest has it."""
+    return Path(os.path.abspath(argument.partition("::")[0]))
 
 
 def _has_tests(folder: Path, config: pytest.Config) -> bool:
@@ -97,8 +102,7 @@ def _selected(config: pytest.Config, listings: dict[Path, list[Listed]], targets
     """How many tests the arguments, ``-k``, ``-m`` and ``--lf`` select at most."""
     wanted: dict[Path, set[str]] = {}
     for argument in config.args:
-        path, _, name = argument.partition("::")
-        wanted.setdefault(Path(path).absolute(), set()).add(name)
+        wanted.setdefault(_path_of(argument), set()).add(argument.partition("::")[2])
     matches = matcher(config)
     try:
         marked = compile_expression(config.option.markexpr)

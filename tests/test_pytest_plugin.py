@@ -44,6 +44,8 @@ def desk(
     """A desk with the pytest that runs these tests, and one with the oldest that is supported."""
     desk = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
     if request.param == "oldest":
+        if not (ROOT / "pyproject.toml").is_file():
+            pytest.skip("not a checkout: there is no pyproject.toml")
         place = tmp_path_factory.mktemp("oldest_pytest")
         install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place))
         done = desk.run(*install, *oldest())
@@ -651,6 +653,8 @@ def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
     target = desk.runner("unavailable")
     done = py_test(desk, "three.yaml", "--ep", target)
     assert (done.status, last(done)) == (1, "3 skipped")
+    named = py_test(desk, f"three.yaml::one[ep={target}]")
+    assert (named.status, last(named)) == (1, "1 skipped")
     said = f"{target}: every case was skipped: there is no device"
     assert said in done.out.splitlines()
 
