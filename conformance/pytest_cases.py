@@ -7,7 +7,8 @@ runs without case files must not pay.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,8 +32,8 @@ from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, target_options
 from conformance.targets.registry import Target, targets_for
 
-#: What the controlling process of pytest-xdist calls the listings that it gives its workers.
-LISTINGS: Final = "gqa_listings"
+#: What the controlling process of pytest-xdist calls the cases that it gives its workers.
+GIVEN: Final = "gqa_cases"
 
 
 class Listed(NamedTuple):
@@ -45,29 +46,49 @@ class Listed(NamedTuple):
     line: int
 
 
+class ForWorker(NamedTuple):
+    """What a worker of pytest-xdist gets of a case file: all cases as listed, some as they are.
+
+    ``listed`` has the fields of `Listed` without the file; ``pickled`` maps labels to cases.
+    """
+
+    listed: list[tuple[Any, ...]]
+    pickled: bytes
+
+
 class Cases:
     """The cases of a session by their files, each file expanded once and not before it has to be.
 
-    With pytest-xdist the controlling process expands the files and gives its workers the
-    ``listings``; a worker then expands only the files of the cases that it runs.
+    With pytest-xdist the controlling process expands the files for its workers: ``given`` is
+    empty there, and in a worker it has a `ForWorker` for each file.
     """
 
-    def __init__(self, listings: dict[str, list[Any]]) -> None:
-        self._listings = listings
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = {Path(file): ForWorker(*fields) for file, fields in given.items()}
         self._loaded: dict[Path, dict[str, Case]] = {}
 
     def listed(self, file: Path, targets: Sequence[Target]) -> list[Listed]:
         """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
-        listing = self._listings.get(str(file))
-        if listing is not None:
-            return [Listed(file, *fields) for fields in listing]
+        if file in self._given:
+            return [Listed(file, *fields) for fields in self._given[file].listed]
         cases = list(self._load(file).values())
         target_plans(cases, targets, whole_corpus=False)
         return [Listed(file, case.name, case.axes, case.tags, case.line) for case in cases]
 
+    def for_worker(self, listed: Sequence[Listed], wanted: Collection[str]) -> ForWorker:
+        """The cases of one file, of which a worker runs those whose labels are ``wanted``."""
+        loaded = self._load(listed[0].file)
+        cases = {label: case for label, case in loaded.items() if label in wanted}
+        return ForWorker([tuple(one)[1:] for one in listed], pickle.dumps(cases))
+
     def case(self, listed: Listed) -> Case:
         """The case itself."""
-        return self._load(listed.file)[name_on(listed, None)]
+        file, label = listed.file, name_on(listed, None)
+        if file in self._given and file not in self._loaded:
+            self._loaded[file] = pickle.loads(self._given[file].pickled)
+        if label not in self._loaded.get(file, ()):
+            self._loaded.pop(file, None)
+        return self._load(file)[label]
 
     def _load(self, file: Path) -> dict[str, Case]:
         if file not in self._loaded:
@@ -114,12 +135,12 @@ def target_runs(config: pytest.Config) -> TargetRuns:
         named = (split_target(argument)[1] for argument in config.args)
         eps = config.getoption("ep") or [ep for ep in named if ep is not None] or ["cpu"]
         try:
-            given = {option.name: config.getoption(option.name) for option in target_options()}
-            targets = targets_for(eps, Programs(**given))
+            options = {option.name: config.getoption(option.name) for option in target_options()}
+            targets = targets_for(eps, Programs(**options))
         except TargetError as error:
             raise pytest.UsageError(str(error)) from None
-        listings = getattr(config, "workerinput", {}).get(LISTINGS, {})
-        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, Cases(listings))
+        given = getattr(config, "workerinput", {}).get(GIVEN, {})
+        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, Cases(given))
         config.add_cleanup(runs.close)
     return runs
 
@@ -256,7 +277,7 @@ class CaseItem(pytest.Item):
         """Record properties for JUnit and, with xdist, for the controlling process."""
         self.user_properties += [
             ("gqa_target", record.target),
-            ("gqa_ep", self.target.ep),
+            ("gqa_ep", self.target.label),
             ("gqa_verdict", record.verdict),
             ("gqa_outcome", record.outcome),
             ("gqa_reason", record.reason),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import statistics
 from pathlib import Path
 from typing import Final, cast
 
@@ -19,6 +20,8 @@ from conformance.base.paths import data_path, is_case_file
 from conformance.targets.catalogue import target_names, target_options
 
 _ENDINGS: Final = (".yaml", ".yml")
+#: Where pytest's cache has the median time of a test on each target, in seconds.
+SECONDS: Final = "gqa/seconds"
 #: A target in the id of a test.
 _IN_ID: Final = re.compile(r"::.*[\[,]ep=")
 #: Outcomes of cases that were really run.
@@ -89,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if (named or config.getoption("ep")) and _has_workers(config):
         from conformance.pytest_workers import limit_workers
 
-        workers = limit_workers(config)
+        workers = limit_workers(config, SECONDS)
         if workers is not None:
             config.pluginmanager.register(workers, "gqa-workers")
     if config.getoption("markers", default=False):
@@ -125,22 +128,24 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class RunCounter:
-    """Counts for each target how many cases were really run.
+    """Counts for each target how many cases were really run, and keeps how long one takes.
 
     A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
-    target.
+    target. The median time of a test decides how many workers of pytest-xdist a later session gets.
     """
 
     def __init__(self, requested: bool) -> None:
         self._requested = requested
         self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
+        self._seconds: dict[str, list[float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report, made here or by a worker of xdist."""
         said = dict(report.user_properties)
         if report.when == "call" and "gqa_ep" in said:
             ep = str(said["gqa_ep"])
+            self._seconds.setdefault(ep, []).append(report.duration)
             self._run[ep] = self._run.get(ep, 0) + (said["gqa_outcome"] in _RUN)
             self._why[ep] = str(said["gqa_reason"])
 
@@ -148,7 +153,11 @@ class RunCounter:
         return [ep for ep, count in self._run.items() if not count]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a session that named a target and ran no case on it."""
+        """Keep the times, and fail a session that named a target and ran no case on it."""
+        cache = getattr(session.config, "cache", None)
+        if cache is not None and self._seconds and not hasattr(session.config, "workerinput"):
+            medians = {ep: statistics.median(times) for ep, times in self._seconds.items()}
+            cache.set(SECONDS, {**cache.get(SECONDS, {}), **medians})
         if self._requested and self._not_run() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

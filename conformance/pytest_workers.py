@@ -19,16 +19,19 @@ from conformance.base.yaml_source import InputError
 from conformance.case.corpus import name_on, names_of
 from conformance.case.load import case_files
 from conformance.case.selection import SelectionError, compile_expression
-from conformance.pytest_cases import LISTINGS, Listed, matcher, target_runs
+from conformance.pytest_cases import GIVEN, Listed, matcher, target_runs
 
-#: A worker for each so many tests; fewer tests than twice this many run in the process itself.
-TESTS_OF_A_WORKER: Final = 250
+#: What a worker takes longer than it would without it, and so the least work that it is worth.
+SECONDS_OF_A_WORKER: Final = 2.5
+#: What a test takes on a target of which nothing is known.
+SECONDS_OF_A_TEST: Final = 0.005
 
 
-def limit_workers(config: pytest.Config) -> Workers | None:
+def limit_workers(config: pytest.Config, seconds_key: str) -> Workers | None:
     """Reduce ``-n`` to the workers that save time; None if not only cases are to be run.
 
-    Called in the controlling process before pytest-xdist reads the options.
+    Called in the controlling process before pytest-xdist reads the options. ``seconds_key``: where
+    pytest's cache has the median time of a test on each target, in seconds.
     """
     runs = target_runs(config)
     listings: dict[Path, list[Listed]] = {}
@@ -39,31 +42,40 @@ def limit_workers(config: pytest.Config) -> Workers | None:
             listings[file] = runs.cases.listed(file, runs.targets)
     except InputError:
         return None  # the workers report it
-    tests = _selected(config, listings, [target.label for target in runs.targets])
+    tests = list(_selected(config, listings, [target.label for target in runs.targets]))
+    cache = getattr(config, "cache", None)
+    known = cache.get(seconds_key, {}) if cache else {}
+    failed = cache.get("cache/lastfailed", {}) if cache and config.getoption("lf", False) else {}
+    share = min(1.0, len(failed) / len(tests)) if failed and tests else 1.0
+    seconds = share * sum(known.get(target, SECONDS_OF_A_TEST) for _, target in tests)
     asked = len(config.option.tx)
-    workers = min(asked, tests // TESTS_OF_A_WORKER)
+    workers = min(asked, int(seconds / SECONDS_OF_A_WORKER))
     if workers < 2:
         workers = 0
         config.option.dist = "no"
     config.option.numprocesses = workers
     config.option.tx = config.option.tx[:workers]
-    said = f"gqa: {tests} tests in {workers or 1} of {asked} processes, as more would take longer"
-    return Workers(listings, said if workers < asked else None)
+    given = {}
+    if workers:
+        wanted = {(case.file, name_on(case, None)) for case, _ in tests}
+        for file, listed in listings.items():
+            labels = {label for at, label in wanted if at == file}
+            given[str(file)] = tuple(runs.cases.for_worker(listed, labels))
+    said = f"gqa: {workers or 1} of {asked} processes, as more would take longer"
+    return Workers(given, said if workers < asked else None)
 
 
 class Workers:
-    """Gives each worker the listings, and says how many workers there are."""
+    """Gives each worker its cases, and says how many workers there are."""
 
-    def __init__(self, listings: dict[Path, list[Listed]], said: str | None) -> None:
-        self._listings = {
-            str(file): [tuple(one)[1:] for one in cases] for file, cases in listings.items()
-        }
+    def __init__(self, given: dict[str, Any], said: str | None) -> None:
+        self._given = given
         self._said = said
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Hand the listings to a worker that is about to start."""
-        node.workerinput[LISTINGS] = self._listings
+        """Hand the cases to a worker that is about to start."""
+        node.workerinput[GIVEN] = self._given
 
     def pytest_report_header(self) -> str | None:
         """Say so if there are fewer workers than asked for."""
@@ -98,8 +110,10 @@ def _has_tests(folder: Path, config: pytest.Config) -> bool:
     return False
 
 
-def _selected(config: pytest.Config, listings: dict[Path, list[Listed]], targets: list[str]) -> int:
-    """How many tests the arguments, ``-k``, ``-m`` and ``--lf`` select at most."""
+def _selected(
+    config: pytest.Config, listings: dict[Path, list[Listed]], targets: list[str]
+) -> Iterator[tuple[Listed, str]]:
+    """The tests that the arguments, ``-k`` and ``-m`` select: cases and labels of targets."""
     wanted: dict[Path, set[str]] = {}
     for argument in config.args:
         wanted.setdefault(_path_of(argument), set()).add(argument.partition("::")[2])
@@ -108,12 +122,10 @@ def _selected(config: pytest.Config, listings: dict[Path, list[Listed]], targets
         marked = compile_expression(config.option.markexpr)
     except SelectionError:  # pytest knows more than words there
         marked = compile_expression("")
-    count = 0
     for file, cases in listings.items():
         names = wanted.get(file, {""})
         for case in filter(lambda case: marked(case.tags), cases):
             for target in targets:
                 named = "" in names or case.name in names or name_on(case, target) in names
-                count += named and matches(names_of(case, target))
-    failed = config.cache.get("cache/lastfailed", {}) if config.getoption("lf", False) else {}
-    return min(count, len(failed)) if failed else count
+                if named and matches(names_of(case, target)):
+                    yield case, target

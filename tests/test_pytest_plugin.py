@@ -570,7 +570,7 @@ def spread(desk: Desk) -> tuple[str, ...]:
     """Options that start a worker for each two tests, and note which process expands which file."""
     lines = (
         "import os, conformance.pytest_cases as cases, conformance.pytest_workers as workers",
-        "workers.TESTS_OF_A_WORKER = 2",
+        "workers.SECONDS_OF_A_WORKER = 2 * workers.SECONDS_OF_A_TEST",
         "load_file = cases.load_file",
         "def noted(file):",
         "    who = os.environ.get('PYTEST_XDIST_WORKER', 'main')",
@@ -583,26 +583,18 @@ def spread(desk: Desk) -> tuple[str, ...]:
     for name in ("left.yaml", "right.yaml"):
         body = "- {name: a, tags: [pretty], matrix: {seed: [1, 2]}}\n- {name: b, seed: 3}"
         write(desk.folder, entries(body), name)
-    return ("-p", "xdist", "-p", "spread", "left.yaml", "right.yaml")
+    alone = ("-p", "no:cacheprovider")  # which has the times of earlier runs
+    return ("-p", "xdist", "-p", "spread", *alone, "left.yaml", "right.yaml")
 
 
-def test_each_file_is_expanded_once_for_all_and_by_the_worker_that_runs_it(
-    desk: Desk, spread: tuple[str, ...]
-) -> None:
+def test_each_file_is_expanded_once_for_all_workers(desk: Desk, spread: tuple[str, ...]) -> None:
     (desk.folder / "expanded.txt").unlink(missing_ok=True)
     target = desk.runner("correct")
     done = py_test(desk, *spread, "-n", "2", "--dist", "loadfile", "--ep", target)
     assert (done.status, last(done)) == (0, "6 passed")
     assert "2 workers [6 items]" in done.out
     notes = (desk.folder / "expanded.txt").read_text().splitlines()
-    assert sorted(note for note in notes if note.startswith("main")) == [
-        "main left.yaml",
-        "main right.yaml",
-    ]
-    workers = dict(note.split() for note in notes if not note.startswith("main"))
-    assert len(notes) == 4
-    assert set(workers) == {"gw0", "gw1"}
-    assert set(workers.values()) == {"left.yaml", "right.yaml"}
+    assert sorted(notes) == ["main left.yaml", "main right.yaml"]
 
 
 def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> None:
@@ -616,13 +608,31 @@ def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> No
         ("-m", "pretty", "-k", "left"): 2,
     }
     lines = [(*spread, "-n", "4", "--ep", target, *options) for options in counts]
-    ids = ("-p", "xdist", "-p", "spread", "-n", "4", "--ep", target)
+    ids = (*spread[:-2], "-n", "4", "--ep", target)
     lines.append((*ids, "left.yaml::a", "right.yaml::a[seed=1]"))
     for done, tests in zip(py_tests(desk, *lines), (*counts.values(), 3), strict=True):
         assert done.status == 0, done.both
-        assert f"gqa: {tests} tests in 1 of 4 processes, as" in done.out
+        assert "gqa: 1 of 4 processes, as more would take longer" in done.out
         assert last(done).startswith(f"{tests} passed")
         assert "workers [" not in done.out
+
+
+def test_the_time_of_a_test_decides(desk: Desk) -> None:
+    target = desk.runner("correct")
+    file = desk.folder / "cache_of_times" / "v" / "gqa" / "seconds"
+    arguments = ("-p", "xdist", "-n", "2", "-o", "cache_dir=cache_of_times", "three.yaml")
+    few = py_test(desk, *arguments, "--ep", target)
+    assert "gqa: 1 of 2 processes, as" in few.out
+    (seconds,) = json.loads(file.read_text()).values()
+    assert 0 < seconds < 5
+    file.write_text(json.dumps({target: 2.0, "cpu": 1e-9}))
+    spread = py_test(desk, *arguments, "--ep", target)
+    assert (spread.status, last(spread)) == (0, "3 passed")
+    assert "2 workers [3 items]" in spread.out
+    assert "gqa:" not in spread.out
+    kept = json.loads(file.read_text())
+    assert kept["cpu"] == 1e-9
+    assert kept[target] != 2.0
 
 
 def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Path) -> None:
@@ -632,7 +642,7 @@ def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Pat
     options = ("-p", "xdist", "-n", "2", "--ep", own.runner("correct"))
     alone, both = py_tests(own, (*options, "three.yaml"), (*options, "."))
     assert (last(alone), last(both)) == ("3 passed", "4 passed")
-    assert "gqa: 3 tests in 1 of 2 processes" in alone.out
+    assert "gqa: 1 of 2 processes, as" in alone.out
     assert "gqa: " not in both.out
     assert "2 workers [4 items]" in both.out
 
