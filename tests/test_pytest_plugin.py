@@ -254,7 +254,7 @@ def axes(desk: Desk) -> dict[str, str]:
     return {**ALONE, "FAULT_ON": digest_of(failing.call)}
 
 
-def tests_run(done: Done) -> list[str]:
+def names_run(done: Done) -> list[str]:
     """The names of the tests that ran, from the output of ``-v``."""
     return re.findall(r"^axes\.yaml::(.*) (?:PASSED|FAILED)", done.out, re.MULTILINE)
 
@@ -276,13 +276,13 @@ def failed_once(desk: Desk, axes: dict[str, str]) -> tuple[str, Done]:
 
 def test_ids_end_in_their_only_bracket(desk: Desk, failed_once: tuple[str, Done]) -> None:
     target, done = failed_once
-    assert tests_run(done) == all_names(target)
+    assert names_run(done) == all_names(target)
     tests = ElementTree.parse(desk.folder / "axes.xml").iter("testcase")
     assert [test.attrib["name"] for test in tests] == all_names(target)
     # What pytest itself prints can be pasted.
     said = re.findall(r"^FAILED (axes\.yaml::\S+?])", done.out, re.MULTILINE)
     assert said == [f"axes.yaml::{all_names(target)[2]}"]
-    assert tests_run(py_test(desk, said[0], "-v", "--ep", target)) == [all_names(target)[2]]
+    assert names_run(py_test(desk, said[0], "-v", "--ep", target)) == [all_names(target)[2]]
 
 
 def test_selections_after_a_failure(desk: Desk, failed_once: tuple[str, Done]) -> None:
@@ -304,7 +304,7 @@ def test_selections_after_a_failure(desk: Desk, failed_once: tuple[str, Done]) -
         lines.append(("axes.yaml", "-v", "--ep", target, "-o", f"cache_dir={cache}", *options))
     for done, which in zip(py_tests(desk, *lines, environment=NONE), chosen.values(), strict=True):
         assert done.status == 0, done.both
-        assert tests_run(done) == [names[n] for n in which]
+        assert names_run(done) == [names[n] for n in which]
 
 
 def test_the_last_failure_in_workers(desk: Desk, failed_once: tuple[str, Done]) -> None:
@@ -322,8 +322,8 @@ def test_stepwise_continues_at_the_failure(desk: Desk, axes: dict[str, str]) -> 
     arguments = ("axes.yaml", "-v", "--sw", "--ep", target)
     stopped = py_test(desk, *arguments, environment=axes)
     assert stopped.status == 2
-    assert tests_run(stopped) == all_names(target)[:3]
-    assert tests_run(py_test(desk, *arguments, environment=NONE)) == all_names(target)[2:]
+    assert names_run(stopped) == all_names(target)[:3]
+    assert names_run(py_test(desk, *arguments, environment=NONE)) == all_names(target)[2:]
 
 
 def test_new_cases_first(desk: Desk, axes: dict[str, str], tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_new_cases_first(desk: Desk, axes: dict[str, str], tmp_path: Path) -> No
     assert py_test(own, "axes.yaml", "--ep", target).status == 0
     write(own.folder, entries("- {name: a, matrix: {seed: [1, 2, 3]}}"), "axes.yaml")
     done = py_test(own, "axes.yaml", "--nf", "-v", "--ep", target)
-    assert tests_run(done) == [f"a[seed={seed},ep={target}]" for seed in (3, 1, 2)]
+    assert names_run(done) == [f"a[seed={seed},ep={target}]" for seed in (3, 1, 2)]
 
 
 def test_an_id_is_an_argument(desk: Desk, axes: dict[str, str]) -> None:
@@ -354,7 +354,7 @@ def test_an_id_is_an_argument(desk: Desk, axes: dict[str, str]) -> None:
     lines = [("-v", "--ep", target, f"axes.yaml::{argument}") for argument in chosen]
     for done, which in zip(py_tests(desk, *lines), chosen.values(), strict=True):
         assert done.status == 0, done.both
-        assert tests_run(done) == [all_names(target)[n] for n in which]
+        assert names_run(done) == [all_names(target)[n] for n in which]
 
 
 def test_an_id_that_names_nothing(desk: Desk, axes: dict[str, str]) -> None:
@@ -376,7 +376,7 @@ def test_an_id_that_names_nothing(desk: Desk, axes: dict[str, str]) -> None:
 def test_an_id_names_the_target(desk: Desk, axes: dict[str, str]) -> None:
     target = desk.runner("correct")
     done = py_test(desk, "-v", f"axes.yaml::b[ep={target}]")
-    assert tests_run(done) == [f"b[ep={target}]"]
+    assert names_run(done) == [f"b[ep={target}]"]
 
 
 def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
