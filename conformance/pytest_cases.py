@@ -65,15 +65,18 @@ class Cases:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given = {Path(file): ForWorker(*fields) for file, fields in given.items()}
+        self._listed: dict[Path, list[Listed]] = {}
         self._loaded: dict[Path, dict[str, Case]] = {}
 
     def listed(self, file: Path, targets: Sequence[Target]) -> list[Listed]:
         """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
         if file in self._given:
             return [Listed(file, *fields) for fields in self._given[file].listed]
-        cases = list(self._load(file).values())
-        target_plans(cases, targets, whole_corpus=False)
-        return [Listed(file, case.name, case.axes, case.tags, case.line) for case in cases]
+        if file not in self._listed:
+            cases = list(self._load(file).values())
+            target_plans(cases, targets, whole_corpus=False)
+            self._listed[file] = [Listed(file, c.name, c.axes, c.tags, c.line) for c in cases]
+        return self._listed[file]
 
     def for_worker(self, listed: Sequence[Listed], wanted: Collection[str]) -> ForWorker:
         """The cases of one file, of which a worker runs those whose labels are ``wanted``."""

@@ -21,8 +21,8 @@ from conformance.case.load import case_files
 from conformance.case.selection import SelectionError, compile_expression
 from conformance.pytest_cases import GIVEN, Listed, matcher, target_runs
 
-#: What a worker takes longer than it would without it, and so the least work that it is worth.
-SECONDS_OF_A_WORKER: Final = 2.5
+#: The least work that a worker is worth: twice what it takes until its first result.
+SECONDS_OF_A_WORKER: Final = 5.0
 #: What a test takes on a target of which nothing is known.
 SECONDS_OF_A_TEST: Final = 0.005
 
