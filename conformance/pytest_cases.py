@@ -7,20 +7,23 @@ runs without case files must not pay.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from conformance.base.paths import data_path
+from conformance.base.paths import data_path, is_case_file
 from conformance.base.printable import printable
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
+from conformance.case.corpus import NothingMeant, find, name_on, names_of, split_target
 from conformance.case.load import load_file
+from conformance.case.selection import Matcher, SelectionError, compile_expression
 from conformance.harness.process import RunnerFailed
 from conformance.judge.expectations import load_expectations
 from conformance.report.terminal import tell, tell_trouble
@@ -32,21 +35,88 @@ from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, target_options
 from conformance.targets.registry import Target, targets_for
 
+#: What the controlling process of pytest-xdist calls the cases that it gives its workers.
+GIVEN: Final = "gqa_cases"
+
+
+class Listed(NamedTuple):
+    """What collecting a case needs; running it needs the whole case, which takes longer to make."""
+
+    file: Path
+    name: str
+    axes: dict[str, str]
+    tags: tuple[str, ...]
+    line: int
+
+
+class ForWorker(NamedTuple):
+    """What a worker of pytest-xdist gets of a case file: all cases as listed, some as they are.
+
+    ``listed`` has the fields of `Listed` without the file; ``pickled`` maps labels to cases.
+    """
+
+    listed: list[tuple[Any, ...]]
+    pickled: bytes
+
+
+class Cases:
+    """The cases of a session by their files, each file expanded once and not before it has to be.
+
+    With pytest-xdist the controlling process expands the files for its workers: ``given`` is
+    empty there, and in a worker it has a `ForWorker` for each file.
+    """
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._given = {Path(file): ForWorker(*fields) for file, fields in given.items()}
+        self._listed: dict[Path, list[Listed]] = {}
+        self._loaded: dict[Path, dict[str, Case]] = {}
+
+    def listed(self, file: Path, targets: Sequence[Target]) -> list[Listed]:
+        """The cases of ``file``. Raises :class:`InputError`, also for stale expectations."""
+        if file in self._given:
+            return [Listed(file, *fields) for fields in self._given[file].listed]
+        if file not in self._listed:
+            cases = list(self._load(file).values())
+            target_plans(cases, targets, whole_corpus=False)
+            self._listed[file] = [Listed(file, c.name, c.axes, c.tags, c.line) for c in cases]
+        return self._listed[file]
+
+    def for_worker(self, listed: Sequence[Listed], wanted: Collection[str]) -> ForWorker:
+        """The cases of one file, of which a worker runs those whose labels are ``wanted``."""
+        loaded = self._load(listed[0].file)
+        cases = {label: case for label, case in loaded.items() if label in wanted}
+        return ForWorker([tuple(one)[1:] for one in listed], pickle.dumps(cases))
+
+    def case(self, listed: Listed) -> Case:
+        """The case itself."""
+        file, label = listed.file, name_on(listed, None)
+        if file in self._given and file not in self._loaded:
+            self._loaded[file] = pickle.loads(self._given[file].pickled)
+        if label not in self._loaded.get(file, ()):
+            self._loaded.pop(file, None)
+        return self._load(file)[label]
+
+    def _load(self, file: Path) -> dict[str, Case]:
+        if file not in self._loaded:
+            self._loaded[file] = {case.label: case for case in load_file(file)}
+        return self._loaded[file]
+
 
 class TargetRuns:
     """The targets of a pytest session; the runner of each starts with its first case."""
 
-    def __init__(self, targets: list[Target]) -> None:
+    def __init__(self, targets: list[Target], cases: Cases) -> None:
         self.targets = targets
+        self.cases = cases
         self._runs: dict[str, TargetRun] = {}
 
     def run(self, case: Case, target: Target) -> Record:
         """Run ``case`` on ``target`` and judge the result."""
-        run = self._runs.get(target.ep)
+        run = self._runs.get(target.label)
         if run is None:
             _end_orderly_on_sigterm()
             lines = load_expectations(target.expectations)
-            run = self._runs[target.ep] = TargetRun(TargetPlan(target, (), tuple(lines)))
+            run = self._runs[target.label] = TargetRun(TargetPlan(target, (), tuple(lines)))
         try:
             return run.run_one(case)
         except (RunnerFailed, BundleError) as error:
@@ -70,18 +140,51 @@ _TARGET_RUNS: Final = pytest.StashKey[TargetRuns]()
 
 
 def target_runs(config: pytest.Config) -> TargetRuns:
-    """The targets of ``--ep``; their runners end with the session. Raises UsageError."""
+    """The targets of ``--ep``; their runners end with the session. Raises UsageError.
+
+    Without ``--ep``, those that ids in the arguments name, else cpu.
+    """
     runs = config.stash.get(_TARGET_RUNS, None)
     if runs is None:
-        eps = config.getoption("ep") or ["cpu"]
+        named = (split_target(argument)[1] for argument in config.args)
+        eps = config.getoption("ep") or [ep for ep in named if ep is not None] or ["cpu"]
         try:
-            given = {option.name: config.getoption(option.name) for option in target_options()}
-            runs = TargetRuns(targets_for(eps, Programs(**given)))
+            options = {option.name: config.getoption(option.name) for option in target_options()}
+            targets = targets_for(eps, Programs(**options))
         except TargetError as error:
             raise pytest.UsageError(printable(str(error))) from None
-        config.stash[_TARGET_RUNS] = runs
+        given = getattr(config, "workerinput", {}).get(GIVEN, {})
+        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, Cases(given))
         config.add_cleanup(runs.close)
     return runs
+
+
+def write_out_ids(config: pytest.Config) -> None:
+    """Replace ids of cases in the arguments by the names of their tests.
+
+    An id may leave out axes, and the target. Raises UsageError for an id that names no case.
+    """
+    files: dict[str, list[str]] = {}
+    for argument in config.args:
+        file, separator, _ = argument.partition("::")
+        if separator and is_case_file(Path(file)):
+            files.setdefault(file, []).append(argument)
+    if not files:
+        return
+    targets = [target.label for target in target_runs(config).targets]
+    names: dict[str, list[str]] = {}
+    for file, arguments in files.items():
+        try:
+            corpus = find(arguments)
+            corpus.check_targets(targets)
+        except NothingMeant as error:
+            raise pytest.UsageError(printable(str(error))) from None
+        except InputError:
+            continue  # collecting the file reports the error
+        for argument, (cases, target) in zip(arguments, corpus.meant, strict=True):
+            chosen = targets if target is None else [target]
+            names[argument] = [f"{file}::{name_on(case, one)}" for case in cases for one in chosen]
+    config.args = list(dict.fromkeys(x for one in config.args for x in names.get(one, [one])))
 
 
 def declare_shipped_tags(config: pytest.Config) -> None:
@@ -105,15 +208,52 @@ class CaseFile(pytest.File):
         """One item for each case and target."""
         runs = target_runs(self.config)
         try:
-            cases = load_file(self.path)
-            target_plans(cases, runs.targets, whole_corpus=False)
+            cases = runs.cases.listed(self.path, runs.targets)
         except InputError as error:
             raise self.CollectError(str(error)) from None
         _declare(self.config, [tag for case in cases for tag in case.tags])
         for case in cases:
             for target in runs.targets:
-                name = f"{case.label}@{target.ep}"
-                yield CaseItem.from_parent(self, name=name, case=case, target=target)
+                name = name_on(case, target.label)
+                # As a string, in which pytest finds the name and the bracket itself.
+                nodeid = f"{self.nodeid}::{name}"
+                yield CaseItem.from_parent(
+                    self, name=name, nodeid=nodeid, listed=case, target=target
+                )
+
+
+class Keywords:
+    """Selects cases by ``-k`` as ``gqa`` does, and leaves all other tests to pytest."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Iterator[None]:
+        """Deselect before other plugins do."""
+        expression = config.option.keyword
+        matches = matcher(config)
+        ours = {item for item in items if isinstance(item, CaseItem)}
+        dropped = {item for item in ours if not matches(names_of(item.listed, item.target.label))}
+        if dropped:
+            config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        others = [item for item in items if item not in ours]
+        if others and expression:
+            config.pluginmanager.getplugin("mark").pytest_collection_modifyitems(others, config)
+        left = {*others, *(ours - dropped)}
+        items[:] = [item for item in items if item in left]
+        config.option.keyword = ""  # it has been applied
+        try:
+            return (yield)
+        finally:
+            config.option.keyword = expression
+
+
+def matcher(config: pytest.Config) -> Matcher:
+    """The expression of ``-k``. Raises UsageError."""
+    try:
+        return compile_expression(config.option.keyword)
+    except SelectionError as error:
+        raise pytest.UsageError(printable(str(error))) from None
 
 
 class CaseFailed(Exception):
@@ -126,16 +266,18 @@ class CaseFailed(Exception):
 class CaseItem(pytest.Item):
     """One case on one target."""
 
-    def __init__(self, *, case: Case, target: Target, **rest: Any) -> None:
+    def __init__(self, *, listed: Listed, target: Target, **rest: Any) -> None:
         super().__init__(**rest)
-        self.case = case
+        self.listed = listed
         self.target = target
-        for tag in case.tags:
+        for tag in listed.tags:
             self.add_marker(tag)
 
     def runtest(self) -> None:
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
-        record = target_runs(self.config).run(self.case, self.target)
+        runs = target_runs(self.config)
+        case = runs.cases.case(self.listed)
+        record = runs.run(case, self.target)
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
@@ -146,13 +288,13 @@ class CaseItem(pytest.Item):
         if not record.unexpected:
             known = record.expectation
             pytest.xfail(printable(f"{record.verdict}: {known.why if known else record.reason}"))
-        raise CaseFailed("\n".join(tell(case_record(self.case), record)))
+        raise CaseFailed("\n".join(tell(case_record(case), record)))
 
     def _keep(self, record: ResultRecord) -> None:
         """Record properties for JUnit and, with xdist, for the controlling process."""
         self.user_properties += [
             ("gqa_target", record.target),
-            ("gqa_ep", self.target.ep),
+            ("gqa_ep", self.target.label),
             ("gqa_verdict", record.verdict),
             ("gqa_outcome", record.outcome),
             ("gqa_reason", record.reason),
@@ -167,4 +309,4 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """The place of the entry in its file."""
-        return self.path, self.case.line - 1, self.name
+        return self.path, self.listed.line - 1, self.name

@@ -8,6 +8,9 @@ until there is a case to run.
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import statistics
 from pathlib import Path
 from typing import Final, cast
 
@@ -18,6 +21,10 @@ from conformance.base.printable import printable
 from conformance.targets.catalogue import target_names, target_options
 
 _ENDINGS: Final = (".yaml", ".yml")
+#: Where pytest's cache has the median time of a test on each target, in seconds.
+SECONDS: Final = "gqa/seconds"
+#: A target in the id of a test.
+_IN_ID: Final = re.compile(r"::.*[\[,]ep=")
 #: Outcomes of cases that were really run.
 _RUN: Final = ("ran", "rejected", "crashed", "timed_out")
 
@@ -36,19 +43,69 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
+    """Start anew if a value of an option has been taken for a path to collect.
+
+    pytest determines its rootdir, and so its settings, before it loads plugins. At that time it
+    does not know our options and looks for tests at ``PATH`` of ``--ort-python PATH``.
+    """
+    given = list(config.invocation_params.args)
+    attached = _attached(given)
+    if attached == given:
+        return None
+    return pytest.main(attached, plugins=config.invocation_params.plugins)
+
+
+def _attached(arguments: list[str]) -> list[str]:
+    """The arguments, each existing path after one of our options attached to it by ``=``."""
+    flags = {"--ep", *(option.flag for option in target_options())}
+    attached: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            return [*attached, argument, *rest]
+        value = next(rest, None) if argument in flags else None
+        if value is not None and os.path.exists(value):
+            attached.append(f"{argument}={value}")
+        else:
+            attached += [argument] if value is None else [argument, value]
+    return attached
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
-    config.pluginmanager.register(RunCounter(bool(config.getoption("ep"))), "gqa-run-counter")
+    requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, config.args))
+    config.pluginmanager.register(RunCounter(requested), "gqa-run-counter")
     if config.getoption("ep"):
-        from conformance.pytest_cases import target_runs
+        from conformance.pytest_cases import matcher, target_runs
 
         target_runs(config)
+        matcher(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
+    paths = [Path(argument.partition("::")[0]) for argument in config.args]
+    named = any(path.suffix in _ENDINGS and is_case_file(path) for path in paths)
+    if named:
+        from conformance.pytest_cases import write_out_ids
+
+        write_out_ids(config)
+    if (named or config.getoption("ep")) and _has_workers(config):
+        from conformance.pytest_workers import limit_workers
+
+        workers = limit_workers(config, SECONDS)
+        if workers is not None:
+            config.pluginmanager.register(workers, "gqa-workers")
     if config.getoption("markers", default=False):
         from conformance.pytest_cases import declare_shipped_tags
 
         declare_shipped_tags(config)
+
+
+def _has_workers(config: pytest.Config) -> bool:
+    """Whether pytest-xdist is going to share the tests out, from this process."""
+    asked = config.getoption("numprocesses", None) and config.getoption("dist", "no")
+    return asked not in (None, 0, "no", "each") and not hasattr(config, "workerinput")
 
 
 def _collect_only_cases(config: pytest.Config) -> None:
@@ -63,28 +120,33 @@ def _collect_only_cases(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect case files only."""
     if file_path.suffix in _ENDINGS and is_case_file(file_path):
-        from conformance.pytest_cases import CaseFile
+        from conformance.pytest_cases import CaseFile, Keywords
 
+        if not parent.config.pluginmanager.has_plugin("gqa-keywords"):
+            parent.config.pluginmanager.register(Keywords(), "gqa-keywords")
         return cast(pytest.Collector, CaseFile.from_parent(parent, path=file_path))
     return None
 
 
 class RunCounter:
-    """Counts for each target how many cases were really run.
+    """Counts for each target how many cases were really run, and keeps how long one takes.
 
-    A session that skipped every case of a target says so, and fails if ``--ep`` named the target.
+    A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
+    target. The median time of a test decides how many workers of pytest-xdist a later session gets.
     """
 
     def __init__(self, requested: bool) -> None:
         self._requested = requested
         self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
+        self._seconds: dict[str, list[float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a report, made here or by a worker of xdist."""
         said = dict(report.user_properties)
         if report.when == "call" and "gqa_ep" in said:
             ep = str(said["gqa_ep"])
+            self._seconds.setdefault(ep, []).append(report.duration)
             self._run[ep] = self._run.get(ep, 0) + (said["gqa_outcome"] in _RUN)
             self._why[ep] = str(said["gqa_reason"])
 
@@ -92,7 +154,11 @@ class RunCounter:
         return [ep for ep, count in self._run.items() if not count]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a session that named a target and ran no case on it."""
+        """Keep the times, and fail a session that named a target and ran no case on it."""
+        cache = getattr(session.config, "cache", None)
+        if cache is not None and self._seconds and not hasattr(session.config, "workerinput"):
+            medians = {ep: statistics.median(times) for ep, times in self._seconds.items()}
+            cache.set(SECONDS, {**cache.get(SECONDS, {}), **medians})
         if self._requested and self._not_run() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from case_files import entries, write
 
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
-from conformance.case.corpus import Corpus, NothingMeant, find, names_of, split_target
+from conformance.case.corpus import Corpus, NothingMeant, find, name_on, names_of, split_target
 
 SHIPPED = data_path("cases")
 SOME = "shared_kv/zero_length_kv[dtype=float32,past_sequence_length=8,batch_size=1]"
@@ -122,9 +123,7 @@ def test_an_unknown_theme_names_the_nearest() -> None:
 
 def test_an_unknown_name_in_a_file_names_the_nearest(own: Path) -> None:
     assert refused("own.yaml::b") == "No case is called 'own/b'; did you mean 'own/ab'?"
-    assert refused("own.yaml::a[seed=3]") == (
-        "No case is called 'own/a[seed=3]'; did you mean 'own/a[seed=2]'?"
-    )
+    assert refused("own.yaml::bb[seed=1]") == "No case is called 'own/bb[seed=1]'."
 
 
 @pytest.mark.parametrize(
@@ -158,26 +157,127 @@ def test_mistakes_in_a_file_are_reported_by_the_loader(own: Path) -> None:
 
 def test_names_are_folder_file_test_and_tags(own: Path) -> None:
     (case,) = find(["sub/other.yaml"]).named
-    assert names_of(case, "cuda") == ("sub", "other.yaml", "a@cuda", "good")
+    assert names_of(case, "cuda") == ("sub", "other.yaml", "a[ep=cuda]", "good")
+    assert names_of(case, None) == ("sub", "other.yaml", "a", "good")
     (case,) = find([SOME]).named
     folder, file, test, *tags = names_of(case, "cpu")
-    assert (folder, file, test) == ("cases", "shared_kv.yaml", f"{case.label}@cpu")
+    assert (folder, file, test) == ("cases", "shared_kv.yaml", f"{case.label[:-1]},ep=cpu]")
     assert "shared_kv" in tags
+
+
+# Targets in ids
 
 
 @pytest.mark.parametrize(
     ("argument", "path", "target"),
     [
+        ("cases/a.yaml::b[c=1,ep=cpu]", "cases/a.yaml::b[c=1]", "cpu"),
+        ("cases/a.yaml::b[ep=cpu,c=1]", "cases/a.yaml::b[c=1]", "cpu"),
+        ("a/b[c=1,ep=cpu,d=2]", "a/b[c=1,d=2]", "cpu"),
+        ("a/b[ep=cuda]", "a/b", "cuda"),
+        ("a/b[step=1,c.ep=2]", "a/b[step=1,c.ep=2]", None),
+        ("a/b[c=1]", "a/b[c=1]", None),
+        ("a/b", "a/b", None),
+        ("a/b[ep=exec:./x::y]", "a/b", "exec:./x::y"),
+        ("a.yaml::b[c=1,ep=exec:./p,ep=q/[r]]", "a.yaml::b[c=1]", "exec:./p,ep=q/[r]"),
+        ("a/b[ep=exec:./my runner.yaml]", "a/b", "exec:./my runner.yaml"),
+        ("a/b[ep=exec:./100%25%0A]", "a/b", "exec:./100%\n"),
+        ("some[1]/a.yaml::b[ep=cpu]", "some[1]/a.yaml::b", "cpu"),
+        ("some@where/a.yaml", "some@where/a.yaml", None),
+        ("some@where/a.yaml::b", "some@where/a.yaml::b", None),
+        ("some[ep=cpu]/a.yaml", "some[ep=cpu]/a.yaml", None),
+        # as earlier versions wrote it
         ("cases/a.yaml::b[c=1]@cpu", "cases/a.yaml::b[c=1]", "cpu"),
         ("a/b[c=1]@exec:./x@y", "a/b[c=1]", "exec:./x@y"),
         ("a/b@cuda", "a/b", "cuda"),
-        ("a/b[c=1]", "a/b[c=1]", None),
-        ("some@where/a.yaml", "some@where/a.yaml", None),
-        ("some@where/a.yaml::b", "some@where/a.yaml::b", None),
     ],
 )
-def test_a_pytest_id_names_its_target(argument: str, path: str, target: str | None) -> None:
+def test_a_target_in_an_id(argument: str, path: str, target: str | None) -> None:
     assert split_target(argument) == (path, target)
+
+
+@pytest.mark.parametrize(
+    "target", ["cpu", "exec:./a,b]", "exec:/a::b/[c]", "exec:é %41", "exec:\udcff\n\x1b[1m"]
+)
+def test_the_name_of_a_test_has_one_bracket_at_its_end_and_can_be_read_back(target: str) -> None:
+    for label in ("own/a", SOME):
+        (case,) = (case for case in find(["shared_kv"]).named[:1])
+        case = replace(case, id=label, name=label.partition("/")[2].partition("[")[0])
+        case = replace(case, axes=case.axes if "[" in label else {})
+        name = name_on(case, target)
+        assert name.isprintable()
+        assert name.startswith(f"{case.name}[")
+        assert name.endswith("]")
+        bare, found = split_target(f"own.yaml::{name}")
+        assert found == target
+        assert ("[" in bare) == bool(case.axes)
+
+
+def test_an_id_with_a_target_selects_the_case_on_that_target(own: Path) -> None:
+    corpus = find(["own.yaml::a[seed=1,ep=cpu]", "own.yaml::a[seed=2]", "own.yaml::ab[ep=cuda]"])
+    assert corpus.targets == ["cpu", "cuda"]
+    first, second, third = corpus.named
+    chosen = [
+        (case.label, t)
+        for case in corpus.named
+        for t in ("cpu", "cuda", "x")
+        if corpus.selects(case, t)
+    ]
+    assert chosen == [
+        (first.label, "cpu"),
+        *((second.label, target) for target in ("cpu", "cuda", "x")),
+        (third.label, "cuda"),
+    ]
+
+
+# Some of the axes
+
+
+def test_an_id_with_some_axes_selects_all_cases_that_agree(own: Path) -> None:
+    every = [case for case in find(["shared_kv"]).named if case.name == "zero_length_kv"]
+    some = [case.id for case in every if case.axes["dtype"] == "float16"]
+    assert 1 < len(some) < len(every)
+    assert named("shared_kv/zero_length_kv[dtype=float16]") == some
+    both = named("shared_kv/zero_length_kv[batch_size=1,dtype=float16]")
+    assert both == named("shared_kv/zero_length_kv[dtype=float16,batch_size=1]")
+    assert 1 <= len(both) < len(some)
+    file = SHIPPED / "shared_kv.yaml"
+    assert named(f"{file}::zero_length_kv[dtype=float16,ep=cpu]") == some
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("own.yaml::a[sed=1]", "own/a has no axis 'sed'; did you mean 'seed'?"),
+        ("own.yaml::a[dtype=1]", "own/a has no axis 'dtype'; it has seed."),
+        ("own.yaml::ab[seed=1]", "own/ab has no axis 'seed'; it has none."),
+        ("own.yaml::a[seed=3]", "The axis 'seed' of own/a has no value '3'; it has 1, 2."),
+        ("own.yaml::a[seed]", "'own/a[seed]' is not an id; write own/a[axis=value,…]."),
+        ("own.yaml::a[]", "'own/a[]' is not an id; write own/a[axis=value,…]."),
+        ("own.yaml::a[seed=1", "'own/a[seed=1' is not an id; write own/a[axis=value,…]."),
+        ("own.yaml::a[seed=1,seed=2]", "'own/a[seed=1,seed=2]' names an axis twice."),
+        (
+            "shared_kv/zero_length_kv[dtype=float61]",
+            "The axis 'dtype' of shared_kv/zero_length_kv has no value 'float61';"
+            " did you mean 'float16'?",
+        ),
+    ],
+)
+def test_an_axis_or_a_value_that_the_entry_lacks(own: Path, argument: str, sentence: str) -> None:
+    assert refused(argument) == sentence
+
+
+def test_values_that_no_case_combines(own: Path) -> None:
+    matrix = "{seed: [1, 2], batch_size: [1, 2]}, exclude: [{seed: 1, batch_size: 2}]"
+    write(own, entries(f"- {{name: a, matrix: {matrix}}}"), "holes.yaml")
+    sentence = "No case of holes/a has all of batch_size=2,seed=1."
+    assert refused("holes.yaml::a[batch_size=2,seed=1]") == sentence
+
+
+def test_no_axis_is_called_as_the_target(own: Path) -> None:
+    write(own, entries("- {name: a, matrix: {ep: {x: {seed: 1}, y: {seed: 2}}}}"), "wrong.yaml")
+    with pytest.raises(InputError, match=r"'ep' names the target in the ids of tests"):
+        find(["wrong.yaml"])
 
 
 def test_a_theme_selects_its_file() -> None:

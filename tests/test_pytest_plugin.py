@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +18,10 @@ from as_user import Desk, Done
 from case_files import HEAD, entries, write
 
 from conformance.base.paths import ROOT, data_path
+from conformance.bundle.cache import digest_of
+from conformance.case.corpus import find, name_on, names_of
 from conformance.case.load import load
+from conformance.case.selection import compile_expression
 from conformance.targets.catalogue import target_names, target_options
 
 has_onnxruntime = pytest.mark.skipif(
@@ -30,9 +37,31 @@ ALL = {**ALONE, "FAULT_ON": "/"}
 NONE = {**ALONE, "FAULT_ON": "no bundle"}
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+@pytest.fixture(scope="module", params=["this", pytest.param("oldest", marks=pytest.mark.slow)])
+def desk(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared_cache: Path
+) -> Desk:
+    """A desk with the pytest that runs these tests, and one with the oldest that is supported."""
+    desk = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    if request.param == "oldest":
+        if not (ROOT / "pyproject.toml").is_file():
+            pytest.skip("not a checkout: there is no pyproject.toml")
+        place = tmp_path_factory.mktemp("oldest_pytest")
+        install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place))
+        done = desk.run(*install, *oldest())
+        if done.status != 0:
+            pytest.skip(f"pip cannot install {oldest()}: {done.err.strip()[-300:]}")
+        desk.environment["PYTHONPATH"] = f"{place}{os.pathsep}{ROOT}"
+        version = desk.run(sys.executable, "-m", "pytest", "--version").both
+        assert version.startswith(oldest()[0].replace("==", " "))
+    return desk
+
+
+def oldest() -> list[str]:
+    """The oldest pytest and pytest-xdist that pyproject.toml allows, as pip takes them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["optional-dependencies"]["test"]
+    return [one.replace(">=", "==") for one in wanted if re.match(r"pytest(-xdist)?>=", one)]
 
 
 def py_test(desk: Desk, *arguments: str, environment: dict[str, str] = ALONE) -> Done:
@@ -41,12 +70,34 @@ def py_test(desk: Desk, *arguments: str, environment: dict[str, str] = ALONE) ->
     return desk.run(sys.executable, "-m", "pytest", *plugin, *arguments, environment=environment)
 
 
+def py_tests(
+    desk: Desk, *lines: tuple[str, ...], environment: dict[str, str] = ALONE
+) -> list[Done]:
+    """``pytest`` with each of ``lines`` as its arguments, one after the other in one process."""
+    script = (
+        "import contextlib, io, json, pytest\n"
+        "for line in json.loads(input()):\n"
+        "    out, err = io.StringIO(), io.StringIO()\n"
+        "    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):\n"
+        "        status = pytest.main(['-p', 'conformance.pytest_plugin', *line])\n"
+        "    print(json.dumps([int(status), out.getvalue(), err.getvalue()]))\n"
+    )
+    process = desk.start(
+        sys.executable, "-c", script, environment=environment, stdin=subprocess.PIPE
+    )
+    out, err = process.communicate(json.dumps(lines), timeout=120)
+    assert process.returncode == 0, err
+    return [Done(*json.loads(line)) for line in out.splitlines()]
+
+
 def in_root(desk: Desk, *arguments: str) -> Done:
     """``pytest`` in the checkout, where conftest.py alone makes it work."""
+    found = desk.environment["PYTHONPATH"].split(os.pathsep)
+    path = os.pathsep.join(folder for folder in found if folder != str(ROOT))
     process = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=ROOT,
-        env={**desk.environment, **ALONE, "PYTHONPATH": ""},
+        env={**desk.environment, **ALONE, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=120,
@@ -81,7 +132,8 @@ def test_one_test_per_case_and_target(checkout: Done, desk: Desk) -> None:
     lines = checkout.out.splitlines()
     for dtype in ("float32", "float16"):
         for ep in ("cpu", desk.runner("correct")):
-            name = f"cases/shared_kv.yaml::zero_length_kv_heads[dtype={dtype},heads=mha]@{ep} "
+            test = f"zero_length_kv_heads[dtype={dtype},heads=mha,ep={ep}]"
+            name = f"cases/shared_kv.yaml::{test} "
             (line,) = [line for line in lines if line.startswith(name)]
             assert "PASSED" in line
     assert last(checkout).startswith("4 passed, ")
@@ -107,7 +159,7 @@ def test_junit_has_the_cases_and_their_verdicts(checkout: Done, desk: Desk) -> N
     (one,) = [
         test
         for test in tests
-        if "zero_length_kv_heads[dtype=float16,heads=mha]@cpu" in test.attrib["name"]
+        if test.attrib["name"] == "zero_length_kv_heads[dtype=float16,heads=mha,ep=cpu]"
     ]
     said = {p.attrib["name"]: p.attrib["value"] for p in one.iter("property")}
     assert said["gqa_verdict"] == "pass"
@@ -123,10 +175,12 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
     assert done.status == 0, done.both
     found = [line for line in done.out.splitlines() if "::" in line]
     cases = load([data_path("cases")])
-    assert found == [f"cases/{case.theme}.yaml::{case.label}@{ep}" for case in cases for ep in eps]
+    assert found == [
+        f"cases/{case.theme}.yaml::{name_on(case, ep)}" for case in cases for ep in eps
+    ]
     assert (
         "cases/shared_kv.yaml::"
-        "zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1]@cpu"
+        "zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1,ep=cpu]"
     ) in found
 
 
@@ -139,8 +193,10 @@ def test_pytest_without_arguments_runs_the_tests_and_the_cases() -> None:
 @in_checkout
 def test_a_node_id_of_the_checkout(desk: Desk) -> None:
     target = desk.runner("correct")
-    name = "zero_length_kv[dtype=float16,past_sequence_length=64,batch_size=1]"
-    done = in_root(desk, "--ep", target, f"cases/shared_kv.yaml::{name}@{target}")
+    axes = "dtype=float16,past_sequence_length=64,batch_size=1"
+    done = in_root(
+        desk, "--ep", target, f"cases/shared_kv.yaml::zero_length_kv[{axes},ep={target}]"
+    )
     assert (done.status, last(done)) == (0, "1 passed")
 
 
@@ -179,11 +235,213 @@ def test_the_reproduction_works_when_pasted(failed: Done, desk: Desk) -> None:
 
 
 def test_last_failed_runs_only_the_failed_cases(failed: Done, desk: Desk) -> None:
-    assert "three.yaml::one@" in failed.out
+    assert "three.yaml::one[ep=" in failed.out
     arguments = ("three.yaml", "--lf", "-v", "--ep", desk.runner("wrong_values"))
     done = py_test(desk, *arguments, environment=NONE)
     assert (done.status, last(done)) == (0, "1 passed, 2 deselected")
-    assert "three.yaml::one@" in done.out
+    assert "three.yaml::one[ep=" in done.out
+
+
+# Selecting what failed
+
+
+@pytest.fixture(scope="module")
+def axes(desk: Desk) -> dict[str, str]:
+    """``axes.yaml`` with two entries, one of them with axes; a[seed=2,…] fails on its target."""
+    body = "- {name: a, matrix: {seed: [1, 2], head_size: [8, 16]}}\n- {name: b, seed: 3}"
+    file = write(desk.folder, entries(body), "axes.yaml")
+    (failing,) = (c for c in load([file]) if c.axes == {"seed": "2", "head_size": "8"})
+    return {**ALONE, "FAULT_ON": digest_of(failing.call)}
+
+
+def names_run(done: Done) -> list[str]:
+    """The names of the tests that ran, from the output of ``-v``."""
+    return re.findall(r"^axes\.yaml::(.*) (?:PASSED|FAILED)", done.out, re.MULTILINE)
+
+
+def all_names(target: str) -> list[str]:
+    a = [f"a[seed={seed},head_size={size},ep={target}]" for seed in (1, 2) for size in (8, 16)]
+    return [*a, f"b[ep={target}]"]
+
+
+@pytest.fixture(scope="module")
+def failed_once(desk: Desk, axes: dict[str, str]) -> tuple[str, Done]:
+    """A target and the run of all cases on it, in which one of them failed."""
+    target = desk.runner("wrong_values")
+    files = (f"--junitxml={desk.folder}/axes.xml", "-o", "cache_dir=cache_of_failure")
+    done = py_test(desk, "axes.yaml", "-v", "--ep", target, *files, environment=axes)
+    assert (done.status, last(done)) == (1, "1 failed, 4 passed")
+    return target, done
+
+
+def test_ids_end_in_their_only_bracket(desk: Desk, failed_once: tuple[str, Done]) -> None:
+    target, done = failed_once
+    assert names_run(done) == all_names(target)
+    tests = ElementTree.parse(desk.folder / "axes.xml").iter("testcase")
+    assert [test.attrib["name"] for test in tests] == all_names(target)
+    # What pytest itself prints can be pasted.
+    said = re.findall(r"^FAILED (axes\.yaml::\S+?])", done.out, re.MULTILINE)
+    assert said == [f"axes.yaml::{all_names(target)[2]}"]
+    assert names_run(py_test(desk, said[0], "-v", "--ep", target)) == [all_names(target)[2]]
+
+
+def test_selections_after_a_failure(desk: Desk, failed_once: tuple[str, Done]) -> None:
+    target, _ = failed_once
+    names = all_names(target)
+    chosen: dict[tuple[str, ...], list[int]] = {
+        ("--lf",): [2],
+        ("--ff",): [2, 0, 1, 3, 4],
+        ("--nf",): [0, 1, 2, 3, 4],
+        ("--lf", "-k", "seed=1"): [0, 1],  # none of them failed
+        ("-k", "seed=2"): [2, 3],
+        ("-k", "not a[seed"): [4],
+        (f"--deselect=axes.yaml::{names[0]}", "--deselect=axes.yaml::b"): [1, 2, 3],
+    }
+    lines = []
+    for number, options in enumerate(chosen):
+        cache = f"cache_{number}"
+        shutil.copytree(desk.folder / "cache_of_failure", desk.folder / cache)
+        lines.append(("axes.yaml", "-v", "--ep", target, "-o", f"cache_dir={cache}", *options))
+    for done, which in zip(py_tests(desk, *lines, environment=NONE), chosen.values(), strict=True):
+        assert done.status == 0, done.both
+        assert names_run(done) == [names[n] for n in which]
+
+
+def test_the_last_failure_in_workers(desk: Desk, failed_once: tuple[str, Done]) -> None:
+    target, _ = failed_once
+    shutil.copytree(desk.folder / "cache_of_failure", desk.folder / "cache_of_workers")
+    options = ("--lf", "-p", "xdist", "--tx", "2*popen", "--dist", "load")
+    cache = ("-o", "cache_dir=cache_of_workers")
+    done = py_test(desk, "axes.yaml", "--ep", target, *cache, *options, environment=NONE)
+    assert (done.status, last(done)) == (0, "1 passed")
+
+
+def test_stepwise_continues_at_the_failure(desk: Desk, axes: dict[str, str]) -> None:
+    target = desk.runner("wrong_values")
+    shutil.rmtree(desk.folder / ".pytest_cache", ignore_errors=True)
+    arguments = ("axes.yaml", "-v", "--sw", "--ep", target)
+    stopped = py_test(desk, *arguments, environment=axes)
+    assert stopped.status == 2
+    assert names_run(stopped) == all_names(target)[:3]
+    assert names_run(py_test(desk, *arguments, environment=NONE)) == all_names(target)[2:]
+
+
+def test_new_cases_first(desk: Desk, axes: dict[str, str], tmp_path: Path) -> None:
+    own = Desk(tmp_path / "desk", desk.folder)
+    own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
+    target = desk.runner("correct")
+    write(own.folder, entries("- {name: a, matrix: {seed: [1, 2]}}"), "axes.yaml")
+    assert py_test(own, "axes.yaml", "--ep", target).status == 0
+    write(own.folder, entries("- {name: a, matrix: {seed: [1, 2, 3]}}"), "axes.yaml")
+    done = py_test(own, "axes.yaml", "--nf", "-v", "--ep", target)
+    assert names_run(done) == [f"a[seed={seed},ep={target}]" for seed in (3, 1, 2)]
+
+
+def test_an_id_is_an_argument(desk: Desk, axes: dict[str, str]) -> None:
+    target = desk.runner("correct")
+    chosen = {
+        "a": [0, 1, 2, 3],
+        "b": [4],
+        f"a[seed=2,head_size=8,ep={target}]": [2],
+        f"a[ep={target}]": [0, 1, 2, 3],
+        f"a[head_size=8,seed=2,ep={target}]": [2],
+        "a[seed=2,head_size=8]": [2],
+        "a[head_size=8]": [0, 2],
+        f"a[seed=1,ep={target}]": [0, 1],
+        f"b[ep={target}]": [4],
+        f"a[seed=2,head_size=8]@{target}": [2],  # as earlier versions wrote it
+    }
+    lines = [("-v", "--ep", target, f"axes.yaml::{argument}") for argument in chosen]
+    for done, which in zip(py_tests(desk, *lines), chosen.values(), strict=True):
+        assert done.status == 0, done.both
+        assert names_run(done) == [all_names(target)[n] for n in which]
+
+
+def test_an_id_that_names_nothing(desk: Desk, axes: dict[str, str]) -> None:
+    target = desk.runner("correct")
+    said = {
+        "bb": "No case is called 'axes/bb'; did you mean 'axes/b'?",
+        "a[sed=1]": "axes/a has no axis 'sed'; did you mean 'seed'?",
+        "a[seed=3]": "The axis 'seed' of axes/a has no value '3'; it has 1, 2.",
+        "b[ep=cpu]": f"An argument names the target 'cpu', and the run has {target};"
+        " add --ep cpu, or leave 'ep=cpu' out.",
+    }
+    lines = [("--ep", target, f"axes.yaml::{argument}") for argument in said]
+    for done, sentence in zip(py_tests(desk, *lines), said.values(), strict=True):
+        assert done.status == 4
+        assert f"ERROR: {sentence}" in done.err.splitlines()
+        assert "Traceback" not in done.both
+
+
+def test_an_id_names_the_target(desk: Desk, axes: dict[str, str]) -> None:
+    target = desk.runner("correct")
+    done = py_test(desk, "-v", f"axes.yaml::b[ep={target}]")
+    assert names_run(done) == [f"b[ep={target}]"]
+
+
+def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
+    odd = desk.folder / "odd [x], ep=y::z\n%41é"
+    odd.mkdir(exist_ok=True)
+    program = desk.runner("wrong_values").removeprefix("exec:")
+    (odd / "a b]").unlink(missing_ok=True)
+    (odd / "a b]").symlink_to(program)
+    target = f"exec:./{odd.name}/a b]"
+    shutil.rmtree(desk.folder / ".pytest_cache", ignore_errors=True)
+    junit = f"--junitxml={desk.folder}/odd.xml"
+    done = py_test(desk, "axes.yaml", "-q", "--ep", target, junit, environment=axes)
+    assert (done.status, last(done)) == (1, "1 failed, 4 passed")
+    tests = list(ElementTree.parse(desk.folder / "odd.xml").iter("testcase"))
+    shown = target.replace("%", "%25").replace("\n", "%0A")
+    assert [test.attrib["name"] for test in tests] == all_names(shown)
+    again = py_test(desk, "axes.yaml", "--lf", "--ep", target, environment=NONE)
+    assert (again.status, last(again)) == (0, "1 passed, 4 deselected")
+    pasted = f"axes.yaml::{all_names(shown)[2]}"
+    for done in (py_test(desk, pasted, environment=NONE), desk.gqa("run", pasted)):
+        assert done.status == 0, done.both
+    spread = py_test(desk, "-p", "xdist", "-n", "2", pasted, "--ep", target, environment=NONE)
+    assert (spread.status, last(spread)) == (0, "1 passed")
+
+
+def test_words_match_as_in_gqa(desk: Desk, tmp_path: Path) -> None:
+    """In pytest alone, -k finds float16 in bfloat16, and knows no ``=``."""
+    body = "- {name: some_case, matrix: {dtype: [float16, bfloat16], seed: [1, 12]}}"
+    file = str(write(tmp_path, entries(body), "words.yaml"))
+    theirs = "import pytest\n@pytest.mark.parametrize('x', ['float16', 'bfloat16'])\n"
+    test = str(write(tmp_path, f"{theirs}def test_theirs(x): pass\n", "test_theirs.py"))
+    counts = {
+        "float16": (2, 2),
+        "not float16": (2, 0),
+        "float16 and words.yaml": (2, 0),
+        "some or theirs": (4, 2),
+        "oat16 or ome": (0, 2),
+        "seed=1": (2, None),  # pytest has no such word
+        "not " * 986 + "float16": (2, None),
+    }
+    ours = [(path, word) for word in counts for path in ((file,), (file, test))]
+    lines = [("--collect-only", "-q", *path, "-k", word) for path, word in ours]
+    for (path, word), done in zip(ours, py_tests(desk, *lines), strict=True):
+        cases, others = counts[word]
+        if len(path) == 1:
+            others = 0
+            listed = find([file]).named
+            matches = compile_expression(word)
+            assert [matches(names_of(case, "cpu")) for case in listed].count(True) == cases
+        if others is not None:
+            found = [line.partition("::") for line in done.out.splitlines() if "::" in line]
+            names = [name for file, _, name in found]
+            assert [name.startswith("some_case") for name in names].count(True) == cases, word
+            assert len(names) == cases + others, word
+
+
+@pytest.mark.parametrize("ep", [("--ep", "cpu"), ()])
+def test_an_invalid_expression_is_one_sentence(desk: Desk, ep: tuple[str, ...]) -> None:
+    words = ("(" * 51 + "a" + ")" * 51, "a and", " or ".join(["a"] * 1001))
+    lines = [("three.yaml", *ep, "-k", word) for word in words]
+    for done in py_tests(desk, *lines):
+        assert done.status == 4
+        (line,) = filter(None, done.err.splitlines())
+        assert line.startswith("ERROR: -k '")
+        assert "Traceback" not in done.both
 
 
 def test_a_rejection_is_printed_with_message_contract_and_links(desk: Desk) -> None:
@@ -229,7 +487,7 @@ def test_tags_are_markers(desk: Desk) -> None:
     arguments = ("tags.yaml", "--strict-markers", "--ep", desk.runner("correct"), "-v")
     done = py_test(desk, *arguments, "-m", "pretty")
     assert (done.status, last(done)) == (0, "1 passed, 1 deselected")
-    assert "tags.yaml::a@" in done.out
+    assert "tags.yaml::a[ep=" in done.out
     assert "warning" not in done.out
 
 
@@ -258,9 +516,144 @@ def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
 def test_the_options_are_in_the_help(desk: Desk) -> None:
     done = py_test(desk, "--help")
     assert "--ep=TARGET" in done.out
-    assert f"({', '.join(target_names())})" in " ".join(done.out.split())
+    # The oldest pytest breaks lines at hyphens, too.
+    assert "".join(f"({', '.join(target_names())})".split()) in "".join(done.out.split())
     for option in target_options():
         assert f"{option.flag}=" in done.out
+
+
+# A value that is a path
+
+
+def rootdir(done: Done) -> str:
+    (line,) = [line for line in done.out.splitlines() if line.startswith("rootdir: ")]
+    return line.removeprefix("rootdir: ")
+
+
+def test_the_path_of_an_option_is_no_path_of_tests(desk: Desk, tmp_path: Path) -> None:
+    """pytest looks for its rootdir before it knows the options of plugins."""
+    own = Desk(tmp_path / "desk", desk.folder)
+    own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
+    write(own.folder, "[pytest]\nmarkers =\n  ours: a mark\n", "pytest.ini")
+    write(tmp_path, "{}", "web/node_modules/onnxruntime-web/package.json")
+    (own.folder / "cpu").mkdir()
+    lines = [
+        ("--ep", "cpu", "--ort-python", sys.executable),
+        ("--ep", "tract", "--tract", sys.executable, "three.yaml"),
+        ("--ep", "tract-wheel", "three.yaml", "--tract-python", sys.executable),
+        ("--ep", "wasm", "--onnxruntime-web", str(tmp_path / "web")),
+        ("--ep", "cpu"),
+        (f"--ort-python={sys.executable}", "three.yaml"),
+    ]
+    for done in py_tests(own, *(("--collect-only", *line) for line in lines)):
+        assert done.status == 0, done.both
+        assert rootdir(done) == str(own.folder)
+        assert "configfile: pytest.ini" in done.out
+        assert "collected 3 items" in done.out
+        assert done.out.count("test session starts") == 1
+
+
+@in_checkout
+def test_the_path_of_an_option_in_the_checkout(desk: Desk) -> None:
+    plugin = ("-p", "conformance.pytest_plugin")
+    options = ("--ep", "cpu", "--ort-python", sys.executable, "--collect-only")
+    done = in_root(desk, *plugin, *options, "cases/smoke.yaml")
+    assert (done.status, rootdir(done)) == (0, str(ROOT))
+    assert "configfile: pyproject.toml" in done.out
+
+
+# pytest-xdist
+
+
+@pytest.fixture(scope="module")
+def spread(desk: Desk) -> tuple[str, ...]:
+    """Options that start a worker for each two tests, and note which process expands which file."""
+    lines = (
+        "import os, conformance.pytest_cases as cases, conformance.pytest_workers as workers",
+        "workers.SECONDS_OF_A_WORKER = 2 * workers.SECONDS_OF_A_TEST",
+        "load_file = cases.load_file",
+        "def noted(file):",
+        "    who = os.environ.get('PYTEST_XDIST_WORKER', 'main')",
+        "    with open('expanded.txt', 'a') as notes:",
+        "        notes.write(f'{who} {file.name}\\n')",
+        "    return load_file(file)",
+        "cases.load_file = noted",
+    )
+    write(desk.folder, "\n".join(lines), "spread.py")
+    for name in ("left.yaml", "right.yaml"):
+        body = "- {name: a, tags: [pretty], matrix: {seed: [1, 2]}}\n- {name: b, seed: 3}"
+        write(desk.folder, entries(body), name)
+    alone = ("-p", "no:cacheprovider")  # which has the times of earlier runs
+    return ("-p", "xdist", "-p", "spread", *alone, "left.yaml", "right.yaml")
+
+
+def test_each_file_is_expanded_once_for_all_workers(desk: Desk, spread: tuple[str, ...]) -> None:
+    (desk.folder / "expanded.txt").unlink(missing_ok=True)
+    target = desk.runner("correct")
+    done = py_test(desk, *spread, "-n", "2", "--dist", "loadfile", "--ep", target)
+    assert (done.status, last(done)) == (0, "6 passed")
+    assert "2 workers [6 items]" in done.out
+    notes = (desk.folder / "expanded.txt").read_text().splitlines()
+    assert sorted(notes) == ["main left.yaml", "main right.yaml"]
+
+
+def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> None:
+    """And the count of the tests is that of what is run."""
+    target = desk.runner("correct")
+    counts = {
+        ("-k", "left"): 3,
+        ("-k", "seed=1"): 2,
+        ("-k", "b[ and right", "--ep", desk.runner("last_bit")): 2,
+        ("-m", "not pretty and not slow"): 2,
+        ("-m", "pretty", "-k", "left"): 2,
+    }
+    lines = [(*spread, "-n", "4", "--ep", target, *options) for options in counts]
+    ids = (*spread[:-2], "-n", "4", "--ep", target)
+    lines.append((*ids, "left.yaml::a", "right.yaml::a[seed=1]"))
+    for done, tests in zip(py_tests(desk, *lines), (*counts.values(), 3), strict=True):
+        assert done.status == 0, done.both
+        assert "gqa: 1 of 4 processes, as more would take longer" in done.out
+        assert last(done).startswith(f"{tests} passed")
+        assert "workers [" not in done.out
+
+
+def test_the_time_of_a_test_decides(desk: Desk) -> None:
+    target = desk.runner("correct")
+    file = desk.folder / "cache_of_times" / "v" / "gqa" / "seconds"
+    arguments = ("-p", "xdist", "-n", "2", "-o", "cache_dir=cache_of_times", "three.yaml")
+    few = py_test(desk, *arguments, "--ep", target)
+    assert "gqa: 1 of 2 processes, as" in few.out
+    (seconds,) = json.loads(file.read_text()).values()
+    assert 0 < seconds < 5
+    file.write_text(json.dumps({target: 4.0, "cpu": 1e-9}))
+    spread = py_test(desk, *arguments, "--ep", target)
+    assert (spread.status, last(spread)) == (0, "3 passed")
+    assert "2 workers [3 items]" in spread.out
+    assert "gqa:" not in spread.out
+    kept = json.loads(file.read_text())
+    assert kept["cpu"] == 1e-9
+    assert kept[target] != 4.0
+
+
+def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Path) -> None:
+    own = Desk(tmp_path / "desk", desk.folder)
+    own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
+    write(own.folder, "def test_theirs(): pass\n", "test_theirs.py")
+    options = ("-p", "xdist", "-n", "2", "--ep", own.runner("correct"))
+    alone, both = py_tests(own, (*options, "three.yaml"), (*options, "."))
+    assert (last(alone), last(both)) == ("3 passed", "4 passed")
+    assert "gqa: 1 of 2 processes, as" in alone.out
+    assert "gqa: " not in both.out
+    assert "2 workers [4 items]" in both.out
+
+
+def test_an_invalid_file_is_reported_by_workers(desk: Desk, spread: tuple[str, ...]) -> None:
+    write(desk.folder, f"{HEAD}  - name: x\n    dtyp: y\n", "wrong_in_worker.yaml")
+    arguments = (*spread, "wrong_in_worker.yaml", "-n", "2", "--ep", desk.runner("correct"))
+    done = py_test(desk, *arguments)
+    assert done.status != 0
+    assert "unknown field 'dtyp'; did you mean 'dtype'?" in done.out
+    assert "Traceback" not in done.both
 
 
 # Runs that skip everything
@@ -270,14 +663,18 @@ def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
     target = desk.runner("unavailable")
     done = py_test(desk, "three.yaml", "--ep", target)
     assert (done.status, last(done)) == (1, "3 skipped")
+    named = py_test(desk, f"three.yaml::one[ep={target}]")
+    assert (named.status, last(named)) == (1, "1 skipped")
     said = f"{target}: every case was skipped: there is no device"
     assert said in done.out.splitlines()
 
 
-def test_a_target_that_skips_everything_is_not_hidden_by_another(desk: Desk) -> None:
+def test_a_target_that_skips_everything_is_not_hidden_by_another(
+    desk: Desk, spread: tuple[str, ...]
+) -> None:
     skips, correct = desk.runner("unavailable"), desk.runner("correct")
-    done = py_test(desk, "three.yaml", "--ep", skips, "--ep", correct, "-p", "xdist", "-n", "2")
-    assert (done.status, last(done)) == (1, "3 passed, 3 skipped")
+    done = py_test(desk, *spread, "--ep", skips, "--ep", correct, "-n", "2")
+    assert (done.status, last(done)) == (1, "6 passed, 6 skipped")
     assert f"{skips}: every case was skipped" in done.out
     assert f"{correct}: every case was skipped" not in done.out
 
@@ -343,7 +740,7 @@ def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path)
     assert done.status == 0, done.both
     cases = [case for case in load([data_path("cases")]) if case.name == name]
     found = [line for line in done.out.splitlines() if "::" in line]
-    assert [line.partition("::")[2] for line in found] == [f"{c.label}@{target}" for c in cases]
+    assert [line.partition("::")[2] for line in found] == [name_on(c, target) for c in cases]
 
 
 def test_a_folder_with_its_own_case_files_runs_only_those(desk: Desk, tmp_path: Path) -> None:
@@ -351,14 +748,14 @@ def test_a_folder_with_its_own_case_files_runs_only_those(desk: Desk, tmp_path: 
     target = desk.runner("correct")
     done = py_test(own, "--ep", target, "--collect-only", "-q")
     found = [line for line in done.out.splitlines() if "::" in line]
-    assert found == [f"three.yaml::{name}@{target}" for name in ("one", "faulty", "fine")]
+    assert found == [f"three.yaml::{name}[ep={target}]" for name in ("one", "faulty", "fine")]
 
 
 def test_a_path_and_a_node_id_elsewhere(desk: Desk) -> None:
     target = desk.runner("correct")
-    done = py_test(desk, "--ep", target, f"three.yaml::fine@{target}", "-v")
+    done = py_test(desk, "--ep", target, f"three.yaml::fine[ep={target}]", "-v")
     assert (done.status, last(done)) == (0, "1 passed")
-    assert f"three.yaml::fine@{target} PASSED" in done.out
+    assert f"three.yaml::fine[ep={target}] PASSED" in done.out
 
 
 def test_a_run_without_cases_does_not_load_the_engine() -> None:

@@ -18,6 +18,9 @@ from conformance.case.variants import RELATIONS, RelationName
 #: pytest's own marks. Tags become marks, so a tag must not be one of them.
 PYTEST_MARKS: Final = ("filterwarnings", "parametrize", "skip", "skipif", "usefixtures", "xfail")
 
+#: The name that the target has among the axes of a test. No axis of a case can have it.
+TARGET_AXIS: Final = "ep"
+
 
 def _no_mark(tag: str) -> str:
     if tag in PYTEST_MARKS:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+from urllib.parse import quote, unquote
 
 from conformance.base.explain import did_you_mean
 from conformance.base.paths import data_path
-from conformance.case.case import Case
+from conformance.case.case import TARGET_AXIS, Case
 from conformance.case.load import load
 
-_NO_CASE: Final = (".yaml", ".yml", "/")
+_TARGET: Final = re.compile(rf"(?:^|,){TARGET_AXIS}=(.*)$", re.DOTALL)
+_PROGRAM: Final = "exec:"
+_ENDINGS: Final = (".yaml", ".yml")
+_NO_CASE: Final = (*_ENDINGS, "/")
 
 
 class NothingMeant(ValueError):
@@ -23,70 +28,148 @@ class NothingMeant(ValueError):
 
 @dataclass(frozen=True)
 class Corpus:
-    """The cases of all files that were loaded, and those of them that were ``named``.
+    """The cases of all files that were loaded, and those of them that the arguments name.
 
-    ``whole``: whether every shipped file is among the loaded ones.
+    ``meant`` has the cases of each argument, and the target in it, if it names one. ``whole``:
+    whether every shipped file is among the loaded ones.
     """
 
     loaded: tuple[Case, ...]
-    named: tuple[Case, ...]
+    meant: tuple[tuple[tuple[Case, ...], str | None], ...]
     whole: bool
+
+    @cached_property
+    def named(self) -> tuple[Case, ...]:
+        """The cases that any argument names, each once."""
+        return tuple({case.id: case for cases, _ in self.meant for case in cases}.values())
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets that arguments name, each once."""
+        return list(dict.fromkeys(target for _, target in self.meant if target is not None))
+
+    @cached_property
+    def _pairs(self) -> frozenset[tuple[str, str | None]]:
+        return frozenset((case.id, target) for cases, target in self.meant for case in cases)
+
+    def selects(self, case: Case, target: str) -> bool:
+        """Whether an argument names ``case``, with ``target`` or without any."""
+        return not self._pairs.isdisjoint(((case.id, None), (case.id, target)))
+
+    def check_targets(self, targets: Sequence[str]) -> None:
+        """Raise :class:`NothingMeant` if an argument names a target that the run lacks."""
+        for target in self.targets:
+            if target not in targets:
+                known = ", ".join(targets)
+                raise NothingMeant(
+                    f"An argument names the target '{target}', and the run has {known};"
+                    f" add --ep {target}, or leave '{TARGET_AXIS}={target}' out."
+                )
 
 
 def find(arguments: Sequence[str]) -> Corpus:
     """The cases named by ``arguments``; the shipped corpus if there are no arguments.
 
     An argument is a case file, a folder, ``FILE.yaml::name[axis=value,…]``, a shipped theme or the
-    id of a shipped case. Raises :class:`NothingMeant`, and InputError for files with errors.
+    id of a shipped case. The brackets may leave out axes, and may name a target (``ep=cpu``).
+    Raises :class:`NothingMeant`, and InputError for files with errors.
     """
     shipped = data_path("cases")
-    paths: list[Path] = []
-    wanted: list[tuple[str, Path | None]] = []
+    wanted: list[tuple[Path, str, str | None]] = []
     for argument in arguments:
-        file, separator, name = argument.partition("::")
+        text, target = split_target(argument)
+        file, separator, name = text.partition("::")
         if separator:
-            paths.append(Path(file))
-            wanted.append((f"{Path(file).stem}/{name}", Path(file)))
-        elif not os.path.exists(argument) and os.path.isfile(shipped / f"{argument}.yaml"):
-            paths.append(shipped / f"{argument}.yaml")
-            wanted.append(("", paths[-1]))
-        elif os.path.exists(argument) or not _is_id(argument):
-            paths.append(Path(argument))
-            wanted.append(("", Path(argument)))
+            wanted.append((Path(file), f"{Path(file).stem}/{name}", target))
+        elif not os.path.exists(text) and os.path.isfile(shipped / f"{text}.yaml"):
+            wanted.append((shipped / f"{text}.yaml", "", target))
+        elif os.path.exists(text) or not _is_id(text):
+            wanted.append((Path(text), "", target))
         else:
-            paths.append(shipped / f"{argument.partition('/')[0]}.yaml")
-            wanted.append((argument, None))
+            wanted.append((shipped / f"{text.partition('/')[0]}.yaml", text, target))
     if not arguments:
-        paths, wanted = [shipped], [("", shipped)]
-    missing = [path for path in paths if not os.path.exists(path) and path.parent == shipped]
-    if missing:
-        themes = [file.stem for file in shipped.glob("*.yaml")]
-        raise NothingMeant(
-            f"No case file and no shipped theme is called '{missing[0].stem}'"
-            f"{did_you_mean(missing[0].stem, themes) or '.'}"
-            " To name a case in a file of your own, write FILE.yaml::name."
-        )
-    loaded = load(list(dict.fromkeys(paths)))
+        wanted = [(shipped, "", None)]
+    paths = dict.fromkeys(path for path, _, _ in wanted)
+    for path in paths:
+        if not os.path.exists(path) and path.parent == shipped:
+            themes = [file.stem for file in shipped.glob("*.yaml")]
+            raise NothingMeant(
+                f"No case file and no shipped theme is called '{path.stem}'"
+                f"{did_you_mean(path.stem, themes) or '.'}"
+                " To name a case in a file of your own, write FILE.yaml::name."
+            )
+    loaded = load(list(paths))
     index = _Index(loaded)
-    named: dict[str, Case] = {}
-    for text, path in wanted:
-        found = index.meant(text, path)
-        if not found:
-            near = did_you_mean(text, [case.id for case in loaded])
-            raise NothingMeant(f"No case is called '{text}'{near or '.'}")
-        named.update((case.id, case) for case in found)
+    meant = tuple((tuple(index.meant(path, text)), target) for path, text, target in wanted)
     files = {case.file.resolve() for case in loaded}
     whole = all(file.resolve() in files for file in shipped.glob("*.yaml"))
-    return Corpus(tuple(loaded), tuple(named.values()), whole)
+    return Corpus(tuple(loaded), meant, whole)
+
+
+class Named(Protocol):
+    """What `names_of` needs of a case; `Case` has it."""
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """The axes of the case, as in its id."""
+
+    @property
+    def file(self) -> Path:
+        """The case file."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the case."""
+
+
+def name_on(case: Named, target: str | None) -> str:
+    """The case on a target, as pytest names it: ``name[axis=value,…,ep=target]``.
+
+    It ends in its only bracket, as pytest expects. Characters that cannot be printed, as a path in
+    ``exec:`` may have, are written as in a URL. Without a target it is the case's label.
+    """
+    inside = list(map("=".join, case.axes.items()))
+    if target is not None:
+        shown = "".join(one if one.isprintable() and one != "%" else _quoted(one) for one in target)
+        inside.append(f"{TARGET_AXIS}={shown}")
+    return case.name + (f"[{','.join(inside)}]" if inside else "")
 
 
 def split_target(argument: str) -> tuple[str, str | None]:
-    """An argument without its target, and the target: pytest's ids end in ``@cpu``."""
-    if "::" not in argument and not _is_id(argument):
+    """An argument without its target, and the target: ``name[axis=value,ep=cpu]``.
+
+    ``name[axis=value]@cpu``, as earlier versions wrote it, means the same.
+    """
+    file, separator, name = argument.partition("::")
+    if not separator or ("[" in file and not file.endswith(_ENDINGS)):
+        if not _is_id(argument):
+            return argument, None
+        file, separator, name = "", "", argument
+    entry, bracket, rest = name.partition("[")
+    if not bracket or not rest.endswith("]"):
+        start = max(name.find("]"), 0)
+        bare, at, target = name[start:].partition("@")
+        return (f"{file}{separator}{name[:start]}{bare}", target) if at else (argument, None)
+    found = _TARGET.search(rest[:-1])
+    if found is None:
         return argument, None
-    start = max(argument.find("::"), argument.rfind("]"), 0)
-    place = argument.find("@", start)
-    return (argument[:place], argument[place + 1 :]) if place > 0 else (argument, None)
+    target, more = found[1], ""
+    if not target.startswith(_PROGRAM):  # a path may contain commas
+        target, _, more = target.partition(",")
+    axes = ",".join(filter(None, (rest[: found.start()], more)))
+    return f"{file}{separator}{entry}" + (f"[{axes}]" if axes else ""), _unquoted(target)
+
+
+def _quoted(one: str) -> str:
+    return quote(one, safe="", errors="surrogateescape")
+
+
+def _unquoted(text: str) -> str:
+    return unquote(text, errors="surrogateescape")
 
 
 def _is_id(argument: str) -> bool:
@@ -95,29 +178,73 @@ def _is_id(argument: str) -> bool:
 
 
 class _Index:
-    """Looks up loaded cases by id, entry and file."""
+    """Looks up loaded cases by file, entry and axes."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = cases
-        self._by_name: dict[str, list[Case]] = {}
-        for case in cases:
-            for name in dict.fromkeys((case.id, f"{case.theme}/{case.name}")):
-                self._by_name.setdefault(name, []).append(case)
         self._places = {file: file.resolve() for file in {case.file for case in cases}}
 
-    def meant(self, text: str, path: Path | None) -> list[Case]:
-        """The cases of this id or entry (all if ``text`` is empty) whose file is below ``path``."""
-        found = self._by_name.get(text, ()) if text else self._cases
-        if path is None:
-            return list(found)
+    def meant(self, path: Path, text: str) -> list[Case]:
+        """The cases below ``path`` that agree with ``text``: an id, or an entry with some axes.
+
+        All cases below ``path`` if ``text`` is empty. Raises :class:`NothingMeant`.
+        """
         place = path.resolve()
         inside = {file for file, at in self._places.items() if at.is_relative_to(place)}
-        return [case for case in found if case.file in inside]
+        cases = [case for case in self._cases if case.file in inside]
+        if not text:
+            return cases
+        entry, bracket, rest = text.partition("[")
+        theme, _, name = entry.partition("/")
+        found = [case for case in cases if (case.theme, case.name) == (theme, name)]
+        if not found:
+            known = dict.fromkeys(case.name for case in cases)
+            near = [f"{theme}/{one}{bracket}{rest}" for one in known if did_you_mean(name, [one])]
+            raise NothingMeant(f"No case is called '{text}'{did_you_mean(text, near) or '.'}")
+        if not bracket:
+            return found
+        wanted = _axes(text, entry, rest)
+        for axis, value in wanted.items():
+            _check_axis(entry, axis, value, found)
+        agreeing = [case for case in found if wanted.items() <= case.axes.items()]
+        if not agreeing:
+            raise NothingMeant(f"No case of {entry} has all of {rest.removesuffix(']')}.")
+        return agreeing
 
 
-def names_of(case: Case, ep: str) -> tuple[str, ...]:
+def _axes(text: str, entry: str, rest: str) -> dict[str, str]:
+    """The axes and values in the brackets of ``text``."""
+    parts = [part.partition("=") for part in rest.removesuffix("]").split(",")]
+    if not rest.endswith("]") or not all(axis and value for axis, _, value in parts):
+        raise NothingMeant(f"'{text}' is not an id; write {entry}[axis=value,…].")
+    axes = {axis: value for axis, _, value in parts}
+    if len(axes) < len(parts):
+        raise NothingMeant(f"'{text}' names an axis twice.")
+    return axes
+
+
+def _check_axis(entry: str, axis: str, value: str, cases: Sequence[Case]) -> None:
+    """Raise :class:`NothingMeant` for an axis or a value that no case of the entry has."""
+    axes = cases[0].axes
+    if axis not in axes:
+        known = f"it has {', '.join(axes)}" if axes else "it has none"
+        raise NothingMeant(
+            f"{entry} has no axis '{axis}'{did_you_mean(axis, axes) or f'; {known}.'}"
+        )
+    values = list(dict.fromkeys(case.axes[axis] for case in cases))
+    if value not in values:
+        near = did_you_mean(value, values) or f"; it has {_listed(values)}."
+        raise NothingMeant(f"The axis '{axis}' of {entry} has no value '{value}'{near}")
+
+
+def _listed(values: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(values[:most]) + more
+
+
+def names_of(case: Named, target: str | None) -> tuple[str, ...]:
     """The names that ``-k`` matches: folder, file, test with its target, and tags."""
-    return (case.file.parent.name, case.file.name, f"{case.label}@{ep}", *case.tags)
+    return (case.file.parent.name, case.file.name, name_on(case, target), *case.tags)
 
 
 @lru_cache(maxsize=1024)

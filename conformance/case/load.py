@@ -20,7 +20,7 @@ from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
 from conformance.case.call import Call
-from conformance.case.case import Case, Fields, misfits
+from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
@@ -266,7 +266,9 @@ class _Expander:
             here: Key = (*path, "matrix", axis)
             raw = self.source.data["cases"][path[-1]]["matrix"][axis]
             head, _, tail = axis.partition(".")
-            if isinstance(values, dict):
+            if axis == TARGET_AXIS:
+                self.note(here, f"'{axis}' names the target in the ids of tests", at_key=True)
+            elif isinstance(values, dict):
                 if axis in _FIELDS:
                     self.note(here, f"'{axis}' is a field: write its values as a list", at_key=True)
                 elif not _LABEL.fullmatch(axis):

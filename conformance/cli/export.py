@@ -68,6 +68,7 @@ def export(
     """
     corpus = find([case_id])
     case = _one(corpus.named, case_id)
+    ep = ep or next(iter(corpus.targets), None)
     _check_empty(folder)
     target: Target | None = None
     if results is None:

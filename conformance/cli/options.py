@@ -10,7 +10,7 @@ import click
 
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
-from conformance.case.selection import SelectionError, compile_expression
+from conformance.case.selection import compile_expression, none_selected
 from conformance.cli import completion
 from conformance.targets.catalogue import Programs, target_options
 
@@ -49,7 +49,7 @@ def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[
     """The loaded corpus, and the cases that the arguments and ``-k`` select from it."""
     corpus = find(paths)
     matches = compile_expression(expression)
-    chosen = [case for case in corpus.named if matches(names_of(case, ""))]
+    chosen = [case for case in corpus.named if matches(names_of(case, None))]
     if not chosen:
-        raise SelectionError(f"-k '{expression}' selects none of {len(corpus.named)} cases.")
+        raise none_selected(expression, len(corpus.named))
     return corpus, chosen

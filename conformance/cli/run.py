@@ -13,8 +13,8 @@ import click
 from conformance.base.files import identity
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
-from conformance.case.corpus import find, names_of, split_target
-from conformance.case.selection import SelectionError, compile_expression
+from conformance.case.corpus import find, names_of
+from conformance.case.selection import compile_expression, none_selected
 from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.console import SafeConsole
@@ -101,20 +101,20 @@ def run(
                  2 bad input         3 infrastructure failure
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
-    meant = [split_target(path) for path in paths]
-    corpus = find([path for path, _ in meant])
-    eps = eps or [ep for _, ep in meant if ep is not None]
-    targets = targets_for(eps or ("cpu",), programs)
+    corpus = find(paths)
+    targets = targets_for(eps or corpus.targets or ("cpu",), programs)
+    corpus.check_targets([target.label for target in targets])
     matches = compile_expression(expression)
-    named = {case.id for case in corpus.named}
     planned = target_plans(
         corpus.loaded,
         targets,
-        selected=lambda case, target: case.id in named and matches(names_of(case, target.ep)),
+        selected=lambda case, target: (
+            corpus.selects(case, target.label) and matches(names_of(case, target.label))
+        ),
         whole_corpus=corpus.whole,
     )
     if not any(plan.cases for plan in planned):
-        raise SelectionError(f"-k '{expression}' selects none of {len(named)} cases.")
+        raise none_selected(expression, len(corpus.named))
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     _check_outputs(planned, outputs)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"

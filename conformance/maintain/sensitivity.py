@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         matches = compile_expression(given.expression)
-        cases = [case for case in find(given.paths).named if matches(names_of(case, ""))]
+        cases = [case for case in find(given.paths).named if matches(names_of(case, None))]
         found = [(case, bundle_for(case.call)) for case in cases]
     except (InputError, NothingMeant, SelectionError, BundleError) as error:
         print(error, file=sys.stderr)
