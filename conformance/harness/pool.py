@@ -19,6 +19,8 @@ Runtime or runner
     line, a missing file, a signal that somebody sends to end a process. The process is replaced
     each time.
 
+    Each process must describe itself as the first one did; if one does not, the target is given up.
+
     A runner can also fail after an answer: write another line, or die. That is noticed with the
     next case, so the message names the case before. A crash is therefore tried once more, alone in
     a fresh process (`Crashed.repeated`), which costs a start and a case.
@@ -363,6 +365,8 @@ class Pool:
             self._answer = answer
             slot.drop()
             return
+        if isinstance(answer, DescribedAnswer) and isinstance(self._answer, DescribedAnswer):
+            answer = _other_description(self._answer, answer) or answer
         if not isinstance(answer, DescribedAnswer):
             fix = self.command.fix
             if isinstance(answer, UnavailableAnswer):
@@ -554,6 +558,27 @@ class Pool:
                 slot.drop()
         for task in tasks:
             remove(task.request.out)
+
+
+def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:
+    """What the runner did if a process of it describes itself in another way than the first one."""
+    for name in type(now).model_fields:
+        was, says = getattr(first, name), getattr(now, name)
+        if name != "id" and was != says:
+            return (
+                f"describes itself in another way than before: {name} is {_shown(says)}, not "
+                f"{_shown(was)}; results of both must not be mixed"
+            )
+    return None
+
+
+def _shown(value: object) -> str:
+    """A field of a description, in a sentence."""
+    if isinstance(value, tuple):
+        value = ", ".join(value)
+    elif isinstance(value, dict):
+        value = ", ".join(f"{name} {version}" for name, version in value.items())
+    return excerpt(str(value), 200) or "empty"
 
 
 def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
