@@ -26,7 +26,7 @@ from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.targets.catalogue import Programs, TargetError, target_options
+from conformance.targets.catalogue import Programs, TargetError, run_options
 from conformance.targets.registry import Target, targets_for
 
 
@@ -39,14 +39,20 @@ class TargetRuns:
 
     def run(self, case: Case, target: Target) -> Record:
         """Run ``case`` on ``target`` and judge the result."""
-        run = self._runs.get(target.ep)
-        if run is None:
-            lines = load_expectations(target.expectations)
-            run = self._runs[target.ep] = TargetRun(TargetPlan(target, (), tuple(lines)))
+        run = self._run_of(target)
         try:
             return run.run_one(case)
         except (RunnerFailed, BundleError) as error:
             return run.trouble(error)
+
+    def _run_of(self, target: Target) -> TargetRun:
+        run = self._runs.get(target.label)
+        if run is None:
+            before = self.targets[: self.targets.index(target)]
+            earlier = [self._run_of(one) for one in before if one.may_share_name(target)]
+            lines = tuple(load_expectations(target.expectations))
+            run = self._runs[target.label] = TargetRun(TargetPlan(target, (), lines), 1, earlier)
+        return run
 
     def close(self) -> None:
         """End all runners."""
@@ -64,7 +70,7 @@ def target_runs(config: pytest.Config) -> TargetRuns:
     if runs is None:
         eps = config.getoption("ep") or ["cpu"]
         try:
-            given = {option.name: config.getoption(option.name) for option in target_options()}
+            given = {option.name: config.getoption(option.name) for option in run_options()}
             runs = TargetRuns(targets_for(eps, Programs(**given)))
         except TargetError as error:
             raise pytest.UsageError(str(error)) from None

@@ -14,7 +14,7 @@ from typing import Final, cast
 import pytest
 
 from conformance.base.paths import data_path, is_case_file
-from conformance.targets.catalogue import target_names, target_options
+from conformance.targets.catalogue import run_options, target_names
 
 _ENDINGS: Final = (".yaml", ".yml")
 #: Outcomes of cases that were really run.
@@ -31,8 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TARGET",
         help=f"Run the cases on TARGET; repeat; default: cpu ({', '.join(target_names())})",
     )
-    for option in target_options():
-        group.addoption(option.flag, metavar=option.metavar, help=option.help)
+    for option in run_options():
+        group.addoption(
+            option.flag, action="append", default=[], metavar=option.metavar, help=option.help
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:

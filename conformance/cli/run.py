@@ -110,7 +110,7 @@ def run(
     planned = target_plans(
         corpus.loaded,
         targets,
-        selected=lambda case, target: case.id in named and matches(names_of(case, target.ep)),
+        selected=lambda case, target: case.id in named and matches(names_of(case, target.label)),
         whole_corpus=corpus.whole,
     )
     if not any(plan.cases for plan in planned):
@@ -194,7 +194,9 @@ def execute(
     summary = RunSummary()
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
+        runs: list[TargetRun] = []
+        for plan in planned:
+            runs.append(stack.enter_context(TargetRun(plan, jobs, tuple(runs))))
         try:
             readies = [run.ready for run in runs]
             for ready in readies:
