@@ -55,7 +55,7 @@ WORDS = {
     7: "int64",
 }
 
-#: More would make the bits of a result depend on the number of cores, and small calls slower.
+#: With more, the bits of a result would depend on the number of cores (runners/README.md).
 THREADS = 1
 
 OPERATOR = "GroupQueryAttention"
