@@ -348,9 +348,13 @@ def _other_id(found: object, outcome: object, request: Request) -> str:
     return f"{what} id {excerpt(json.dumps(found))} where {request.id} was sent"
 
 
+_TYPES_OF_THREADS: Final = ("constrained-int", "literal['default']")
+
+
 def _field_fault(fault: ErrorDetails) -> str:
     """A sentence for one field that pydantic rejects."""
-    where = ".".join(str(part) for part in fault["loc"][1:])  # the first is the outcome
+    # The first is the outcome; of a field with several types, the last is one of them.
+    where = ".".join(str(part) for part in fault["loc"][1:] if part not in _TYPES_OF_THREADS)
     if fault["type"] == "missing":
         return f"the answer lacks {where}"
     if fault["type"] == "extra_forbidden":
