@@ -177,33 +177,33 @@ def _adapter_or_driver(typed: str) -> str:
 ORT_PYTHON: Final = TargetOption(
     "--ort-python",
     "PYTHON",
-    "Python interpreter whose onnxruntime is tested; default: this one.",
+    "Python interpreter whose onnxruntime is tested; default: this one; repeat.",
     _interpreter,
 )
 TRACT: Final = TargetOption(
     "--tract",
     "PATH",
-    "The tract binary; default: $GQA_TRACT, then what gqa setup built, then PATH.",
+    "The tract binary; default: $GQA_TRACT, then what gqa setup built, then PATH; repeat.",
     _tract,
 )
 TRACT_PYTHON: Final = TargetOption(
     "--tract-python",
     "PYTHON",
-    "Python interpreter whose tract package is tested; default: this one.",
+    "Python interpreter whose tract package is tested; default: this one; repeat.",
     _interpreter,
 )
 ONNXRUNTIME_WEB: Final = TargetOption(
     "--onnxruntime-web",
     "FOLDER|VERSION",
     "The folder of its node_modules, or a release that gqa setup installed; "
-    "default: $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs.",
+    "default: $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs; repeat.",
     _onnxruntime_web,
 )
 ADAPTER: Final = TargetOption(
     "--adapter",
     "WORD|PATH",
     f"The adapter that WebGPU runs on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
-    "default: the system's own, else SwiftShader.",
+    "default: the system's own, else SwiftShader; repeat.",
     _adapter,
 )
 
@@ -211,7 +211,7 @@ ADAPTER: Final = TargetOption(
 NAME: Final = TargetOption(
     "--name",
     "NAME",
-    "What results call the target instead of its own name; with several targets, one for each.",
+    "What results call the target instead of its own name; repeat, once for each target.",
     lambda _: RunnerStart(),
 )
 

@@ -219,7 +219,7 @@ LIES |= {
     "too_many_bytes": tensor(raw_data=bytes(9999)),
     "huge_dimensions": tensor(dims=[1 << 40, 1 << 40], raw_data=bytes(4)),
     "overflowing_product": tensor(dims=[1 << 32, 1 << 32], raw_data=b""),
-    "a_million_dimensions": tensor(dims=[1] * 1_000_000, raw_data=bytes(4)),
+    "a_million_dimensions": tensor(dims=[], more=field(1, b"\x01" * 1_000_000), raw_data=bytes(4)),
     "unknown_dtype": tensor(data_type=99),
     "text": tensor(data_type=8),
     "endless_groups": with_outputs(lambda path, _: write(path, b"\x0b" * 100_000)),

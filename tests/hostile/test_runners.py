@@ -34,6 +34,7 @@ def _all(outcome: str, names: str) -> dict[str, str]:
 
 #: What becomes of the case that is lied about: a verdict, or ``infrastructure``. ``never``: the
 #: target does not start. ``stopped``: it crashes, and is given up. ``skips``: it takes no case.
+#: A line after the answer is noticed with the answer, or too late for the case to be to blame.
 LIES: Final = {
     **_all(
         "infrastructure",
@@ -91,13 +92,13 @@ FAULTS: Final = {
         """
         answers_twice closes_stdout compiles_another exits floods_lines floods_stdout half_line
         is_ended links no_file no_placement not_json one_file other_id outside prints_from_c
-        short_file speaks_unasked wrong_count wrong_type
+        short_file wrong_count wrong_type
         """,
     ),
     **_all(
         "pass",
         """
-        compiles compiles_afterwards correct dies_while_idle floods_stderr floods_when_idle
+        compiles correct dies_while_idle floods_stderr floods_when_idle
         last_bit one_shot slow_and_broken slow_start waits
         """,
     ),
@@ -107,11 +108,15 @@ FAULTS: Final = {
     **dict.fromkeys(["hungry", "long_message", "rejects"], "unsupported"),
     **dict.fromkeys(["compiles_at_once", "skips"], "skip"),
     "hangs": "timeout",
+    **dict.fromkeys(["compiles_afterwards", "speaks_unasked"], "pass or infrastructure"),
     "other_dtype": "wrong",
     "unavailable_later": "stopped",
     **dict.fromkeys(["compiles_at_start", "no_module", "not_described"], "never"),
     "unavailable": "skips",
 }
+
+#: What says more than what becomes of the case.
+SPECIAL: Final = frozenset({"never", "stopped", "skips"})
 
 #: Not here, since each case or start runs into its time limit: tests/test_harness.py has them.
 TOO_SLOW: Final = frozenset({"deaf", "never_described"})
@@ -181,11 +186,14 @@ class Trial:
         assert liar == (self.liar if dead else f"{self.liar}@1.0")
         assert {result.target for result in run.results} <= {liar, bystander}
         assert outcomes(run, bystander) == dict.fromkeys(("one", "faulty", "fine"), "pass")
-        assert outcomes(run, liar) == {
+        found = outcomes(run, liar)
+        lied_about = found.get("faulty", "")
+        assert found == {
             "never": {},
             "stopped": {"one": "pass", "faulty": "crash"},
             "skips": dict.fromkeys(("one", "faulty", "fine"), "skip"),
-        }.get(self.expected, {"one": "pass", "faulty": self.expected, "fine": "pass"})
+        }.get(self.expected, {"one": "pass", "faulty": lied_about, "fine": "pass"})
+        assert self.expected in SPECIAL or lied_about in self.expected.split(" or ")
         whole = [record for record in run.infrastructure if record.case is None]
         assert len(whole) == (self.expected in ("never", "stopped"))
         assert all(record.target == liar and record.message for record in run.infrastructure)
