@@ -32,7 +32,7 @@ from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
-from conformance.targets.catalogue import Programs, TargetError, target_options
+from conformance.targets.catalogue import Programs, TargetError, run_options
 from conformance.targets.registry import Target, targets_for
 
 #: What the controlling process of pytest-xdist calls the cases that it gives its workers.
@@ -112,15 +112,21 @@ class TargetRuns:
 
     def run(self, case: Case, target: Target) -> Record:
         """Run ``case`` on ``target`` and judge the result."""
-        run = self._runs.get(target.label)
-        if run is None:
-            _end_orderly_on_sigterm()
-            lines = load_expectations(target.expectations)
-            run = self._runs[target.label] = TargetRun(TargetPlan(target, (), tuple(lines)))
+        run = self._run_of(target)
         try:
             return run.run_one(case)
         except (RunnerFailed, BundleError) as error:
             return run.trouble(error)
+
+    def _run_of(self, target: Target) -> TargetRun:
+        run = self._runs.get(target.label)
+        if run is None:
+            _end_orderly_on_sigterm()
+            before = self.targets[: self.targets.index(target)]
+            earlier = [self._run_of(one) for one in before if one.may_share_name(target)]
+            lines = tuple(load_expectations(target.expectations))
+            run = self._runs[target.label] = TargetRun(TargetPlan(target, (), lines), 1, earlier)
+        return run
 
     def close(self) -> None:
         """End all runners."""
@@ -149,7 +155,7 @@ def target_runs(config: pytest.Config) -> TargetRuns:
         named = (split_target(argument)[1] for argument in config.args)
         eps = config.getoption("ep") or [ep for ep in named if ep is not None] or ["cpu"]
         try:
-            options = {option.name: config.getoption(option.name) for option in target_options()}
+            options = {option.name: config.getoption(option.name) for option in run_options()}
             targets = targets_for(eps, Programs(**options))
         except TargetError as error:
             raise pytest.UsageError(printable(str(error))) from None

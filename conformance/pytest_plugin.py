@@ -18,7 +18,7 @@ import pytest
 
 from conformance.base.paths import data_path, is_case_file
 from conformance.base.printable import printable
-from conformance.targets.catalogue import target_names, target_options
+from conformance.targets.catalogue import run_options, target_names
 
 _ENDINGS: Final = (".yaml", ".yml")
 #: Where pytest's cache has the median time of a test on each target, in seconds.
@@ -39,8 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TARGET",
         help=f"Run the cases on TARGET; repeat; default: cpu ({', '.join(target_names())})",
     )
-    for option in target_options():
-        group.addoption(option.flag, metavar=option.metavar, help=option.help)
+    for option in run_options():
+        group.addoption(
+            option.flag, action="append", default=[], metavar=option.metavar, help=option.help
+        )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,7 +61,7 @@ def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
 
 def _attached(arguments: list[str]) -> list[str]:
     """The arguments, each existing path after one of our options attached to it by ``=``."""
-    flags = {"--ep", *(option.flag for option in target_options())}
+    flags = {"--ep", *(option.flag for option in run_options())}
     attached: list[str] = []
     rest = iter(arguments)
     for argument in rest:

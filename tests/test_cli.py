@@ -179,7 +179,7 @@ TROUBLES = {
     "not_json": "the line is not JSON",
     "other_id": "the answer has id ",
     "no_file": "the file 0_0_output.pb of output is not there",
-    "short_file": "The file of output is not a complete tensor: ",
+    "short_file": "The file of output is not a valid tensor: ",
     "prints_from_c": ": kernel: using 4 threads",
     "is_ended": "The runner died of SIGTERM during the case",
 }

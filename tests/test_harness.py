@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -337,9 +338,9 @@ def test_compiling_after_the_answer_is_unexpected_output(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         after = runner.run_one(job(bundles, "good"))
-        assert isinstance(after, InfrastructureFailure)
-        assert "compiling" in after.message
-        assert "(the case before in this process: faulty)" in after.message
+        assert isinstance(after, Ran)
+        assert "compiling" in after.stderr
+        assert "(the case before in this process: faulty)" in after.stderr
 
 
 def test_a_crash_that_repeats(bundles: Path) -> None:
@@ -420,9 +421,9 @@ def test_a_crash_between_two_cases_does_not_count_for_the_next(bundles: Path) ->
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         idle = runner.run_one(job(bundles, "good"))
-        assert isinstance(idle, InfrastructureFailure)
-        assert "died of SIGSEGV before it was given the case" in idle.message
-        assert "(the case before in this process: faulty)" in idle.message
+        assert isinstance(idle, Ran)
+        assert "died of SIGSEGV before it was given the case" in idle.stderr
+        assert "(the case before in this process: faulty)" in idle.stderr
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
 
@@ -431,8 +432,8 @@ def test_a_runner_that_exits_after_its_answer(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         after = runner.run_one(job(bundles, "good"))
-        assert isinstance(after, InfrastructureFailure)
-        assert "ended with status 0 before it was given the case" in after.message
+        assert isinstance(after, Ran)
+        assert "ended with status 0 before it was given the case" in after.stderr
 
 
 def test_an_unsolicited_line(bundles: Path) -> None:
@@ -440,9 +441,9 @@ def test_an_unsolicited_line(bundles: Path) -> None:
         assert isinstance(runner.run_one(job(bundles, "faulty")), Ran)
         time.sleep(0.2)
         after = runner.run_one(job(bundles, "good"))
-        assert isinstance(after, InfrastructureFailure)
-        assert "by the way" in after.message
-        assert "(the case before in this process: faulty)" in after.message
+        assert isinstance(after, Ran)
+        assert "by the way" in after.stderr
+        assert "(the case before in this process: faulty)" in after.stderr
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
 
@@ -743,3 +744,68 @@ def test_the_end_of_a_process_is_noticed_without_pidfd(
     assert [type(outcome) for outcome in found.values()] == [Ran, Crashed, Ran]
     found = outcomes(pool("exits"), trio(bundles))
     assert isinstance(found["faulty"], InfrastructureFailure)
+
+
+# Output files
+
+
+def lying(lie: str, mark: Path | None = None, jobs: int = 1) -> Pool:
+    """A pool of the runner that tells ``lie``, with the dtypes of the bundles here."""
+    return pool("lies", jobs, {"LIE": lie, "FAULT_MARK": str(mark)})
+
+
+def test_output_files_have_a_limit_together(bundles: Path) -> None:
+    size = len((bundles / "good" / "test_data_set_0" / "output_0.pb").read_bytes())
+    for limit, kind in ((2 * size, Ran), (2 * size - 1, InfrastructureFailure)):
+        limited = replace(job(bundles, "good"), most_output_bytes=limit)
+        with pool("correct") as runner:
+            found = runner.run_one(limited)
+        assert isinstance(found, kind)
+        if isinstance(found, InfrastructureFailure):
+            assert f"the output files have more than {limit} bytes" in found.message
+
+
+def test_a_huge_output_file_takes_neither_memory_nor_time(bundles: Path) -> None:
+    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for lie in ("sparse", "three_gigabytes", "link_to_zeros", "fifo", "grows"):
+        assert isinstance(outcomes(lying(lie), trio(bundles))["faulty"], InfrastructureFailure)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 * MAXRSS_PER_KIB << 10
+    assert time.monotonic() - begun < 20
+
+
+# Descriptions
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ("version_later", "version is 2.0, not 1.0"),
+        ("device_later", "device is another, not none"),
+        ("adapter_later", "adapter is another, not null"),
+        ("dtypes_later", "dtypes is float32, int32, not float32, float16,"),
+        ("provider_later", "execution_provider is null, not NoExecutionProvider"),
+        ("name_later", "name is another, not null"),
+        ("runtime_later", "runtime is another, not miniature"),
+        ("features_later", "features is shared_buffer, not empty"),
+        ("versions_later", "versions is driver 2, not empty"),
+        ("threads_later", "threads is 2, not null"),
+    ],
+)
+def test_a_restarted_runner_must_describe_itself_as_before(
+    bundles: Path, tmp_path: Path, lie: str, words: str
+) -> None:
+    with lying(lie, tmp_path / "mark") as runner:
+        done, failure = until_failure(runner, trio(bundles))
+    assert f"the runner describes itself in another way than before: {words}" in str(failure)
+    assert [type(outcome) for outcome in done.values()] == [Ran, Crashed]  # and nothing after
+
+
+def test_all_processes_must_describe_themselves_alike(bundles: Path) -> None:
+    jobs = [job(bundles, f"faulty-{number}") for number in range(9)]
+    with lying("version_of_each_process", jobs=2) as runner:
+        done, failure = until_failure(runner, jobs)
+        first = runner._answer
+    assert isinstance(first, DescribedAnswer)
+    assert "describes itself in another way than before: version is 1." in str(failure)
+    assert f"not {first.version};" in str(failure)
+    assert len(done) < 9

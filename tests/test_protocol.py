@@ -144,6 +144,10 @@ def test_good_answers() -> None:
     on_adapter = parse({**DESCRIBED, "adapter": "nvidia-blackwell_2.0"}, DESCRIBE)
     assert isinstance(on_adapter, DescribedAnswer)
     assert on_adapter.adapter == "nvidia-blackwell_2.0"
+    assert (described.name, described.threads) == (None, None)
+    named = parse({**DESCRIBED, "name": "openvino-int8", "threads": "default"}, DESCRIBE)
+    assert isinstance(named, DescribedAnswer)
+    assert (named.name, named.threads) == ("openvino-int8", "default")
 
 
 @pytest.mark.parametrize(
@@ -227,6 +231,17 @@ def test_an_output_file_must_have_a_plain_name(name: str) -> None:
         ({**DESCRIBED, "adapter": "a@b"}, 'adapter is "a@b"'),
         ({**DESCRIBED, "adapter": ""}, "adapter"),
         ({**DESCRIBED, "adapter": "a" * 61}, "adapter"),
+        ({**DESCRIBED, "name": "OpenVINO"}, 'name is "OpenVINO": string should match'),
+        ({**DESCRIBED, "name": "cpu@1"}, "name is"),
+        ({**DESCRIBED, "name": "cpu\n"}, "name is"),
+        ({**DESCRIBED, "name": "n" * 41}, "name is"),
+        ({**DESCRIBED, "version": "1\n2"}, 'version is "1\\n2": string should match'),
+        ({**DESCRIBED, "version": " 1"}, "version is"),
+        ({**DESCRIBED, "version": "v" * 101}, "version is"),
+        ({**DESCRIBED, "device": "d" * 501}, "device is"),
+        ({**DESCRIBED, "runtime": "r" * 101}, "runtime is"),
+        ({**DESCRIBED, "threads": 0}, "in the answer, threads is 0: "),
+        ({**DESCRIBED, "threads": "all"}, 'in the answer, threads is "all": '),
         ({**COMPILING, "id": 1}, 'answer to describe has outcome "compiling", not one of desc'),
         ({**RAN, "id": 1}, 'answer to describe has outcome "ran", not one of described'),
     ],
@@ -255,7 +270,8 @@ def test_schemas_agree_with_the_models() -> None:
     assert not request.is_valid({"id": 1})
     assert not request.is_valid({**json.loads(to_line(RUN)), "out": "relative"})
     on_adapter = {**DESCRIBED, "adapter": "lavapipe"}
-    for good in (DESCRIBED, on_adapter, RAN, REJECTED, UNAVAILABLE, COMPILING):
+    named = {**DESCRIBED, "name": "openvino", "threads": 4}
+    for good in (DESCRIBED, on_adapter, named, RAN, REJECTED, UNAVAILABLE, COMPILING):
         answer.validate(good)
     for bad in (
         {**RAN, "extra": 1},
@@ -263,6 +279,9 @@ def test_schemas_agree_with_the_models() -> None:
         {**RAN, "runs": [[{"output": "../a"}]]},
         {**DESCRIBED, "dtypes": ["fp16"]},
         {**DESCRIBED, "adapter": "NVIDIA H200"},
+        {**DESCRIBED, "name": "OpenVINO"},
+        {**DESCRIBED, "version": "1\n2"},
+        {**DESCRIBED, "threads": 0},
         {**REJECTED, "stage": "compile"},
     ):
         assert not answer.is_valid(bad)

@@ -100,6 +100,7 @@ def test_describe_reports_the_runtime(cpu: Runner) -> None:
     assert re.search(r", \d+ cores?$", answer["device"])
     assert answer["dtypes"] == list(ANSWERED_DTYPES)
     assert answer["features"] == ["shared_buffer"]
+    assert answer["threads"] == 1
     assert {"python", "numpy", "onnxruntime", "package", "build"} <= answer["versions"].keys()
 
 

@@ -121,6 +121,14 @@ def test_tracts_own_environment_variables_are_recorded(start: Start, fake: Path)
     assert answer["versions"]["TRACT_FLASH_SDPA_ST"] == "1"
 
 
+@pytest.mark.parametrize(("word", "threads"), [("4", 4), ("0", "default"), ("many", "default")])
+def test_the_number_of_threads_is_recorded(
+    start: Start, fake: Path, word: str, threads: object
+) -> None:
+    assert start("--tract", fake).ask(cmd="describe")["threads"] == 1
+    assert start("--tract", fake, RAYON_NUM_THREADS=word).ask(cmd="describe")["threads"] == threads
+
+
 def test_without_a_binary_the_fix_is_to_install_one(start: Start) -> None:
     answer = start().ask(cmd="describe")
     assert answer == {

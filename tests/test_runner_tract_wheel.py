@@ -84,6 +84,7 @@ def test_describe_reports_the_runtime(wheel: Runner, tract: Any) -> None:
     assert re.search(r", \d+ cores?$", answer["device"])
     assert answer["dtypes"] == list(DTYPES)
     assert answer["features"] == []
+    assert answer["threads"] == 1
     assert answer["versions"].keys() == {"python", "numpy", "tract", "platform"}
     assert answer["versions"]["numpy"] == np.__version__
 

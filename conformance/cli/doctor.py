@@ -29,7 +29,7 @@ def doctor(verbose: bool, programs: Programs) -> int:
         if ready.described is not None:
             available += 1
             lines = [
-                f"[green]✓[/] [bold]{target.ep}[/]  {escape(ready.described.device)}",
+                f"[green]✓[/] [bold]{target.label}[/]  {escape(ready.described.device)}",
                 f"    version   {escape(f'{ready.described.runtime} {ready.described.version}')}",
             ]
             if ready.described.adapter:
@@ -41,7 +41,7 @@ def doctor(verbose: bool, programs: Programs) -> int:
                     for number, (name, version) in enumerate(ready.described.versions.items())
                 ]
         else:
-            lines = [f"[red]✗[/] [bold]{target.ep}[/]  {escape(ready.unavailable or '')}"]
+            lines = [f"[red]✗[/] [bold]{target.label}[/]  {escape(ready.unavailable or '')}"]
             if ready.fix:
                 lines.append(f"    fix       {escape(ready.fix)}")
         if target.program is not None:

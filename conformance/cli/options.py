@@ -12,7 +12,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.selection import compile_expression, none_selected
 from conformance.cli import completion
-from conformance.targets.catalogue import Programs, target_options
+from conformance.targets.catalogue import Programs, run_options
 
 PATHS = click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.case_names)
 EXPRESSION = click.option(
@@ -26,8 +26,11 @@ EXPRESSION = click.option(
 
 
 def program_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives ``command`` the options of all targets; it gets their values as ``programs``."""
-    known = target_options()
+    """Gives ``command`` the options of all targets; it gets their values as ``programs``.
+
+    Each may be given several times, for a target with each value.
+    """
+    known = run_options()
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> int:
@@ -39,6 +42,7 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
             option.flag,
             metavar=option.metavar,
             help=option.help,
+            multiple=True,
             shell_complete=completion.programs,
         )
         wrapped = add(wrapped)

@@ -194,7 +194,9 @@ def execute(
     summary = RunSummary()
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(TargetRun(plan, jobs)) for plan in planned]
+        runs: list[TargetRun] = []
+        for plan in planned:
+            runs.append(stack.enter_context(TargetRun(plan, jobs, tuple(runs))))
         try:
             readies = [run.ready for run in runs]
             for ready in readies:

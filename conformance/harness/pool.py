@@ -19,9 +19,12 @@ Runtime or runner
     line, a missing file, a signal that somebody sends to end a process. The process is replaced
     each time.
 
+    Each process must describe itself as the first one did; if one does not, the target is given up.
+
     A runner can also fail after an answer: write another line, or die. That is noticed with the
-    next case, so the message names the case before. A crash is therefore tried once more, alone in
-    a fresh process (`Crashed.repeated`), which costs a start and a case.
+    next case, so the message names the case before. A case that crashes, or that ends in an
+    infrastructure failure in a process that had run another one, is therefore tried once more,
+    alone in a fresh process (`Crashed.repeated`), which costs a start and a case.
 
 Shutdown
     `Pool.close`, the end of the ``with``, closes the runners' input, kills those that do not exit
@@ -127,14 +130,14 @@ J = TypeVar("J", bound=Job)
 class _Task:
     """A job that is ready to be sent: its output folder exists and its request is serialised.
 
-    On a second try ``crash`` is the outcome of the first, and ``before`` the case that the process
-    had run before that.
+    On a later try ``first`` is the outcome of the one before, and ``before`` the case that the
+    process had run before that.
     """
 
     job: Job
     request: RunRequest
     line: bytes
-    crash: Crashed | None = None
+    first: Crashed | InfrastructureFailure | None = None
     before: str | None = None
 
 
@@ -364,6 +367,8 @@ class Pool:
             self._answer = answer
             slot.drop()
             return
+        if isinstance(answer, DescribedAnswer) and isinstance(self._answer, DescribedAnswer):
+            answer = _other_description(self._answer, answer) or answer
         if not isinstance(answer, DescribedAnswer):
             fix = self.command.fix
             if isinstance(answer, UnavailableAnswer):
@@ -417,15 +422,15 @@ class Pool:
         slot.task = slot.request = None
         if not isinstance(news, bytes) or isinstance(outcome, InfrastructureFailure):
             slot.drop()
-        if isinstance(outcome, Crashed) and not outcome.repeated and task.crash is None:
+        again = _again(task, outcome, before)
+        if again is not None:
             remove(task.request.out)
-            task = replace(task, crash=outcome, before=before)
-            slot.task = self._task(task.job, outcome, before)
+            slot.task = self._task(task.job, again.first, before)
             if slot.task is not None:
                 self._launch(slot)
                 return
-            outcome = _last_try(task, None)
-        elif task.crash is not None:
+            outcome = _last_try(again, None)
+        elif task.first is not None:
             outcome = _last_try(task, outcome)
         self._count(outcome)
         self._done.append((task, outcome))
@@ -511,7 +516,10 @@ class Pool:
     # Tasks and files
 
     def _task(
-        self, job: Job, crash: Crashed | None = None, before: str | None = None
+        self,
+        job: Job,
+        first: Crashed | InfrastructureFailure | None = None,
+        before: str | None = None,
     ) -> _Task | None:
         """``job`` as a task; None, and the target is given up, if there is no output folder."""
         number = self._next_id()
@@ -534,7 +542,7 @@ class Pool:
             repeat=job.repeat,
             steps=job.steps,
         )
-        return _Task(job, request, to_line(request), crash, before)
+        return _Task(job, request, to_line(request), first, before)
 
     def _next_id(self) -> int:
         self._last_id += 1
@@ -555,10 +563,46 @@ class Pool:
             remove(task.request.out)
 
 
-def _last_try(task: _Task, outcome: Outcome | None) -> Crashed:
-    """The crash of ``task``, with the outcome of its second try; None: there was none."""
-    assert task.crash is not None
-    crash = task.crash
+def _other_description(first: DescribedAnswer, now: DescribedAnswer) -> str | None:
+    """What the runner did if a process of it describes itself in another way than the first one."""
+    for name in type(now).model_fields:
+        was, says = getattr(first, name), getattr(now, name)
+        if name != "id" and was != says:
+            return (
+                f"describes itself in another way than before: {name} is {_shown(says)}, not "
+                f"{_shown(was)}; results of both must not be mixed"
+            )
+    return None
+
+
+def _shown(value: object) -> str:
+    """A field of a description, in a sentence."""
+    if isinstance(value, tuple):
+        value = ", ".join(value)
+    elif isinstance(value, dict):
+        value = ", ".join(f"{name} {version}" for name, version in value.items())
+    return "null" if value is None else excerpt(str(value), 200) or "empty"
+
+
+def _again(task: _Task, outcome: Outcome, before: str | None) -> _Task | None:
+    """``task`` to be run alone: after a crash, and where the case ``before`` may be to blame."""
+    if isinstance(outcome, Crashed):
+        if outcome.repeated or isinstance(task.first, Crashed):
+            return None
+    elif not isinstance(outcome, InfrastructureFailure) or before is None or task.first:
+        return None
+    return replace(task, first=outcome, before=before)
+
+
+def _last_try(task: _Task, outcome: Outcome | None) -> Outcome:
+    """The outcome of ``task`` after that of its last try; None: there was none."""
+    assert task.first is not None
+    if isinstance(task.first, InfrastructureFailure):
+        if outcome is None or isinstance(outcome, InfrastructureFailure):
+            return task.first
+        note = f"[{task.first.message} This is the outcome of a second try, in a fresh process.]"
+        return replace(outcome, stderr=f"{note}\n{outcome.stderr}")
+    crash = task.first
     what = f"The runner died of {crash.signal}"
     if crash.signal == "SIGKILL":
         what += " (the system may have been out of memory)"

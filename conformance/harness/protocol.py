@@ -22,6 +22,9 @@ from conformance.base.dtypes import DType
 #: dot: a runner cannot name a file anywhere else.
 FILE_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
+#: A word in lower case that the name of a target in results can start with.
+TARGET_NAME: Final = r"^[a-z][a-z0-9._-]*$"
+MOST_OF_A_NAME: Final = 40
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -45,6 +48,8 @@ Name = Annotated[str, Field(min_length=1)]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Milliseconds = Annotated[float, Field(ge=0)]
+#: Without control characters, since results, reports and terminals use it as a name.
+Version = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=100)]
 
 
 # Requests
@@ -119,13 +124,22 @@ class DescribedAnswer(_Message):
 
     id: Id
     outcome: Literal["described"]
-    runtime: Name = Field(description="The runtime's name, such as onnxruntime or tract.")
-    version: Name
+    runtime: Annotated[str, Field(min_length=1, max_length=100)] = Field(
+        description="The runtime's name, such as onnxruntime or tract."
+    )
+    version: Version
+    name: Annotated[str, Field(pattern=TARGET_NAME, max_length=MOST_OF_A_NAME)] | None = Field(
+        default=None,
+        description="What results call a target that was started by its path (`exec:`), such as "
+        "openvino; not the name of a target of this suite.",
+    )
     execution_provider: Name | None = Field(
         description="Where nodes are requested to run; null if the runtime has no execution "
         "providers. If not null, every `ran` answer gives its placement."
     )
-    device: Name = Field(description="In words: the processor and its cores, or the GPU.")
+    device: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+        description="In words: the processor and its cores, or the GPU."
+    )
     adapter: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)] | None = Field(
         default=None,
         description="One word for the adapter that it computes on, if results may differ by "
@@ -136,6 +150,10 @@ class DescribedAnswer(_Message):
     )
     features: tuple[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], ...] = Field(
         default=(), description="What it can do beyond plain runs, such as shared_buffer."
+    )
+    threads: Annotated[int, Field(ge=1)] | Literal["default"] | None = Field(
+        default=None,
+        description="With how many threads the runtime computes; default: as many as it chooses.",
     )
     versions: dict[Name, str] = Field(
         default={}, description="Versions of everything that may affect a result, for the record."
@@ -330,9 +348,13 @@ def _other_id(found: object, outcome: object, request: Request) -> str:
     return f"{what} id {excerpt(json.dumps(found))} where {request.id} was sent"
 
 
+_TYPES_OF_THREADS: Final = ("constrained-int", "literal['default']")
+
+
 def _field_fault(fault: ErrorDetails) -> str:
     """A sentence for one field that pydantic rejects."""
-    where = ".".join(str(part) for part in fault["loc"][1:])  # the first is the outcome
+    # The first is the outcome; of a field with several types, the last is one of them.
+    where = ".".join(str(part) for part in fault["loc"][1:] if part not in _TYPES_OF_THREADS)
     if fault["type"] == "missing":
         return f"the answer lacks {where}"
     if fault["type"] == "extra_forbidden":

@@ -40,6 +40,12 @@ Array = np.ndarray
 #: The fields of a tensor file.
 _FIELDS: Final = frozenset({"dims", "data_type", "name", "raw_data"})
 
+#: Every type of numbers: which one is required is for the judge.
+_DATA_TYPES: Final = frozenset(onnx.TensorProto.DataType.values()) - {
+    onnx.TensorProto.UNDEFINED,
+    onnx.TensorProto.STRING,
+}
+
 #: As many as NumPy has.
 _MOST_DIMS: Final = 64
 
@@ -191,7 +197,7 @@ def _compare(
         for files in (first, *others):
             if set(files) != set(expected):
                 raise Unjudgeable(
-                    f"The runner returned {', '.join(sorted(files))},"
+                    f"The runner returned {excerpt(', '.join(sorted(files)), 300)},"
                     f" the model has {', '.join(sorted(expected))}."
                 )
         for name, want in expected.items():
@@ -395,6 +401,8 @@ def _tensor(raw: bytes, name: str) -> tuple[str, Array]:
             raise ValueError(f"it has the field {', '.join(other)}; the values belong in raw_data")
         if tensor.name != name:
             raise ValueError(f"it has the name {excerpt(tensor.name)!r}")
+        if tensor.data_type not in _DATA_TYPES:
+            raise ValueError(f"it has the data_type {tensor.data_type}")
         if len(tensor.dims) > _MOST_DIMS:
             raise ValueError(f"it has {len(tensor.dims)} dimensions")
         if negative := [size for size in tensor.dims if size < 0]:

@@ -109,7 +109,8 @@ def _by_target(columns: Sequence[Column]) -> dict[str, dict[str, list[Column]]]:
         if about is None or column.target.unavailable is not None:
             continue  # it was not tried
         adapter = f"+{about.adapter}" if about.adapter else ""
-        versions = found.setdefault(f"{column.target.ep}{adapter}", {})
+        called = column.target.name.rpartition("@")[0] or column.target.ep
+        versions = found.setdefault(f"{called}{adapter}", {})
         versions.setdefault(about.version or "unknown", []).append(column)
     return {target: dict(sorted(v.items(), key=_age)) for target, v in found.items()}
 

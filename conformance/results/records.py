@@ -124,6 +124,10 @@ class TargetDescription(_Part):
     device: Text | None = None
     adapter: Text | None = None
     """One word for the adapter, if results may differ by it: `lavapipe`."""
+    name: Text | None = None
+    """What the runner calls itself, if it does: `openvino`."""
+    threads: int | Literal["default"] | None = None
+    """With how many threads the runtime computes; `default`: as many as it chooses."""
     dtypes: Several[Text] = ()
     features: Several[Text] = ()
     versions: dict[Text, Text] = {}

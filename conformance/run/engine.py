@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Self
 
 from conformance.bundle.cache import BundleError, guard, intact, untouched
@@ -15,22 +16,25 @@ from conformance.results.records import InfrastructureRecord
 from conformance.run.assessment import Assessment, CaseJob, Record, job_for
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
-from conformance.targets.registry import Target
+from conformance.targets.registry import Target, name_fault
 
 
 class TargetRun:
     """Runs a plan: holds its runner processes, and the target as they describe it.
 
-    A context manager, which ends all processes on exit.
+    ``earlier`` are the runs of the targets before this one, whose names in results it does not
+    take. A context manager, which ends all processes on exit.
     """
 
-    def __init__(self, plan: TargetPlan, jobs: int = 1) -> None:
+    def __init__(self, plan: TargetPlan, jobs: int = 1, earlier: Sequence[TargetRun] = ()) -> None:
         guard()  # before the first runner starts
         self.plan = plan
         # One more than the jobs that can be running or drawn in advance when the cache is deleted.
         limits = Limits(failures_in_a_row=2 * jobs + 1)
         self._pool = Pool(plan.target.command, jobs, limits)
         self._ready: DescribedTarget | None = None
+        self._failed: RunnerFailed | None = None
+        self._rivals = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
 
     def __enter__(self) -> Self:
         return self
@@ -40,9 +44,16 @@ class TargetRun:
 
     @property
     def ready(self) -> DescribedTarget:
-        """The target as its runner describes it; the first use starts the runner."""
+        """The target as its runner describes it; the first use starts the runner.
+
+        It also starts those of earlier targets that may have the same name in results.
+        """
         if self._ready is None:
-            self._ready = self._describe()
+            taken = {run.ready.name for run in self._rivals}
+            ready = self._describe()
+            while ready.name in taken:
+                ready = replace(ready, number=ready.number + 1)
+            self._ready = ready
         return self._ready
 
     @property
@@ -55,9 +66,13 @@ class TargetRun:
         try:
             answer = self._pool.start()
         except RunnerFailed as error:
+            self._failed = error
             return DescribedTarget(target, None, _sentence(error, target), error.fix, broken=True)
         if isinstance(answer, UnavailableAnswer):
             return DescribedTarget(target, None, answer.reason, answer.fix)
+        if target.base is None and answer.name and (fault := name_fault(answer.name)):
+            self._failed = RunnerFailed(f"The runner calls itself {answer.name}, but {fault}.")
+            return DescribedTarget(target, None, self._failed.sentence, None, broken=True)
         return DescribedTarget(target, answer, None, None)
 
     def run(self) -> Iterator[tuple[Case, Record]]:
@@ -123,8 +138,8 @@ class TargetRun:
         return InfrastructureRecord(target=self.ready.name, message=message, fix=error.fix)
 
     def _raise_if_broken(self) -> None:
-        if self.ready.broken:
-            self._pool.start()  # raises once more what kept it from starting
+        if self.ready.broken and self._failed is not None:
+            raise RunnerFailed(*self._failed.args)
 
     def _assessment(self) -> Assessment:
         return Assessment(self.ready, self.plan.expectations)
@@ -150,5 +165,5 @@ def _undisturbed(job: CaseJob, outcome: Outcome) -> Outcome:
 
 def _sentence(error: RunnerFailed, target: Target) -> str:
     """What is wrong with a target's runner, without the target's name in front."""
-    text = error.sentence.removeprefix(f"{target.ep}: ")
+    text = error.sentence.removeprefix(f"{target.command.name}: ")
     return text[:1].upper() + text[1:]

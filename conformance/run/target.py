@@ -50,7 +50,8 @@ class DescribedTarget:
     """A target as its runner describes it.
 
     ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
-    differ by adapter.
+    differ by adapter; of several that describe themselves alike, the second is ``cpu@1.31.1#2``, by
+    its ``number``.
     """
 
     target: Target
@@ -58,14 +59,17 @@ class DescribedTarget:
     unavailable: str | None
     fix: str | None
     broken: bool = False
+    number: int = 1
 
     @property
     def name(self) -> str:
         """The target's name with its version and its adapter, as far as they are known."""
         if self.described is None:
-            return self.target.ep
+            return self.target.label
+        base = self.target.base or self.described.name or self.target.ep
         adapter = f"+{self.described.adapter}" if self.described.adapter else ""
-        return f"{self.target.ep}@{self.described.version}{adapter}"
+        number = f"#{self.number}" if self.number > 1 else ""
+        return f"{base}@{self.described.version}{adapter}{number}"
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ The pytest plugin imports this module in every pytest run, so it imports only th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -121,7 +121,15 @@ class TargetEntry:
 
 
 def _interpreter(typed: str | None) -> RunnerStart:
-    return RunnerStart(interpreter=str(as_typed(typed)) if typed else None)
+    """Raises :class:`TargetError` for a folder, such as that of a virtual environment."""
+    if not typed:
+        return RunnerStart()
+    python = as_typed(typed)
+    if python.is_dir():
+        inside = python / "bin" / "python"
+        name = f"; its interpreter is {inside}" if inside.exists() else ", not an interpreter"
+        raise TargetError(f"{python} is a folder{name}.")
+    return RunnerStart(interpreter=str(python))
 
 
 def _tract(typed: str | None) -> RunnerStart:
@@ -169,34 +177,42 @@ def _adapter_or_driver(typed: str) -> str:
 ORT_PYTHON: Final = TargetOption(
     "--ort-python",
     "PYTHON",
-    "Python interpreter whose onnxruntime is tested; default: this one.",
+    "Python interpreter whose onnxruntime is tested; default: this one; repeat.",
     _interpreter,
 )
 TRACT: Final = TargetOption(
     "--tract",
     "PATH",
-    "The tract binary; default: $GQA_TRACT, then what gqa setup built, then PATH.",
+    "The tract binary; default: $GQA_TRACT, then what gqa setup built, then PATH; repeat.",
     _tract,
 )
 TRACT_PYTHON: Final = TargetOption(
     "--tract-python",
     "PYTHON",
-    "Python interpreter whose tract package is tested; default: this one.",
+    "Python interpreter whose tract package is tested; default: this one; repeat.",
     _interpreter,
 )
 ONNXRUNTIME_WEB: Final = TargetOption(
     "--onnxruntime-web",
     "FOLDER|VERSION",
     "The folder of its node_modules, or a release that gqa setup installed; "
-    "default: $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs.",
+    "default: $GQA_ONNXRUNTIME_WEB, then the release that gqa setup installs; repeat.",
     _onnxruntime_web,
 )
 ADAPTER: Final = TargetOption(
     "--adapter",
     "WORD|PATH",
     f"The adapter that WebGPU runs on: {', '.join(ADAPTERS)}, or a Vulkan driver's .json file; "
-    "default: the system's own, else SwiftShader.",
+    "default: the system's own, else SwiftShader; repeat.",
     _adapter,
+)
+
+#: Of no target in particular: one for each, in their order.
+NAME: Final = TargetOption(
+    "--name",
+    "NAME",
+    "What results call the target instead of its own name; repeat, once for each target.",
+    lambda _: RunnerStart(),
 )
 
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
@@ -343,16 +359,22 @@ def target_options() -> tuple[TargetOption, ...]:
     return tuple(dict.fromkeys(option for entry in TARGETS for option in entry.options))
 
 
-class Programs:
-    """The values of the options of `target_options` that a user gave, by the option's name."""
+def run_options() -> tuple[TargetOption, ...]:
+    """The options of `gqa run` and of pytest that choose the targets, beside ``--ep``."""
+    return (*target_options(), NAME)
 
-    def __init__(self, **given: str | None) -> None:
+
+class Programs:
+    """The values of the options of `run_options` that a user gave, by the option's name."""
+
+    def __init__(self, **given: str | Sequence[str] | None) -> None:
         """Raise TypeError for a name that is no option's."""
-        unknown = given.keys() - {option.name for option in target_options()}
+        unknown = given.keys() - {option.name for option in run_options()}
         if unknown:
             raise TypeError(f"no target has an option {', '.join(sorted(unknown))}")
         self._given = given
 
-    def value_of(self, option: TargetOption) -> str | None:
-        """What the user typed, None where the option was not given."""
-        return self._given.get(option.name) or None
+    def values_of(self, option: TargetOption) -> tuple[str, ...]:
+        """What the user typed, in order and each once; nothing where the option was not given."""
+        given = self._given.get(option.name) or ()
+        return (given,) if isinstance(given, str) else tuple(dict.fromkeys(filter(None, given)))

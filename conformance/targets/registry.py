@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conformance.base.explain import did_you_mean
 from conformance.base.paths import data_path
 from conformance.harness.process import Command
+from conformance.harness.protocol import MOST_OF_A_NAME, TARGET_NAME
 from conformance.oracle.tolerance import TargetClass
 from conformance.targets import catalogue
-from conformance.targets.catalogue import EXEC, Programs, TargetEntry, TargetError, target_names
+from conformance.targets.catalogue import (
+    EXEC,
+    Programs,
+    TargetEntry,
+    TargetError,
+    TargetOption,
+    target_names,
+)
 from conformance.targets.tools import Program
 
 
@@ -24,7 +35,8 @@ class Target:
     ``ep`` is the name as typed, and ``arguments`` are what a command line needs to name the same
     target. ``execution_provider`` is the one that a node must run on, None where the runner itself
     says (``exec:``). ``needs`` and ``kernel_variant_of`` are those of `TargetEntry`. ``program`` is
-    the program that the runner starts, if it starts one.
+    the program that the runner starts, if it starts one. ``named`` is its ``--name``, and
+    ``number`` its place among the targets of this ``ep`` in a run, from 1.
     """
 
     ep: str
@@ -35,11 +47,25 @@ class Target:
     needs: str
     kernel_variant_of: str | None = None
     program: Program | None = None
+    named: str | None = None
+    number: int = 1
 
     @property
     def label(self) -> str:
         """Its name in a run before its runner is started; no other target of the run has it."""
-        return self.ep
+        return self.named or (f"{self.ep}#{self.number}" if self.number > 1 else self.ep)
+
+    @property
+    def base(self) -> str | None:
+        """What its name in results starts with; None: its runner says (``exec:``)."""
+        return self.named or (None if self.ep.startswith(EXEC) else self.ep)
+
+    def may_share_name(self, other: Target) -> bool:
+        """Whether the two may have one name in results, as far as that is known beforehand."""
+        if self.base is not None and other.base is not None:
+            return self.base == other.base
+        known = self.base or other.base
+        return known is None or catalogue.entry_of(known) is None
 
     @property
     def expectations(self) -> tuple[Path, ...]:
@@ -55,9 +81,47 @@ class Target:
 
 
 def target_for(ep: str, programs: Programs | None = None) -> Target:
-    """The target that ``--ep`` names. Raises :class:`TargetError`."""
+    """The target that ``--ep`` names. Raises :class:`TargetError`, also if it names several."""
+    targets = targets_for([ep], programs)
+    if len(targets) > 1:
+        again = " and ".join(shlex.join(target.arguments) for target in targets)
+        raise TargetError(f"This command takes one target, not {len(targets)}: {again}.")
+    return targets[0]
+
+
+def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:
+    """The targets of several ``--ep``, each once; for an option with several values, one for each.
+
+    Raises :class:`TargetError`.
+    """
+    programs = programs or Programs()
+    made = [target for ep in dict.fromkeys(eps) for target in _targets(ep, programs)]
+    names = programs.values_of(catalogue.NAME)
+    if not names:
+        return made
+    if len(names) != len(made):
+        raise TargetError(
+            f"--name gives {len(names)} different names to {len(made)} targets; give one to each: "
+            f"{', '.join(target.label for target in made)}."
+        )
+    return [_named(target, name) for target, name in zip(made, names, strict=True)]
+
+
+def built_in(programs: Programs | None = None) -> list[Target]:
+    """Every target that has an entry."""
+    return targets_for([entry.name for entry in catalogue.TARGETS], programs)
+
+
+def name_fault(name: str) -> str | None:
+    """Why a target that is not the built-in one of this name cannot have it; None if it can."""
+    if catalogue.entry_of(name) is not None:
+        return f"{name} is the name of a target of this suite"
+    return None
+
+
+def _targets(ep: str, programs: Programs) -> list[Target]:
     if ep.startswith(EXEC):
-        return _any_program(ep)
+        return [_any_program(ep)]
     entry = catalogue.entry_of(ep)
     if entry is None:
         names = [entry.name for entry in catalogue.TARGETS]
@@ -65,7 +129,11 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
             f"Unknown target '{ep}'; known: {', '.join(target_names())}"
             f"{did_you_mean(ep, names) or '.'}"
         )
-    return _built_in(entry, programs or Programs())
+    values = [programs.values_of(option) or (None,) for option in entry.options]
+    return [
+        _built_in(entry, dict(zip(entry.options, typed, strict=True)), number)
+        for number, typed in enumerate(itertools.product(*values), start=1)
+    ]
 
 
 def _any_program(ep: str) -> Target:
@@ -76,20 +144,19 @@ def _any_program(ep: str) -> Target:
     return Target(ep, ("--ep", ep), command, "gpu", None, "a program that speaks runners/README.md")
 
 
-def _built_in(entry: TargetEntry, programs: Programs) -> Target:
+def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int) -> Target:
     interpreter, program = sys.executable, None
     passed: list[str] = []
     again = ["--ep", entry.name]
-    for option in entry.options:
-        typed = programs.value_of(option)
-        start = option.start(typed)
+    for option, value in typed.items():
+        start = option.start(value)
         interpreter = start.interpreter or interpreter
         program = start.program or program
         passed += start.arguments
-        if typed:
-            again += [option.flag, typed]
+        if value:
+            again += [option.flag, value]
     runner = data_path("runners") / entry.runner
-    return Target(
+    target = Target(
         ep=entry.name,
         arguments=tuple(again),
         command=Command(
@@ -102,14 +169,23 @@ def _built_in(entry: TargetEntry, programs: Programs) -> Target:
         needs=entry.needs,
         kernel_variant_of=entry.kernel_variant_of,
         program=program,
+        number=number,
     )
+    return replace(target, command=replace(target.command, name=target.label))
 
 
-def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:
-    """The targets of several ``--ep``, each once. Raises :class:`TargetError`."""
-    return [target_for(ep, programs) for ep in dict.fromkeys(eps)]
-
-
-def built_in(programs: Programs | None = None) -> list[Target]:
-    """Every target that has an entry."""
-    return targets_for([entry.name for entry in catalogue.TARGETS], programs)
+def _named(target: Target, name: str) -> Target:
+    """The target with its ``--name``. Raises :class:`TargetError`."""
+    if re.fullmatch(TARGET_NAME, name) is None or len(name) > MOST_OF_A_NAME:
+        raise TargetError(
+            f"--name '{name}' is not a name: it takes up to {MOST_OF_A_NAME} lower-case letters, "
+            "digits, dots, underscores and hyphens, and starts with a letter."
+        )
+    if name != target.ep and (fault := name_fault(name)):
+        raise TargetError(f"--name '{name}' cannot be the name of {target.label}: {fault}.")
+    return replace(
+        target,
+        named=name,
+        arguments=(*target.arguments, catalogue.NAME.flag, name),
+        command=replace(target.command, name=name),
+    )

@@ -55,6 +55,9 @@ WORDS = {
     7: "int64",
 }
 
+#: With more, the bits of a result would depend on the number of cores (runners/README.md).
+THREADS = 1
+
 OPERATOR = "GroupQueryAttention"
 CPU = PROVIDERS["cpu"]
 
@@ -163,8 +166,8 @@ class Runtime:
         The settings of the graph optimiser stay at their defaults.
         """
         options = self.onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = THREADS
+        options.inter_op_num_threads = THREADS
         options.log_severity_level = 3
         if self.provider != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

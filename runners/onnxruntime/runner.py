@@ -76,6 +76,7 @@ class Target:
             "device": ort_availability.device(self.provider),
             "dtypes": self.runtime.dtypes(),
             "features": ["shared_buffer"],
+            "threads": self.execution.THREADS,
             "versions": ort_availability.versions(onnxruntime, self.provider),
         }
 

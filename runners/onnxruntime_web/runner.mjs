@@ -109,6 +109,7 @@ async function describe() {
     adapter: adapter && adapterWord(adapter.info),
     dtypes: dtypes(!adapter || adapter.features.has("shader-f16")),
     features: target.gpu ? ["shared_buffer"] : [],
+    threads: ort.env.wasm.numThreads,
     versions: {
       "onnxruntime-web": version,
       node,

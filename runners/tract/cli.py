@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from answers import write_outputs
 from availability import Unavailable, processor_name
 from command_line import FAILED, Called, Tract, input_option
-from facts import DTYPES, knobs
+from facts import DTYPES, knobs, threads
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from onnx_graph import output_names
@@ -85,6 +85,7 @@ class Target:
             "device": processor_name(),
             "dtypes": DTYPES,
             "features": [],
+            "threads": threads(self.tract.environment),
             "versions": {
                 "tract": self.tract.version,
                 "binary": self.tract.binary,

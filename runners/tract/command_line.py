@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from answers import shortened
 from availability import Unavailable
-from facts import fact
+from facts import THREADS, fact
 from nnef_tensor import encode
 from nnef_tensor import read as read_nnef
 from probe import probe_model
@@ -127,7 +127,7 @@ class Tract:
         self.binary = binary
         self.optimised = optimised
         self.runtime = "cpu" if optimised else "unoptimized"
-        self.environment = {"RAYON_NUM_THREADS": "1", **os.environ, **ENVIRONMENT}
+        self.environment = {THREADS: "1", **os.environ, **ENVIRONMENT}
         self.version = ""
         self.runtimes: list[str] = []
 

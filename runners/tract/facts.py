@@ -6,6 +6,7 @@ While loading it decides which kind of call this is, so a fact has numbers, not 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from availability import Unavailable
 from tensor_file import Tensor
@@ -26,6 +27,9 @@ WORDS = {
     13: "u64",
 }
 
+#: The environment variable that sets the number of tract's threads; by default, one for each core.
+THREADS = "RAYON_NUM_THREADS"
+
 # The names in describe of those that an input of the operator may have.
 DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
 
@@ -33,6 +37,12 @@ DTYPES = ("float32", "float16", "int8", "uint8", "int32", "int64")
 def knobs() -> dict[str, str]:
     """The environment variables of tract that decide which kernels run."""
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith("TRACT_")}
+
+
+def threads(environment: Mapping[str, str]) -> int | str:
+    """With how many threads tract computes in ``environment``, as describe says it."""
+    word = environment.get(THREADS, "")
+    return int(word) if word.isascii() and word.isdigit() and int(word) else "default"
 
 
 def fact(tensor: Tensor) -> str:

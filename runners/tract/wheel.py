@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from availability import Unavailable, processor_name
-from facts import DTYPES, knobs
+from facts import DTYPES, THREADS, knobs, threads
 from serving import serve
 from wheel_availability import load
 from wheel_execution import Engine, Rejected, run_case
@@ -26,9 +26,9 @@ from wheel_execution import Engine, Rejected, run_case
 def main() -> int:
     """Answer requests until there are none; the exit status."""
     # The engine reads both when it first needs them. Attention over a long cache is split across
-    # threads, and the protocol requires one; a backtrace costs more than most rejections, and is of
-    # no use to a user.
-    os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    # threads, so that its bits depend on the number of cores; a backtrace costs more than most
+    # rejections, and is of no use to a user.
+    os.environ.setdefault(THREADS, "1")
     os.environ["RUST_LIB_BACKTRACE"] = "0"
     return serve(Target)
 
@@ -59,6 +59,7 @@ class Target:
             "device": processor_name(),
             "dtypes": list(DTYPES),
             "features": [],
+            "threads": threads(os.environ),
             "versions": {
                 "python": platform.python_version(),
                 "numpy": sys.modules["numpy"].__version__,  # which the package imported

@@ -34,8 +34,8 @@ def answer(request, **fields):
 def describe_itself(
     request, dtypes=("float32", "float16", "bfloat16", "int8", "uint8", "int64"), **more
 ):
-    about = {"runtime": "miniature", "version": "1.0", "execution_provider": PROVIDER, **more}
-    answer(request, outcome="described", device="none", dtypes=dtypes, **about)
+    about = {"runtime": "miniature", "version": "1.0", "execution_provider": PROVIDER}
+    answer(request, outcome="described", **about | {"device": "none", "dtypes": dtypes} | more)
 
 
 def ran(request, runs=None, placement=PROVIDER, load_ms=0.25):

@@ -1,0 +1,441 @@
+#!/usr/bin/env python3
+"""Tells the lie that the environment variable LIE names."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zlib
+
+import miniature
+
+LIES = {}
+ABOUT = {}  # what a description says instead; of LATER, only once the process was restarted
+LATER = {
+    "version_later": {"version": "2.0"},
+    "device_later": {"device": "another"},
+    "adapter_later": {"adapter": "another"},
+    "dtypes_later": {"dtypes": ["float32", "int32"]},
+    "provider_later": {"execution_provider": None},
+    "name_later": {"name": "another"},
+    "runtime_later": {"runtime": "another"},
+    "features_later": {"features": ["shared_buffer"]},
+    "versions_later": {"versions": {"driver": "2"}},
+    "threads_later": {"threads": 2},
+}
+DESCRIPTIONS = {
+    "built_in_name": {"name": "cpu"},
+    "built_in_name_of_a_gpu": {"name": "webgpu"},
+    "name_with_escapes": {"name": "\x1b[2Jmine"},
+    "name_with_version": {"name": "cpu@1.31.1"},
+    "long_name": {"name": "n" * 41},
+    "huge_version": {"version": "1" * 900_000},
+    "version_with_escapes": {"version": "1.0\x1b[2J"},
+    "version_of_two_lines": {"version": "1.0\ncpu@1.31.1"},
+    "version_without_ascii": {"version": "1.0\u202e"},
+    "huge_device": {"device": "d" * 900_000},
+    "device_with_escapes": {"device": "\x1b]0;owned\x07\x1b[2J none"},
+    "runtime_with_escapes": {"runtime": "\x1b[31mmini\u202eature"},
+    "adapter_with_escapes": {"adapter": "\x1b[2J"},
+    "no_threads": {"threads": 0},
+    "no_dtypes": {"dtypes": []},
+    "many_versions": {"versions": {f"\x1b[{n}m": "\x07" * 9 for n in range(9000)}},
+    "unknown_field": {"verdict": "pass"},
+}
+
+
+def lie(function):
+    LIES[function.__name__] = function
+    return function
+
+
+def with_outputs(change):
+    """Answers that it ran, after ``change(path, bundle)`` on the file of each first output."""
+
+    def fault(request):
+        runs = miniature.outputs(request)
+        for run in runs:
+            change(os.path.join(request["out"], run[0]["output"]), request["bundle"])
+        miniature.ran(request, runs=runs)
+
+    return fault
+
+
+def others(bundle):
+    """The bundles of all other cases."""
+    root = os.path.dirname(os.path.dirname(bundle))
+    for folder, _, files in os.walk(root):
+        if "manifest.json" in files and folder != bundle and "/." not in folder:
+            yield folder
+
+
+# Files
+
+
+def replacing(make):
+    def change(path, bundle):
+        os.unlink(path)
+        make(path, bundle)
+
+    return with_outputs(change)
+
+
+def expected_of_another(bundle):
+    return os.path.join(next(others(bundle)), "test_data_set_0", "output_0.pb")
+
+
+def bind(path, bundle):
+    os.chdir(os.path.dirname(path))
+    socket.socket(socket.AF_UNIX).bind(os.path.basename(path))
+
+
+LIES |= {
+    "sparse": with_outputs(lambda path, _: os.truncate(path, 1 << 40)),
+    "three_gigabytes": with_outputs(lambda path, _: os.truncate(path, 3 << 30)),
+    "empty": with_outputs(lambda path, _: os.truncate(path, 0)),
+    "fifo": replacing(lambda path, _: os.mkfifo(path)),
+    "link_to_zeros": replacing(lambda path, _: os.symlink("/dev/zero", path)),
+    "link_to_nothing": replacing(lambda path, _: os.symlink("/no/such", path)),
+    "link_to_another": replacing(lambda path, b: os.symlink(expected_of_another(b), path)),
+    "folder": replacing(lambda path, _: os.mkdir(path)),
+    "socket": replacing(bind),
+    "values_of_another": replacing(lambda path, b: shutil.copy(expected_of_another(b), path)),
+}
+
+
+@lie
+def grows(request):
+    """A child makes a file longer while it is read."""
+    runs = miniature.outputs(request)
+    path = os.path.join(request["out"], runs[0][0]["output"])
+    script = (
+        "import sys\nwith open(sys.argv[1], 'ab', 0) as file:\n"
+        " for _ in range(400): file.write(bytes(1 << 20))"
+    )
+    subprocess.Popen([sys.executable, "-S", "-c", script, path])
+    while os.path.getsize(path) < 60 << 20:
+        time.sleep(0.01)
+    miniature.ran(request, runs=runs)
+
+
+@lie
+def writes_afterwards(request):
+    """A process outside its group writes again and again to all folders of outputs."""
+    runs = miniature.outputs(request)
+    script = (
+        "import glob, os, sys, time\nos.setsid()\nend = time.time() + 1.5\ntime.sleep(0.3)\n"
+        "while time.time() < end:\n"
+        " for name in glob.glob(sys.argv[1] + '/*.pb'): open(name, 'wb').write(b'no')\n"
+    )
+    subprocess.Popen([sys.executable, "-S", "-c", script, request["out"]])
+    miniature.ran(request, runs=runs)
+
+
+@lie
+def folder_is_a_link(request):
+    runs = miniature.outputs(request)
+    os.rename(request["out"], request["out"] + "-moved")
+    os.symlink(request["out"] + "-moved", request["out"])
+    miniature.ran(request, runs=runs)
+
+
+@lie
+def folder_is_gone(request):
+    runs = miniature.outputs(request)
+    shutil.rmtree(request["out"])
+    miniature.ran(request, runs=runs)
+
+
+@lie
+def litter(request):
+    runs = miniature.outputs(request)
+    path = request["out"]
+    for number in range(200):
+        open(os.path.join(request["out"], f"litter_{number}"), "w").close()
+        path = os.path.join(path, "deeper")
+        os.mkdir(path)
+    os.chmod(path, 0)
+    miniature.ran(request, runs=runs)
+
+
+# Tensors
+
+
+def varint(value):
+    value &= (1 << 64) - 1
+    found = b""
+    while value > 127:
+        found, value = found + bytes([value & 127 | 128]), value >> 7
+    return found + bytes([value])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def tensor(dims=None, data_type=1, name=b"output", more=b"", **raw):
+    """Replaces the tensor by one with other fields."""
+
+    def change(path, _):
+        found = list(miniature.fields(path))
+        shape = [value for number, value in found if number == 1] if dims is None else dims
+        data = raw.get("raw_data", dict(found).get(9, b""))
+        with open(path, "wb") as file:
+            for size in shape:
+                file.write(field(1, size))
+            file.write(field(2, data_type) + field(8, name) + more)
+            if data is not None:
+                file.write(field(9, data))
+
+    return with_outputs(change)
+
+
+LIES |= {
+    "negative_dimension": tensor(dims=[-1]),
+    "name_of_another_output": tensor(name=b"present_key"),
+    "name_of_no_output": tensor(name=b"\x1b[2J"),
+    "float_data": tensor(raw_data=None, more=field(4, bytes(256))),
+    "int32_data": tensor(raw_data=None, more=field(5, bytes(64))),
+    "int64_data": tensor(raw_data=None, more=field(7, bytes(64))),
+    "double_data": tensor(raw_data=None, more=field(10, bytes(512))),
+    "external_data": tensor(
+        raw_data=None,
+        more=field(14, 1) + field(13, field(1, b"location") + field(2, b"/etc/passwd")),
+    ),
+    "segment": tensor(more=field(3, field(1, 0) + field(2, 1))),
+    "too_few_bytes": tensor(raw_data=b"abcd"),
+    "too_many_bytes": tensor(raw_data=bytes(9999)),
+    "huge_dimensions": tensor(dims=[1 << 40, 1 << 40], raw_data=bytes(4)),
+    "overflowing_product": tensor(dims=[1 << 32, 1 << 32], raw_data=b""),
+    "a_million_dimensions": tensor(dims=[], more=field(1, b"\x01" * 1_000_000), raw_data=bytes(4)),
+    "unknown_dtype": tensor(data_type=99),
+    "text": tensor(data_type=8),
+    "endless_groups": with_outputs(lambda path, _: write(path, b"\x0b" * 100_000)),
+    "noise": with_outputs(lambda path, _: write(path, bytes(range(256)) * 99)),
+    "nan": tensor(raw_data=b"\xff" * 256),
+    "another_shape": tensor(dims=[64]),
+}
+
+
+# Other cases
+
+
+def forged(bundle):
+    """Rewrites a bundle, its digests included: all expected values are 0 with an error of 0."""
+    path = os.path.join(bundle, "oracle.f64.z")
+    with open(path, "rb") as file:
+        zeros = zlib.compress(bytes(len(zlib.decompress(file.read()))))
+    with open(path, "wb") as file:
+        file.write(zeros)
+    path = os.path.join(bundle, "manifest.json")
+    with open(path, "rb") as file:
+        manifest = json.loads(file.read())
+    del manifest["sha256"]
+    manifest["files"]["oracle.f64.z"] = [len(zeros), hashlib.sha256(zeros).hexdigest()]
+    body = json.dumps(manifest).encode().removesuffix(b"}")
+    with open(path, "wb") as file:
+        file.write(body + b', "sha256": "' + hashlib.sha256(body).hexdigest().encode() + b'"}')
+
+
+@lie
+def forges_other_cases(request):
+    for bundle in others(request["bundle"]):
+        forged(bundle)
+    miniature.ran(request)
+
+
+@lie
+def forges_its_case(request):
+    forged(request["bundle"])
+    miniature.ran(request)
+
+
+@lie
+def rewrites_its_inputs(request):
+    path = os.path.join(request["bundle"], "test_data_set_0", "input_0.pb")
+    os.truncate(path, 3)
+    miniature.ran(request)
+
+
+@lie
+def rewrites_all_inputs(request):
+    for bundle in others(request["bundle"]):
+        with open(os.path.join(bundle, "model.onnx"), "ab") as file:
+            file.write(b"more")
+    miniature.ran(request)
+
+
+@lie
+def swaps_other_cases(request):
+    one, other, *_ = others(request["bundle"])
+    os.rename(one, one + "-aside")
+    os.rename(other, one)
+    os.rename(one + "-aside", other)
+    miniature.ran(request)
+
+
+@lie
+def pipes_in_other_cases(request):
+    for bundle in others(request["bundle"]):
+        for name in ("manifest.json", "model.onnx"):
+            os.unlink(os.path.join(bundle, name))
+            os.mkfifo(os.path.join(bundle, name))
+    miniature.ran(request)
+
+
+@lie
+def deletes_other_cases(request):
+    for bundle in others(request["bundle"]):
+        shutil.rmtree(bundle)
+    miniature.ran(request)
+
+
+# Answers
+
+
+def line(text):
+    """Writes outputs, and then ``text`` with the right id, runs and provider in it."""
+
+    def fault(request):
+        runs = json.dumps(miniature.outputs(request))
+        said = text.replace("ID", str(request["id"])).replace("RUNS", runs)
+        data = said.replace("PLACE", json.dumps(miniature.PROVIDER)).encode(
+            "utf-8", "surrogateescape"
+        )
+        sys.stdout.buffer.write(data + b"\n")
+        sys.stdout.buffer.flush()
+
+    return fault
+
+
+RAN = '{"id": ID, "outcome": "ran", "placement": PLACE, "runs": RUNS, "ms": {"load": 1, "run": 1}}'
+REJECTED = '{"id": ID, "outcome": "rejected", "stage": "run", "message": "no"}'
+
+LIES |= {
+    "nan_in_json": line(RAN.replace('"load": 1', '"load": NaN')),
+    "infinity_in_json": line(RAN.replace('"load": 1', '"load": 1e999')),
+    "negative_time": line(RAN.replace('"load": 1', '"load": -1')),
+    "duplicate_keys": line('{"outcome": "rejected", "stage": "run", ' + RAN[1:]),
+    "duplicate_id": line('{"id": 1, ' + RAN[1:]),
+    "deep_json": line("[" * 400_000),
+    "deep_message": line(REJECTED.replace('"no"', '{"a":' * 5000 + "1" + "}" * 5000)),
+    "true_id": line(RAN.replace("ID", "true")),
+    "float_id": line(RAN.replace("ID", "ID.0")),
+    "huge_id": line(RAN.replace("ID", "1" * 5000)),
+    "huge_step": line(REJECTED.replace('"no"', '"no", "step": ' + "9" * 500)),
+    "byte_order_mark": line("\ufeff" + RAN),
+    "invalid_utf8": line(REJECTED.replace("no", "\udcff\udcfe")),
+    "lone_surrogate": line(REJECTED.replace("no", "\\ud800")),
+    "nul_in_message": line(REJECTED.replace("no", "\\u0000\\u001b[2J\\u009b31m")),
+    "escapes_in_message": line(REJECTED.replace("no", "\\u001b]0;owned\\u0007\\u001b[2Jno\\u202e")),
+    "escapes_in_code": line(REJECTED.replace('"no"', '"no", "code": "\\u001b[2J\\r\\n"')),
+    "escapes_in_reason": line('{"id": ID, "outcome": "unavailable", "reason": "\\u001b[2J\\nno"}'),
+    "escapes_in_crash": line(
+        '{"id": ID, "outcome": "crashed", "ended": "\\u001b[2J", "message": "\\u001b[2J\\u0000"}'
+    ),
+    "escapes_in_placement": line(RAN.replace("PLACE", '"\\u001b[2JCPUExecutionProvider"')),
+    "huge_placement": line(RAN.replace("PLACE", json.dumps("p" * 900_000))),
+    "carriage_returns": line(REJECTED.replace("no", "\\r" * 9000)),
+    "verdict_in_answer": line(RAN[:-1] + ', "verdict": "pass"}'),
+    "a_list": line("[" + RAN + "]"),
+    "no_runs": line(RAN.replace("RUNS", "[]")),
+}
+
+
+@lie
+def utf_16(request):
+    sys.stdout.buffer.write((RAN.replace("ID", str(request["id"])) + "\n").encode("utf-16"))
+    sys.stdout.buffer.flush()
+
+
+def named(change):
+    def fault(request):
+        runs = miniature.outputs(request)
+        for run in runs:
+            change(run[0])
+        miniature.ran(request, runs=runs)
+
+    return fault
+
+
+LIES |= {
+    "no_output": named(lambda step: step.pop("output")),
+    "another_output": named(lambda step: step.update(logits=step.pop("output"))),
+    "output_with_escapes": named(lambda step: step.update({"\x1b[2J": step.pop("output")})),
+    "file_with_escapes": named(lambda step: step.update(output="\x1b[2J.pb")),
+    "file_with_slash": named(lambda step: step.update(output="../1/0_0_output.pb")),
+    "file_without_name": named(lambda step: step.update(output="..")),
+    "file_with_long_name": named(lambda step: step.update(output="f" * 5000)),
+    "swapped_outputs": named(
+        lambda step: step.update(output=step["present_key"], present_key=step["output"])
+    ),
+}
+
+
+@lie
+def last_words(request):
+    """Dies with control characters on standard error."""
+    sys.stderr.write("\x1b[2J\x1b]0;owned\x07\x00 thread panicked at \x9b31m\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@lie
+def kills_its_group(request):
+    os.killpg(0, signal.SIGKILL)
+
+
+@lie
+def stops_itself(request):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@lie
+def version_of_each_process(request):
+    """There is enough time to start other processes."""
+    time.sleep(0.2)
+    miniature.ran(request)
+
+
+# How it starts
+
+
+def all_lies():
+    """The names of the lies."""
+    return [*LIES, *LATER, *DESCRIPTIONS]
+
+
+told = os.environ.get("LIE", "")
+mark = os.environ.get("FAULT_MARK", "")
+
+
+def die(request):
+    open(mark, "w").close()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def describe(request):
+    about = DESCRIPTIONS.get(told, {})
+    if told in LATER and os.path.exists(mark):
+        about = LATER[told]
+    if told == "version_of_each_process":
+        about = {"version": f"1.{os.getpid()}"}
+    about = dict(about)
+    dtypes = about.pop("dtypes", None)
+    miniature.describe_itself(request, **about, **({} if dtypes is None else {"dtypes": dtypes}))
+
+
+if __name__ == "__main__":
+    miniature.serve(LIES.get(told, die if told in LATER else None), describe)

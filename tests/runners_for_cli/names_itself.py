@@ -1,0 +1,10 @@
+"""Correct, and says what it is called."""
+
+import miniature
+
+
+def describe(request):
+    miniature.describe_itself(request, name="openvino", version="2026.4.1", threads="default")
+
+
+miniature.serve(describe=describe)
