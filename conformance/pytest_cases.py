@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from conformance.base.paths import data_path, is_case_file
+from conformance.base.paths import data_path, is_of_case_file
 from conformance.base.printable import printable
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
@@ -152,7 +152,7 @@ def target_runs(config: pytest.Config) -> TargetRuns:
     """
     runs = config.stash.get(_TARGET_RUNS, None)
     if runs is None:
-        named = (split_target(argument)[1] for argument in config.args)
+        named = (split_target(one)[1] for one in config.args if is_of_case_file(one))
         eps = config.getoption("ep") or [ep for ep in named if ep is not None] or ["cpu"]
         try:
             options = {option.name: config.getoption(option.name) for option in run_options()}
@@ -173,7 +173,7 @@ def write_out_ids(config: pytest.Config) -> None:
     files: dict[str, list[str]] = {}
     for argument in config.args:
         file, separator, _ = argument.partition("::")
-        if separator and is_case_file(Path(file)):
+        if separator and is_of_case_file(argument):
             files.setdefault(file, []).append(argument)
     if not files:
         return

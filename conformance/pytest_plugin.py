@@ -16,11 +16,15 @@ from typing import Final, cast
 
 import pytest
 
-from conformance.base.paths import data_path, is_case_file
+from conformance.base.paths import (
+    CASE_FILE_ENDINGS,
+    data_path,
+    is_case_file,
+    is_of_case_file,
+)
 from conformance.base.printable import printable
 from conformance.targets.catalogue import run_options, target_names
 
-_ENDINGS: Final = (".yaml", ".yml")
 #: Where pytest's cache has the median time of a test on each target, in seconds.
 SECONDS: Final = "gqa/seconds"
 #: A target in the id of a test.
@@ -77,7 +81,8 @@ def _attached(arguments: list[str]) -> list[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
-    requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, config.args))
+    named = [argument for argument in config.args if is_of_case_file(argument)]
+    requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, named))
     config.pluginmanager.register(RunCounter(requested), "gqa-run-counter")
     if config.getoption("ep"):
         from conformance.pytest_cases import matcher, target_runs
@@ -86,8 +91,6 @@ def pytest_configure(config: pytest.Config) -> None:
         matcher(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
-    paths = [Path(argument.partition("::")[0]) for argument in config.args]
-    named = any(path.suffix in _ENDINGS and is_case_file(path) for path in paths)
     if named:
         from conformance.pytest_cases import write_out_ids
 
@@ -121,7 +124,7 @@ def _collect_only_cases(config: pytest.Config) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect case files only."""
-    if file_path.suffix in _ENDINGS and is_case_file(file_path):
+    if file_path.suffix in CASE_FILE_ENDINGS and is_case_file(file_path):
         from conformance.pytest_cases import CaseFile, Keywords
 
         if not parent.config.pluginmanager.has_plugin("gqa-keywords"):

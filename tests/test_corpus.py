@@ -248,6 +248,7 @@ def test_an_id_with_some_axes_selects_all_cases_that_agree(own: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "sentence"),
     [
+        ("", "An argument is empty; name a case file, a folder or a case."),
         ("own.yaml::a[sed=1]", "own/a has no axis 'sed'; did you mean 'seed'?"),
         ("own.yaml::a[dtype=1]", "own/a has no axis 'dtype'; it has seed."),
         ("own.yaml::ab[seed=1]", "own/ab has no axis 'seed'; it has none."),

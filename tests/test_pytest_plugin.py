@@ -379,6 +379,20 @@ def test_an_id_names_the_target(desk: Desk, axes: dict[str, str]) -> None:
     assert names_run(done) == [f"b[ep={target}]"]
 
 
+def test_a_parameter_of_another_test_names_no_target(desk: Desk, axes: dict[str, str]) -> None:
+    (desk.folder / "test_other.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('where', ['x'], ids=['ep=staging'])\n"
+        "def test_a(where): pass\n"
+    )
+    collect = ("--collect-only", "-q", "test_other.py::test_a[ep=staging]", "axes.yaml::b")
+    done = py_test(desk, *collect)
+    assert done.out.splitlines()[:2] == [
+        "test_other.py::test_a[ep=staging]",
+        "axes.yaml::b[ep=cpu]",
+    ]
+
+
 def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
     odd = desk.folder / "odd [x], ep=y::z\n%41é"
     odd.mkdir(exist_ok=True)

@@ -17,6 +17,9 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 #: The subfolder of the cache in which drivers keep compiled shaders.
 SHADERS: Final = "shaders"
 
+#: How the names of case files end.
+CASE_FILE_ENDINGS: Final = (".yaml", ".yml")
+
 PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = PACKAGE / "data"
 _MARKER = re.compile(r"^format\s*:\s*[\"']?gqa-cases\b", re.MULTILINE)
@@ -62,3 +65,9 @@ def is_case_file(path: Path) -> bool:
             return bool(_MARKER.search(file.read(1 << 16).decode("utf-8-sig", "replace")))
     except OSError:
         return False
+
+
+def is_of_case_file(argument: str) -> bool:
+    """Whether an argument of pytest, ``FILE`` or ``FILE::name``, names a case file."""
+    path = Path(argument.partition("::")[0])
+    return path.suffix in CASE_FILE_ENDINGS and is_case_file(path)

@@ -12,14 +12,13 @@ from typing import Final, Protocol
 from urllib.parse import quote, unquote
 
 from conformance.base.explain import did_you_mean
-from conformance.base.paths import data_path
+from conformance.base.paths import CASE_FILE_ENDINGS, data_path
 from conformance.case.case import TARGET_AXIS, Case
 from conformance.case.load import load
 
 _TARGET: Final = re.compile(rf"(?:^|,){TARGET_AXIS}=(.*)$", re.DOTALL)
 _PROGRAM: Final = "exec:"
-_ENDINGS: Final = (".yaml", ".yml")
-_NO_CASE: Final = (*_ENDINGS, "/")
+_NO_CASE: Final = (*CASE_FILE_ENDINGS, "/")
 
 
 class NothingMeant(ValueError):
@@ -77,6 +76,8 @@ def find(arguments: Sequence[str]) -> Corpus:
     shipped = data_path("cases")
     wanted: list[tuple[Path, str, str | None]] = []
     for argument in arguments:
+        if not argument:
+            raise NothingMeant("An argument is empty; name a case file, a folder or a case.")
         text, target = split_target(argument)
         file, separator, name = text.partition("::")
         if separator:
@@ -145,7 +146,7 @@ def split_target(argument: str) -> tuple[str, str | None]:
     ``name[axis=value]@cpu``, as earlier versions wrote it, means the same.
     """
     file, separator, name = argument.partition("::")
-    if not separator or ("[" in file and not file.endswith(_ENDINGS)):
+    if not separator or ("[" in file and not file.endswith(CASE_FILE_ENDINGS)):
         if not _is_id(argument):
             return argument, None
         file, separator, name = "", "", argument

@@ -20,7 +20,7 @@ EXPRESSION = click.option(
     "expression",
     default="",
     metavar="EXPR",
-    help="Only cases that match, as in pytest.",
+    help="Only cases whose names or tags have these words; and, or, not.",
     shell_complete=completion.tags,
 )
 
