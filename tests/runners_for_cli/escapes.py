@@ -9,7 +9,7 @@ TEXT = os.environ["HOSTILE"]
 
 
 def describe(request):
-    miniature.describe_itself(request, runtime=TEXT, version=TEXT, versions={TEXT: TEXT})
+    miniature.describe_itself(request, runtime=TEXT[:100], device=TEXT[:500], versions={TEXT: TEXT})
 
 
 def fault(request):
