@@ -6,7 +6,6 @@ runs without case files must not pay.
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import signal
 import threading
@@ -16,12 +15,19 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from conformance.base.paths import data_path, is_of_case_file
+from conformance.base.paths import is_of_case_file
 from conformance.base.printable import printable
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
-from conformance.case.corpus import NothingMeant, find, name_on, names_of, split_target
+from conformance.case.corpus import (
+    NothingMeant,
+    find,
+    name_on,
+    names_of,
+    shipped_tags,
+    split_target,
+)
 from conformance.case.load import load_file
 from conformance.case.selection import Matcher, SelectionError, compile_expression
 from conformance.harness.process import RunnerFailed
@@ -33,7 +39,7 @@ from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, run_options
-from conformance.targets.registry import Target, targets_for
+from conformance.targets.registry import Target, eps_of, targets_for
 
 #: What the controlling process of pytest-xdist calls the cases that it gives its workers.
 GIVEN: Final = "gqa_cases"
@@ -152,11 +158,13 @@ def target_runs(config: pytest.Config) -> TargetRuns:
     """
     runs = config.stash.get(_TARGET_RUNS, None)
     if runs is None:
-        named = (split_target(one)[1] for one in config.args if is_of_case_file(one))
-        eps = config.getoption("ep") or [ep for ep in named if ep is not None] or ["cpu"]
+        named = [split_target(one)[1] for one in config.args if is_of_case_file(one)]
+        programs = Programs(
+            **{option.name: config.getoption(option.name) for option in run_options()}
+        )
+        eps = config.getoption("ep") or eps_of([ep for ep in named if ep is not None], programs)
         try:
-            options = {option.name: config.getoption(option.name) for option in run_options()}
-            targets = targets_for(eps, Programs(**options))
+            targets = targets_for(eps or ["cpu"], programs)
         except TargetError as error:
             raise pytest.UsageError(printable(str(error))) from None
         given = getattr(config, "workerinput", {}).get(GIVEN, {})
@@ -194,10 +202,8 @@ def write_out_ids(config: pytest.Config) -> None:
 
 
 def declare_shipped_tags(config: pytest.Config) -> None:
-    """Register the tags of the corpus, for ``pytest --markers``."""
-    for file in sorted(data_path("cases").glob("*.yaml")):
-        with contextlib.suppress(InputError):  # collecting the file reports the error
-            _declare(config, [tag for case in load_file(file) for tag in case.tags])
+    """Register the tags of the corpus, for ``pytest --markers`` and ``-m``."""
+    _declare(config, shipped_tags())
 
 
 def _declare(config: pytest.Config, tags: list[str]) -> None:

@@ -10,7 +10,15 @@ from case_files import entries, write
 
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
-from conformance.case.corpus import Corpus, NothingMeant, find, name_on, names_of, split_target
+from conformance.case.corpus import (
+    Corpus,
+    NothingMeant,
+    find,
+    name_on,
+    names_of,
+    shipped_tags,
+    split_target,
+)
 
 SHIPPED = data_path("cases")
 SOME = "shared_kv/zero_length_kv[dtype=float32,past_sequence_length=8,batch_size=1]"
@@ -127,13 +135,25 @@ def test_an_unknown_name_in_a_file_names_the_nearest(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["no.yaml", "no.yaml::a", "./no/such", "../no/such", "/no/such", "no/such.yml", "no"]
+    "path", ["no.yaml", "no.yaml::a", "./no/such", "../no/such", "/no/such", "no/such.yml"]
 )
 def test_a_missing_path(own: Path, path: str) -> None:
     with pytest.raises(InputError) as caught:
         find([path])
     file = Path(path.partition("::")[0])
     assert str(caught.value) == f"{file}: no such file or folder"
+
+
+def test_a_word_that_names_nothing(own: Path) -> None:
+    assert refused("shared_vk") == (
+        "'shared_vk' is not a file, a folder or a theme of the corpus; did you mean 'shared_kv'?"
+    )
+
+
+def test_the_tags_that_are_searched_for_are_those_of_the_cases() -> None:
+    tags = shipped_tags()
+    assert len(tags) == len(set(tags))
+    assert set(tags) == {tag for case in find([]).loaded for tag in case.tags}
 
 
 def test_a_folder_without_cases(own: Path) -> None:

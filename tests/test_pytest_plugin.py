@@ -379,6 +379,23 @@ def test_an_id_names_the_target(desk: Desk, axes: dict[str, str]) -> None:
     assert names_run(done) == [f"b[ep={target}]"]
 
 
+def test_ids_of_several_builds_name_their_targets_without_ep(desk: Desk) -> None:
+    case = "[dtype=float32,stage=decode,ep={}]"
+    window = f"{ROOT}/cases/smoke.yaml::window{case}"
+    builds = (f"--ort-python={sys.executable}", "--ort-python=/usr/bin/python3")
+    collect = ("--collect-only", "-q")
+    done = py_test(desk, *collect, *builds, window.format("cpu#2"))
+    assert done.status == 0, done.both
+    assert "window[dtype=float32,stage=decode,ep=cpu#2]" in done.out.splitlines()[0]
+    done = py_test(desk, *collect, "--name", "mine", window.format("mine"))
+    assert "window[dtype=float32,stage=decode,ep=mine]" in done.out.splitlines()[0]
+
+
+def test_a_tag_that_the_chosen_file_lacks_selects_nothing(desk: Desk) -> None:
+    done = py_test(desk, "--ep", "cpu", "-m", "shared_kv", f"{ROOT}/cases/decode_shapes.yaml")
+    assert (done.status, last(done)) == (5, "68 deselected")
+
+
 def test_a_parameter_of_another_test_names_no_target(desk: Desk, axes: dict[str, str]) -> None:
     (desk.folder / "test_other.py").write_text(
         "import pytest\n"

@@ -20,7 +20,7 @@ from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, TargetError
-from conformance.targets.registry import Target, target_for, targets_for
+from conformance.targets.registry import Target, eps_of, target_for, targets_for
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_an_option_with_two_values_gives_two_targets(tmp_path: Path) -> None:
     )
     assert names(four) == ["webgpu", "webgpu#2", "webgpu#3", "webgpu#4"]
     with pytest.raises(TargetError, match="This command takes one target, not 2: --ep cpu --ort"):
-        target_for("cpu", both)
+        target_for("cpu", Programs(ort_python=["a/python", "b/python"]))
 
 
 def test_one_version_in_two_environments_gives_two_columns(desk: Desk, gqa: Gqa) -> None:
@@ -213,6 +213,22 @@ def test_a_name_that_cannot_be_given(eps: list[str], given: list[str], says: str
     with pytest.raises(TargetError) as caught:
         targets_for(eps, Programs(name=given))
     assert says in str(caught.value)
+
+
+def test_an_option_of_a_target_that_is_not_run_is_refused() -> None:
+    with pytest.raises(TargetError) as caught:
+        targets_for(["cpu", "exec:./x"], Programs(tract="t", ort_python="p"))
+    assert str(caught.value) == (
+        "--tract is for tract, tract-plain, and the targets are cpu, exec:./x; add --ep tract."
+    )
+
+
+def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:
+    programs = Programs(name=["old", "new"])
+    assert eps_of(["cpu#2", "cpu", "tract#12", "exec:./a#2"], programs) == [
+        *("cpu", "tract", "exec:./a#2")
+    ]
+    assert eps_of(["new", "old"], programs) == ["cpu"]
 
 
 def test_a_target_may_be_given_its_own_name() -> None:

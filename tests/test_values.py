@@ -489,8 +489,8 @@ def test_an_output_of_another_dtype_or_shape_is_not_compared(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--head", "1"), "These options need --values."),
-        (("--json",), "These options need --values."),
+        (("--head", "1"), "--head needs --values."),
+        (("--json",), "--json needs --values."),
         (("--values", "--head", "4"), "There is no head 4: the call has head 0 … 3."),
         (("--values", "--head", "-1"), "Invalid value for '--head'"),
         (("--values", "--at", "output[0"), "'output[0' is not an element such as output[0,3,128]."),

@@ -18,6 +18,7 @@ from conformance.case.load import load
 
 _TARGET: Final = re.compile(rf"(?:^|,){TARGET_AXIS}=(.*)$", re.DOTALL)
 _PROGRAM: Final = "exec:"
+_TAGS: Final = re.compile(r"^ *(?:- )?tags: *\[([^\]]*)\]", re.MULTILINE)
 _NO_CASE: Final = (*CASE_FILE_ENDINGS, "/")
 
 
@@ -84,6 +85,12 @@ def find(arguments: Sequence[str]) -> Corpus:
             wanted.append((Path(file), f"{Path(file).stem}/{name}", target))
         elif not os.path.exists(text) and os.path.isfile(shipped / f"{text}.yaml"):
             wanted.append((shipped / f"{text}.yaml", "", target))
+        elif re.fullmatch(r"\w+", text) and not os.path.exists(text):
+            themes = [file.stem for file in shipped.glob("*.yaml")]
+            raise NothingMeant(
+                f"'{text}' is not a file, a folder or a theme of the corpus"
+                f"{did_you_mean(text, themes) or '.'}"
+            )
         elif os.path.exists(text) or not _is_id(text):
             wanted.append((Path(text), "", target))
         else:
@@ -256,3 +263,10 @@ def _is_shipped(file: Path) -> bool:
 def is_shipped(case: Case) -> bool:
     """Whether the case belongs to the shipped corpus."""
     return _is_shipped(case.file)
+
+
+def shipped_tags() -> list[str]:
+    """The tags of the shipped cases, each once. Searches the files, since loading them is slow."""
+    texts = (file.read_text(encoding="utf-8") for file in sorted(data_path("cases").glob("*.yaml")))
+    lists = (found for text in texts for found in _TAGS.findall(text))
+    return list(dict.fromkeys(tag.strip() for found in lists for tag in found.split(",")))

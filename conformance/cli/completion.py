@@ -14,10 +14,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from conformance.base.paths import data_path
+from conformance.case.corpus import shipped_tags
 from conformance.targets.catalogue import ADAPTERS, TARGETS
 
 _NAME: Final = re.compile(r"^  - name: *([\w.-]+)", re.MULTILINE)
-_TAGS: Final = re.compile(r"^ *(?:- )?tags: *\[([^\]]*)\]", re.MULTILINE)
 
 
 def case_names(
@@ -34,8 +34,7 @@ def case_names(
 
 def tags(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """The tags of the shipped cases, as words for ``-k``."""
-    lists = (found for theme in _themes() for found in _TAGS.findall(_text(theme)))
-    return _beginning((tag.strip() for found in lists for tag in found.split(",")), start)
+    return _beginning(shipped_tags(), start)
 
 
 def targets(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:

@@ -87,25 +87,28 @@ def taken(case: Case, ep: str | None, file: Path) -> Found:
     if case.id not in run.cases:
         raise BadArgument(f"{file} does not describe {case.id}.")
     targets = {target.name: target for target in run.header.targets}
-    found = {
+    there = {
         result.target: result
         for result in join([run]).results.values()
-        if result.case == case.id
-        and result.target in targets
-        and (ep is None or ep in (result.target, targets[result.target].ep))
+        if result.case == case.id and result.target in targets
+    }
+    known = ", ".join(clean(name, 200) for name in there)
+    found = {
+        name: result
+        for name, result in there.items()
+        if ep is None or ep in (name, name.partition("@")[0], targets[name].ep)
     }
     if not found:
-        where = f" on {ep}" if ep else ""
+        where = f" on {ep}; it has those on {known}" if ep and there else ""
         raise BadArgument(f"{file} has no result of {case.id}{where}.")
     if len(found) > 1:
-        known = ", ".join(clean(name, 200) for name in found)
         raise BadArgument(f"{file} has results of {case.id} on {known}; name one with --ep.")
     ((name, result),) = found.items()
-    there, here = run.cases[case.id], case_record(case)
-    if outline(there) != outline(here):
+    described, here = run.cases[case.id], case_record(case)
+    if outline(described) != outline(here):
         raise BadArgument(f"{case.id} is another call in {file} than it is now; run it anew.")
-    has_recipes = any(tensor.recipe is not None for tensor in there.call.inputs)
-    return Found(there if has_recipes else here, result, targets[name])
+    has_recipes = any(tensor.recipe is not None for tensor in described.call.inputs)
+    return Found(described if has_recipes else here, result, targets[name])
 
 
 def returned_of(found: Found) -> Returned:

@@ -34,7 +34,7 @@ from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
-from conformance.targets.registry import targets_for
+from conformance.targets.registry import eps_of, targets_for
 
 
 @click.command()
@@ -94,7 +94,8 @@ def run(
 ) -> int:
     """Run cases on targets, judge the results, and report what is unexpected.
 
-    PATH is a case file or folder, FILE.yaml::name[…] or a case id; default: the shipped corpus.
+    PATH is a case file or folder, a theme or a case id of the corpus, or FILE.yaml::name[…];
+    default: the whole corpus.
 
     \b
     Exit status: 0 all as expected   1 something unexpected
@@ -102,7 +103,7 @@ def run(
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
     corpus = find(paths)
-    targets = targets_for(eps or corpus.targets or ("cpu",), programs)
+    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
     corpus.check_targets([target.label for target in targets])
     matches = compile_expression(expression)
     planned = target_plans(

@@ -25,7 +25,7 @@ from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, values_of
 from conformance.run.records import argument_for, case_record
 from conformance.targets.catalogue import Programs
-from conformance.targets.registry import target_for
+from conformance.targets.registry import eps_of, target_for
 
 
 @click.command("list")
@@ -111,6 +111,8 @@ def show(
     (case,) = cases
     asked = Asked(step, batch, head, token, element)
     if values:
+        if ep is None and corpus.targets:
+            (ep,) = eps_of(corpus.targets, programs)
         return _show_values(
             case,
             asked,
@@ -118,8 +120,12 @@ def show(
             everything=everything,
             as_json=as_json,
         )
-    if asked != Asked() or results or ep or everything or as_json:
-        raise BadArgument("These options need --values.")
+    numbers = {"--step": step, "--batch": batch, "--head": head, "--token": token}
+    given = [option for option, value in numbers.items() if value is not None]
+    others = {"--at": element, "--results": results, "--ep": ep, "--all": everything}
+    given += [option for option, value in {**others, "--json": as_json}.items() if value]
+    if given:
+        raise BadArgument(f"{', '.join(given)} needs --values.")
     return _show_call(case)
 
 

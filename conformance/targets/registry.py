@@ -96,6 +96,7 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
     """
     programs = programs or Programs()
     made = [target for ep in dict.fromkeys(eps) for target in _targets(ep, programs)]
+    _check_used(programs, made)
     names = programs.values_of(catalogue.NAME)
     if not names:
         return made
@@ -105,6 +106,17 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
             f"{', '.join(target.label for target in made)}."
         )
     return [_named(target, name) for target, name in zip(made, names, strict=True)]
+
+
+def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
+    """What ``--ep`` takes for targets that are known by their labels; ``cpu`` for a ``--name``."""
+    names = programs.values_of(catalogue.NAME)
+    numbered = re.compile(rf"({'|'.join(entry.name for entry in catalogue.TARGETS)})#\d+")
+    eps = []
+    for label in labels:
+        found = numbered.fullmatch(label)
+        eps.append("cpu" if label in names else found[1] if found else label)
+    return list(dict.fromkeys(eps))
 
 
 def built_in(programs: Programs | None = None) -> list[Target]:
@@ -117,6 +129,19 @@ def name_fault(name: str) -> str | None:
     if catalogue.entry_of(name) is not None:
         return f"{name} is the name of a target of this suite"
     return None
+
+
+def _check_used(programs: Programs, targets: Sequence[Target]) -> None:
+    """Raise :class:`TargetError` for an option that was given and that none of the targets has."""
+    entries = [entry for target in targets if (entry := catalogue.entry_of(target.ep))]
+    for option in catalogue.target_options():
+        if programs.values_of(option) and not any(option in entry.options for entry in entries):
+            takers = [entry.name for entry in catalogue.TARGETS if option in entry.options]
+            labels = ", ".join(target.label for target in targets)
+            raise TargetError(
+                f"{option.flag} is for {', '.join(takers)}, and the targets are {labels}; "
+                f"add --ep {takers[0]}."
+            )
 
 
 def _targets(ep: str, programs: Programs) -> list[Target]:
