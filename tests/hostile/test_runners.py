@@ -47,15 +47,16 @@ LIES: Final = {
         negative_time duplicate_keys deep_json deep_message true_id float_id huge_id huge_step
         byte_order_mark invalid_utf8 lone_surrogate verdict_in_answer a_list no_runs utf_16
         no_output another_output output_with_escapes file_with_escapes file_with_slash
-        file_without_name file_with_long_name swapped_outputs
+        file_without_name file_with_long_name swapped_outputs forges_the_whole_cache
         """,
     ),
     **_all(
         "pass",
         """
         writes_afterwards litter forges_other_cases forges_its_case rewrites_all_inputs
-        swaps_other_cases pipes_in_other_cases deletes_other_cases duplicate_id
-        device_with_escapes runtime_with_escapes many_versions
+        forges_without_files forges_undefined_cases forges_insensitive_cases
+        links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
+        duplicate_id device_with_escapes runtime_with_escapes many_versions
         """,
     ),
     **dict.fromkeys(["values_of_another", "nan", "another_shape"], "wrong"),
@@ -127,6 +128,7 @@ SHORT: Final = (
     "fifo",
     "float_data",
     "forges_other_cases",
+    "forges_without_files",
     "rewrites_its_inputs",
     "version_later",
     "built_in_name",
