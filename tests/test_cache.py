@@ -459,6 +459,20 @@ def test_a_missing_file_is_noticed(made: Bundle) -> None:
         assert rebuilt(made, before), name
 
 
+@pytest.mark.parametrize("linked", [False, True], ids=["file", "link"])
+def test_a_bundle_that_is_no_folder_is_replaced(made: Bundle, linked: bool) -> None:
+    before = contents(made.path)
+    aside = made.path.parents[2] / "aside"
+    made.path.rename(aside)
+    if linked:
+        made.path.symlink_to(aside)
+    else:
+        made.path.touch()
+    assert rebuilt(made, before)
+    assert not made.path.is_symlink()
+    assert contents(aside) == before
+
+
 def test_a_file_that_is_a_folder_is_noticed(made: Bundle) -> None:
     before = contents(made.path)
     for name in ("manifest.json", "model.onnx", "test_data_set_0/input_0.pb"):
@@ -792,6 +806,100 @@ def test_a_bundle_in_the_place_of_another_is_noticed(tmp_path: Path, elsewhere: 
     shutil.rmtree(elsewhere.path)
     shutil.copytree(other.path, elsewhere.path)
     assert not intact(elsewhere)
+
+
+def reseal(place: Path, **fields: Any) -> None:
+    """Rewrites ``fields`` of a manifest, its digest included."""
+    manifest = json.loads((place / "manifest.json").read_text()) | fields
+    del manifest["sha256"]
+    (place / "manifest.json").write_bytes(bundles._sealed(manifest))
+
+
+def empty_oracle(made: Bundle) -> list[dict[str, Any]]:
+    """The layout of an oracle that expects empty tensors."""
+    layout = json.loads((made.path / "manifest.json").read_text())["oracle"]
+    return [entry | {"shape": [0], "offset": 0} for entry in layout]
+
+
+def test_a_manifest_that_alone_was_rewritten_is_not_trusted(
+    tmp_path: Path, elsewhere: Bundle
+) -> None:
+    """Whatever it says: it lists no file whose time would show the change."""
+    guard(tmp_path)
+    for fields in (
+        {"files": {}, "oracle": empty_oracle(elsewhere)},
+        {"unjudged": "undefined", "oracle": []},
+        {"sensitivity": {}},
+    ):
+        manifest = elsewhere.path / "manifest.json"
+        kept, stat = manifest.read_bytes(), manifest.stat()
+        reseal(elsewhere.path, **fields)
+        os.utime(manifest, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        assert bundles._open(elsewhere.path) is None, fields
+        assert not intact(elsewhere)
+        (found,) = bundle_for(Call(), tmp_path).expected
+        assert {name: wanted.value.shape for name, wanted in found.items()} == {
+            name: wanted.value.shape for name, wanted in elsewhere.expected[0].items()
+        }
+        assert found["output"].value.any()
+        manifest.write_bytes(kept)
+        bundles._own.clear()
+
+
+@pytest.mark.parametrize("level", ["bundle", "folder", "all"])
+@pytest.mark.parametrize("linked", [False, True], ids=["renamed", "linked"])
+def test_an_old_folder_that_was_not_there_at_the_start_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, linked: bool
+) -> None:
+    """A runner has forged a copy of the cache in an earlier run, and puts it in place now."""
+    root = tmp_path / "cache"
+    made = bundle_for(Call(), root)
+    shutil.copytree(root, tmp_path / "forged")
+    place = {"bundle": made.path, "folder": made.path.parent, "all": root / "bundles"}[level]
+    forgery = tmp_path / "forged" / place.relative_to(root)
+    reseal(tmp_path / "forged" / made.path.relative_to(root), sensitivity={"forged": 9.0})
+    monkeypatch.setattr(bundles, "_own", {})
+    time.sleep(0.02)  # more than a tick of the clock of files
+    guard(root)
+    place.rename(tmp_path / "aside")
+    if linked:
+        place.symlink_to(forgery)
+    else:
+        forgery.rename(place)
+    assert bundles._open(made.path) is None
+    assert bundle_for(Call(), root).sensitivity == made.sensitivity
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"files": {}},
+        {"oracle": []},
+        {"steps": []},
+        {"steps": [], "oracle": []},
+        {"unjudged": "undefined"},
+        {"oracle": "empty"},
+    ],
+    ids=str,
+)
+def test_a_manifest_must_be_whole(made: Bundle, fields: dict[str, Any]) -> None:
+    """All files that the steps need, and all outputs of each, as large as the oracle is."""
+    if fields == {"oracle": "empty"}:
+        fields = {"oracle": empty_oracle(made)}
+    before = contents(made.path)
+    reseal(made.path, **fields)
+    assert rebuilt(made, before)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "test_data_set_0"])
+def test_what_is_replaced_and_put_back_is_noticed(
+    tmp_path: Path, elsewhere: Bundle, name: str
+) -> None:
+    """Another runner may have read what was there meanwhile."""
+    assert untouched(elsewhere)
+    (elsewhere.path / name).rename(tmp_path / "aside")
+    (tmp_path / "aside").rename(elsewhere.path / name)
+    assert not untouched(elsewhere)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "model.onnx"])

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from conformance.base.paths import ROOT
-from conformance.harness.owned_folders import OwnedFolder, sweep
+from conformance.harness.owned_folders import OwnedFolder, remove_abandoned
 
 
 @pytest.fixture(autouse=True)
-def _nothing_swept_yet() -> None:
-    sweep.cache_clear()
+def _nothing_removed_yet() -> None:
+    remove_abandoned.cache_clear()
 
 
 def owner(place: Path) -> subprocess.Popen[str]:
@@ -43,20 +43,20 @@ def test_a_folder_is_removed_by_its_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with owner(tmp_path) as living, owner(tmp_path) as killed:
         assert living.stdout is not None
         assert killed.stdout is not None
-        kept, swept = (Path(one.stdout.readline().strip()) for one in (living, killed))
-        sweep(str(tmp_path))
-        assert swept.is_dir()  # still owned
+        kept, abandoned = (Path(one.stdout.readline().strip()) for one in (living, killed))
+        remove_abandoned(str(tmp_path))
+        assert abandoned.is_dir()  # still owned
         killed.send_signal(number)
         killed.wait()
-        sweep.cache_clear()
+        remove_abandoned.cache_clear()
         mine = OwnedFolder(str(tmp_path))
-        assert not swept.exists()
+        assert not abandoned.exists()
         assert (kept / "file").is_file()
         mine.remove()
         living.communicate()
@@ -73,17 +73,20 @@ def test_what_is_not_such_a_folder_of_this_user_is_kept(tmp_path: Path) -> None:
         (tmp_path / f"{name[:-1]}2").mkdir()
         os.chown(tmp_path / f"{name[:-1]}2", 12345, 12345)
         names.add(f"{name[:-1]}2")
-    sweep(str(tmp_path))
+    remove_abandoned(str(tmp_path))
     assert {*os.listdir(tmp_path)} == names
 
 
-def test_no_folder_of_a_living_process_is_lost_while_many_start_and_sweep(tmp_path: Path) -> None:
+def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(
+    tmp_path: Path,
+) -> None:
     code = (
-        "import os, sys; from conformance.harness.owned_folders import OwnedFolder, sweep\n"
+        "import os, sys\n"
+        "from conformance.harness.owned_folders import OwnedFolder, remove_abandoned\n"
         "for _ in range(150):\n"
-        "    sweep.cache_clear(); f = OwnedFolder(sys.argv[1])\n"
+        "    remove_abandoned.cache_clear(); f = OwnedFolder(sys.argv[1])\n"
         "    for _ in range(3):\n"
-        "        sweep.cache_clear(); sweep(sys.argv[1]); os.stat(f.path)\n"
+        "        remove_abandoned.cache_clear(); remove_abandoned(sys.argv[1]); os.stat(f.path)\n"
         "    f.remove()\n"
     )
     command = [sys.executable, "-c", code, tmp_path]

@@ -17,9 +17,11 @@ one cache. Every use reads the whole bundle and compares the digests, so a damag
 and written again.
 
 Digests without a key do not stop a runner that rewrites a bundle together with them. Therefore,
-once a process has called `guard`, which it does before it starts a runner, it accepts only bundles
-that are older, by the time at which the system says that a file was last changed (``st_ctime``,
-which no program can set), or whose manifest is the one that it has made itself.
+once a process has called `guard`, which it does before it starts a runner, it accepts only a
+manifest that it has made itself, or one that was there before: in a folder of the cache as it was
+then, with no change since to the manifest or to the names in the bundle's folder, by the time at
+which the system says that a file was last changed (``st_ctime``, which no program can set). All
+else in a bundle, and so what is compared, follows from its manifest.
 """
 
 from __future__ import annotations
@@ -146,7 +148,7 @@ def intact(bundle: Bundle) -> bool:
 
 
 def untouched(bundle: Bundle) -> bool:
-    """Whether no file that a runner reads was changed since the bundle was verified.
+    """Whether no file that a runner reads was changed or replaced since the bundle was verified.
 
     Much cheaper than `intact`: nothing is read, unless this process has just made the bundle, where
     a change can be in the same tick of the file system's clock.
@@ -158,21 +160,42 @@ def untouched(bundle: Bundle) -> bool:
     try:
         return all(
             os.lstat(folder + name).st_ctime_ns <= bundle.changed
-            for name in ("model.onnx", *inputs)
+            for name in ("", "model.onnx", *inputs)
         )
     except OSError:
         return False
 
 
-#: For each cache that is guarded: the time (``st_ctime_ns``) from which changes are not trusted.
-_guarded: Final[dict[Path, int]] = {}
+@dataclass(frozen=True)
+class _Before:
+    """A cache as it was before the first runner started.
+
+    Changes at ``time`` (``st_ctime_ns``) or later are not trusted, nor are bundles outside of
+    ``folders``: the device and inode of each folder that holds bundles. The time of a folder that
+    holds others does not show that it was put in the place of another.
+    """
+
+    time: int
+    folders: frozenset[tuple[int, int]]
+
+    def has(self, bundle: int, changed: int) -> bool:
+        """Whether the folder with the descriptor ``bundle`` was there, if last changed then."""
+        return changed < self.time and _identity(os.stat("..", dir_fd=bundle)) in self.folders
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+#: The caches that are guarded.
+_guarded: Final[dict[Path, _Before]] = {}
 
 #: The digest of the manifest of each bundle that this process has made.
 _own: Final[dict[Path, bytes]] = {}
 
 
 def guard(root: Path | None = None) -> None:
-    """Accept only bundles that are older than this call, or that this process has made.
+    """Accept only bundles that are there now and do not change, or that this process has made.
 
     Call it before a runner is started; later calls change nothing.
     """
@@ -182,9 +205,13 @@ def guard(root: Path | None = None) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root) as file:
-            _guarded[root] = os.fstat(file.fileno()).st_ctime_ns
+            now = os.fstat(file.fileno()).st_ctime_ns
     except OSError:  # a cache that cannot be written; nor can a runner
-        _guarded[root] = time.time_ns()
+        now = time.time_ns()
+    folders = []
+    with contextlib.suppress(OSError):
+        folders = [_identity(folder.stat()) for folder in (root / "bundles").iterdir()]
+    _guarded[root] = _Before(now, frozenset(folders))
 
 
 def content_digest(call: Call, folder: Path) -> str:
@@ -331,26 +358,31 @@ def _unsealed(content: bytes) -> Any:
 def _open(place: Path) -> Bundle | None:
     """The bundle at ``place``, or None if it is missing, damaged or not to be trusted."""
     try:
-        folder = f"{place}/"
-        sealed, changed = _content(f"{folder}manifest.json", _MANIFEST_BYTES)
-        manifest = _unsealed(sealed)
-        if manifest["bundle"] != place.name:
+        # Everything is read from this one folder, whatever takes its place meanwhile.
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        sealed, changed = _content("manifest.json", _MANIFEST_BYTES, folder)
+        changed = max(changed, os.fstat(folder).st_ctime_ns)
+        before = _guarded.get(place.parents[2])
+        is_own = _own.get(place) == hashlib.sha256(sealed).digest()
+        if before is not None and not is_own and not before.has(folder, changed):
             return None
-        not_before = _guarded.get(place.parents[2])
-        if not_before is not None and _own.get(place) == hashlib.sha256(sealed).digest():
-            not_before = None
+        manifest = _unsealed(sealed)
+        if manifest["bundle"] != place.name or not _is_whole(manifest):
+            return None
         oracle = b""
         for name, (size, digest) in manifest["files"].items():
-            content, at = _content(folder + name, size)
+            content, at = _content(name, size, folder)
             changed = max(changed, at)
-            if not_before is not None and changed >= not_before:
-                return None
             if hashlib.sha256(content).hexdigest() != digest:
                 return None
             if name == _ORACLE:
                 oracle = zlib.decompress(content)
         numbers = np.frombuffer(oracle, "<f8")
         expected: list[dict[str, Expected]] = [{} for _ in manifest["steps"]]
+        end = 0
         for entry in manifest["oracle"]:
             shape, start = tuple(entry["shape"]), entry["offset"]
             size = math.prod(shape)
@@ -359,6 +391,9 @@ def _open(place: Path) -> Bundle | None:
                 for i in range(entry["arrays"])
             )
             expected[entry["step"]][entry["output"]] = Expected(value, unit, entry["dtype"], *rest)
+            end = start + entry["arrays"] * size
+        if end != numbers.size:
+            return None
         return Bundle(
             place,
             tuple(StepFiles(**step) for step in manifest["steps"]),
@@ -368,22 +403,44 @@ def _open(place: Path) -> Bundle | None:
             sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
             changed,
         )
-    except (OSError, ValueError, KeyError, TypeError, zlib.error):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, zlib.error):
         return None
+    finally:
+        os.close(folder)
 
 
-def _content(path: str, size: int) -> tuple[bytes, int]:
+def _is_whole(manifest: Any) -> bool:
+    """Whether a manifest lists all files that its steps need, and expects all outputs of each."""
+    needed = {"case.json", "model.onnx", _ORACLE}
+    outputs: list[list[str]] = [[] for _ in manifest["steps"]]
+    for step in manifest["steps"]:
+        needed.update(step["files"].values())
+    for entry in manifest["oracle"]:
+        names = outputs[entry["step"]]
+        needed.add(f"test_data_set_{entry['step']}/output_{len(names)}.pb")
+        names.append(entry["output"])
+    is_judged = manifest["unjudged"] is None
+    return (
+        needed <= manifest["files"].keys()
+        and bool(outputs)
+        and all(names == outputs[0] and bool(names) == is_judged for names in outputs)
+    )
+
+
+def _content(name: str, size: int, folder: int) -> tuple[bytes, int]:
     """The content of a file, at most ``size`` + 1 bytes of it, and when it was last changed.
+
+    ``folder`` is the descriptor of the bundle.
 
     Uses system calls directly: this runs for a dozen files of every case, where buffers and path
     objects would cost as much time as the digests.
     """
-    descriptor = open_plain(path, follow_links=False)
+    descriptor = open_plain(name, follow_links=False, dir_fd=folder)
     try:
         changed = os.fstat(descriptor).st_ctime_ns
         content = os.read(descriptor, size + 1)
         if os.fstat(descriptor).st_ctime_ns != changed:
-            raise OSError(errno.EBUSY, "changed while it was read", path)
+            raise OSError(errno.EBUSY, "changed while it was read", name)
         return content, changed
     finally:
         os.close(descriptor)
@@ -400,6 +457,8 @@ def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
             aside.mkdir(parents=True)
             manifest = write_bundle(call, aside, relation)
             _own[place] = hashlib.sha256(manifest).digest()
+            with contextlib.suppress(OSError):
+                place.unlink()  # a link or a file, in whose place no folder can be renamed
             aside.rename(place)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):

@@ -24,7 +24,7 @@ class OwnedFolder:
     """A new folder in ``place``, for this process alone. Raises `OSError`."""
 
     def __init__(self, place: str) -> None:
-        sweep(place)
+        remove_abandoned(place)
         self._lock: int | None = None
         while True:
             self.path = f"{place}/gqa-files-{uuid.uuid4().hex}"
@@ -32,9 +32,9 @@ class OwnedFolder:
             try:
                 self._lock = _locked(self.path)
             except (BlockingIOError, FileNotFoundError):
-                continue  # another process sweeps it at this moment
+                continue  # another process removes it at this moment
             except OSError:
-                pass  # a file system without locks: there nobody can sweep
+                pass  # a file system without locks: there nobody can remove it
             return
 
     def remove(self) -> None:
@@ -46,7 +46,7 @@ class OwnedFolder:
 
 
 @lru_cache(maxsize=16)
-def sweep(place: str) -> None:
+def remove_abandoned(place: str) -> None:
     """Remove this user's folders in ``place`` that no process owns; once for each process."""
     with suppress(OSError):
         for name in filter(_NAME.fullmatch, os.listdir(place)):

@@ -29,7 +29,7 @@ Runtime or runner
 Shutdown
     `Pool.close`, the end of the ``with``, closes the runners' input, kills those that do not exit
     and removes all files. When this process itself is killed, the runners read the end of their
-    input and exit, and what does not is killed (`conformance.harness.last_will`). The files are
+    input and exit, and what does not is killed (`conformance.harness.process`). The files are
     removed by the next process that has a pool (`conformance.harness.owned_folders`).
 """
 

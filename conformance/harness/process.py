@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from conformance.harness.last_will import LastWill
 from conformance.harness.protocol import excerpt
 
 #: Time for a process to end once it has closed a pipe, or once its input is closed.
@@ -135,7 +134,7 @@ class RunnerProcess:
     def __init__(self, command: Command, limits: Limits, selector: selectors.BaseSelector) -> None:
         # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
         self._popen = _spawn(command)
-        self._last_will = LastWill(self._popen.pid)
+        self._killed_with_us = _KilledWithUs(self._popen.pid)
         if limits.memory_bytes is not None:
             _limit_memory(self._popen.pid, limits.memory_bytes)
         self._limits = limits
@@ -247,7 +246,7 @@ class RunnerProcess:
     def kill(self) -> None:
         """Kill the process and its group, in any state, and close its pipes."""
         _kill_group(self._popen.pid)
-        self._last_will.revoke()
+        self._killed_with_us.release()
         # A process that SIGKILL does not end (stuck in a driver) is left.
         self.wait(time.monotonic() + GRACE_SECONDS)
         for descriptor in tuple(self._watched):
@@ -333,6 +332,35 @@ class RunnerProcess:
         if descriptor in self._watched:
             self._watched.remove(descriptor)
             self._selector.unregister(descriptor)
+
+
+class _KilledWithUs:
+    """Kills the process group ``group`` if this process dies before `release`.
+
+    A runner exits when its input ends, unless it hangs at that moment. Only this process would kill
+    it then, and it may have been killed itself. So a shell waits beside each runner: what it reads
+    ends with a line where this process still lives, and without one where it does not.
+    """
+
+    _SCRIPT: Final = 'read -r released || kill -s KILL -- "-$1"'
+
+    def __init__(self, group: int) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):  # no shell, or no more processes: the runner has to do without
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", self._SCRIPT, "sh", str(group)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+            )
+
+    def release(self) -> None:
+        """End the shell. Called once the group is dead, and its number may be another's."""
+        if self._shell is not None:
+            with suppress(OSError):
+                self._shell.communicate(b"\n")
 
 
 class _Tail:

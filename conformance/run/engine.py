@@ -34,7 +34,7 @@ class TargetRun:
         self._pool = Pool(plan.target.command, jobs, limits)
         self._ready: DescribedTarget | None = None
         self._failed: RunnerFailed | None = None
-        self._rivals = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
+        self._same_name = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +49,7 @@ class TargetRun:
         It also starts those of earlier targets that may have the same name in results.
         """
         if self._ready is None:
-            taken = {run.ready.name for run in self._rivals}
+            taken = {run.ready.name for run in self._same_name}
             ready = self._describe()
             while ready.name in taken:
                 ready = replace(ready, number=ready.number + 1)
@@ -94,13 +94,13 @@ class TargetRun:
         again: list[CaseJob] = []
         try:
             for job, outcome in self._pool.run(assessment.jobs(possible)):
-                if _disturbed(job, outcome):
+                if _bundle_changed(job, outcome):
                     again.append(job)
                 elif (record := assessment.record(job, outcome)) is not None:
                     yield job.case, record
             repeated = (job_for(job.case, variant=job.variant) for job in again)
             for job, outcome in self._pool.run(repeated):
-                if (record := assessment.record(job, _undisturbed(job, outcome))) is not None:
+                if (record := assessment.record(job, _unless_changed(job, outcome))) is not None:
                     yield job.case, record
         except (RunnerFailed, BundleError):
             yield from assessment.problems()
@@ -121,9 +121,9 @@ class TargetRun:
         assessment = self._assessment()
         for job in assessment.jobs([case]):
             outcome = self._pool.run_one(job)
-            if _disturbed(job, outcome):
+            if _bundle_changed(job, outcome):
                 job = job_for(case, variant=job.variant)
-                outcome = _undisturbed(job, self._pool.run_one(job))
+                outcome = _unless_changed(job, self._pool.run_one(job))
             watch(job, outcome)
             if (record := assessment.record(job, outcome)) is not None:
                 return record
@@ -145,15 +145,15 @@ class TargetRun:
         return Assessment(self.ready, self.plan.expectations)
 
 
-def _disturbed(job: CaseJob, outcome: Outcome) -> bool:
+def _bundle_changed(job: CaseJob, outcome: Outcome) -> bool:
     """Whether the job's bundle was changed or deleted, so that ``outcome`` says nothing."""
     if isinstance(outcome, InfrastructureFailure):
         return not intact(job.prepared)
     return not untouched(job.prepared)
 
 
-def _undisturbed(job: CaseJob, outcome: Outcome) -> Outcome:
-    """The outcome of the second try."""
+def _unless_changed(job: CaseJob, outcome: Outcome) -> Outcome:
+    """The outcome of the second try, or a failure if the job's bundle was changed again."""
     if isinstance(outcome, InfrastructureFailure) or untouched(job.prepared):
         return outcome
     return InfrastructureFailure(

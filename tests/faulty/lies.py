@@ -232,6 +232,20 @@ LIES |= {
 # Other cases
 
 
+def resealed(bundle, change):
+    """Rewrites a manifest by ``change``, its digest included; the time of the change is hidden."""
+    path = os.path.join(bundle, "manifest.json")
+    before = os.stat(path)
+    with open(path, "rb") as file:
+        manifest = json.loads(file.read())
+    del manifest["sha256"]
+    change(manifest)
+    body = json.dumps(manifest).encode().removesuffix(b"}")
+    with open(path, "wb") as file:
+        file.write(body + b', "sha256": "' + hashlib.sha256(body).hexdigest().encode() + b'"}')
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def forged(bundle):
     """Rewrites a bundle, its digests included: all expected values are 0 with an error of 0."""
     path = os.path.join(bundle, "oracle.f64.z")
@@ -239,14 +253,59 @@ def forged(bundle):
         zeros = zlib.compress(bytes(len(zlib.decompress(file.read()))))
     with open(path, "wb") as file:
         file.write(zeros)
-    path = os.path.join(bundle, "manifest.json")
-    with open(path, "rb") as file:
-        manifest = json.loads(file.read())
-    del manifest["sha256"]
-    manifest["files"]["oracle.f64.z"] = [len(zeros), hashlib.sha256(zeros).hexdigest()]
-    body = json.dumps(manifest).encode().removesuffix(b"}")
-    with open(path, "wb") as file:
-        file.write(body + b', "sha256": "' + hashlib.sha256(body).hexdigest().encode() + b'"}')
+    listed = [len(zeros), hashlib.sha256(zeros).hexdigest()]
+    resealed(bundle, lambda manifest: manifest["files"].update({"oracle.f64.z": listed}))
+
+
+def expects_nothing(manifest):
+    manifest["files"] = {}
+    for entry in manifest["oracle"]:
+        entry.update(shape=[0], offset=0)
+
+
+def is_undefined(manifest):
+    manifest.update(oracle=[], unjudged="undefined")
+
+
+def is_insensitive(manifest):
+    manifest["sensitivity"] = dict.fromkeys(manifest["sensitivity"], 0)
+
+
+def forges_manifests(change):
+    def fault(request):
+        for bundle in others(request["bundle"]):
+            resealed(bundle, change)
+        miniature.ran(request)
+
+    return fault
+
+
+LIES |= {
+    "forges_without_files": forges_manifests(expects_nothing),
+    "forges_undefined_cases": forges_manifests(is_undefined),
+    "forges_insensitive_cases": forges_manifests(is_insensitive),
+}
+
+
+@lie
+def links_to_forged_cases(request):
+    for bundle in list(others(request["bundle"])):
+        os.rename(bundle, bundle + "-aside")
+        forged(bundle + "-aside")
+        os.symlink(bundle + "-aside", bundle)
+    miniature.ran(request)
+
+
+@lie
+def forges_the_whole_cache(request):
+    """Puts a forged copy in the place of the folder that holds all bundles."""
+    cache = os.path.dirname(os.path.dirname(request["bundle"]))
+    shutil.copytree(cache, cache + "-forged")
+    for bundle in others(os.path.join(cache + "-forged", "0", "0")):
+        forged(bundle)
+    os.rename(cache, cache + "-aside")
+    os.rename(cache + "-forged", cache)
+    miniature.ran(request)
 
 
 @lie

@@ -1,4 +1,4 @@
-"""Case files from an enemy: each is loaded, or refused by sentences with a place, soon."""
+"""Hostile case files: each is loaded, or refused by sentences with a place, soon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lying runners: none ends, hangs or deceives a run.
+"""Faulty runners: none ends, hangs or deceives a run.
 
 Each runs the three cases of ``three.yaml`` beside a runner that is correct, and lies on one of them
 or when it starts. Counted are tracebacks, hangs, lost results (any but the one lied about) and
@@ -47,15 +47,16 @@ LIES: Final = {
         negative_time duplicate_keys deep_json deep_message true_id float_id huge_id huge_step
         byte_order_mark invalid_utf8 lone_surrogate verdict_in_answer a_list no_runs utf_16
         no_output another_output output_with_escapes file_with_escapes file_with_slash
-        file_without_name file_with_long_name swapped_outputs
+        file_without_name file_with_long_name swapped_outputs forges_the_whole_cache
         """,
     ),
     **_all(
         "pass",
         """
         writes_afterwards litter forges_other_cases forges_its_case rewrites_all_inputs
-        swaps_other_cases pipes_in_other_cases deletes_other_cases duplicate_id
-        device_with_escapes runtime_with_escapes many_versions
+        forges_without_files forges_undefined_cases forges_insensitive_cases
+        links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
+        duplicate_id device_with_escapes runtime_with_escapes many_versions
         """,
     ),
     **dict.fromkeys(["values_of_another", "nan", "another_shape"], "wrong"),
@@ -98,7 +99,7 @@ FAULTS: Final = {
     **_all(
         "pass",
         """
-        compiles correct dies_while_idle floods_stderr floods_when_idle
+        compiles correct dies_while_idle exits_after_another floods_stderr floods_when_idle
         last_bit one_shot slow_and_broken slow_start waits
         """,
     ),
@@ -127,6 +128,7 @@ SHORT: Final = (
     "fifo",
     "float_data",
     "forges_other_cases",
+    "forges_without_files",
     "rewrites_its_inputs",
     "version_later",
     "built_in_name",
@@ -155,16 +157,16 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
 
 
 class Trial:
-    """One run with a liar and a bystander; everything that it changes is its own."""
+    """One run with a faulty runner and a correct one; everything that it changes is its own."""
 
     def __init__(self, desk: Desk, folder: Path, name: str) -> None:
         self.expected = LIES.get(name) or FAULTS[name]
         shutil.copytree(desk.folder / "cache", folder / "cache")
-        self.liar = desk.runner("lies" if name in LIES else name)
-        shutil.copy(self.liar.removeprefix("exec:"), folder / "bystander")
-        bystander = (folder / "bystander").read_text().replace(self.liar.split("/")[-1], "correct")
-        (folder / "bystander").write_text(bystander)
-        self.bystander = f"exec:{folder / 'bystander'}"
+        self.faulty = desk.runner("lies" if name in LIES else name)
+        shutil.copy(self.faulty.removeprefix("exec:"), folder / "correct")
+        program = (folder / "correct").read_text().replace(self.faulty.split("/")[-1], "correct")
+        (folder / "correct").write_text(program)
+        self.correct = f"exec:{folder / 'correct'}"
         self.results = folder / "results.jsonl"
         self.environment = {
             "LIE": name,
@@ -172,23 +174,23 @@ class Trial:
             "FAULT_MARK": str(folder / "mark"),
             CACHE_VARIABLE: str(folder / "cache"),
         }
-        self.arguments = ("run", str(desk.folder / "three.yaml"), "--ep", self.liar)
-        self.arguments += ("--ep", self.bystander, "--results", str(self.results))
+        self.arguments = ("run", str(desk.folder / "three.yaml"), "--ep", self.faulty)
+        self.arguments += ("--ep", self.correct, "--results", str(self.results))
 
     def check(self, done: Done) -> None:
         """Fails for a traceback, a lost result or a misattribution."""
         check_ending(done)
         run = read(self.results)
         assert all("results are missing" in problem for problem in run.problems)
-        liar, bystander = (target.name for target in run.header.targets)
-        assert bystander.endswith("/bystander@1.0")
+        faulty, correct = (target.name for target in run.header.targets)
+        assert correct.endswith("/correct@1.0")
         dead = self.expected == "never" or not run.header.targets[0].describe
-        program = self.liar.split("/")[-1]  # a results file has paths without the current folder
-        assert liar.startswith("exec:")
-        assert liar.split("/")[-1] == (program if dead else f"{program}@1.0")
-        assert {result.target for result in run.results} <= {liar, bystander}
-        assert outcomes(run, bystander) == dict.fromkeys(("one", "faulty", "fine"), "pass")
-        found = outcomes(run, liar)
+        program = self.faulty.split("/")[-1]  # a results file has paths without the current folder
+        assert faulty.startswith("exec:")
+        assert faulty.split("/")[-1] == (program if dead else f"{program}@1.0")
+        assert {result.target for result in run.results} <= {faulty, correct}
+        assert outcomes(run, correct) == dict.fromkeys(("one", "faulty", "fine"), "pass")
+        found = outcomes(run, faulty)
         lied_about = found.get("faulty", "")
         assert found == {
             "never": {},
@@ -198,7 +200,7 @@ class Trial:
         assert self.expected in SPECIAL or lied_about in self.expected.split(" or ")
         whole = [record for record in run.infrastructure if record.case is None]
         assert len(whole) == (self.expected in ("never", "stopped"))
-        assert all(record.target == liar and record.message for record in run.infrastructure)
+        assert all(record.target == faulty and record.message for record in run.infrastructure)
 
 
 def outcomes(run: Run, target: str) -> dict[str, str]:
@@ -224,6 +226,22 @@ def test_a_lie_changes_nothing_but_its_own_case(
     gqa: Gqa
     with in_this_process(monkeypatch, capsys) as gqa:
         trial.check(gqa(*trial.arguments))
+
+
+def test_a_second_try_that_succeeds_is_told_in_the_results(desk: Desk, tmp_path: Path) -> None:
+    """It is no infrastructure failure, so only the result itself says what failed before."""
+    done = desk.gqa(
+        *("run", "three.yaml", "--ep", desk.runner("exits_after_another")),
+        *("-j", "1", "--results", str(tmp_path / "results.jsonl")),
+    )
+    assert done.status == 0, done.err
+    run = read(tmp_path / "results.jsonl")
+    assert not run.infrastructure
+    told = {r.case.partition("/")[2]: r.stderr for r in run.results}
+    assert told["one"] == told["fine"] == ""
+    assert told["faulty"].startswith("[The runner ended with status 1 during the case")
+    assert "no more handles" in told["faulty"]
+    assert "This is the outcome of a second try, in a fresh process.]" in told["faulty"]
 
 
 @pytest.mark.slow
