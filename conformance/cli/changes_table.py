@@ -33,18 +33,10 @@ def draw_changes(console: Console, changes: Changes) -> None:
         console.print(Text(f"  {_line(line)}"))
     console.print()
     _draw_totals(console, changes.targets)
-    for title, found in (
-        ("Newly broken", changes.broken),
-        ("Vanished", changes.vanished),
-        ("Fixed", changes.fixed),
-        ("Changed", changes.changed),
-        ("New", changes.new),
-        ("Slower", changes.slower),
-    ):
-        if found:
-            console.print()
-            console.print(Text(f"{title}: {len(found):,}", style="bold"))
-            _draw_groups(console, changes, found)
+    for heading, found in changes.kinds():
+        console.print()
+        console.print(Text(f"{heading}: {len(found):,}", style="bold"))
+        _draw_groups(console, changes, found)
 
 
 def _draw_totals(console: Console, targets: Sequence[Match]) -> None:

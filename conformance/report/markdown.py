@@ -102,17 +102,9 @@ def _changes(changes: Changes) -> Iterator[Section]:
         notes = tuple(f"- {code(note)}" for note in changes.notes)
         yield Section("Notes:", (), notes, "notes", share=0.1)
     yield _totals(changes)
-    for title, found in (
-        ("Newly broken", changes.broken),
-        ("Vanished", changes.vanished),
-        ("Fixed", changes.fixed),
-        ("Changed", changes.changed),
-        ("New", changes.new),
-        ("Slower", changes.slower),
-    ):
-        if found:
-            items = tuple(_groups(changes, found))
-            yield Section(f"## {title}: {len(found):,}", (), items, "more groups")
+    for heading, found in changes.kinds():
+        items = tuple(_groups(changes, found))
+        yield Section(f"## {heading}: {len(found):,}", (), items, "more groups")
 
 
 def _totals(changes: Changes) -> Section:
