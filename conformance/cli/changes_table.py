@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.cli.listing import plural
+from conformance.base.words import plural
 from conformance.cli.terminal import natural_width
 from conformance.report.changes import Change, Changes, Match
 from conformance.report.text import clean

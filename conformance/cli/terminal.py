@@ -23,10 +23,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
 from conformance.cli.console import SafeConsole
-from conformance.cli.listing import FEW, by_cause, durations, failures, in_full, plural
+from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
 from conformance.report.causes import causes
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
