@@ -133,6 +133,22 @@ def in_this_process(
         signal.signal(number, handler)
 
 
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    """One for all tests of a file."""
+    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process, in the folder of ``desk``."""
+    monkeypatch.chdir(desk.folder)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
 def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
     """Waits until ``what()`` is true; fails if that takes longer."""
     until = time.monotonic() + seconds

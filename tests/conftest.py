@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from as_user import desk, gqa
 from browsing import browser, context, show
 from hypothesis import settings
 from npm_packages import packages
@@ -13,8 +14,8 @@ from reported import hostile, real, real_page
 
 from conformance.base.paths import CACHE_VARIABLE
 
-#: Fixtures that several files use, each created once for all of them.
-__all__ = ["browser", "context", "hostile", "packages", "real", "real_page", "show"]
+#: Fixtures that several files use.
+__all__ = ["browser", "context", "desk", "gqa", "hostile", "packages", "real", "real_page", "show"]
 
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from case_files import cases_of
-from synthetic_runs import expected, result
+from rich.console import Console
+from synthetic_runs import case, expected, result, write
 
 from conformance.case.case import Case
 from conformance.cli.listing import by_cause, failures, in_full
+from conformance.cli.terminal import Detail, RunSummary, Terminal
 from conformance.report.causes import causes
+from conformance.report.markdown import summary_markdown
+from conformance.report.view import page
+from conformance.results.join import join
+from conformance.results.reader import read
 from conformance.results.records import (
     BeyondBudget,
     InfrastructureRecord,
@@ -120,6 +128,61 @@ def test_names_with_numbers_are_kept() -> None:
         for n, dtype in enumerate(("float16", "float32"))
     )
     assert [text.rpartition(" ")[2] for _, text in sentences(*pair)] == ["float16", "float32"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_stage_is_named_if_all_have_it(number: int) -> None:
+    """It makes no other cause, as on the page, which groups by verdict and symptom."""
+    pair = [
+        unexpected(n, "unsupported", stage=stage, message="no kernel")
+        for n, stage in enumerate(("run", "load")[:number])
+    ]
+    told = "unsupported at run" if number == 1 else "unsupported"
+    assert sentences(*pair) == [(number, f"{told} on {TARGET}: no kernel")]
+
+
+def test_page_terminal_and_markdown_have_the_same_causes(a_case: Case, tmp_path: Path) -> None:
+    """Whatever the stage, the note, the known defect and the order of the results."""
+    refused = {"verdict": "unsupported", "message": "no kernel"}
+    known = {"unexpected": False, "expectation": expected("unsupported"), **refused}
+    accepted = {"verdict": "accepted", "faults": ()}
+    records = [
+        unexpected(n, **fields)
+        for n, fields in enumerate(
+            [
+                {**refused, "stage": "load"},
+                {**refused, "stage": "run"},
+                {**accepted, "values_right": True},
+                {**accepted, "values_right": False},
+                {**accepted, "values_right": None},
+                {**known, "expectation": expected("unsupported", why="No sinks.")},
+                {**known, "stage": "load"},
+                {**known, "stage": "run"},
+                {**known, "expectation": expected("unsupported", link="https://example.org/")},
+            ]
+        )
+    ]
+    joined = join([read(write(tmp_path / "run", [case(r.case) for r in records], records))])
+    shown, *_ = page(joined)
+    for listed, those in (
+        (shown.unexpected, [r for r in records if r.unexpected]),
+        (shown.known, [r for r in records if r.known]),
+    ):
+        found = causes(those, lambda one: one)
+        assert [(c.first, c.number) for c in listed] == [
+            (c.example.case, len(c.members)) for c in found
+        ]
+    firsts = [cause.first for cause in shown.known]
+    assert [cause.number for cause in shown.known] == [2, 1, 1]
+    markdown = summary_markdown(joined).partition("known defect: 4, of 3 causes")[2]
+    assert re.findall(r"the first is `(.+)`", markdown) == firsts
+    screen = io.StringIO()
+    summary = RunSummary()
+    summary.results = [(a_case, r) for r in records]
+    console = Console(file=screen, width=100)
+    Terminal(console, console, Detail(known=True)).summary(summary)
+    told = screen.getvalue().partition("Known defects:\n")[2].splitlines()
+    assert [line.strip() for line in told[2:9:3]] == firsts
 
 
 def test_the_worst_comes_first_and_then_the_most_frequent() -> None:

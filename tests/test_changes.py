@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from as_user import Desk, Gqa, in_this_process
+from as_user import Desk, Gqa
 from synthetic_runs import (
     HOSTILE,
     case,
@@ -619,15 +619,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     write(desk.folder / "old.jsonl", [case("t/c")], [result("t/c", OLD)])
     write(desk.folder / "new.jsonl", [case("t/c")], [result("t/c", NEW, "wrong")])
     return desk
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    monkeypatch.chdir(desk.folder)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def test_diff_reports_whether_the_run_is_worse(gqa: Gqa, desk: Desk) -> None:

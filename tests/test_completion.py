@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from as_user import Desk
@@ -21,11 +20,6 @@ from conformance.case.load import load_file
 from conformance.cli.commands import gqa
 from conformance.cli.completion import case_names, tags
 from conformance.targets.catalogue import ADAPTERS, TARGETS
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
 
 
 def offered(line: str) -> list[str]:

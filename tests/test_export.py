@@ -7,13 +7,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from as_user import Desk, Done, Gqa, in_this_process
+from as_user import Desk, Done, Gqa
 from synthetic_runs import header, target
 
 from conformance.case.case import Case
@@ -29,20 +28,6 @@ has_onnxruntime = pytest.mark.skipif(
 )
 
 CASE = "bounds_attributes/local_window_size[dtype=float32,local_window_size=4294967297]"
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    monkeypatch.chdir(desk.folder)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def results_file(path: Path, *names: str, old: bool = False) -> Path:

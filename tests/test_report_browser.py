@@ -769,7 +769,7 @@ def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) ->
     assert tab.locator("#said").inner_text() == "Press Ctrl+C"
 
 
-def test_many_cases_that_die_in_the_same_way_are_one_row(show: Open, tmp_path: Path) -> None:
+def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -> None:
     about = [case(f"a/x[n={n}]") for n in range(30)]
     message = "The runner died of {}, and again when it was tried alone; the last it wrote: row {}."
     results = [
@@ -782,15 +782,14 @@ def test_many_cases_that_die_in_the_same_way_are_one_row(show: Open, tmp_path: P
     ]
     html = render([read(write(tmp_path / "a", about, results))])
     tab = show(html, "#a/x")
-    assert rows(tab, "wall") == ["a/x: crash, SIGSEGV: row N"]
-    wall = tab.locator("#matrix tr.wall")
+    assert rows(tab, "symptom") == ["a/x: crash, SIGSEGV: row N"]
+    row = tab.locator("#matrix tr.symptom")
     assert (
-        words(wall)
-        == "20 cases: crash, SIGSEGV: row N crash SIGSEGV · all 20 cases · 20 unexpected"
+        words(row) == "20 cases: crash, SIGSEGV: row N crash SIGSEGV · all 20 cases · 20 unexpected"
     )
     assert cases(tab) == [one.id for one in about[20:]]
     assert "crash SIGFPE unexpected" in words(cell(tab, about[20].id))
-    wall.locator(".fold").click()
+    row.locator(".fold").click()
     again = show(html, tab.evaluate("location.hash"))
     assert sorted(cases(again)) == sorted(cases(tab))
     assert not again.locator("#unknown").is_visible()

@@ -544,11 +544,6 @@ def test_support_of_a_run_of_all_verdicts(real: Joined) -> None:
 # As commands
 
 
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
 @pytest.fixture
 def gqa(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -102,7 +102,7 @@ def test_changes_are_shown_first(tmp_path: Path) -> None:
     old = read(write(tmp_path / "old", cases, before))
     new = read(write(tmp_path / "new", cases[:2], [result("a/x", verdict="crash"), result("a/y")]))
     words = Parsed(render([new], changes(join([new]), join([old])))).words
-    order = ("Worse than the baseline", "Newly broken: 1", "Vanished: 1", "Newly fixed: 1")
+    order = ("Worse than the baseline", "Newly broken: 1", "Vanished: 1", "Fixed: 1")
     places = [words.index(told) for told in order]
     assert places == sorted(places)
     assert places[-1] < words.index("result, no error")

@@ -152,7 +152,7 @@ def test_unexpected_results_are_listed_by_symptom_worst_first(tmp_path: Path) ->
     ]
 
 
-def test_a_wall_of_crashes_is_one_cause_with_its_rows(tmp_path: Path) -> None:
+def test_many_crashes_with_one_symptom_are_one_cause(tmp_path: Path) -> None:
     ids = [f"a/x{n % 3}[n={n}]" for n in range(40)]
     died = "The runner died of {}, and again when it was tried alone; the last it wrote: row {}."
     results = [

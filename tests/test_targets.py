@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Gqa, in_this_process
+from as_user import Desk, Gqa
 from case_files import cases_of
 
 from conformance.bundle.cache import Bundle, bundle_for
@@ -69,20 +69,6 @@ def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -
 
 
 # Names
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    monkeypatch.chdir(desk.folder)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def names(targets: Sequence[Target]) -> list[str]:

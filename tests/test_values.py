@@ -8,12 +8,12 @@ import math
 import re
 import shlex
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from as_user import Desk, Gqa, in_this_process
+from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
 from synthetic_runs import header, target
@@ -49,20 +49,6 @@ RICH = """
   attention_bias: full
   head_sink: true
 """
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"), shared_cache)
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    monkeypatch.chdir(desk.folder)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def shown(case: Case, asked: Asked | None = None, returned: Returned | None = None) -> Values:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.cli.listing import plural
+from conformance.base.words import plural
 from conformance.cli.terminal import natural_width
 from conformance.report.changes import Change, Changes, Match
 from conformance.report.text import clean
@@ -33,18 +33,10 @@ def draw_changes(console: Console, changes: Changes) -> None:
         console.print(Text(f"  {_line(line)}"))
     console.print()
     _draw_totals(console, changes.targets)
-    for title, found in (
-        ("Newly broken", changes.broken),
-        ("Vanished", changes.vanished),
-        ("Fixed", changes.fixed),
-        ("Changed", changes.changed),
-        ("New", changes.new),
-        ("Slower", changes.slower),
-    ):
-        if found:
-            console.print()
-            console.print(Text(f"{title}: {len(found):,}", style="bold"))
-            _draw_groups(console, changes, found)
+    for heading, found in changes.kinds():
+        console.print()
+        console.print(Text(f"{heading}: {len(found):,}", style="bold"))
+        _draw_groups(console, changes, found)
 
 
 def _draw_totals(console: Console, targets: Sequence[Match]) -> None:

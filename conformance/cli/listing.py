@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.report.causes import causes
 from conformance.report.symptoms import abstract
@@ -21,11 +22,6 @@ _SCREENFUL: Final = 40
 _SHORT: Final = 8
 #: So many ids are named of those that are like an example.
 _IDS: Final = 3
-
-
-def plural(number: int, noun: str) -> str:
-    """``1 case``, ``2 cases``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def in_full(results: Iterable[tuple[Case, ResultRecord]]) -> Iterator[str]:

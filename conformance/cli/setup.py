@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from conformance.base.words import plural
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument, say
 from conformance.cli.console import SafeConsole
-from conformance.cli.listing import plural
 from conformance.cli.terminal import Terminal, make_console
 from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.setup.cargo import Progress as CargoProgress

@@ -23,13 +23,15 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
 from conformance.cli.console import SafeConsole
-from conformance.cli.listing import FEW, by_cause, durations, failures, in_full, plural
+from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
+from conformance.report.causes import causes
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, severity, worst
+from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, worst
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
 
@@ -273,24 +275,16 @@ class Terminal:
 
         All of them with ``--known``; else if there are only a few and they are not yet ``printed``.
         """
-        causes: dict[tuple[int, str, str, str, str], list[str]] = {}
-        for result in results:
-            known = result.known
-            if known is not None:
-                key = severity(result), result.verdict, result.target, known.why, known.link
-                causes.setdefault(key, []).append(result.case)
-        if not causes or (printed and not self.detail.known):
+        found = causes((result for result in results if result.known), lambda result: result)
+        if not found or (printed and not self.detail.known):
             return
-        if len(causes) > FEW_CAUSES and not self.detail.known:
-            self.line(f"\n{len(causes)} known defects; list them with --known.")
+        if len(found) > FEW_CAUSES and not self.detail.known:
+            self.line(f"\n{len(found)} known defects; list them with --known.")
             return
         self.line("\nKnown defects:")
-        for (_, verdict, target, why, link), cases in sorted(
-            causes.items(), key=lambda item: item[0][0]
-        ):
-            self.line(
-                f"  {len(cases)} {verdict} on {target}: {why}\n      {link}\n      {cases[0]}"
-            )
+        for cause in found:
+            self.line(f"  {len(cause.members)} {cause.sentence}")
+            self.line(f"      {cause.known.link}\n      {cause.example.case}")
 
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
         """List why cases were skipped on targets that ran others, the largest number first."""

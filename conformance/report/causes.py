@@ -1,6 +1,7 @@
-"""Results that are alike: of one target, with one verdict and one symptom.
+"""Results that are alike: of one target, with one verdict, and with one symptom or known defect.
 
 A kernel with one defect fails many cases. They are told together, with one of them as the example.
+The page, the terminal and the Markdown all group by `causes`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from conformance.report.symptoms import quoted, symptom
-from conformance.results.records import ResultRecord
+from conformance.results.records import ExpectationRecord, ResultRecord
 from conformance.results.verdicts import acceptance_of, severity
 
 _T = TypeVar("_T")
@@ -18,29 +19,62 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Cause(Generic[_T]):
-    """What is alike, and all of it; the first is the example."""
+    """What is alike, and all of it."""
 
-    sentence: str
-    """Verdict, target and symptom, without a full stop: `wrong on cpu@1.31.1: output is …`."""
+    label: str
+    """Of the target."""
+    example: ResultRecord
+    """The first of the results. All have its verdict, and its known defect or its symptom."""
+    stage: str | None
+    """The stage of all of them, if it is the same."""
     members: tuple[_T, ...]
 
+    @property
+    def verdict(self) -> str:
+        """With the stage and a note: `unsupported at run`, `accepted (wrong values)`."""
+        acceptance = acceptance_of(self.example)
+        note = f" ({acceptance.note})" if acceptance else ""
+        stage = f" at {self.stage}" if self.stage else ""
+        return f"{self.example.verdict}{stage}{note}"
 
-def causes(items: Iterable[_T], result_of: Callable[[_T], ResultRecord]) -> list[Cause[_T]]:
-    """``items`` by cause: the worst first, and of those equally bad the largest number."""
-    groups: dict[tuple[int, str, str], list[_T]] = {}
+    @property
+    def known(self) -> ExpectationRecord:
+        """The known defect; only of results that have one."""
+        known = self.example.known
+        assert known is not None
+        return known
+
+    @property
+    def sentence(self) -> str:
+        """Verdict, target and what is alike: `wrong on cpu@1.31.1: output is …`, no full stop."""
+        known = self.example.known
+        what = known.why if known else quoted(symptom(self.example))
+        head = f"{self.verdict} on {self.label}"
+        return f"{head}: {what}" if what else head
+
+
+def causes(
+    items: Iterable[_T],
+    result_of: Callable[[_T], ResultRecord],
+    label_of: Callable[[_T], str] | None = None,
+) -> list[Cause[_T]]:
+    """``items`` by cause: the worst first, and of those equally bad the largest number.
+
+    ``label_of`` gives the label of an item's target where several runs are joined; else it is the
+    target's name.
+    """
+    groups: dict[tuple[int, str, str, tuple[str, ...]], list[_T]] = {}
     for item in items:
         result = result_of(item)
-        groups.setdefault((severity(result), _head(result), symptom(result)), []).append(item)
+        known = result.known
+        label = label_of(item) if label_of else result.target
+        what = (known.why, known.link) if known else (symptom(result),)
+        groups.setdefault((severity(result), result.verdict, label, what), []).append(item)
     ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
-    return [
-        Cause(f"{head}: {quoted(what)}" if what else head, tuple(members))
-        for (_, head, what), members in ordered
-    ]
+    return [_cause(label, members, result_of) for (_, _, label, _), members in ordered]
 
 
-def _head(result: ResultRecord) -> str:
-    """Verdict and target."""
-    acceptance = acceptance_of(result)
-    note = f" ({acceptance.note})" if acceptance else ""
-    stage = f" at {result.stage}" if result.stage else ""
-    return f"{result.verdict}{stage}{note} on {result.target}"
+def _cause(label: str, members: list[_T], result_of: Callable[[_T], ResultRecord]) -> Cause[_T]:
+    stages = {result_of(item).stage for item in members}
+    stage = stages.pop() if len(stages) == 1 else None
+    return Cause(label, result_of(members[0]), stage, tuple(members))

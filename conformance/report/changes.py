@@ -114,10 +114,22 @@ class Changes:
             groups.setdefault(key, []).append(change)
         return [(entry, members) for (entry, *_), members in groups.items()]
 
+    def kinds(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
+        """The kinds that have changes, each with its heading."""
+        headings = {
+            "Newly broken": self.broken,
+            "Vanished": self.vanished,
+            "Fixed": self.fixed,
+            "Changed": self.changed,
+            "New": self.new,
+            "Slower": self.slower,
+        }
+        return ((heading, found) for heading, found in headings.items() if found)
+
     def all(self) -> Iterator[Change]:
         """Every change, kind by kind."""
-        for kind in (self.broken, self.vanished, self.fixed, self.changed, self.new, self.slower):
-            yield from kind
+        for _, found in self.kinds():
+            yield from found
 
 
 def changes(new: Joined, old: Joined) -> Changes:

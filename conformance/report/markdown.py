@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.report.causes import causes
 from conformance.report.changes import Change, Changes
 from conformance.report.score import PARTS, SHOWN, Score, scores_of
 from conformance.report.text import clean
@@ -102,17 +103,9 @@ def _changes(changes: Changes) -> Iterator[Section]:
         notes = tuple(f"- {code(note)}" for note in changes.notes)
         yield Section("Notes:", (), notes, "notes", share=0.1)
     yield _totals(changes)
-    for title, found in (
-        ("Newly broken", changes.broken),
-        ("Vanished", changes.vanished),
-        ("Fixed", changes.fixed),
-        ("Changed", changes.changed),
-        ("New", changes.new),
-        ("Slower", changes.slower),
-    ):
-        if found:
-            items = tuple(_groups(changes, found))
-            yield Section(f"## {title}: {len(found):,}", (), items, "more groups")
+    for heading, found in changes.kinds():
+        items = tuple(_groups(changes, found))
+        yield Section(f"## {heading}: {len(found):,}", (), items, "more groups")
 
 
 def _totals(changes: Changes) -> Section:
@@ -299,22 +292,16 @@ def _silent(joined: Joined) -> Iterator[Section]:
 
 def _known(joined: Joined) -> Iterator[Section]:
     """The results with a known defect by its cause, the worst first."""
-    causes: dict[tuple[int, str, str, str, str], list[str]] = {}
-    for (id, label), result in joined.results.items():
-        known = result.known
-        if known is not None:
-            key = severity(result), result.verdict, label, known.why, known.link
-            causes.setdefault(key, []).append(id)
-    if not causes:
+    known = [(label, result) for (_, label), result in joined.results.items() if result.known]
+    if not known:
         return
-    ordered = sorted(causes.items(), key=lambda item: item[0][0])
+    found = causes(known, lambda item: item[1], lambda item: item[0])
     items = tuple(
-        f"- {len(ids):,} {verdict} on {code(label, 80)}: {code(why)} {link(where)}; "
-        f"the first is {code(ids[0])}"
-        for (_, verdict, label, why, where), ids in ordered
+        f"- {len(cause.members):,} {cause.verdict} on {code(cause.label, 80)}: "
+        f"{code(cause.known.why)} {link(cause.known.link)}; the first is {code(cause.example.case)}"
+        for cause in found
     )
-    number = sum(map(len, causes.values()))
-    heading = f"## Results with a known defect: {number:,}, of {len(causes):,} causes"
+    heading = f"## Results with a known defect: {len(known):,}, of {len(found):,} causes"
     yield Section(heading, (), items, "causes", share=0.7)
 
 

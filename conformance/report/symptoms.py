@@ -46,7 +46,7 @@ def symptom(result: ResultRecord) -> str:
     if result.verdict in ("pass", "skip"):
         return ""
     if result.verdict == "crash":
-        return _crash(result.message or result.reason, result.target)
+        return _crash(result)
     if result.message:
         return abstract(result.message, result.target)
     if result.verdict == "timeout":
@@ -73,12 +73,23 @@ def quoted(text: str) -> str:
     return f"… {end.partition(' ')[2] or end}"
 
 
-def _crash(sentence: str, target: str) -> str:
-    ended, wrote = _ENDED.search(sentence), _WROTE.search(sentence)
-    if ended is None:
-        return abstract(sentence, target)
-    what = ended[1] or ended[2]
-    return f"{what}: {abstract(wrote[1], target)}" if wrote else what
+def ended_by(result: ResultRecord) -> str:
+    """Of a crash, what ended the process, such as SIGSEGV; empty if the file does not say it."""
+    ended = _ENDED.search(_sentence(result)) if result.verdict == "crash" else None
+    return ended[1] or ended[2] if ended else ""
+
+
+def _crash(result: ResultRecord) -> str:
+    ended, sentence = ended_by(result), _sentence(result)
+    if not ended:
+        return abstract(sentence, result.target)
+    wrote = _WROTE.search(sentence)
+    return f"{ended}: {abstract(wrote[1], result.target)}" if wrote else ended
+
+
+def _sentence(result: ResultRecord) -> str:
+    """What is said about a crash."""
+    return result.message or result.reason
 
 
 def _clauses(result: ResultRecord) -> Iterator[str]:

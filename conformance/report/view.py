@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from conformance.report.causes import Cause, causes
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.score import PART_OF, Score, Scores, scores_of
-from conformance.report.symptoms import symptom
+from conformance.report.symptoms import ended_by, symptom
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
@@ -56,8 +57,8 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Cause:
-    """Results on one target with the same verdict, mark and reason: one row, or many."""
+class ListedCause:
+    """An unexpected or a known cause, as the page lists it."""
 
     label: str
     verdict: Verdict
@@ -112,8 +113,8 @@ class Page:
     heads: tuple[Head, ...]
     themes: tuple[ThemeScores, ...]
     """Of the specified calls; without themes that have none."""
-    unexpected: tuple[Cause, ...]
-    known: tuple[Cause, ...]
+    unexpected: tuple[ListedCause, ...]
+    known: tuple[ListedCause, ...]
     skipped: tuple[Skipped, ...]
     troubles: tuple[Trouble, ...]
     runs: tuple[Mapping[str, Any], ...]
@@ -145,18 +146,18 @@ def page(
             zip(joined.columns, scores_of(joined).values(), strict=True)
         )
     )
-    causes = list(_causes(cases, grid, heads))
+    listed = _listed(cases, joined, grid)
     shown = Page(
         heads=heads,
         themes=tuple(_themes(cases, heads)),
-        unexpected=tuple(cause for cause in causes if cause.mark == "unexpected"),
-        known=tuple(cause for cause in causes if cause.mark == "known"),
+        unexpected=tuple(cause for cause in listed if cause.mark == "unexpected"),
+        known=tuple(cause for cause in listed if cause.mark == "known"),
         skipped=tuple(_skipped(heads, grid)),
         troubles=tuple(_troubles(joined)),
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
         results=sum(head.total for head in heads),
-        findings=tuple(sorted({cause.link for cause in causes if cause.link.startswith(PREFIX)})),
+        findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
     )
     return shown, *_cells(joined, cases, grid, heads, _by_result(changes))
 
@@ -185,42 +186,44 @@ def _mark(result: ResultRecord) -> Mark:
     return "known" if result.known else ""
 
 
-def _causes(
+def _listed(
     cases: Mapping[str, CaseRecord | None],
+    joined: Joined,
     grid: Mapping[str, Sequence[ResultRecord | None]],
-    heads: Sequence[Head],
-) -> list[Cause]:
-    """Marked results, grouped by cause or, if unexpected, by symptom: the worst first."""
-    alike: dict[tuple[int, Verdict, Verdict, Mark, str, str], list[str]] = {}
-    for id, results in grid.items():
-        for column, result in enumerate(results):
-            if result is None or not (mark := _mark(result)):
-                continue
-            known = result.known
-            why, link = (known.why, known.link) if known else (symptom(result), "")
-            key = column, result.verdict, ranks_as(result), mark, why, link
-            alike.setdefault(key, []).append(id)
-    causes = []
-    for (column, verdict, rank, mark, why, link), ids in alike.items():
-        case, result = cases[ids[0]], grid[ids[0]][column]
-        assert result is not None  # it has a mark
-        rows = Counter(there.entry if (there := cases[id]) else id for id in ids)
-        causes.append(
-            Cause(
-                label=heads[column].label,
-                verdict=verdict,
-                ranks_as=rank,
-                mark=mark,
-                number=len(ids),
-                first=clean(ids[0]),
-                title=clean((case.title if case else "") or ids[0]),
-                reason=clean(why if mark == "known" else result.reason, 400),
-                link=clean(link),
-                symptom=clean(why) if mark == "unexpected" else "",
-                rows=tuple((clean(row), number) for row, number in rows.most_common()),
-            )
-        )
-    return sorted(causes, key=lambda cause: (VERDICTS.index(cause.ranks_as), -cause.number))
+) -> list[ListedCause]:
+    """The causes of marked results: the worst first."""
+    marked = [
+        (column.label, result)
+        for results in grid.values()
+        for column, result in zip(joined.columns, results, strict=True)
+        if result is not None and _mark(result)
+    ]
+    return [
+        _listed_cause(cause, cases)
+        for cause in causes(marked, lambda item: item[1], lambda item: item[0])
+    ]
+
+
+def _listed_cause(
+    cause: Cause[tuple[str, ResultRecord]], cases: Mapping[str, CaseRecord | None]
+) -> ListedCause:
+    example = cause.example
+    case, known = cases[example.case], example.known
+    ids = [result.case for _, result in cause.members]
+    rows = Counter(there.entry if (there := cases[id]) else id for id in ids)
+    return ListedCause(
+        label=clean(cause.label),
+        verdict=example.verdict,
+        ranks_as=ranks_as(example),
+        mark=_mark(example),
+        number=len(ids),
+        first=clean(example.case),
+        title=clean((case.title if case else "") or example.case),
+        reason=clean(known.why if known else example.reason, 400),
+        link=clean(known.link) if known else "",
+        symptom="" if known else clean(symptom(example)),
+        rows=tuple((clean(row), number) for row, number in rows.most_common()),
+    )
 
 
 def _skipped(
@@ -427,6 +430,8 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
         details["errors"] = [_error_details(error) for error in result.errors]
     if said := clean(symptom(result)):
         details["symptom"] = said
+    if ended := ended_by(result):
+        details["ended_by"] = ended
     for field in ("share", "ms"):
         if field in details:
             details[field] = _short(details[field])

@@ -115,7 +115,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   function openPanel(row, column, from = null, siblings = null) {
     const one = cells.cases[row];
     if (!one?.results[column]) return;
-    if (from?.closest("#matrix :is(.theme, .group, .wall)") && siblings) {
+    if (from?.closest("#matrix :is(.theme, .group, .symptom)") && siblings) {
       siblings = [...siblings].sort((a, b) => {
         const [x, y] = [cells.cases[a].results[column], cells.cases[b].results[column]];
         return cells.worse(x, y) ? -1 : cells.worse(y, x) ? 1 : 0;

@@ -98,7 +98,7 @@ class Matrix {
     const row = cell.closest("#matrix > tbody > tr");
     const steppable = (i) => {
       const result = cells.cases[i].results[column];
-      return result && (!row.matches(".theme, .group, .wall") || selection.matches(result));
+      return result && (!row.matches(".theme, .group, .symptom") || selection.matches(result));
     };
     return (row.siblings ?? [Number(cell.dataset.case)]).filter((i) => (selection.shown[i] || row.matches(".member, .grid")) && steppable(i));
   }
@@ -180,11 +180,11 @@ class Matrix {
     }
     const matching = members.filter((i) => shown[i]);
     const widths = axisWidths(matching.map((i) => cells.cases[i]));
-    for (const { symptom, alike } of this.#walls(matching)) {
+    for (const { symptom, alike } of this.#bySymptom(matching)) {
       const id = `${cells.groups[group].id}: ${symptom}`;
       const unfolded = !symptom || this.#isOpen(id, alike.some((i) => this.#isAnchor(cells.cases[i].id)));
       if (symptom) {
-        body.append(this.#wallRow(id, symptom, unfolded, alike));
+        body.append(this.#symptomRow(id, symptom, unfolded, alike));
         yield;
       }
       if (!unfolded) continue;
@@ -205,32 +205,32 @@ class Matrix {
     }
   }
 
-  /** Cases in their order, but those that die in the same way together if there are many: `symptom` says how. */
-  #walls(matching) {
+  /** Cases in their order, but those with one symptom together if they are many and have no result. */
+  #bySymptom(matching) {
     const { cells, selection } = this;
     const symptomOf = (i) => {
       const results = selection.columns.map((column) => cells.cases[i].results[column]).filter(Boolean);
       const dead = results.filter((result) => cells.partOf(result) === "none");
       return [...new Set(dead.map((result) => [result.verdict, cells.pool[result.symptom]].filter(Boolean).join(", ")))].join("; ");
     };
-    const walls = new Map();
+    const groups = new Map();
     for (const i of matching) {
       const symptom = symptomOf(i);
-      if (!walls.has(symptom)) walls.set(symptom, []);
-      walls.get(symptom).push(i);
+      if (!groups.has(symptom)) groups.set(symptom, []);
+      groups.get(symptom).push(i);
     }
-    const isWall = (symptom) => symptom && walls.get(symptom).length >= ALIKE;
-    const rest = matching.filter((i) => !isWall(symptomOf(i)));
+    const isRow = (symptom) => symptom && groups.get(symptom).length >= ALIKE;
+    const rest = matching.filter((i) => !isRow(symptomOf(i)));
     return [
-      ...[...walls].filter(([symptom]) => isWall(symptom)).map(([symptom, alike]) => ({ symptom, alike })),
+      ...[...groups].filter(([symptom]) => isRow(symptom)).map(([symptom, alike]) => ({ symptom, alike })),
       { symptom: "", alike: rest },
     ];
   }
 
-  /** A row for many cases that die in the same way. */
-  #wallRow(id, symptom, open, alike) {
+  /** A row for many cases with one symptom. */
+  #symptomRow(id, symptom, open, alike) {
     const head = make("th", make("div.name", this.#fold(`${plural(alike.length, "case")}: ${symptom}`, open)));
-    return this.#row("wall", id, head, "row", this.#tallies(alike), alike);
+    return this.#row("symptom", id, head, "row", this.#tallies(alike), alike);
   }
 
   /** Whether the address leads to a case, or to one of its cells. */
@@ -315,10 +315,10 @@ class Matrix {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, colour, number, total, asked, right, counts, ranks, symptoms, unexpected, known, vague, requested, first } = tally;
+      const { verdict, colour, number, total, asked, right, counts, ranks, endings, unexpected, known, vague, requested, first } = tally;
       const tried = total - (verdict === "skip" ? 0 : counts.skip ?? 0);
       const notes = [
-        symptoms.length < 3 && symptoms.join(", "),
+        endings.length < 3 && endings.join(", "),
         score && asked
           ? `${right} of ${asked} right`
           : number === total
@@ -383,7 +383,7 @@ class Matrix {
         `button.v.${ranksAs(result)}.${mark}`,
         icon(result.verdict),
         make("span", result.verdict),
-        (result.note || cells.crashedBy(result)) && make("i", result.note || cells.crashedBy(result)),
+        (result.note || result.ended_by) && make("i", result.note || result.ended_by),
         result.vague && make("i", "vague"),
         isRequestedOnly(result) && make("i", "not specified"),
         mark && make("b", mark),

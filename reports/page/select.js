@@ -80,7 +80,7 @@ class Cells {
   /** Totals of these cases on a target, the worst verdict, and the case to open first. */
   tally(cases, column) {
     const [counts, ranks] = [{}, {}];
-    const symptoms = new Set();
+    const endings = new Set(); // of the processes, such as SIGSEGV
     let [total, asked, right, unexpected, known, vague, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
@@ -92,7 +92,7 @@ class Cells {
       const part = this.basisOf(i) === "specified" && this.partOf(result);
       if (part) asked += 1;
       if (part === "right") right += 1;
-      if (result.verdict === "crash") symptoms.add(this.crashedBy(result));
+      if (result.ended_by) endings.add(result.ended_by);
       if (result.unexpected) unexpected += 1;
       else if (result.expectation != null) known += 1;
       if (result.vague) vague += 1;
@@ -102,7 +102,7 @@ class Cells {
     if (!total) return null;
     const { verdict } = worst;
     const number = counts[verdict];
-    return { verdict, colour: ranksAs(worst), number, total, asked, right, counts, ranks, symptoms: [...symptoms].filter(Boolean), unexpected, known, vague, requested, first };
+    return { verdict, colour: ranksAs(worst), number, total, asked, right, counts, ranks, endings: [...endings], unexpected, known, vague, requested, first };
   }
 
   /** What the contract of a case rests on; a case without a description counts as specified. */
@@ -113,12 +113,6 @@ class Cells {
   /** The part of the score that a result counts for; undefined if it was not tried. */
   partOf(result) {
     return ranksAs(result) === "wrong" ? "silent" : this.parts[result.verdict];
-  }
-
-  /** What ended the process, such as SIGSEGV; "" if nothing did. */
-  crashedBy(result) {
-    const said = result.verdict === "crash" && this.pool[result.message ?? result.reason].match(/\bSIG[A-Z0-9]+|\bsignal \d+|\bpanic\b/);
-    return said ? said[0] : "";
   }
 
   /** Whether one result comes before the other: unexpected ones first, then the worst. */

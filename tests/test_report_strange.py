@@ -1,0 +1,144 @@
+"""Results files that are valid and strange, in a real browser: the page shows all their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Open
+from reported import HOSTILE
+from synthetic_runs import case, error, expected, result, target, write
+
+from conformance.report.html import render
+from conformance.results.reader import read
+from conformance.results.records import (
+    CallRecord,
+    CaseRecord,
+    ErrorMap,
+    InfrastructureRecord,
+    ResultRecord,
+    TargetRecord,
+)
+from conformance.results.verdicts import VERDICTS
+
+LONG = "x" * 200_000
+NAMES = (
+    "", " ", "a b", "a/b/c", "a/", "/b", "[", "a[b", "a[b=]", "a@b", "#", "%", "%2", "?q=x&y",
+    "a,b", "a=b", "'", '"', "\\", "`", "<b>", "&amp;", "\u202e", "\u200b", "\t", "\n", "😀",
+    "0", "é", "-1", "__proto__", "constructor", "toString", "null", "undefined", "NaN", HOSTILE,
+)  # fmt: skip
+BARE = CallRecord(inputs=(), outputs=())
+
+
+def about(*names: str) -> list[CaseRecord]:
+    return [case(id="a/" + name, theme="a", name=name) for name in names]
+
+
+def bare(id: str, **fields: Any) -> CaseRecord:
+    """A case whose texts and lists are empty."""
+    empty: dict[str, Any] = {"file": "", "tags": (), "links": (), "why": "", "call": BARE}
+    return case(id, "", **{"theme": "", "name": "", "axes": {}} | empty | fields)
+
+
+def silent(id: str, verdict: str, **fields: Any) -> ResultRecord:
+    """A result that says nothing beside its verdict."""
+    empty: dict[str, Any] = {"reason": "", "message": None, "stderr": "", "reproduce": ""}
+    less: dict[str, Any] = {"errors": (), "share": None, "placement": None, "ms": None}
+    return result(id, verdict=verdict, **empty | less | fields)
+
+
+File = tuple[
+    Sequence[CaseRecord],
+    Sequence[ResultRecord],
+    Sequence[TargetRecord],
+    Sequence[InfrastructureRecord],
+]
+STRANGE: dict[str, File] = {
+    "no_text": (about(*VERDICTS), [silent(f"a/{v}", v) for v in VERDICTS], (), ()),
+    "empty_text": (
+        about(*VERDICTS),
+        [silent(f"a/{v}", v, message="", stderr="", code="", placement="") for v in VERDICTS],
+        (),
+        (),
+    ),
+    "no_message_but_a_mark": (
+        about(*VERDICTS),
+        [silent(f"a/{v}", v, unexpected=True, expectation=expected(v)) for v in VERDICTS],
+        (),
+        (),
+    ),
+    "many_silent_crashes": (
+        [case(f"a/x[n={n}]") for n in range(20)],
+        [silent(f"a/x[n={n}]", "crash") for n in range(20)],
+        (),
+        (),
+    ),
+    "empty_case": ([bare("")], [silent("", "crash")], (), ()),
+    "no_case": ((), [silent("a/x", "wrong"), silent("", "crash")], (), ()),
+    "one_result": (about("x"), [result("a/x")], (), ()),
+    "no_results": (about("x", "y"), (), [target()], ()),
+    "nothing": ((), (), [target()], ()),
+    "no_target": (about("x"), (), (), ()),
+    "only_infrastructure": (
+        (),
+        (),
+        [target()],
+        [InfrastructureRecord(target="cpu@1.31.1", message="")] * 2
+        + [InfrastructureRecord(target="another", case="a/x", message=HOSTILE, fix="")],
+    ),
+    "unavailable": (about("x"), (), [target(unavailable="", fix="")], ()),
+    "huge_texts": (
+        [case(f"a/{LONG}", LONG, title=LONG, why=LONG, name=LONG, axes={LONG: LONG, "b": ""})],
+        [silent(f"a/{LONG}", "crash", reason=LONG, message=LONG, stderr=LONG, target=LONG)],
+        [target(LONG)],
+        (),
+    ),
+    "odd_names": (
+        about(*NAMES),
+        [silent(f"a/{n}", "wrong", target=t) for n in NAMES for t in ("", HOSTILE)],
+        [target(t) for t in ("", HOSTILE)],
+        (),
+    ),
+    "odd_themes": (
+        [bare(f"{n}/x", theme=n, name="x", axes={n: n}, tags=(n,)) for n in NAMES],
+        [silent(f"{n}/x", "unsupported", message=n) for n in NAMES],
+        (),
+        (),
+    ),
+    "odd_numbers": (
+        about("x", "y", "z"),
+        [
+            result("a/x", verdict="wrong", share=float("inf"), errors=(error(got=float("nan")),)),
+            result("a/y", verdict="wrong", share=float("nan"), errors=(error(index=()),)),
+            result(
+                "a/z",
+                verdict="wrong",
+                errors=(error(where=ErrorMap(rows=(), heads=0, positions=0), index=None),),
+            ),
+        ],
+        (),
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strange_file_blanks_no_page(show: Open, tmp_path: Path, name: str) -> None:
+    """All rows are there, and each opens the details; `show` fails on an error of the page."""
+    cases, results, targets, problems = STRANGE[name]
+    run = read(write(tmp_path / "run", cases, results, targets=targets, problems=problems))
+    tab = show(render([run]))
+    tab.locator("#matrix[aria-busy=false]").wait_for()
+    tab.locator("#unfold").click()
+    tab.locator("#matrix[aria-busy=false]").wait_for()
+    while (shut := tab.locator("#matrix .fold[aria-expanded=false]")).count():
+        shut.first.click()
+    rows = tab.locator("#matrix > tbody > :is(.single, .member)")
+    assert rows.count() == len({*run.cases, *(result.case for result in results)})
+    cells = tab.locator("#matrix > tbody > :is(.single, .member) > td > button")
+    assert cells.count() == len(results)
+    for number in range(cells.count()):
+        cells.nth(number).click()
+        assert tab.locator("#panel .case").count() == 1
