@@ -26,7 +26,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
-from conformance.results.shareable import in_json, without_folders
+from conformance.results.shareable import without_folders_in_json
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -45,7 +45,7 @@ class Writer:
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
         self._infrastructure = self._unexpected = self._size = self._lines = 0
         self._finished = False
-        self._shareable = in_json(without_folders())
+        self._shareable = without_folders_in_json()
         self._since = time.monotonic()
         try:
             self._write(header)
