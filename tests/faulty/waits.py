@@ -10,7 +10,6 @@ import time
 
 import miniature
 
-
 parent = os.getppid()
 
 
