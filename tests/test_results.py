@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import json
 import lzma
 import math
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -23,10 +25,13 @@ from jsonschema import Draft202012Validator
 from memory import MAXRSS_PER_KIB
 from synthetic_runs import case, error, expected, header, realistic, result, small, target, write
 
+import conformance.results.reader
+import conformance.results.writer
 from conformance.base.paths import data_path
 from conformance.results.errors import ResultsError
 from conformance.results.faults import factor, fault_text
 from conformance.results.join import join
+from conformance.results.packed import Unpacked
 from conformance.results.reader import MOST_BYTES, read
 from conformance.results.records import (
     BeyondBudget,
@@ -760,6 +765,37 @@ def test_a_compressed_file_is_read(tmp_path: Path) -> None:
         read(packed)
 
 
+@pytest.mark.parametrize("size", [65_528, 65_532, 65_536])
+@pytest.mark.parametrize("padding", [0, 4, 65_536])
+def test_streams_that_follow_one_another_anywhere_are_read(
+    path: Path, size: int, padding: int
+) -> None:
+    raw = io.BytesIO(_stream_of(size) + bytes(padding) + lzma.compress(b"the second"))
+    assert io.BufferedReader(Unpacked(raw)).read().endswith(b"the second")
+
+
+@pytest.mark.parametrize("rest", [b"\0", b"\0" * 7, b"garbage", b"\xfd8zXZ\0" * 9])
+def test_what_follows_compressed_data_and_is_none_is_told(tmp_path: Path, rest: bytes) -> None:
+    packed = tmp_path / "a.jsonl.xz"
+    packed.write_bytes(lzma.compress(small(tmp_path / "a.jsonl").path.read_bytes()) + rest)
+    with pytest.raises(ResultsError, match=r"a\.jsonl\.xz: Something else follows the data\.$"):
+        read(packed)
+
+
+def test_a_next_stream_that_is_cut_in_its_beginning_is_told(tmp_path: Path) -> None:
+    packed = tmp_path / "a.jsonl.xz"
+    content = small(tmp_path / "a.jsonl").path.read_bytes()
+    packed.write_bytes(lzma.compress(content) + lzma.compress(b"")[:3])
+    assert "Its compressed data is broken off." in read(packed).problems
+
+
+def _stream_of(size: int) -> bytes:
+    """A compressed stream of ``size`` bytes, a multiple of 4."""
+    noise = random.Random(0).randbytes(size)
+    streams = (lzma.compress(noise[less:], preset=0) for less in range(size))
+    return next(stream for stream in streams if len(stream) == size)
+
+
 def test_of_a_compressed_file_that_is_cut_everything_before_is_read(tmp_path: Path) -> None:
     cases = [case(f"a/{n}") for n in range(300)]
     content = write(tmp_path / "a", cases, [result(c.id) for c in cases]).read_bytes()
@@ -885,6 +921,24 @@ def test_a_record_too_long_to_read_again_is_not_written(path: Path) -> None:
     assert read(path).results == ()
 
 
+@pytest.mark.parametrize(
+    ("limit", "most", "says"),
+    [
+        ("MOST_BYTES", 8000, r"no file of more than 8,000 bytes can be read\.$"),
+        ("MOST_LINES", 5, r"no file of more than 5 lines can be read\.$"),
+    ],
+)
+def test_a_file_that_could_not_be_read_again_is_not_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, says: str
+) -> None:
+    for module in (conformance.results.writer, conformance.results.reader):
+        monkeypatch.setattr(module, limit, most)
+    written = Writer(path, header([target()], 99, 99))
+    with pytest.raises(ResultsError, match=says), written as writer:
+        any(writer.result(result(f"a/{number}")) for number in range(99))
+    assert len(read(path).results) >= 3
+
+
 # ── The place of a run ──────────────────────────────────────────────────────────────────────────
 
 
@@ -927,6 +981,21 @@ def test_a_locked_place_is_refused(path: Path) -> None:
             said = f"Another run is writing results to {path}; name another file."
             assert str(caught.value) == said
         assert len(read(path).results) == 1
+
+
+def test_a_run_into_the_new_file_of_another_is_left_alone(path: Path) -> None:
+    small(path)
+    new = path.with_name("run.jsonl.new")
+    with Writer(new, header([target()], 2, 2)) as writer:
+        writer.result(result())
+        with pytest.raises(ResultsError, match=rf"^Another run is writing results to {new}; "):
+            Writer(path, header([target()], 1, 1))
+        writer.result(result("a/b"))
+    before = new.read_bytes()
+    assert len(read(new).results) == 2
+    with pytest.raises(ResultsError, match=rf"{new} has results; move it elsewhere first\.$"):
+        Writer(path, header([target()], 1, 1))
+    assert new.read_bytes() == before
 
 
 def test_a_place_without_locks_or_hard_links(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

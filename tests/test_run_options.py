@@ -198,7 +198,9 @@ def test_lf_counts_what_could_not_be_run(gqa: Gqa, desk: Desk, forgotten: None) 
     assert "--lf: 3 of 3 failed" in gqa(*broken, "--lf").out
 
 
-def test_lf_replaces_no_results_of_a_larger_run(gqa: Gqa, desk: Desk, forgotten: None) -> None:
+def test_lf_replaces_no_results_of_a_larger_run(
+    gqa: Gqa, desk: Desk, forgotten: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ("run", "three.yaml", "--ep", desk.runner("rejects"))
     gqa(*arguments, "--results", "whole.jsonl")
     before = (desk.folder / "whole.jsonl").read_bytes()
@@ -207,6 +209,12 @@ def test_lf_replaces_no_results_of_a_larger_run(gqa: Gqa, desk: Desk, forgotten:
     assert done.err.startswith("whole.jsonl has the results of a run without --lf, ")
     assert done.err.endswith("; give --results another file.\n")
     assert (desk.folder / "whole.jsonl").read_bytes() == before
+    # A run with --lf that ran all cases is a larger run too.
+    monkeypatch.setenv("GQA_CACHE", str(desk.folder / "other_cache"))
+    gqa(*arguments, "--lf", "--results", "all.jsonl")
+    assert len(ran(desk.folder / "all.jsonl")) == 3
+    assert gqa(*arguments, "--lf", "--results", "all.jsonl").status == 2
+    assert len(ran(desk.folder / "all.jsonl")) == 3
     # Its own are replaced, as always.
     for _ in range(2):
         assert gqa(*arguments, "--lf", "--results", "few.jsonl").status == 1

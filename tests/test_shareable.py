@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,11 @@ from as_user import Desk
 
 from conformance.base.paths import ROOT, data_path
 from conformance.cli.report import FORMS
-from conformance.results.shareable import shared_command, without_folders
+from conformance.results.shareable import (
+    shared_command,
+    without_folders,
+    without_folders_in_json,
+)
 
 TELLTALE = "telltale"
 
@@ -92,8 +97,20 @@ def test_paths_begin_where_others_can_find_them(
         (f"{data_path('runners')}/tract/cli.py", "gqa-conformance/runners/tract/cli.py"),
         ("/usr/lib/libc.so.6", "/usr/lib/libc.so.6"),
         ("kept", "kept"),
+        ("a\n/srv/jane/x\t/srv/jane/y\r\n/srv/jane", "a\n~/x\t~/y\r\n~"),
+        ("\x1b[1;31m/srv/jane/x\x1b[0m", "\x1b[1;31m~/x\x1b[0m"),
+        ("\x1b[0m\x1b(B/srv/jane/x", "\x1b[0m\x1b(B~/x"),
+        ("cc -I/srv/jane/i -L/srv/jane/l", "cc -I~/i -L~/l"),
+        ("-isystem/srv/jane/i --sysroot/srv/jane", "-isystem~/i --sysroot~"),
+        ("\x1b[0m-I/srv/jane/i", "\x1b[0m-I~/i"),
+        (r"b'a\n/srv/jane/x\x1b[0m'", r"b'a\n~/x\x1b[0m'"),
+        ("/mnt-x/srv/jane -/srv/jane", "/mnt-x/srv/jane -/srv/jane"),
+        (f"-I{here}/x", "-Ix"),
     ):
         assert shorter(long) == short
+        if long != short:
+            in_json = without_folders_in_json()(json.dumps({"a": [long, 'say "\\'], long: 1}))
+            assert json.loads(in_json) == {"a": [short, 'say "\\'], short: 1}
 
 
 def test_a_command_for_others_has_no_absolute_path() -> None:

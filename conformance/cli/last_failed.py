@@ -26,7 +26,7 @@ from conformance.run.assessment import Record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import Target
 
-#: The option, as the header of a results file has it in its selection.
+#: The option's name.
 OPTION: Final = "--lf"
 
 #: A larger file is not ours.
@@ -84,10 +84,10 @@ def check_results_file(path: Path | None) -> None:
     if path is None or not path.is_file():
         return
     with suppress(ResultsError):
-        if OPTION not in read(path).header.selection.text.split():
+        if not read(path).header.selection.only_failed:
             raise BadArgument(
-                f"{path} has the results of a run without {OPTION}, which those of fewer cases "
-                "would replace; give --results another file."
+                f"{path} has the results of a run without {OPTION}, or of one that ran all cases, "
+                "which those of fewer would replace; give --results another file."
             )
 
 

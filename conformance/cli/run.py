@@ -25,13 +25,13 @@ from conformance.cli.report import write_html
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
 from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
-from conformance.results.place import Place
+from conformance.results.place import Place, places_beside
 from conformance.results.reader import read
-from conformance.results.records import Header, InfrastructureRecord, ResultRecord
+from conformance.results.records import Header, InfrastructureRecord, ResultRecord, Selection
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
-from conformance.run.records import case_record, header
+from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import eps_of, targets_for
@@ -119,20 +119,21 @@ def run(
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     _check_outputs(planned, outputs)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
+    size = _size(planned)
     detail = Detail(known, unexpected, durations)
     terminal = Terminal(make_console(), SafeConsole(stderr=True), detail)
     if last_failed:
         check_results_file(results)
         planned, told = only_last_failed(planned)
         terminal.line(told)
-        selection += " --lf"
+    asked = selection_of(planned, selection, only_failed=_size(planned) < size)
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
         place = stack.enter_context(Place(kept)) if kept is not None else None
-        summary = execute(planned, jobs, place, selection, terminal, 1 if first else maxfail)
+        summary = execute(planned, jobs, place, asked, terminal, 1 if first else maxfail)
         try:
             if place is not None and html is not None and summary.kept:
                 write_html([read(place.path)], html)
@@ -142,6 +143,11 @@ def run(
         if html is not None and summary.kept:
             terminal.line(f"Report:  {html}")
     return summary.status()
+
+
+def _size(plans: Sequence[TargetPlan]) -> int:
+    """Number of results of a run: cases times targets."""
+    return sum(len(plan.cases) for plan in plans)
 
 
 def _check_outputs(planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, Path]]) -> None:
@@ -158,8 +164,8 @@ def _check_outputs(planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, P
             raise BadArgument("--results is written as text; name a file without .xz.")
         if "--html" in named and identity(results) is None:
             raise BadArgument(f"--html needs a results file that it can read, not {results}.")
-        places = (Path(f"{results}{end}") for end in (".new", ".old"))
-        beside = [("--results", path) for path in places if identity(path) != identity(results)]
+        others = places_beside(results)
+        beside = [("--results", path) for path in others if identity(path) != identity(results)]
     check_separate(inputs, [*outputs, *beside])
     for option, path in outputs:
         check_writable(path, "results" if option == "--results" else "the report")
@@ -176,15 +182,15 @@ def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
         terminal.line(f"Results: none; {place.named} keeps those from before.")
     elif summary.kept:
         terminal.line(f"Results: {place.path}")
-    if place.earlier not in (None, place.named):
-        terminal.line(f"Results from before: {place.earlier}")
+    if place.kept:
+        terminal.line(f"Results from before: {', '.join(map(str, place.kept))}")
 
 
 def execute(
     planned: Sequence[TargetPlan],
     jobs: int,
     results: Place | None,
-    selection: str,
+    selection: Selection,
     terminal: Terminal,
     most_failures: int | None = None,
 ) -> RunSummary:
@@ -204,14 +210,14 @@ def execute(
                 terminal.target(ready)
             if results is not None:
                 keep.begin(stack, results, header(planned, readies, selection))
-            with terminal.progress(sum(len(plan.cases) for plan in planned)) as advance:
+            with terminal.progress(_size(planned)) as advance:
                 for number, run in enumerate(runs):
                     left = _run_one_target(run, keep, summary, advance, most_failures)
                     left += sum(len(later.plan.cases) for later in runs[number + 1 :])
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
                         break
-            keep.finish(complete=summary.stopped_before is None)
+            keep.finish(complete=keep.recorded == _size(planned))
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
@@ -269,6 +275,8 @@ class ResultsKeeper:
         self._writer: Writer | None = None
         self._summary = summary
         self._seen: set[str] = set()
+        #: Number of cases times targets that have a record of their own.
+        self.recorded = 0
 
     def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
         try:
@@ -284,10 +292,12 @@ class ResultsKeeper:
 
     def result(self, case: Case, record: ResultRecord) -> None:
         self._summary.results.append((case, record))
+        self.recorded += 1
         self._try(lambda writer: writer.result(record))
 
     def trouble(self, record: InfrastructureRecord) -> None:
         self._summary.troubles.append(record)
+        self.recorded += record.case is not None
         self._try(lambda writer: writer.infrastructure(record))
 
     def finish(self, complete: bool) -> None:
@@ -296,8 +306,8 @@ class ResultsKeeper:
     def _try(self, write: Callable[[Writer], None]) -> None:
         if self._writer is None or self._summary.writing is not None:
             return
-        try:
-            with undisturbed():  # every line that is written is also counted
+        with undisturbed():  # every line that is written is also counted
+            try:
                 write(self._writer)
-        except ResultsError as error:
-            self._summary.writing = error
+            except ResultsError as error:
+                self._summary.writing = error

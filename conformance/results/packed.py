@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 1 << 16
 
+_MAGIC: Final = b"\xfd7zXZ\0"
+_MOST_PADDING: Final = 1 << 20
+
 #: Memory for unpacking; ``xz -9`` needs 65 MiB.
 _MOST_MEMORY: Final = 1 << 28
 
@@ -49,11 +52,27 @@ class Unpacked(io.RawIOBase):
             piece = self._packed.read(_PIECE)
             self.cut = not piece
             return piece or None
-        piece = self._stream.unused_data or self._packed.read(_PIECE)
-        if not piece.startswith(b"\xfd7zXZ"):
-            return None  # padding
+        piece = self._after_padding()
+        if not piece:
+            return None
         self._stream = _stream()
         return piece
+
+    def _after_padding(self) -> bytes:
+        """What follows a stream and its padding, as much of it as a stream begins with or more."""
+        piece, zeros = self._stream.unused_data, 0
+        while True:
+            begun = piece.lstrip(b"\0")
+            zeros += len(piece) - len(begun)
+            if zeros > _MOST_PADDING:
+                raise lzma.LZMAError("Too many zeros after the data")
+            more = self._packed.read(_PIECE) if len(begun) < len(_MAGIC) else b""
+            if not more:
+                break
+            piece = begun + more
+        if zeros % 4 or not (begun.startswith(_MAGIC) or _MAGIC.startswith(begun)):
+            raise lzma.LZMAError("Something else follows the data")
+        return begun
 
 
 def _stream() -> lzma.LZMADecompressor:

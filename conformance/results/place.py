@@ -6,10 +6,11 @@
 NAME      From the first result of the run on, its records; without earlier results from the start.
 NAME.new  Its records, as long as ``NAME`` has earlier results and the run has none.
 NAME.old  The earlier results, from the first result of the run until its complete end. A run that
-          is stopped or killed leaves it. One that is there already stays as it is.
+          does not come to it leaves them there. What is there already stays as it is: then they are
+          in ``NAME.old2``, and so on.
 ========  ==========================================================================================
 
-Whoever holds the exclusive lock of ``NAME`` (flock) is the only run that writes any of the three.
+Whoever holds the exclusive lock of ``NAME`` (flock) is the only run that writes any of them.
 Over NFS the lock is as good as the server's byte-range locks. On a file system without locks,
 there is none.
 """
@@ -18,7 +19,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
+import re
 import shutil
 import stat
 from contextlib import suppress
@@ -38,15 +41,17 @@ class Place:
     """The locked place of a run's records; a context manager that settles what remains there.
 
     ``path`` is the file that has the records of this run now, ``descriptor`` is open for writing
-    it, and ``earlier`` is the file that holds earlier results, if there is one. Raises
+    it, and ``earlier`` is the file that holds the results that were in ``NAME``, if there is one.
+    Once it is settled, ``kept`` has every file of results from before this run. Raises
     `ResultsError` where another run writes there, and where the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.named = self.path = path
         self.earlier: Path | None = None
+        self.kept: list[Path] = []
         self._lock = self.descriptor = -1
-        self._created = self._saved = self._complete = self._direct = False
+        self._created = self._complete = self._direct = False
         try:
             self._open()
         except (OSError, ValueError) as error:
@@ -70,7 +75,10 @@ class Place:
         self.descriptor = os.open(new, _FLAGS | os.O_NOFOLLOW, 0o666)
         if not _is_empty_or_of_a_run(self.descriptor):
             raise OSError(errno.EEXIST, f"{new} is there and is no results file", str(new))
-        _lock(self.descriptor)
+        if not _lock(self.descriptor):
+            raise _another_run(new)
+        if _has_result(self.descriptor):
+            raise OSError(errno.EEXIST, f"{new} has results; move it elsewhere first", str(new))
         os.ftruncate(self.descriptor, 0)
         os.fchmod(self.descriptor, stat.S_IMODE(os.fstat(self._lock).st_mode))
         self.path, self.earlier = new, self.named
@@ -82,9 +90,7 @@ class Place:
         if not stat.S_ISREG(os.fstat(self._lock).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(self.named))
         if not _lock(self._lock):
-            raise ResultsError(
-                f"Another run is writing results to {self.named}; name another file."
-            )
+            raise _another_run(self.named)
         if not _is_at(self._lock, self.named):
             os.close(self._lock)
             return False
@@ -92,18 +98,17 @@ class Place:
         return True
 
     def _beside(self, suffix: str) -> Path:
-        place = os.path.realpath(self.named)
-        return Path(place + suffix) if self.named.is_symlink() else Path(f"{self.named}{suffix}")
+        return _beside(self.named, suffix)
 
     def has_result(self) -> None:
         """The run has a result now, so ``NAME`` becomes its file. Raises :class:`OSError`."""
         if self.earlier != self.named:
             return
-        old = self._beside(".old")
+        saved = None
         with suppress(FileNotFoundError):  # somebody removed NAME
-            self._saved = _also_at(self.named, old)
+            saved = _saved(self.named)
         os.replace(self.path, os.path.realpath(self.named))
-        self.path, self.earlier = self.named, old
+        self.path, self.earlier = self.named, saved
         os.close(self._lock)
         self._lock = -1
 
@@ -124,7 +129,7 @@ class Place:
         raise OSError(errno.EEXIST, "another program replaced the file")
 
     def complete(self) -> None:
-        """The run has come to its end, so earlier results are no longer needed."""
+        """Every case of the run has a record, so what was in ``NAME`` is no longer needed."""
         self._complete = True
 
     def settle(self) -> None:
@@ -148,11 +153,10 @@ class Place:
             if _is_at(self.descriptor, self.path):
                 os.unlink(self.path)
             return
-        old = self._beside(".old")
-        if self._complete and self._saved:
+        if self._complete and self.earlier is not None:
             with suppress(FileNotFoundError):
-                os.unlink(old)
-        self.earlier = old if old.exists() else None
+                os.unlink(self.earlier)
+        self.kept = _olds(self.named)
 
     def _release(self) -> None:
         for descriptor in (self.descriptor, self._lock):
@@ -199,6 +203,49 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+def _another_run(path: Path) -> ResultsError:
+    return ResultsError(f"Another run is writing results to {path}; name another file.")
+
+
+def places_beside(path: Path) -> list[Path]:
+    """The files that a run with its results at ``path`` may also write."""
+    return [_beside(path, ".new"), *_olds(path), _next_old(path)]
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return Path(f"{os.path.realpath(path) if path.is_symlink() else path}{suffix}")
+
+
+def _olds(path: Path) -> list[Path]:
+    """The files with results from before that are there, the oldest first."""
+    old = _beside(path, ".old")
+    pattern = re.compile(re.escape(old.name) + r"(\d*)")
+    try:
+        found = [match for name in os.listdir(old.parent) if (match := pattern.fullmatch(name))]
+    except OSError:
+        return []
+    return [old.with_name(match[0]) for match in sorted(found, key=lambda m: int(m[1] or 1))]
+
+
+def _next_old(path: Path) -> Path:
+    """The first name for results from before that no file has."""
+    old = _beside(path, ".old")
+    names = (old if n == 1 else old.with_name(f"{old.name}{n}") for n in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def _has_result(descriptor: int) -> bool:
+    """Whether a case was tried, in a file that `Writer` wrote."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        found = any(
+            line.startswith(b'{"kind":"result"') and b'"outcome":"unavailable"' not in line
+            for line in file
+        )
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return found
+
+
 def _is_empty_or_of_a_run(descriptor: int) -> bool:
     """Whether a file may be overwritten: a killed run left it, before it had a result."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -206,16 +253,22 @@ def _is_empty_or_of_a_run(descriptor: int) -> bool:
     return os.pread(descriptor, len(_BEGINNING), 0) in (b"", _BEGINNING)
 
 
-def _also_at(path: Path, other: Path) -> bool:
-    """Make the file at ``path`` also that at ``other``; False if ``other`` is there already."""
-    try:
-        os.link(os.path.realpath(path), other)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        raise
-    except OSError:  # a file system without hard links
-        if other.exists():
-            return False
-        os.rename(os.path.realpath(path), other)
-    return True
+def _saved(path: Path) -> Path | None:
+    """Make the file at ``path`` also that at a free name, which is returned.
+
+    None if it has a name for results from before already. Raises :class:`OSError`.
+    """
+    place = os.path.realpath(path)
+    if any(os.path.samefile(place, old) for old in _olds(path) if old.exists()):
+        return None
+    while True:
+        name = _next_old(path)
+        try:
+            os.link(place, name)
+        except FileExistsError:
+            continue
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without hard links
+            os.rename(place, name)
+        return name

@@ -112,6 +112,8 @@ class Selection(_Part):
     """Number of cases selected."""
     results: int
     """Number of results expected: cases times targets."""
+    only_failed: bool = False
+    """Whether `--lf` left out cases that had not failed."""
 
 
 class TargetDescription(_Part):
@@ -501,7 +503,8 @@ class ResultRecord(_Part):
     """Of `timed_out`: after so many seconds the process was killed."""
     ms: Milliseconds | None = None
     stderr: Text = ""
-    """The end of what the runner wrote to standard error during this case."""
+    """The end of what the runner wrote to standard error during this case: at most 64 KiB, as JSON,
+    of a result that is unexpected or red, and 2 KiB of any other."""
     bits: Text | None = None
     """Digest of all defined elements: two targets with the same digest return the same bits."""
     values_right: bool | None = None
@@ -534,7 +537,8 @@ class Footer(_Part):
 
     kind: Literal["footer"] = "footer"
     complete: bool
-    """False: the run was stopped before its end."""
+    """Whether each selected case has a result or an infrastructure failure of its own on each
+    target. False: the run was stopped before its end."""
     counts: Counts
     """Number of results by target and verdict, without zeros."""
     infrastructure: int

@@ -15,6 +15,7 @@ from typing import Self, cast
 
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
+from conformance.results.reader import MOST_BYTES, MOST_LINES
 from conformance.results.records import (
     MOST_BYTES_A_LINE,
     CaseRecord,
@@ -25,7 +26,7 @@ from conformance.results.records import (
     Record,
     ResultRecord,
 )
-from conformance.results.shareable import without_folders
+from conformance.results.shareable import without_folders_in_json
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -42,9 +43,9 @@ class Writer:
         self._place = self._own or cast(Place, place)
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
-        self._infrastructure = self._unexpected = self._size = 0
+        self._infrastructure = self._unexpected = self._size = self._lines = 0
         self._finished = False
-        self._shareable = without_folders()
+        self._shareable = without_folders_in_json()
         self._since = time.monotonic()
         try:
             self._write(header)
@@ -73,7 +74,7 @@ class Writer:
         self._infrastructure += 1
 
     def finish(self, complete: bool) -> None:
-        """Write the footer. ``complete``: the run was not stopped before its end."""
+        """Write the footer. ``complete``: every selected case has a record of its own."""
         if self._finished:
             return
         self._finished = True
@@ -132,6 +133,10 @@ class Writer:
         try:
             if len(line) > MOST_BYTES_A_LINE:
                 raise OSError(errno.EFBIG, f"a record has more than {MOST_BYTES_A_LINE:,} bytes")
+            if self._size + len(line) > MOST_BYTES:
+                raise OSError(errno.EFBIG, f"no file of more than {MOST_BYTES:,} bytes can be read")
+            if self._lines == MOST_LINES:
+                raise OSError(errno.EFBIG, f"no file of more than {MOST_LINES:,} lines can be read")
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(self._place.descriptor, rest) :]
@@ -140,6 +145,7 @@ class Writer:
             self._cut()
             raise failure from None
         self._size += len(line)
+        self._lines += 1
 
     def _cut(self) -> None:
         """Remove the part of a line that was written."""

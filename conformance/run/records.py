@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shlex
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -119,12 +121,37 @@ def result_record(
         placement=placement,
         time_limit=outcome.seconds if isinstance(outcome, TimedOut) else None,
         ms=milliseconds,
-        stderr=outcome.stderr,
+        stderr=end_of_stderr(
+            outcome.stderr,
+            STDERR_BYTES if unexpected or is_red(judgement, case.contract.basis) else FEW_BYTES,
+        ),
         bits=judgement.bits,
         values_right=judgement.values_right,
         expectation=record,
         reproduce=reproduce(case, ready.arguments),
     )
+
+
+#: The most of stderr that a result keeps, as bytes of JSON: of an unexpected or a red result, and
+#: of any other.
+STDERR_BYTES: Final = 1 << 16
+FEW_BYTES: Final = 1 << 11
+
+
+def end_of_stderr(text: str, most: int) -> str:
+    """The end of ``text`` that is at most ``most`` bytes of JSON, and a note if that is not all."""
+    if _json_bytes(text) <= most:
+        return text
+    note = "[what was before this is left out]\n"
+    room = most - _json_bytes(note)
+    starts = range(max(0, len(text) - room), len(text))  # a character is a byte at least
+    start = starts[bisect_left(starts, True, key=lambda at: _json_bytes(text[at:]) <= room)]
+    return note + text[start:]
+
+
+def _json_bytes(text: str) -> int:
+    writable = text.encode("utf-8", "backslashreplace").decode()  # as records have it
+    return len(json.dumps(writable, ensure_ascii=False).encode())
 
 
 def argument_for(case: Case) -> str:
@@ -215,16 +242,24 @@ def _values_text(tensor: Tensor) -> str:
     return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
 
 
+def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool) -> Selection:
+    """What the plans run, for the header; ``text`` is the selection as it was typed."""
+    return Selection(
+        text=f"{text} --lf" if only_failed else text,
+        cases=len({case.id for plan in plans for case in plan.cases}),
+        results=sum(len(plan.cases) for plan in plans),
+        only_failed=only_failed,
+    )
+
+
 def header(
-    plans: Sequence[TargetPlan], targets: Sequence[DescribedTarget], selection: str
+    plans: Sequence[TargetPlan], targets: Sequence[DescribedTarget], selection: Selection
 ) -> Header:
     """The first line of the results file."""
-    size = sum(len(plan.cases) for plan in plans)
-    cases = {case.id for plan in plans for case in plan.cases}
     return Header(
         suite=__version__,
         corpus=corpus_digest(plans),
-        selection=Selection(text=selection, cases=len(cases), results=size),
+        selection=selection,
         targets=tuple(ready.record() for ready in targets),
         machine=machine(),
         start=datetime.now(UTC),

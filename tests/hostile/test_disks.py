@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from conformance.results.reader import read
 SLOW = entries(
     """
     - name: slow
+      time_limit_seconds: 120
       matrix:
         seed: [1, 2, 3, 4, 5, 6]
     """
@@ -42,19 +44,25 @@ def gqa(
 
 @pytest.fixture
 def desk(tmp_path: Path, shared_cache: Path) -> Desk:
-    """A folder of its own, with results in ``keep.jsonl`` and a case file that takes seconds."""
+    """A folder of its own, with results in ``keep.jsonl`` and a case file for `held_run`."""
     made = Desk(tmp_path, shared_cache)
     write(tmp_path, SLOW, "slow.yaml")
     write_results(tmp_path / "keep.jsonl", [case()], [result()])
     return made
 
 
-def slow_run(desk: Desk, *more: str, seconds: float = 0.4) -> subprocess.Popen[str]:
-    """A run of six cases into ``keep.jsonl``."""
+def allow(desk: Desk, results: int) -> None:
+    """Let `held_run` have so many results."""
+    (desk.folder / "gate").write_bytes(b"." * results)
+
+
+def held_run(desk: Desk, *more: str) -> subprocess.Popen[str]:
+    """A run of six cases into ``keep.jsonl``, which waits for `allow` before each result."""
+    allow(desk, 0)
     command = ("run", "slow.yaml", "--ep", desk.runner("waits"), "--results", "keep.jsonl", *more)
     return desk.start(
         *(sys.executable, "-m", "conformance", *command),
-        environment={"FAULT_ON": "/", "FAULT_SECONDS": str(seconds)},
+        environment={"FAULT_ON": "/", "FAULT_GATE": str(desk.folder / "gate")},
     )
 
 
@@ -123,13 +131,14 @@ def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
     desk: Desk, number: signal.Signals
 ) -> None:
     before = (desk.folder / "keep.jsonl").read_bytes()
-    process = slow_run(desk)
+    process = held_run(desk)
+    allow(desk, 2)
     wait_for(lambda: has_results(desk, 2))
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
     assert (desk.folder / "keep.jsonl.old").read_bytes() == before
     run = read(desk.folder / "keep.jsonl")
-    assert 2 <= len(run.results) < 6
+    assert len(run.results) == 2
     assert run.problems
     if number == signal.SIGINT:
         assert out.splitlines()[-2:] == [
@@ -146,7 +155,7 @@ def test_a_stopped_run_leaves_its_results_and_the_earlier_ones(
 
 def test_a_run_killed_before_its_first_result_changes_nothing(desk: Desk) -> None:
     before = (desk.folder / "keep.jsonl").read_bytes()
-    process = slow_run(desk, seconds=5)
+    process = held_run(desk)
     wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
     process.kill()
     process.communicate(timeout=60)
@@ -165,19 +174,50 @@ def test_a_strange_file_with_the_name_of_the_new_one_is_left_alone(desk: Desk, g
     assert (desk.folder / "keep.jsonl.new").read_text() == "my notes\n"
 
 
+def test_a_run_whose_runner_is_given_up_keeps_the_earlier_results(desk: Desk, gqa: Gqa) -> None:
+    before = (desk.folder / "keep.jsonl").read_bytes()
+    ep = desk.runner("correct")
+    done = gqa(*("run", "three.yaml", "--ep", ep, "--ep", "exec:./gone", "--results", "keep.jsonl"))
+    assert done.status == 3
+    assert done.out.splitlines()[-1] == "Results from before: keep.jsonl.old"
+    run = read(desk.folder / "keep.jsonl")
+    assert run.footer is not None
+    assert not run.footer.complete
+    assert (desk.folder / "keep.jsonl.old").read_bytes() == before
+
+
+def test_of_three_stopped_runs_none_loses_its_results(desk: Desk) -> None:
+    file, saved = desk.folder / "keep.jsonl", dict[str, bytes]()
+    for number, old in enumerate(("keep.jsonl.old", "keep.jsonl.old2", "keep.jsonl.old3"), 1):
+        saved[old] = file.read_bytes()
+        process = held_run(desk)
+        allow(desk, number)
+        wait_for(partial(has_results, desk, number))
+        process.send_signal(signal.SIGINT)
+        assert ended(process).out.splitlines()[-1] == f"Results from before: {', '.join(saved)}"
+        assert len(read(file).results) == number
+        assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
+    done = desk.gqa("run", "three.yaml", "--ep", desk.runner("correct"), "--results", "keep.jsonl")
+    assert done.status == 0
+    # A complete run removes only what was in NAME itself.
+    assert names(desk) == {"keep.jsonl", *saved}
+    assert {name: (desk.folder / name).read_bytes() for name in saved} == saved
+
+
 # Two runs, and others who change the file
 
 
 def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> None:
     (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
     os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
-    first = slow_run(desk, seconds=3)
+    first = held_run(desk)
     command = ("run", "three.yaml", "--ep", desk.runner("correct"), "--results")
     wait_for(lambda: (desk.folder / "keep.jsonl.new").exists())
     for name in ("keep.jsonl", "link.jsonl", "hard.jsonl"):
         done = gqa(*command, name)
         assert done.status == 3
         assert sentence(done) == f"Another run is writing results to {name}; name another file."
+    allow(desk, 1)
     wait_for(lambda: has_results(desk, 1))
     for name in ("keep.jsonl", "link.jsonl"):
         done = gqa(*command, name)
@@ -186,12 +226,14 @@ def test_a_second_run_into_one_file_is_refused_at_once(desk: Desk, gqa: Gqa) -> 
     assert ended(first).status == 130
     run = read(desk.folder / "keep.jsonl")
     assert run.footer is not None
-    assert len(run.results) >= 1
+    assert len(run.results) == 1
 
 
 def test_of_runs_that_begin_together_one_writes(desk: Desk) -> None:
     (desk.folder / "keep.jsonl").unlink()
-    runs = [slow_run(desk) for _ in range(3)]
+    runs = [held_run(desk) for _ in range(3)]
+    wait_for(lambda: sum(run.poll() is None for run in runs) == 1)
+    allow(desk, 6)
     statuses = sorted(ended(run).status for run in runs)
     assert statuses == [0, 3, 3]
     assert read(desk.folder / "keep.jsonl").problems == ()
@@ -200,11 +242,13 @@ def test_of_runs_that_begin_together_one_writes(desk: Desk) -> None:
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_results_survive_when_their_file_does_not(desk: Desk, how: str) -> None:
-    process = slow_run(desk, "--html", "x.html")
+    process = held_run(desk, "--html", "x.html")
+    allow(desk, 2)
     wait_for(lambda: has_results(desk, 2))
     (desk.folder / "keep.jsonl").unlink()
     if how == "replaced":
         (desk.folder / "keep.jsonl").write_text("somebody's\n")
+    allow(desk, 6)
     done = ended(process)
     where = "keep.jsonl.new" if how == "replaced" else "keep.jsonl"
     assert f"Results: {where}" in done.out.splitlines()
@@ -218,9 +262,10 @@ def test_results_survive_when_their_file_does_not(desk: Desk, how: str) -> None:
 def test_a_folder_that_is_removed_during_the_run_is_told(desk: Desk) -> None:
     (desk.folder / "sub").mkdir()
     shutil.move(desk.folder / "keep.jsonl", desk.folder / "sub" / "keep.jsonl")
-    process = slow_run(desk, "--results", "sub/keep.jsonl")
+    process = held_run(desk, "--results", "sub/keep.jsonl")
     wait_for(lambda: (desk.folder / "sub" / "keep.jsonl.new").exists())
     shutil.rmtree(desk.folder / "sub")
+    allow(desk, 6)
     done = ended(process)
     assert done.status == 3
     assert "6 results" in done.out
@@ -324,6 +369,7 @@ def test_a_folder_that_cannot_be_written(desk: Desk) -> None:
         "run three.yaml --results x --html ./programs/../x",
         "run three.yaml --results x --html x.new",
         "run three.yaml --results x --html ./x.old",
+        "run three.yaml --results keep.jsonl --html keep.jsonl.old2",
         "run three.yaml --results three.yaml",
         "run three.yaml --results linked.yaml",
         "run three.yaml --html programs/correct --ep exec:programs/correct",
@@ -350,6 +396,7 @@ def test_an_output_that_is_read_or_written_already_is_refused(
     (desk.folder / "link.jsonl").symlink_to("keep.jsonl")
     (desk.folder / "linked.yaml").symlink_to("three.yaml")
     os.link(desk.folder / "keep.jsonl", desk.folder / "hard.jsonl")
+    (desk.folder / "keep.jsonl.old").touch()
     before = {path: path.read_bytes() for path in desk.folder.rglob("*") if path.is_file()}
     done = gqa(*arguments.format(folder=desk.folder).split())
     assert done.status == 2
