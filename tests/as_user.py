@@ -128,9 +128,11 @@ def in_this_process(
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, *capsys.readouterr())
 
-    yield call
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+    try:
+        yield call
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")

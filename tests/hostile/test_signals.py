@@ -143,7 +143,10 @@ def test_a_second_signal_ends_a_command_that_cannot_end(desk: Desk) -> None:
         assert process.poll() is None  # it waits for the reader
         time.sleep(GRACE_SECONDS + 0.2)
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        try:
+            assert process.wait(10) == 130
+        finally:
+            process.kill()
     for descriptor in (reader, writer, unread, full):
         os.close(descriptor)
 
