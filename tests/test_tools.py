@@ -9,7 +9,7 @@ import pytest
 
 from conformance.base.paths import cache_root, data_path
 from conformance.targets.catalogue import Programs, TargetError
-from conformance.targets.registry import target_for
+from conformance.targets.registry import target_for, targets_for
 from conformance.targets.tools import (
     ONNXRUNTIME_WEB_VERSION,
     TRACT_VERSION,
@@ -141,7 +141,7 @@ def test_the_runner_of_onnxruntime_web_gets_the_named_package(
     shaders = ("--shaders", f"{cache_root()}/shaders")
     assert target.command.argv[2:] == (*launched, "--adapter", str(driver), *shaders)
     # A CPU has no adapter.
-    wasm = target_for("wasm", own)
+    wasm = next(target for target in targets_for(["webgpu", "wasm"], own) if target.ep == "wasm")
     assert wasm.arguments == ("--ep", "wasm", "--onnxruntime-web", "own")
     assert not {"--adapter", "--shaders"} & set(wasm.command.argv)
     release = target_for("webgpu-jsep", Programs(onnxruntime_web="1.27.0", adapter="gpu"))
