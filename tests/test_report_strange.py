@@ -124,7 +124,13 @@ STRANGE: dict[str, File] = {
 }
 
 
-@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if number % 4 == 0 else pytest.param(name, marks=pytest.mark.slow)
+        for number, name in enumerate(STRANGE)
+    ],
+)
 def test_a_strange_file_blanks_no_page(show: Open, tmp_path: Path, name: str) -> None:
     """All rows are there, and each opens the details; `show` fails on an error of the page."""
     cases, results, targets, problems = STRANGE[name]

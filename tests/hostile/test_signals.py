@@ -128,6 +128,7 @@ def test_repeated_signals_end_a_run_once(desk: Desk, numbers: tuple[str, ...]) -
     assert '"footer"' in file.read_text().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_a_command_that_cannot_end(desk: Desk) -> None:
     """Nobody reads its output, and its errors go to a full pipe, so it cannot say that it ends."""
     (reader, writer), (unread, full) = os.pipe(), os.pipe()
