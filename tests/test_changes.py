@@ -535,7 +535,7 @@ def test_the_summary_contains_every_documented_part(tmp_path: Path) -> None:
     assert "`numpy 2.4.6`" in text
 
 
-@pytest.mark.parametrize("number", [1_000, 2_000])
+@pytest.mark.parametrize("number", [1_000, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_a_long_summary_is_cut_and_counts_the_rest(tmp_path: Path, number: int) -> None:
     ids = [f"t{n}/é{n}" for n in range(number)]
     before = run(tmp_path, [result(id, OLD) for id in ids])

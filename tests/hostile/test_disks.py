@@ -413,6 +413,7 @@ def test_a_run_killed_while_it_replaced_the_file_is_in_nobodys_way(desk: Desk, g
     assert len(read(desk.folder / "keep.jsonl").results) == 3
 
 
+@pytest.mark.slow
 def test_results_may_have_the_name_of_a_target(desk: Desk, gqa: Gqa) -> None:
     (desk.folder / "cpu").touch()
     assert gqa("run", "-k", "prompt and float16", "--results", "cpu").status == 0

@@ -181,7 +181,13 @@ def test_closed_streams(desk: Desk, command: str, closed: str) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 @pytest.mark.parametrize("full", [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"])
-@pytest.mark.parametrize("command", ["list", "list nothing", "show smoke/no", "--help"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list nothing",
+        *(pytest.param(c, marks=pytest.mark.slow) for c in ("list", "show smoke/no", "--help")),
+    ],
+)
 def test_full_disks(desk: Desk, command: str, full: str) -> None:
     done = desk.paste(f"gqa {command} {full}")
     check_ending(done)
