@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -27,7 +28,14 @@ from conformance.harness.outcomes import (
     Unavailable,
 )
 from conformance.harness.pool import Job, Pool, _last_words
-from conformance.harness.process import Command, Limits, RunnerFailed, default_memory_bytes
+from conformance.harness.process import (
+    Command,
+    Died,
+    Limits,
+    RunnerFailed,
+    RunnerProcess,
+    default_memory_bytes,
+)
 from conformance.harness.protocol import DescribedAnswer, StepFiles, UnavailableAnswer
 
 FAULTY = Path(__file__).parent / "faulty"
@@ -599,6 +607,17 @@ def test_a_runner_that_does_not_start(bundles: Path, name: str, words: str) -> N
         assert again.value.args == caught.value.args
         with pytest.raises(RunnerFailed):
             runner.run_one(job(bundles, "good"))
+
+
+def test_the_last_words_of_a_process_that_ended_before_it_was_asked() -> None:
+    with selectors.DefaultSelector() as selector:
+        command = Command("no_module", (sys.executable, "-S", str(FAULTY / "no_module.py")))
+        process = RunnerProcess(command, Limits(), selector)
+        os.waitid(os.P_PID, process._popen.pid, os.WEXITED | os.WNOWAIT)
+        process.ask(b"{}\n", 20)
+        assert isinstance(process.news(), Died)
+        assert "No module named" in process.stderr()
+        process.kill()
 
 
 def test_a_program_that_the_system_cannot_start(tmp_path: Path) -> None:

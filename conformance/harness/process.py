@@ -171,8 +171,8 @@ class RunnerProcess:
         ``more_for`` gives the additional seconds that a line before the answer grants, 0 for the
         answer itself. There is at most one such line.
         """
+        self._stderr.clear()  # before poll(), which reads the last words of an ended process
         self.poll()
-        self._stderr.clear()
         self._ended_early = self._ended
         self._unsent = memoryview(line)
         self._seconds = seconds
