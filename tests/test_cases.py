@@ -15,7 +15,7 @@ import yaml
 from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.bundle.cache import bundle_for
-from conformance.case.case import Case
+from conformance.case.case import Case, Contract
 from conformance.case.case_file import schema
 from conformance.case.load import load
 from conformance.case.tensors import attributes_of
@@ -178,3 +178,20 @@ def test_specified_values_can_be_judged(theme: str, themes: dict[str, list[Case]
             for name, wanted in expected.items():
                 assert np.isfinite(wanted.unit).any(), f"{case.id}: nothing of {name} is defined"
                 assert np.isfinite(wanted.value).all(), f"{case.id}: {name}"
+
+
+def test_a_contract_may_differ_on_an_execution_provider() -> None:
+    contract = Contract.model_validate(
+        {
+            "demands": "either",
+            "basis": "established",
+            "source": "doc",
+            "mentions": ["norm"],
+            "providers": {"CUDAExecutionProvider": {"demands": "computes", "why": "It must."}},
+        }
+    )
+    on_cuda = contract.on("CUDAExecutionProvider")
+    assert (on_cuda.demands, on_cuda.basis, on_cuda.why) == ("computes", "established", "It must.")
+    assert (on_cuda.source, on_cuda.mentions, on_cuda.providers) == ("doc", ("norm",), {})
+    assert contract.on("CPUExecutionProvider") is contract
+    assert contract.on(None) is contract

@@ -68,6 +68,9 @@ cases:
         "source": "the documentation",
         "why": "because",
         "mentions": (),
+        "readings": (),
+        "disputed": "",
+        "providers": {},
     }
     assert first.time_limit_seconds == 30.0
     assert first.steps == steps_of(first.call)
@@ -312,7 +315,8 @@ MISTAKES = {
     ),
     "unknown field of a contract, nothing near": (
         "- {name: a, contract: {zzz: x, source: y}}",
-        "6:26: unknown field 'zzz'; known: demands, basis, source, why, mentions",
+        "6:26: unknown field 'zzz'; known: demands, basis, source, why, mentions, readings, disputed, "
+        "providers",
     ),
     "unknown field of an input": (
         "- {name: a, inputs: {key: {shap: [1]}}}",

@@ -17,7 +17,7 @@ from conformance.base.dtypes import WORD_OF_ONNX
 from conformance.bundle.cache import Bundle, Expected
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
-from conformance.case.case import Case
+from conformance.case.case import Case, Contract
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.harness.protocol import excerpt
@@ -119,7 +119,8 @@ def judge(
     Raises :class:`Unjudgeable` for output files that are not tensors, for outputs that the model
     does not have, and for a call that must compute but has no values in the oracle.
     """
-    demands = case.contract.demands
+    contract = case.contract.on(execution_provider)
+    demands = contract.demands
     if isinstance(outcome, Crashed):
         return Judgement("crash", outcome.message)
     if isinstance(outcome, TimedOut):
@@ -129,7 +130,7 @@ def judge(
     if isinstance(outcome, Unavailable):
         return Judgement("skip", outcome.reason)
     if isinstance(outcome, Rejected):
-        return _judge_rejection(case, outcome)
+        return _judge_rejection(contract, outcome)
     if not isinstance(outcome, Ran):
         raise Unjudgeable(f"There is no verdict for {outcome!r}.")
     if execution_provider is not None and outcome.placement != execution_provider:
@@ -161,13 +162,12 @@ def judge(
     return replace(found, reason=reason)
 
 
-def _judge_rejection(case: Case, outcome: Rejected) -> Judgement:
-    contract = case.contract
+def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
     message = outcome.message.lower().strip()
     if contract.demands == "computes":
         how = "with a message" if message else "without a message"
-        basis = "specified" if contract.basis == "specified" else "requested, not specified"
-        reason = f"Rejected at {outcome.stage} {how}; the call is {basis}."
+        rather = "" if contract.basis == "specified" else ", not specified"
+        reason = f"Rejected at {outcome.stage} {how}; the call is {contract.basis}{rather}."
         return Judgement("unsupported", reason, vague=not message)
     may = "must" if contract.demands == "rejects" else "may"
     reason = f"Rejected at {outcome.stage}, as it {may} be"

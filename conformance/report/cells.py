@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from conformance.report.text import clean
 from conformance.results.join import Joined
-from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.shareable import shared_command
 
 FORMAT: Final = "gqa-cells/1"
@@ -36,6 +36,7 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
     fields = result.model_dump(mode="json", exclude={"errors", "relation"})
     ms = fields["ms"] or {}
     known = fields["expectation"] or {}
+    contract = contract_of(case, result) if case else None
     return {
         "case": result.case,
         "theme": case.theme if case else "",
@@ -56,8 +57,9 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "load_ms": ms.get("load"),
         "run_ms": ms.get("run"),
         "total_ms": ms.get("total"),
-        "demands": case.contract.demands if case else None,
-        "basis": case.contract.basis if case else None,
+        "demands": contract.demands if contract else None,
+        "basis": contract.basis if contract else None,
+        "disputed": (contract.disputed or None) if contract else None,
         "expected_verdict": known.get("verdict"),
         "expected_why": known.get("why"),
         "expected_link": known.get("link"),
@@ -68,8 +70,8 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
 _FIELDS: Final = (
     "case", "theme", "entry", "title", "target", "verdict", "unexpected", "vague", "outcome",
     "stage", "share", "values_right", "reason", "code", "message", "placement", "load_ms",
-    "run_ms", "total_ms", "demands", "basis", "expected_verdict", "expected_why", "expected_link",
-    "reproduce",
+    "run_ms", "total_ms", "demands", "basis", "disputed", "expected_verdict", "expected_why",
+    "expected_link", "reproduce",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from conformance.results.records import (
     InfrastructureRecord,
     OutputErrorRecord,
     ResultRecord,
+    contract_of,
 )
 from conformance.results.verdicts import acceptance_of
 
@@ -29,12 +30,14 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if result.message and result.message != result.reason:
         code = f"{result.code}: " if result.code else ""
         yield from _block("message", code + result.message)
-    contract = case.contract
+    contract = contract_of(case, result)
     words = f", naming one of: {', '.join(contract.mentions)}" if contract.mentions else ""
     yield f"  contract  {contract.demands} ({contract.basis}){words}"
     if contract.why:
         yield f"            {contract.why}"
     yield f"            {contract.source}"
+    if contract.disputed:
+        yield f"  disputed  {contract.disputed}"
     if case.relation:
         yield f"  relation  {case.relation}"
     worst = max((e for e in result.errors), key=lambda e: e.share or 0.0, default=None)

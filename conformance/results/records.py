@@ -509,6 +509,8 @@ class ResultRecord(_Part):
     """Digest of all defined elements: two targets with the same digest return the same bits."""
     values_right: bool | None = None
     """Of `accepted`: whether the values are nevertheless correct."""
+    contract: Contract | None = None
+    """The contract on the target's execution provider, where the case has one for it."""
     expectation: ExpectationRecord | None = None
     reproduce: Text
     """The command that runs this case alone."""
@@ -517,6 +519,11 @@ class ResultRecord(_Part):
     def known(self) -> ExpectationRecord | None:
         """The expectation that covers the result; None if the result is unexpected."""
         return None if self.unexpected else self.expectation
+
+
+def contract_of(case: CaseRecord, result: ResultRecord) -> Contract:
+    """The contract by which the result was judged."""
+    return result.contract or case.contract
 
 
 class InfrastructureRecord(_Part):

@@ -95,8 +95,8 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
         ),
         VerdictRow(
             "unsupported",
-            "it rejected, with an error, a call that must compute; not red where the call is "
-            "requested, not specified",
+            "it rejected, with an error, a call that must compute; red only where the contract is "
+            "specified",
             group="rejected",
             deed="rejects a call that it must compute",
             sign="○",

@@ -81,8 +81,10 @@ def result_record(
     version, adapter = "", None
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
-    known = expectation_for(case, version, adapter, expectations)
-    unexpected = is_red(judgement, case.contract.basis)
+    contract = case.contract.on(ready.execution_provider)
+    judged_case = replace(case, contract=contract)
+    known = expectation_for(judged_case, version, adapter, expectations)
+    unexpected = red = is_red(judgement, contract.basis)
     reason, record = judgement.reason, None
     if judgement.verdict == "skip":
         known = None
@@ -123,10 +125,11 @@ def result_record(
         ms=milliseconds,
         stderr=end_of_stderr(
             outcome.stderr,
-            STDERR_BYTES if unexpected or is_red(judgement, case.contract.basis) else FEW_BYTES,
+            STDERR_BYTES if unexpected or red else FEW_BYTES,
         ),
         bits=judgement.bits,
         values_right=judgement.values_right,
+        contract=None if contract is case.contract else contract,
         expectation=record,
         reproduce=reproduce(case, ready.arguments),
     )
