@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.protocol import DescribedAnswer
 from conformance.maintain.power import Power, known_mutants
+from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
 from conformance.run.assessment import Assessment, CaseJob, jobs_for
 from conformance.run.engine import TargetRun
+from conformance.run.records import case_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import target_for
 
@@ -139,6 +142,50 @@ class RecordingPool:
     def run_one(self, job: CaseJob) -> Outcome:
         self.sent.append(job.key)
         return NO
+
+
+PROVIDERS = """\
+- name: norm
+  contract:
+    demands: either
+    source: a document
+    disputed: https://example.org/9
+    providers:
+      CPUExecutionProvider: {demands: rejects, why: It must., mentions: [norm]}
+      CUDAExecutionProvider: {demands: computes, basis: established}
+"""
+
+
+@pytest.mark.parametrize(
+    ("provider", "verdicts", "unexpected"),
+    [
+        ("CPUExecutionProvider", ("accepted", "pass"), (False, False)),
+        ("CUDAExecutionProvider", ("pass", "unsupported"), (False, False)),
+        ("JsExecutionProvider", ("pass", "pass"), (False, False)),
+    ],
+)
+def test_the_contract_is_that_of_the_execution_provider(
+    tmp_path: Path, provider: str, verdicts: tuple[str, str], unexpected: tuple[bool, bool]
+) -> None:
+    case = cases_of(tmp_path, PROVIDERS)[0]
+    ready = described()
+    assert ready.described is not None
+    target = replace(ready.target, execution_provider=provider)
+    ready = replace(ready, target=target)
+    (job,) = jobs_for(case)
+    ran = replace(correct(job), placement=provider)
+    results = [Assessment(ready).record(job, outcome) for outcome in (ran, NO)]
+    assert all(isinstance(result, ResultRecord) for result in results)
+    assert tuple(r.verdict for r in results) == verdicts  # type: ignore[union-attr]
+    assert tuple(r.unexpected for r in results) == unexpected  # type: ignore[union-attr]
+    about = case_record(case)
+    for result in results:
+        assert isinstance(result, ResultRecord)
+        said = "\n".join(tell(about, result))
+        own = case.contract.on(provider)
+        assert (result.contract or about.contract) == own
+        assert f"contract  {own.demands} ({own.basis})" in said
+        assert "disputed  https://example.org/9" in said
 
 
 def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:

@@ -739,6 +739,9 @@ def test_list_as_json_is_one_object_a_line(gqa: Gqa) -> None:
         "source": "a document",
         "why": "",
         "mentions": [],
+        "readings": [],
+        "disputed": "",
+        "providers": {},
     }
 
 

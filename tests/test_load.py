@@ -315,8 +315,8 @@ MISTAKES = {
     ),
     "unknown field of a contract, nothing near": (
         "- {name: a, contract: {zzz: x, source: y}}",
-        "6:26: unknown field 'zzz'; known: demands, basis, source, why, mentions, readings, disputed, "
-        "providers",
+        "6:26: unknown field 'zzz'; known: demands, basis, source, why, mentions, readings, "
+        "disputed, providers",
     ),
     "unknown field of an input": (
         "- {name: a, inputs: {key: {shap: [1]}}}",

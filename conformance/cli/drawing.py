@@ -13,7 +13,8 @@ from conformance.base.dtypes import NUMPY
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.script import ALIASES, CARRY
-from conformance.case.case import Case
+from conformance.case.case import Case, Contract
+from conformance.case.readings import READINGS
 from conformance.case.tensors import Step, Tensor
 from conformance.case.variants import RELATIONS
 from conformance.run.records import case_record, reproduce
@@ -59,14 +60,25 @@ def _sensitivity(case: Case, effects: Mapping[str, float]) -> Iterator[tuple[str
         yield "effects", f"in error budgets: {', '.join(listed)}"
 
 
-def _about(case: Case) -> Iterator[tuple[str, str]]:
-    contract = case.contract
-    yield "contract", f"{contract.demands} ({contract.basis})"
+def _terms(label: str, contract: Contract) -> Iterator[tuple[str, str]]:
+    """What a contract demands and what that rests on."""
+    yield label, f"{contract.demands} ({contract.basis})"
     if contract.why:
         yield "", contract.why
     yield "", contract.source
     if contract.mentions:
         yield "", f"a rejection names one of: {', '.join(contract.mentions)}"
+
+
+def _about(case: Case) -> Iterator[tuple[str, str]]:
+    contract = case.contract
+    yield from _terms("contract", contract)
+    for reading in contract.readings:
+        yield "", f"also correct: {READINGS[reading]}"
+    if contract.disputed:
+        yield "disputed", contract.disputed
+    for provider in contract.providers:
+        yield from _terms(f"on {provider}", contract.on(provider))
     if case.relation:
         yield "relation", RELATIONS[case.relation].sentence
     for link in case.links:

@@ -68,8 +68,8 @@ def _file_name(label: str, taken: set[str]) -> str:
 def _badge(joined: Joined, column: Column, scores: Scores, colours: dict[Verdict, str]) -> str:
     results = [result for (_, label), result in joined.results.items() if label == column.label]
     unexpected = [result for result in results if result.unexpected]
-    score, tried = scores.specified, scores.specified.asked + scores.requested.asked
-    text = f"{score.right:,} of {score.asked:,} specified calls right" if tried else "not tried"
+    score, tried = scores.whole, scores.whole.asked + scores.requested.asked
+    text = f"{score.right:,} of {score.asked:,} calls right" if tried else "not tried"
     if tried and score.not_tried:
         text += f", {score.not_tried:,} not tried"
     if tried:

@@ -19,6 +19,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from conformance.base.paths import data_path
+from conformance.case.case import BASES
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
 from conformance.report.score import SHOWN
@@ -66,6 +67,7 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
         changes=changes,
         verdicts=TABLE,
         parts=SHOWN,
+        bases=BASES,
         groups=[(name, len(list(rows))) for name, rows in _by_group()],
         filters=_filters(cells),
         findings=_findings(shown.findings),
@@ -149,9 +151,9 @@ def _fragment(id: str) -> str:
     return "#" + quote(id, safe="/=,:@.~")
 
 
-def _query(**parameters: str) -> str:
+def _query(**parameters: str | Sequence[str]) -> str:
     """The fragment that filters the table: ``#?verdict=wrong&target=…``."""
-    return "#?" + urlencode(parameters)
+    return "#?" + urlencode(parameters, doseq=True)
 
 
 def _when(time: str) -> str:

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
-from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import VERDICTS
 
@@ -109,7 +109,10 @@ def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     if result.message and result.message != result.reason:
         yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
     if case is not None:
-        yield f"contract: {case.contract.demands} ({case.contract.basis}), {case.contract.source}"
+        contract = contract_of(case, result)
+        yield f"contract: {contract.demands} ({contract.basis}), {contract.source}"
+        if contract.disputed:
+            yield f"disputed: {contract.disputed}"
     known = result.expectation
     if known is not None:
         yield f"expected: {known.verdict} ({known.file}:{known.line}): {known.why}\n{known.link}"

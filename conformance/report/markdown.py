@@ -199,17 +199,17 @@ def _problems(joined: Joined) -> Iterator[str]:
 
 
 def _scores(joined: Joined) -> Iterator[Section]:
-    """The scores of the specified calls by target, then by theme: those that lack most first."""
+    """The scores by target, then by theme: those that lack most first."""
     found = scores_of(joined)
     others = [part for part in PARTS if part != "right"]
     names = ["right of asked", *(SHOWN[part].label for part in others), "not tried"]
     rows = []
     for label, scores in found.items():
-        score = scores.specified
+        score = scores.whole
         numbers = [*(score.parts[part] for part in others), score.not_tried]
         asked = [_right(score, percent=True), *(f"{n:,}" for n in numbers)]
         rows.append(_row([code(label, 80), *asked, _right(scores.requested)]))
-    told = "Specified calls that were tried; those that are only requested are counted apart."
+    told = "Calls that were tried; those that are only requested are counted apart."
     head = (told, "", *_head("target", *names, "right of requested"))
     yield Section("## Score", head, tuple(rows), "targets", share=0.2)
     themes = next((list(scores.themes) for scores in found.values()), [])

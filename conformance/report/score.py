@@ -2,8 +2,8 @@
 
 A call is *asked* if it was tried, and *right* if its verdict is ``pass``: computed within the
 error budget or rejected, as its contract demands. The others are counted by what a caller sees, so
-that a clean rejection and a silently wrong result are never added up. Calls that are specified and
-calls that are only requested have scores of their own.
+that a clean rejection and a silently wrong result are never added up. Calls that are only requested
+are no part of a target's score and have one of their own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
+from conformance.case.case import BASES, Basis
 from conformance.results.join import Joined
-from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.verdicts import TABLE, Verdict, is_silent_failure
 
 Part = Literal["right", "rejected", "accepted", "silent", "none"]
@@ -85,6 +86,9 @@ class Score:
         """The share that is right, in per cent, rounded down: only 100 if all are right."""
         return 100 * self.right // self.asked if self.asked else 0
 
+    def __add__(self, other: Score) -> Score:
+        return Score(Counter(self.parts) + Counter(other.parts), self.not_tried + other.not_tried)
+
     def numbers(self) -> dict[str, int]:
         """All numbers by name, for programs."""
         parts: dict[str, int] = {part: self.parts[part] for part in PARTS}
@@ -96,9 +100,15 @@ class Scores:
     """The scores of one target."""
 
     specified: Score
+    established: Score
     requested: Score
     themes: Mapping[str, Score]
-    """Of the specified calls, by theme, in the order of the file."""
+    """Of the specified and the established calls, by theme, in the order of the file."""
+
+    @property
+    def whole(self) -> Score:
+        """The score of the target: of the specified and the established calls."""
+        return self.specified + self.established
 
 
 def scores(cases: Mapping[str, CaseRecord], results: Mapping[str, ResultRecord | None]) -> Scores:
@@ -106,20 +116,19 @@ def scores(cases: Mapping[str, CaseRecord], results: Mapping[str, ResultRecord |
 
     A case that the file does not describe counts as specified, in the theme ``""``.
     """
-    specified: list[ResultRecord | None] = []
-    requested: list[ResultRecord | None] = []
+    by_basis: dict[Basis, list[ResultRecord | None]] = {basis: [] for basis in BASES}
     themes: dict[str, list[ResultRecord | None]] = {}
     for id, result in results.items():
         case = cases.get(id)
-        if case is not None and case.contract.basis == "requested":
-            requested.append(result)
-            continue
-        specified.append(result)
-        themes.setdefault(case.theme if case else "", []).append(result)
+        basis: Basis = "specified"
+        if case is not None:
+            basis = (contract_of(case, result) if result else case.contract).basis
+        by_basis[basis].append(result)
+        if basis != "requested":
+            themes.setdefault(case.theme if case else "", []).append(result)
     return Scores(
-        _score(specified),
-        _score(requested),
-        {theme: _score(members) for theme, members in themes.items()},
+        **{basis: _score(members) for basis, members in by_basis.items()},
+        themes={theme: _score(members) for theme, members in themes.items()},
     )
 
 

@@ -156,6 +156,7 @@ def _scores(joined: Joined, columns: Sequence[Column]) -> dict[str, Any]:
     themes = {clean(theme) or UNDESCRIBED: s.numbers() for theme, s in found.themes.items()}
     return {
         "specified": found.specified.numbers(),
+        "established": found.established.numbers(),
         "requested": found.requested.numbers(),
         "themes": themes,
     }

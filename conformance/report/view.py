@@ -314,6 +314,7 @@ class _Pool:
 _POOLED_CASE = ("file", "why", "tags", "links", "contract", "relation")
 _POOLED_RESULT = (
     "message", "reason", "symptom", "stderr", "expectation", "placement", "errors", "relation",
+    "contract",
 )  # fmt: skip
 ERROR_FIELDS = tuple(OutputErrorRecord.model_fields)
 

@@ -14,8 +14,9 @@ const DEMANDS = {
   either: "must compute the correct values or be rejected",
 };
 const BASIS = {
-  specified: "specified, by documentation or a released decision",
-  requested: "requested in an issue, not specified",
+  specified: "specified: a released text or a merged decision says it in words",
+  established: "established: no text says it; the reference kernels agree on it and exporters rely on it",
+  requested: "requested: an issue asks for it; nobody promised it",
 };
 
 let pendingReports;
@@ -31,7 +32,7 @@ class Details {
     this.group = cells.groups[this.about.group];
     this.target = cells.targets[column];
     this.described = this.about.contract != null; // a file may have results of a case and no description
-    this.contract = this.described ? this.pool[this.about.contract] : { mentions: [] };
+    this.contract = this.described ? this.pool[this.result.contract ?? this.about.contract] : { mentions: [] };
   }
 
   parts() {
@@ -172,13 +173,14 @@ class Details {
 
   demands() {
     if (!this.described) return null;
-    const { demands, basis, source, why, mentions } = this.contract;
+    const { demands, basis, source, why, mentions, disputed } = this.contract;
     return [
       make("h3", "Contract"),
       make("p", `The call ${DEMANDS[demands] ?? demands}. `, make("bdi", why ?? "")),
       list([
         ["basis", BASIS[basis] ?? basis],
         ["source", link(source)],
+        ["disputed by", disputed && link(disputed)],
         ["rejection names", demands !== "computes" && mentions.length > 0 && make("bdi", `one of: ${mentions.join(", ")}`)],
       ]),
     ];

@@ -89,7 +89,7 @@ class Cells {
       counts[result.verdict] = (counts[result.verdict] ?? 0) + 1;
       ranks[ranksAs(result)] = (ranks[ranksAs(result)] ?? 0) + 1;
       if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
-      const part = this.basisOf(i) === "specified" && this.partOf(result);
+      const part = this.basisOf(i) !== "requested" && this.partOf(result);
       if (part) asked += 1;
       if (part === "right") right += 1;
       if (result.ended_by) endings.add(result.ended_by);
@@ -151,7 +151,7 @@ function searchTerms(text) {
   return [...text.toLowerCase().matchAll(/"([^"]+)"?|\S+/g)].map(([word, quoted]) => quoted ?? word);
 }
 
-/** Whether a call was rejected that is requested, not specified: no defect, and not unexpected. */
+/** Whether a call was rejected whose contract is not specified: no defect, and not unexpected. */
 function isRequestedOnly(result) {
   return result.verdict === "unsupported" && !result.unexpected && result.expectation == null;
 }

@@ -26,6 +26,7 @@ from conformance.results.records import (
     OutputErrorRecord,
     ResultRecord,
     WrongShape,
+    contract_of,
 )
 
 CARRIED: Final = {"past_key": "present_key", "past_value": "present_value"}
@@ -65,14 +66,14 @@ def wrong_shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
     return told[:MOST]
 
 
-def verdict_if_rejected(case: CaseRecord) -> str:
+def verdict_if_rejected(case: CaseRecord, result: ResultRecord) -> str:
     """The verdict if the runtime rejects the call."""
-    return "unsupported" if case.contract.demands == "computes" else "pass"
+    return "unsupported" if contract_of(case, result).demands == "computes" else "pass"
 
 
-def verdict_if_right(case: CaseRecord) -> str:
+def verdict_if_right(case: CaseRecord, result: ResultRecord) -> str:
     """The verdict if the call runs and every checked element is right."""
-    return "accepted" if case.contract.demands == "rejects" else "pass"
+    return "accepted" if contract_of(case, result).demands == "rejects" else "pass"
 
 
 def runs_of(result: ResultRecord) -> int:

@@ -209,7 +209,7 @@ def _node_run(case: CaseRecord, result: ResultRecord, on_gpu: bool) -> Iterator[
     yield "  console.log(`rejected: ${error.message ?? error}`);"
     gone = " || lost" if on_gpu else ""
     yield f"  const crashed = error instanceof WebAssembly.RuntimeError{gone};"
-    yield f'  await end(crashed ? "crash" : "{verdict_if_rejected(case)}");'
+    yield f'  await end(crashed ? "crash" : "{verdict_if_rejected(case, result)}");'
     yield "}"
     if on_gpu:
         yield "if (lost) {"
@@ -253,7 +253,7 @@ def _node_calls(case: CaseRecord) -> Iterator[str]:
 
 
 def _node_check(case: CaseRecord, result: ResultRecord) -> str:
-    worse = "verdict" if verdict_if_right(case) == "accepted" else '"wrong"'
+    worse = "verdict" if verdict_if_right(case, result) == "accepted" else '"wrong"'
     lines = [
         "// output, call, index, expected value, error budget: the largest errors found",
         expected_list(case, result, "javascript"),
@@ -263,7 +263,7 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
         "    : exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;",
         "  return bits >> 15 ? -size : size;",
         "}",
-        f'let verdict = "{verdict_if_right(case)}";',
+        f'let verdict = "{verdict_if_right(case, result)}";',
     ]
     if shapes := wrong_shapes(result):
         lines.append("const shapes = [ // output, call, expected shape")

@@ -94,7 +94,7 @@ def _onnxruntime(
     end = [
         "except Exception as error:",
         '    print("rejected:", error)',
-        f'    print("verdict: {verdict_if_rejected(case)}")',
+        f'    print("verdict: {verdict_if_rejected(case, result)}")',
         "    raise SystemExit",
     ]
     loop, inner = "calls", "    "
@@ -250,7 +250,7 @@ def _tract_wheel(case: CaseRecord, result: ResultRecord) -> str:
         *([f"        carried = {{{pairs}}}"] if carry else []),
         "except tract.TractError as error:",
         '    print("rejected:", error)',
-        f'    print("verdict: {verdict_if_rejected(case)}")',
+        f'    print("verdict: {verdict_if_rejected(case, result)}")',
         "    raise SystemExit",
     ]
     return "\n".join(lines)
@@ -261,9 +261,9 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
     lines = [
         "# output, call, index, expected value, error budget: the largest errors found",
         expected_list(case, result, "python"),
-        f'verdict = "{verdict_if_right(case)}"',
+        f'verdict = "{verdict_if_right(case, result)}"',
     ]
-    worse = "verdict" if verdict_if_right(case) == "accepted" else '"wrong"'
+    worse = "verdict" if verdict_if_right(case, result) == "accepted" else '"wrong"'
     if shapes := wrong_shapes(result):
         lines += ["shapes = [  # output, call, expected shape"]
         lines += [f"    ({quoted(output)}, {step}, {shape})," for output, step, shape in shapes]

@@ -91,7 +91,7 @@ def shell_blocks(
         "  cat errors >&2",
         "  case $status in",
         "    0) ;;",
-        f'    1) echo "verdict: {verdict_if_rejected(case)}"; exit ;;',
+        f'    1) echo "verdict: {verdict_if_rejected(case, result)}"; exit ;;',
         '    124) echo "verdict: timeout"; exit ;;',
         '    *) echo "exit status $status"; echo "verdict: crash"; exit ;;',
         "  esac",

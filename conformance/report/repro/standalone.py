@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.case.case import Contract
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
 from conformance.report.repro.checks import has_fault, is_of_the_variant
@@ -33,6 +34,7 @@ from conformance.results.records import (
     CaseRecord,
     ResultRecord,
     TargetRecord,
+    contract_of,
 )
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
@@ -142,13 +144,15 @@ def program_of(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> 
 
 def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[str]:
     """The lines of the comment at the top."""
-    contract = case.contract
+    contract = contract_of(case, result)
     told = [
         f"{one_line(case.id)} on {one_line(result.target)}",
         f"contract: {contract.demands} ({contract.basis}), {one_line(contract.source)}",
     ]
     if contract.why:
         told.append(f"          {one_line(contract.why)}")
+    if contract.disputed:
+        told.append(f"disputed: {one_line(contract.disputed)}")
     told.append(f"expected: {_EXPECTED[contract.demands]}")
     told.append(f"seen:     {result.verdict}: {one_line(result.reason, 400)}")
     told += _caveats(case, result)
@@ -249,7 +253,7 @@ def issue(
     if elsewhere:
         others = ", ".join(f"{inline(name)} {verdict}" for name, verdict in elsewhere)
         lines += ["", f"The same call on other targets: {others}."]
-    lines += ["", "## Expected result", "", _should(case)]
+    lines += ["", "## Expected result", "", _should(contract_of(case, result))]
     if result.expectation and (finding := alone(result.expectation.link)):
         lines += ["", "## Analysis", "", finding]
     lines += ["", "## Environment", ""]
@@ -267,8 +271,7 @@ def issue(
     return "\n".join(lines) + "\n"
 
 
-def _should(case: CaseRecord) -> str:
-    contract = case.contract
+def _should(contract: Contract) -> str:
     must = {
         "computes": "The runtime computes the values that the operator's documentation defines. "
         "Expected values are those of a float64 reference; the error budgets are derived from the "
@@ -276,11 +279,15 @@ def _should(case: CaseRecord) -> str:
         "rejects": "The runtime rejects the call, with an error that says what is wrong.",
         "either": "The runtime computes the right values, or rejects the call.",
     }[contract.demands]
-    basis = "Specified" if contract.basis == "specified" else "Requested"
     why = f" {inline(contract.why)}" if contract.why else ""
-    source = one_line(contract.source)
-    link = f"<{source}>" if LINK.fullmatch(source) else inline(source)
-    return f"{must}{why} {basis}: {link}"
+    text = f"{must}{why} {contract.basis.capitalize()}: {_link(contract.source)}"
+    return f"{text} (disputed by {_link(contract.disputed)})" if contract.disputed else text
+
+
+def _link(text: str) -> str:
+    """A source as Markdown."""
+    source = one_line(text)
+    return f"<{source}>" if LINK.fullmatch(source) else inline(source)
 
 
 def _worst(result: ResultRecord) -> Iterator[str]:
