@@ -293,6 +293,8 @@ class CaseItem(pytest.Item):
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
+        if record.insensitive:
+            self.warn(pytest.PytestWarning(printable(record.insensitive)))
         if record.verdict == "skip":
             pytest.skip(printable(record.reason))
         if record.verdict == "pass" and not record.unexpected:

@@ -13,6 +13,7 @@ from case_files import cases_of
 from onnx import numpy_helper
 
 from conformance.base.dtypes import NUMPY
+from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.harness.outcomes import Outcome, Ran, Rejected
@@ -188,8 +189,25 @@ def test_the_contract_is_that_of_the_execution_provider(
         assert "disputed  https://example.org/9" in said
 
 
+def in_the_corpus(case: Case) -> Case:
+    return replace(case, file=data_path("cases") / case.file.name)
+
+
+def test_an_insensitive_case_of_a_user_is_run_and_its_record_says_so(tmp_path: Path) -> None:
+    (wide,) = cases_of(tmp_path, INSENSITIVE)
+    assessment = Assessment(described())
+    (job,) = assessment.jobs([wide])
+    record = assessment.record(job, correct(job))
+    assert isinstance(record, ResultRecord)
+    assert record.verdict == "pass"
+    assert record.insensitive.startswith("The case cannot show a fault in window: ")
+    assert f"  warning   {record.insensitive}" in list(tell(case_record(wide), record))
+    assert not list(assessment.problems())
+
+
 def test_an_insensitive_case_is_not_sent_to_the_runner(tmp_path: Path) -> None:
     wide, plain = cases_of(tmp_path, f"{INSENSITIVE}\n- name: plain")
+    wide = in_the_corpus(wide)
     run: Any = TargetRun(TargetPlan(target_for("cpu"), (wide, plain), ()))
     run._pool, run._ready = RecordingPool(), described()
     records = {case.id: record for case, record in run.run()}
@@ -214,7 +232,7 @@ def test_an_insensitive_case_is_not_sent_to_the_mutants(
             yield job, outcome
 
     monkeypatch.setattr(Pool, "run", recording)
-    (wide,) = cases_of(tmp_path, INSENSITIVE)
+    wide = in_the_corpus(*cases_of(tmp_path, INSENSITIVE))
     fit = find(["window/prompt[dtype=float32,local_window_size=4]"]).named[0]
     (mutant,) = (mutant for mutant in known_mutants() if mutant.name == "window_one_longer")
     power = Power([mutant], [wide, fit])

@@ -281,33 +281,38 @@ def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
     return made
 
 
-def test_gqa_run_blames_the_case_and_runs_the_others(desk: Desk) -> None:
+def test_gqa_run_warns_of_an_insensitive_case_of_a_user(desk: Desk) -> None:
     runner = desk.runner("correct")
     done = desk.gqa("run", "w.yaml", "--ep", runner)
-    assert done.status == 3
-    assert f"Infrastructure, {runner}@1.0 (w/wide): {REFUSED}" in done.out
-    assert "1 result, 0 unexpected, 1 infrastructure failure" in done.out
+    assert done.status == 0
+    assert f"  warning   {REFUSED}" in done.out
+    assert "2 results, 0 unexpected, 1 insensitive case" in done.out
+    write(
+        desk.folder,
+        entries(WIDE.rstrip() + "\n  matrix: {seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]}"),
+        "m.yaml",
+    )
+    text = (desk.folder / "m.yaml").read_text()
+    line = text[: text.index("- name: a")].count("\n") + 1
+    done = desk.gqa("run", "m.yaml", "--ep", runner)
+    assert done.status == 0
+    assert f"\nWarnings:\n  m.yaml:{line}: a[seed=0]: {REFUSED}" in done.out
+    assert "  and for 2 other cases" in done.out
+    assert done.out.count(REFUSED) == 8
 
 
-def test_a_failing_runtime_is_not_blamed_for_an_insensitive_case(desk: Desk) -> None:
-    done = desk.gqa("run", "w.yaml::wide", "--ep", desk.runner("rejects"), environment=FAULT)
-    assert done.status == 3
-    assert REFUSED in done.out
-    assert "unsupported" not in done.out
-
-
-def test_pytest_fails_with_the_sentence(desk: Desk) -> None:
+def test_pytest_warns_with_the_sentence(desk: Desk) -> None:
     arguments = ("w.yaml", "--ep", desk.runner("correct"), "-p", "conformance.pytest_plugin")
     done = desk.run(sys.executable, "-m", "pytest", *arguments, environment=ALONE)
-    assert done.status == 1
-    assert "1 failed, 1 passed" in done.out
+    assert done.status == 0
+    assert "2 passed, 1 warning" in done.out
     assert REFUSED in done.out
     assert "Traceback" not in done.both
 
 
 def test_gqa_show_draws_an_insensitive_case_and_says_so(desk: Desk) -> None:
     done = desk.gqa("show", "w.yaml::wide")
-    assert done.status == 3
+    assert done.status == 0
     assert "effects     in error budgets: window 0\n" in done.out
     assert done.err.strip().startswith(REFUSED)
     assert desk.gqa("show", "w.yaml::b").status == 0
@@ -326,5 +331,4 @@ def test_the_command_lists_effects_and_ends_with_the_count(
     assert "no such file" in capsys.readouterr().err
 
 
-FAULT = {"FAULT_ON": "/"}
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "FAULT_ON": "no bundle"}

@@ -23,6 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
@@ -240,6 +241,8 @@ class Terminal:
         results = [result for _, result in summary.results]
         self._list_known(results, few)
         self._list_skipped(results)
+        if not few:
+            self._list_warnings(summary.results)
         for text in failures(summary.troubles, every=self.detail.unexpected):
             self.line(text)
         for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
@@ -286,6 +289,17 @@ class Terminal:
             self.line(f"  {len(cause.members)} {cause.sentence}")
             self.line(f"      {cause.known.link}\n      {cause.example.case}")
 
+    def _list_warnings(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
+        """List the cases that could not show a fault in some part of their calls, once each."""
+        warned = {case.id: (case, r.insensitive) for case, r in results if r.insensitive}
+        if not warned:
+            return
+        self.line("\nWarnings:")
+        for case, sentence in list(warned.values())[:FEW_CAUSES]:
+            self.line(f"  {shown(case.file)}:{case.line}: {case.label}: {sentence}")
+        if len(warned) > FEW_CAUSES:
+            self.line(f"  and for {plural(len(warned) - FEW_CAUSES, 'other case')}")
+
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
         """List why cases were skipped on targets that ran others, the largest number first."""
         tried = {result.target for result in results if result.verdict != "skip"}
@@ -315,6 +329,8 @@ def _closing(summary: RunSummary) -> str:
         parts.append(plural(rejected, "known rejection"))
     if vague := sum(result.vague for result in results):
         parts.append(plural(vague, "vague rejection"))
+    if warned := len({result.case for result in results if result.insensitive}):
+        parts.append(plural(warned, "insensitive case"))
     if summary.troubles:
         parts.append(plural(len(summary.troubles), "infrastructure failure"))
     if summary.stopped_before is not None:

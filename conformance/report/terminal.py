@@ -43,6 +43,8 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     worst = max((e for e in result.errors), key=lambda e: e.share or 0.0, default=None)
     if worst is not None and result.verdict != "pass":
         yield f"  worst     {worst_element(worst, case.call.steps)}"
+    if result.insensitive:
+        yield f"  warning   {clean(result.insensitive)}"
     if result.expectation is not None:
         known = result.expectation
         yield f"  expected  {known.verdict} ({known.file}:{known.line}): {known.why}"

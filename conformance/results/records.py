@@ -509,6 +509,9 @@ class ResultRecord(_Part):
     """Digest of all defined elements: two targets with the same digest return the same bits."""
     values_right: bool | None = None
     """Of `accepted`: whether the values are nevertheless correct."""
+    insensitive: Text = ""
+    """A warning: why the case could not show a fault in some part of its call. Only of cases that
+    are not in the corpus; in the corpus such a case is not run."""
     contract: Contract | None = None
     """The contract on the target's execution provider, where the case has one for it."""
     expectation: ExpectationRecord | None = None

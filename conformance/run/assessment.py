@@ -10,6 +10,7 @@ from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.sensitivity import insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
+from conformance.case.corpus import is_shipped
 from conformance.case.variants import RELATIONS
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
 from conformance.harness.pool import OUTPUT_BYTES, Job
@@ -86,20 +87,25 @@ class Assessment:
         self._ready = ready
         self._expectations = expectations
         self._insensitive: list[tuple[Case, InfrastructureRecord]] = []
+        self._warnings: dict[str, str] = {}
         self._waiting: dict[str, _JudgedJob] = {}
         self._finished: set[str] = set()
 
     def jobs(self, cases: Iterable[Case]) -> Iterator[CaseJob]:
         """The jobs of those ``cases`` that are not insensitive, each made when it is asked for.
 
+        A case that is not in the corpus is run even if it is insensitive, and its record says so.
+
         Raises :class:`conformance.bundle.cache.BundleError`.
         """
         for case in cases:
             for job in jobs_for(case):
                 why = None if job.variant else insensitive(case, job.prepared.sensitivity)
-                if why is not None:
+                if why is not None and is_shipped(case):
                     self._insensitive.append((case, self._problem(case, why)))
                     break
+                if why is not None:
+                    self._warnings[case.id] = why
                 yield job
 
     def record(self, job: CaseJob, outcome: Outcome) -> Record | None:
@@ -162,7 +168,10 @@ class Assessment:
             shown, judged, relation = self._related(own, judged, variant)
         if isinstance(judged, InfrastructureRecord):
             return judged
-        return result_record(case, self._ready, judged, shown.outcome, self._expectations, relation)
+        record = result_record(
+            case, self._ready, judged, shown.outcome, self._expectations, relation
+        )
+        return record.model_copy(update={"insensitive": self._warnings.get(case.id, "")})
 
     def _related(
         self, own: _JudgedJob, judged: Judgement, variant: _JudgedJob

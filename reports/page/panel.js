@@ -39,6 +39,7 @@ class Details {
     return [
       make("p.reason", make("bdi", this.pool[this.result.reason])),
       this.expectation(),
+      this.result.insensitive && make("p.note", make("b", "Warning"), ": ", make("bdi", this.result.insensitive)),
       this.change(),
       this.message(),
       this.errorTable(),
