@@ -263,12 +263,14 @@ def test_padding_of_a_prompt_is_undefined_and_never_read() -> None:
     inputs["attention_bias"] = np.zeros((2, 1, 3, 3), np.float32)
     inputs["attention_bias"][1, :, 1:] = np.nan
     references = reference(inputs, attributes, ALL)
-    defined = [[True, True, True], [True, False, False]]
+    computed = [[True, True, True], [True, False, False]]
     for name in ALL:
         shape = references[name].defined.shape
-        np.testing.assert_array_equal(references[name].defined.reshape(2, 3), defined, str(shape))
+        np.testing.assert_array_equal(references[name].computed.reshape(2, 3), computed, str(shape))
         assert np.isfinite(references[name].value).all()
     assert references["output"].value[1, 0, 0] == 8.0
+    watched = references["output"].watched["masked"][..., 0]
+    np.testing.assert_array_equal(watched, [[False] * 3, [True, False, False]])
 
 
 def test_a_first_prompt_ignores_the_past_buffer() -> None:
@@ -399,19 +401,21 @@ def test_a_sink_of_minus_infinity_has_no_effect() -> None:
     np.testing.assert_array_equal(output.value[0, :, 0], [4.0, 0.0])
 
 
-SPOILT = {  # input, element, number; defined: what is left of two rows of two heads
-    "query": ("query", (0, 1, 0), np.nan, [[True, True], [False, True]]),
-    "key": ("key", (0, 1, 0), np.inf, [[True, True], [False, False]]),
-    "value": ("value", (0, 1, 0), -np.inf, [[True, True], [False, False]]),
-    "value of the first": ("value", (0, 0, 0), np.nan, [[False, False], [False, False]]),
-    "bias": ("attention_bias", (0, 1, 1, 0), np.nan, [[True, True], [True, False]]),
-    "bias of the future": ("attention_bias", (0, 1, 0, 1), np.inf, [[True, True], [True, True]]),
-    "sink": ("head_sink", (1,), np.inf, [[True, False], [True, False]]),
+D, W, U = "defined", "watched", "undefined"
+SPOILT = {  # input, element, number, and what is left of two rows of two heads
+    "query": ("query", (0, 1, 0), np.nan, [[D, D], [U, D]]),
+    "key": ("key", (0, 1, 0), np.inf, [[W, W], [U, U]]),
+    "value": ("value", (0, 1, 0), -np.inf, [[W, W], [U, U]]),
+    "value of the first": ("value", (0, 0, 0), np.nan, [[U, U], [U, U]]),
+    "bias": ("attention_bias", (0, 1, 1, 0), np.nan, [[D, D], [D, U]]),
+    "bias of the future": ("attention_bias", (0, 1, 0, 1), np.inf, [[D, W], [D, D]]),
+    "sink": ("head_sink", (1,), np.inf, [[D, U], [D, U]]),
 }
 
 
 @pytest.mark.parametrize("what", SPOILT)
 def test_rows_that_meet_nan_or_infinity_are_undefined_and_no_others(what: str) -> None:
+    """A row from which a mask hides them is undefined, too, but watched: its value is known."""
     inputs = {
         "query": np.ones((1, 2, 2), np.float32),
         "key": np.ones((1, 2, 1), np.float32),
@@ -423,12 +427,15 @@ def test_rows_that_meet_nan_or_infinity_are_undefined_and_no_others(what: str) -
     }
     attributes: Attributes = {"num_heads": 2, "kv_num_heads": 1}
     right = reference(inputs, attributes, ALL)
-    name, element, number, defined = SPOILT[what]
+    name, element, number, kinds = SPOILT[what]
     inputs[name] = inputs[name].copy()
     inputs[name][element] = number
     spoilt = reference(inputs, attributes, ALL)
-    np.testing.assert_array_equal(spoilt["output"].defined[0], defined)
-    kept = np.where(defined, right["output"].value[0], 0.0)
+    kind = np.array(kinds)
+    np.testing.assert_array_equal(spoilt["output"].defined[0], kind == D)
+    np.testing.assert_array_equal(spoilt["output"].computed[0], kind != U)
+    assert list(spoilt["output"].watched) == (["masked"] if W in kind else [])
+    kept = np.where(kind != U, right["output"].value[0], 0.0)
     np.testing.assert_array_equal(spoilt["output"].value[0], kept)
     for present, source in (("present_key", "key"), ("present_value", "value")):
         expected = np.isfinite(inputs[source][0])
@@ -452,7 +459,8 @@ def test_values_that_overflow_the_storage_type_are_undefined() -> None:
     np.testing.assert_array_equal(
         references["present_key"].defined[0, 0], [[True, True], [True, False], [True, True]]
     )
-    np.testing.assert_array_equal(references["output"].defined[0, :, 0], [True, False, True])
+    np.testing.assert_array_equal(references["output"].computed[0, :, 0], [True, False, True])
+    assert not references["output"].defined.any()  # a mask hides a key that may be infinite
     assert references["present_value"].defined.all()
 
 
@@ -605,7 +613,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "do_rotary 2": ({"do_rotary": 2}, "do_rotary must be"),
     "rotary_interleaved 2": ({"rotary_interleaved": 2}, "rotary_interleaved must be"),
     "smooth_softmax 2": ({"smooth_softmax": 2}, "smooth_softmax must be"),
-    "softcap negative": ({"softcap": -1.0}, "softcap must be"),
+    "softcap infinite": ({"softcap": float("inf")}, "softcap must be finite"),
     "scale infinite": ({"scale": float("inf")}, "scale must be finite"),
     "window 0": ({"local_window_size": 0}, "local_window_size must be -1"),
     "window and not causal": ({"local_window_size": 2, "causal": 0}, "if causal is 0"),

@@ -192,7 +192,7 @@ def test_the_manifest_records_the_effects() -> None:
 
 
 def test_undefined_calls_have_no_effects() -> None:
-    assert effects_of(softcap=-1.0) == {}
+    assert effects_of(softcap=float("inf")) == {}
     assert effects_of(sequence_length=0, past_sequence_length=3) == {}
 
 

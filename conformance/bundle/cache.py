@@ -11,6 +11,12 @@
     manifest.json                  size and SHA-256 of each file and of the manifest, the layout of
                                    oracle.f64.z, and the sensitivity of the call
 
+In oracle.f64.z, the usual values are followed by those of each other reading of the documentation
+that is asked for and gives the call a meaning. For each step and output there are these arrays:
+the values, the units, for a variant the units of its arithmetic, and for each reason to watch
+undefined elements (:data:`conformance.oracle.attention.Watched`) the units of those elements. The
+.pb files are those of the usual reading.
+
 The directory's name is a digest of everything that determines its content, so a bundle never
 changes. It is written under a temporary name and then renamed, so any number of processes can share
 one cache. Every use reads the whole bundle and compares the digests, so a damaged bundle is noticed
@@ -37,11 +43,12 @@ import tempfile
 import time
 import uuid
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -49,13 +56,15 @@ from onnx import TensorProto
 from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.files import open_plain
 from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
-from conformance.bundle.script import ScriptStep, script_of
+from conformance.base.readings import ReadingName
+from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 from conformance.oracle import OracleError, Reference
+from conformance.oracle.attention import Watched
 from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
 #: The packages whose code, together with the call, determines the content of a bundle.
@@ -71,13 +80,15 @@ class Expected:
     ``value`` and ``unit`` are float64 and have the output's shape. ``unit`` is the unit of the
     error model (tolerance.py), NaN where the element is undefined. ``dtype`` is the required dtype.
     ``arithmetic`` exists only for the variant of a relation: the unit of a kernel that rounds to
-    storage only at its end (:func:`conformance.oracle.tolerance.arithmetic_budget`).
+    storage only at its end (:func:`conformance.oracle.tolerance.arithmetic_budget`). ``watched``
+    has the units of undefined elements that are watched, NaN for all others.
     """
 
     value: Array
     unit: Array
     dtype: str
     arithmetic: Array | None = None
+    watched: Mapping[Watched, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,9 @@ class Bundle:
     """A verified bundle.
 
     ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
-    if the call has no defined meaning; ``unjudged`` then says why. ``sensitivity`` holds the effect
+    if the call has no defined meaning; ``unjudged`` then says why. ``readings`` has the same for
+    each other reading that is asked for and gives the call a meaning, and ``reading`` the one that
+    ``expected`` is by (None: the usual one). ``sensitivity`` holds the effect
     of each active feature of the call (see :mod:`conformance.bundle.sensitivity`). ``tensor_bytes``
     is the size of all inputs and expected outputs, and ``changed`` the time of the last change to a
     file (``st_ctime_ns``).
@@ -98,6 +111,12 @@ class Bundle:
     sensitivity: dict[str, float]
     tensor_bytes: int
     changed: int
+    readings: Mapping[ReadingName, tuple[dict[str, Expected], ...]] = field(default_factory=dict)
+    reading: ReadingName | None = None
+
+    def by(self, reading: ReadingName) -> Bundle:
+        """The bundle with what is expected by one of its ``readings``."""
+        return replace(self, expected=self.readings[reading], unjudged=None, reading=reading)
 
 
 class BundleError(Exception):
@@ -115,26 +134,34 @@ def generator_digest() -> str:
     return digest.hexdigest()
 
 
-def digest_of(call: Call, relation: RelationName | None = None) -> str:
+def digest_of(
+    call: Call, relation: RelationName | None = None, readings: Sequence[ReadingName] = ()
+) -> str:
     """The name of the bundle of ``call``, or of its variant by ``relation``."""
-    text = f"{generator_digest()}\n{call.model_dump_json()}"
-    return hashlib.sha256((f"{text}\n{relation}" if relation else text).encode()).hexdigest()
+    text = "\n".join(
+        filter(None, (generator_digest(), call.model_dump_json(), relation, *readings))
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def bundle_for(
-    call: Call, root: Path | None = None, relation: RelationName | None = None
+    call: Call,
+    root: Path | None = None,
+    relation: RelationName | None = None,
+    readings: Sequence[ReadingName] = (),
 ) -> Bundle:
     """The bundle of ``call``, or of its variant; written if it is missing or damaged.
 
-    Raises :class:`BundleError` if the cache cannot be read or written.
+    ``readings`` are the other readings whose values it has, too; a variant has none. Raises
+    :class:`BundleError` if the cache cannot be read or written.
     """
-    root, digest = root or cache_root(), digest_of(call, relation)
+    root, digest = root or cache_root(), digest_of(call, relation, readings)
     place = root / "bundles" / digest[:2] / digest
     found = _open(place)
     if found is not None:
         return found
     try:
-        return _make(call, place, relation)
+        return _make(call, place, relation, readings)
     except OSError as error:
         raise BundleError(
             f"The bundle cache cannot be written: {root}: {error.strerror}."
@@ -224,78 +251,53 @@ def content_digest(call: Call, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def write_bundle(call: Call, folder: Path, relation: RelationName | None = None) -> bytes:
+def write_bundle(
+    call: Call,
+    folder: Path,
+    relation: RelationName | None = None,
+    readings: Sequence[ReadingName] = (),
+) -> bytes:
     """Writes the bundle of ``call``, or of its variant, into the empty ``folder``.
 
     Returns the manifest.
     """
     script = script_of(call) if relation is None else variant_script(call, relation)
+    usual = _read(script)
     files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
     files["model.onnx"] = script.model.SerializeToString(deterministic=True)
-    outputs: dict[str, bytes] = {}
-    oracle = bytearray()
-    layout: list[dict[str, Any]] = []
-    carried: dict[str, Array] = {}
-    carried_errors: PastErrors | None = None
-    sensitivity: dict[str, float] = {}
-    unjudged: str | None = None
     for index, step in enumerate(script.steps):
-        inputs = {
-            **step.inputs,
-            **{past: carried[present] for past, present in step.carry.items() if carried},
-        }
+        inputs = usual.inputs[index] if index < len(usual.inputs) else step.inputs
         for position, name in enumerate(step.connected):
             if name in inputs:
                 path = f"test_data_set_{index}/input_{position}.pb"
                 files[path] = _tensor_file(inputs[name], name)
-        if unjudged is not None:
-            continue
-        try:
-            references = script.compute(inputs)
-        except OracleError as error:
-            unjudged = str(error).removesuffix(".")
-            carried = {}
-            continue
-        past_error = carried_errors if step.carry else None
-        units = budgets(references, past_error)
-        if relation is None:
-            skipped = sufficient(sensitivity)
-            found = effects(inputs, script.attributes, references, units, skipped)
-            sensitivity = combined((sensitivity, found))
-        for position, name in enumerate(script.outputs):
-            expected = references[name]
-            path = f"test_data_set_{index}/output_{position}.pb"
-            outputs[path] = _tensor_file(_rounded(expected), name)
-            arrays = [expected.value, np.where(expected.defined, units[name], np.nan)]
-            if relation is not None:
-                arrays.append(arithmetic_budget(name, expected, past_error))
-            layout.append(
-                {
-                    "step": index,
-                    "output": name,
-                    "shape": list(expected.value.shape),
-                    "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
-                    "offset": len(oracle) // 8,
-                    "arrays": len(arrays),
-                }
-            )
-            for array in arrays:
-                oracle += np.ascontiguousarray(array, "<f8").tobytes()
-        carried = {name: _rounded(value) for name, value in references.items()}
-        carried_errors = past_errors(references, past_error)
-    if unjudged is not None:
-        outputs, oracle, layout, sensitivity = {}, bytearray(), [], {}
-    files |= outputs
+    oracle = bytearray()
+    layout: list[dict[str, Any]] = []
+    sensitivity: dict[str, float] = {}
+    if usual.unjudged is None:
+        for index, answer in enumerate(usual.answers):
+            for position, name in enumerate(script.outputs):
+                path = f"test_data_set_{index}/output_{position}.pb"
+                files[path] = _tensor_file(_rounded(answer.references[name]), name)
+            if relation is None:
+                inputs, skipped = usual.inputs[index], sufficient(sensitivity)
+                found = effects(inputs, script.attributes, answer.references, answer.units, skipped)
+                sensitivity = combined((sensitivity, found))
+        _add_answers(usual.answers, None, relation is not None, layout, oracle)
+    for reading in readings:
+        other = _read(script_of(call, reading))
+        if other.unjudged is None:
+            _add_answers(other.answers, reading, False, layout, oracle)
     files[_ORACLE] = zlib.compress(oracle, level=1)
     manifest = {
-        "bundle": digest_of(call, relation),
+        "bundle": digest_of(call, relation, readings),
         "files": {
             name: [len(content), hashlib.sha256(content).hexdigest()]
             for name, content in files.items()
         },
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
-        "unjudged": unjudged,
+        "unjudged": usual.unjudged,
         "sensitivity": sensitivity,
     }
     files["manifest.json"] = _sealed(manifest)
@@ -304,6 +306,75 @@ def write_bundle(call: Call, folder: Path, relation: RelationName | None = None)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
     return files["manifest.json"]
+
+
+class _Answer(NamedTuple):
+    """The oracle's answer to one step; ``past_error`` are the errors of its past in a loop."""
+
+    references: dict[str, Reference]
+    units: dict[str, Array]
+    past_error: PastErrors | None
+
+
+class _Read(NamedTuple):
+    """The steps of a script by one reading: their inputs, with the past, and the answers.
+
+    A step without a meaning is the last: ``unjudged`` says why, and it has no answer.
+    """
+
+    inputs: list[dict[str, Array]]
+    answers: list[_Answer]
+    unjudged: str | None
+
+
+def _read(script: Script) -> _Read:
+    inputs: list[dict[str, Array]] = []
+    answers: list[_Answer] = []
+    carried: dict[str, Array] = {}
+    errors: PastErrors | None = None
+    for step in script.steps:
+        past = {past: carried[present] for past, present in step.carry.items() if carried}
+        inputs.append({**step.inputs, **past})
+        try:
+            references = script.compute(inputs[-1])
+        except OracleError as error:
+            return _Read(inputs, answers, str(error).removesuffix("."))
+        past_error = errors if step.carry else None
+        answers.append(_Answer(references, budgets(references, past_error), past_error))
+        carried = {name: _rounded(value) for name, value in references.items()}
+        errors = past_errors(references, past_error)
+    return _Read(inputs, answers, None)
+
+
+def _add_answers(
+    answers: Sequence[_Answer],
+    reading: ReadingName | None,
+    arithmetic: bool,
+    layout: list[dict[str, Any]],
+    oracle: bytearray,
+) -> None:
+    """Adds the arrays of ``answers`` to ``oracle``, and what they are to ``layout``."""
+    for index, (references, units, past_error) in enumerate(answers):
+        for name, expected in references.items():
+            unit = units[name]
+            arrays = [expected.value, np.where(expected.defined, unit, np.nan)]
+            if arithmetic:
+                arrays.append(arithmetic_budget(name, expected, past_error))
+            arrays += [np.where(there, unit, np.nan) for there in expected.watched.values()]
+            layout.append(
+                {
+                    "reading": reading,
+                    "step": index,
+                    "output": name,
+                    "shape": list(expected.value.shape),
+                    "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
+                    "offset": len(oracle) // 8,
+                    "arithmetic": arithmetic,
+                    "watched": list(expected.watched),
+                }
+            )
+            for array in arrays:
+                oracle += np.ascontiguousarray(array, "<f8").tobytes()
 
 
 def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
@@ -381,27 +452,33 @@ def _open(place: Path) -> Bundle | None:
             if name == _ORACLE:
                 oracle = zlib.decompress(content)
         numbers = np.frombuffer(oracle, "<f8")
-        expected: list[dict[str, Expected]] = [{} for _ in manifest["steps"]]
+        by: dict[ReadingName | None, tuple[dict[str, Expected], ...]] = {}
         end = 0
         for entry in manifest["oracle"]:
-            shape, start = tuple(entry["shape"]), entry["offset"]
-            size = math.prod(shape)
-            value, unit, *rest = (
-                numbers[start + i * size : start + (i + 1) * size].reshape(shape)
-                for i in range(entry["arrays"])
+            shape, arithmetic, watched = entry["shape"], entry["arithmetic"], entry["watched"]
+            count, start = 2 + arithmetic + len(watched), entry["offset"]
+            end = start + count * math.prod(shape)
+            value, unit, *rest = numbers[start:end].reshape(count, *shape)
+            expected = by.setdefault(entry["reading"], tuple({} for _ in manifest["steps"]))
+            expected[entry["step"]][entry["output"]] = Expected(
+                value,
+                unit,
+                entry["dtype"],
+                rest.pop(0) if arithmetic else None,
+                dict(zip(watched, rest, strict=True)),
             )
-            expected[entry["step"]][entry["output"]] = Expected(value, unit, entry["dtype"], *rest)
-            end = start + entry["arrays"] * size
         if end != numbers.size:
             return None
+        usual = by.pop(None, tuple({} for _ in manifest["steps"]))
         return Bundle(
             place,
             tuple(StepFiles(**step) for step in manifest["steps"]),
-            tuple(expected),
+            usual,
             manifest["unjudged"],
             manifest["sensitivity"],
             sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
             changed,
+            {reading: expected for reading, expected in by.items() if reading is not None},
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError, zlib.error):
         return None
@@ -416,6 +493,8 @@ def _is_whole(manifest: Any) -> bool:
     for step in manifest["steps"]:
         needed.update(step["files"].values())
     for entry in manifest["oracle"]:
+        if entry["reading"] is not None:
+            continue
         names = outputs[entry["step"]]
         needed.add(f"test_data_set_{entry['step']}/output_{len(names)}.pb")
         names.append(entry["output"])
@@ -446,7 +525,9 @@ def _content(name: str, size: int, folder: int) -> tuple[bytes, int]:
         os.close(descriptor)
 
 
-def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
+def _make(
+    call: Call, place: Path, relation: RelationName | None, readings: Sequence[ReadingName]
+) -> Bundle:
     """Writes the bundle beside ``place`` and renames it to ``place``.
 
     If another process was faster, its bundle is used, or removed if it is damaged.
@@ -455,7 +536,7 @@ def _make(call: Call, place: Path, relation: RelationName | None) -> Bundle:
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
             aside.mkdir(parents=True)
-            manifest = write_bundle(call, aside, relation)
+            manifest = write_bundle(call, aside, relation, readings)
             _own[place] = hashlib.sha256(manifest).digest()
             with contextlib.suppress(OSError):
                 place.unlink()  # a link or a file, in whose place no folder can be renamed

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import onnx
 
+from conformance.base.readings import ReadingName
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
@@ -55,15 +56,15 @@ class Script:
     attributes: Mapping[str, int | float | str] = field(default_factory=dict)
 
 
-def script_of(call: Call) -> Script:
-    """The script of ``call``, with its drawn inputs.
+def script_of(call: Call, reading: ReadingName | None = None) -> Script:
+    """The script of ``call``, with its drawn inputs and the oracle by this reading.
 
     Raises :class:`conformance.case.tensors.ShapeError`.
     """
-    return script_with(call, [draw_inputs(call, step) for step in steps_of(call)])
+    return script_with(call, [draw_inputs(call, step) for step in steps_of(call)], reading)
 
 
-def script_with(call: Call, inputs: list[Arrays]) -> Script:
+def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = None) -> Script:
     """A script of the node that ``call`` describes, with one entry of ``inputs`` for each call.
 
     The number of calls and their lengths may differ from those of ``call``. Every call after the
@@ -89,6 +90,6 @@ def script_with(call: Call, inputs: list[Arrays]) -> Script:
             for arrays in inputs
         ),
         outputs=outputs,
-        compute=lambda arrays: reference(arrays, attributes, outputs),
+        compute=lambda arrays: reference(arrays, attributes, outputs, reading),
         attributes=attributes,
     )

@@ -243,7 +243,7 @@ def effects(
         units: the unit budgets of those outputs.
         skipped: features that another call of the same loop already shows well enough.
     """
-    if "output" not in references or not references["output"].defined.any():
+    if "output" not in references or not references["output"].computed.any():
         return {}
     call = read_call(inputs, attributes, list(references))
     original = Original(inputs, attributes, call, list(references))
@@ -291,7 +291,7 @@ def _effect(
         right, wrong = references[name], found[name]
         if right.value.shape != wrong.value.shape:
             return None
-        unit = np.where(right.defined & wrong.defined, units[name], np.nan)
+        unit = np.where(right.computed & wrong.computed, units[name], np.nan)
         each = shares(wrong.value, right.value, unit, target_class)
         most = max(most, float(each.max(initial=0.0)))
     return most
@@ -307,14 +307,14 @@ def _past_effects(call: OracleCall, output: Reference, unit: Float) -> dict[str,
     a = output.attention
     if a is None:
         return {}
-    budget = max(CONSTANTS.values()) * np.where(output.defined, unit, np.inf)
+    budget = max(CONSTANTS.values()) * np.where(output.computed, unit, np.inf)
     batch_size, kv_num_heads, group, queries, size = a.output.shape
     budget = budget.reshape(batch_size, queries, kv_num_heads, group, size)
     budget = budget.transpose(0, 2, 3, 1, 4)
     whole, token = np.inf, np.inf
     for b, length in enumerate(call.past_lengths):
         rows = np.flatnonzero(np.isfinite(a.logits[b, ..., :length]).any(axis=(0, 1, 2)))
-        if not rows.size or not a.defined[b].any():
+        if not rows.size or not np.isfinite(budget[b]).any():
             continue
         p = a.probabilities[b][..., rows]
         part = p @ a.value[b][:, None, rows]

@@ -14,9 +14,9 @@ def computation_of(call: Call, bundle: Bundle, step: int) -> Computation:
 
     The call must have a meaning: ``bundle.unjudged`` is None.
     """
-    script = script_of(call)
+    script = script_of(call, bundle.reading)
     inputs: Arrays = dict(script.steps[step].inputs)
     for past, present in script.steps[step].carry.items():
         before = bundle.expected[step - 1][present]
         inputs[past] = before.value.astype(NUMPY[before.dtype])
-    return compute(inputs, script.attributes, script.outputs)
+    return compute(inputs, script.attributes, script.outputs, bundle.reading)

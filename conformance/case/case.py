@@ -10,9 +10,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
+from conformance.base.readings import ReadingName
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.case.call import Call, Model
-from conformance.case.readings import ReadingName
 from conformance.case.tensors import Step
 from conformance.case.variants import RELATIONS, RelationName
 

@@ -378,6 +378,8 @@ class _Expander:
             return None
         call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
         wrong = list(misfits(call, fields.contract.demands, fields.relation))
+        if fields.contract.readings and (fields.relation or fields.contract.demands == "rejects"):
+            wrong.append(("contract", "readings need a call with values and without a relation"))
         for field, sentence in wrong:
             note(field, sentence)
         if wrong:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -52,6 +52,8 @@ class Attention:
     """[B, K, G, S, D]"""
     defined: Bool
     """[B, K, G, S]: rows that have a defined value."""
+    watched: Mapping[Watched, Bool]
+    """[B, K, G, S] each: undefined rows of which something is to be said if they are off."""
     first_prompt: bool
     """Whether these are the sequences' first tokens (see docs/oracle.md on quantised caches)."""
 
@@ -70,6 +72,11 @@ class Attention:
         """[B, K, T, D]: the values as attention uses them."""
         return self.values.value
 
+
+#: Why a row is undefined and watched: the sequence and key/value head of its keys also have NaN,
+#: infinities or numbers that may overflow, but in keys or values that the row does not attend to;
+#: or it has nothing to attend to, and 0 is the best that it can be.
+Watched = Literal["masked", "nothing"]
 
 #: What can hide a key from a query: there is no such key in the sequence, the query is padding, the
 #: key is later than the query, or it is before the query's window.
@@ -125,8 +132,10 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
     """Compute the attention of a call from its rotated queries and its caches.
 
     logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled, capped
-    or biased. A row that attends to a NaN or an infinity is undefined; other rows are not affected.
-    An attention_bias or a sink of -inf does not make a row undefined: it removes the key or sink.
+    or biased. A row that attends to a NaN, an infinity or a number that may overflow is undefined.
+    So is one for which a mask hides such a number of its own sequence and key/value head, but it is
+    watched. An attention_bias or a sink of -inf does not make a row undefined: it removes the key
+    or sink.
 
     Raises:
         OracleError: a query's window includes tokens that the window cache has evicted.
@@ -145,22 +154,27 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
     values, finite_value = _finite_tokens(cache.value)
     k, v = keys.value, values.value
 
-    scores = call.scale * (q @ k[:, :, None].swapaxes(-1, -2))
+    products = q @ k[:, :, None].swapaxes(-1, -2)
+    scores = call.scale * products
     capped = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
     visible = visible_keys(call)
     if np.any(visible & ~cache.resident[:, None]):
         raise OracleError("A query's window includes tokens that the window cache has evicted.")
     mask = visible[:, None, None]
     bias = _grouped_bias(call, kv_num_heads)
-    finite = (finite_key & finite_value)[:, :, None, None, :] & (bias < np.inf)
     logits = np.where(mask, capped + np.where(bias < np.inf, bias, 0.0), -np.inf)
-    all_finite = finite_query & np.all(finite | ~mask, axis=-1)
+    clean = (finite_key & finite_value & _fits(call, keys))[:, :, None, None, :]
+    clean = clean & (bias < np.inf) & (np.abs(products) <= LARGEST_FLOAT32)
+    attending = mask & ~np.isneginf(bias)
+    computable = finite_query & np.all(Storage.of(call.dtype).holds(q), axis=-1)
+    computable = computable & np.all(clean | ~attending, axis=-1) & real[:, None, None, :]
     sink = None if call.sink is None else call.sink.reshape(kv_num_heads, group)
     if sink is not None:
-        all_finite = all_finite & (sink < np.inf)[:, :, None]
+        computable = computable & (sink < np.inf)[:, :, None]
         sink = np.where(sink < np.inf, sink, 0.0)
     probabilities, sink_probability = softmax(logits, None if sink is None else sink[:, :, None])
-    attended = probabilities.any(axis=-1) | (sink_probability > 0.0)
+    some = probabilities.any(axis=-1) | (sink_probability > 0.0)
+    unmasked = np.all(clean, axis=-1) & cache.unused_finite[:, :, None, None]
     return Attention(
         query=q,
         query_magnitude=_finite(as_groups(query.magnitude))[0],
@@ -177,10 +191,8 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
         probabilities=probabilities,
         sink_probability=sink_probability,
         output=probabilities @ v[:, :, None],
-        defined=real[:, None, None, :]
-        & attended
-        & all_finite
-        & _in_range(call, q, keys, scores, mask),
+        defined=computable & some & unmasked,
+        watched={"masked": computable & some & ~unmasked, "nothing": computable & ~some},
         first_prompt=call.first_prompt,
     )
 
@@ -209,15 +221,8 @@ def _grouped_bias(call: OracleCall, kv_num_heads: int) -> Float:
     return call.bias.reshape(batch_size, *heads, *call.bias.shape[2:])
 
 
-def _in_range(call: OracleCall, query: Float, key: Tokens, scores: Float, mask: Bool) -> Bool:
-    """Return [B, K, G, S]: rows that a correct kernel can compute without overflow.
-
-    A rotated query or key outside the range of the storage dtype, or a score outside the range of
-    float32, may become infinite in a correct kernel; rows that attend to one are undefined.
-    """
-    query_fits = np.all(Storage.of(call.dtype).holds(query), axis=-1)
+def _fits(call: OracleCall, key: Tokens) -> Bool:
+    """Return [B, K, T]: keys that a correct kernel can compute and store without overflow."""
     largest = np.maximum(np.abs(key.exact), np.abs(key.value))
-    key_fits = np.all(Storage.of(call.dtype).holds(largest), axis=-1)[:, :, None, None, :]
-    score_fits = np.abs(scores / call.scale) <= LARGEST_FLOAT32
-    in_range: Bool = query_fits & np.all((key_fits & score_fits) | ~mask, axis=-1)
-    return in_range
+    fits: Bool = np.all(Storage.of(call.dtype).holds(largest), axis=-1)
+    return fits

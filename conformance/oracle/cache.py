@@ -66,12 +66,15 @@ class Cache:
     """Keys and values of every sequence after the call, by place: T tokens each.
 
     ``resident`` [B, T] marks the places that a query can attend to: all places of a sequence except
-    those that a sliding-window cache evicted before the call.
+    those that a sliding-window cache evicted before the call. ``unused_finite`` [B, K]: whether all
+    numbers in rows that hold no token are finite: rows of the past beyond a sequence's own tokens,
+    and the padding of a prompt.
     """
 
     key: Tokens
     value: Tokens
     resident: Bool
+    unused_finite: Bool
 
 
 def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
@@ -86,6 +89,7 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
     key, key_magnitude, value = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     past_row = np.full((batch_size, call.total), -1)
     resident = np.zeros((batch_size, call.total), bool)
+    unused_finite = np.ones((batch_size, kv_num_heads), bool)
     for b in range(batch_size):
         first, old, length = call.first_past_places[b], call.past_lengths[b], call.lengths[b]
         new, rows = length - old, old - first
@@ -96,6 +100,10 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
         key_magnitude[b, :, old:length] = new_key.magnitude[b, :new].swapaxes(0, 1)
         value[b, :, old:length] = call.value[b, :new].swapaxes(0, 1)
         resident[b, first:length] = True
+        for past in (call.past_key[b, :, rows:], call.past_value[b, :, rows:]):
+            unused_finite[b] &= np.isfinite(past).all(axis=(1, 2))
+        for padding in (new_key.value[b, new:], call.value[b, new:]):
+            unused_finite[b] &= np.isfinite(padding).all(axis=(0, 2))
 
     def stored(exact: Float, magnitude: Float, format: Format, normed: bool) -> Tokens:
         value = format.decode(format.encode(exact))
@@ -105,6 +113,7 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
         stored(key, key_magnitude, call.key_format, call.k_norm is not None),
         stored(value, np.zeros(shape), call.value_format, False),
         resident,
+        unused_finite,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from conformance.base.readings import ReadingName
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import FLOAT_DTYPES, Float, Int
@@ -76,7 +77,9 @@ class OracleCall:
     window_cache: bool
     """Whether past and present hold only the last tokens of a sequence (sliding_window_cache)."""
     qk_output: int
-    """The content of output_qk: 1 the input of the softmax, 2 its output, 0 no output_qk."""
+    """The content of output_qk: 1 the input of the softmax, 2 its output, 0 none or anything."""
+    reading: ReadingName | None
+    """By which other reading of the documentation the call is read; None: by the main one."""
 
     @property
     def batch_size(self) -> int:
@@ -159,13 +162,19 @@ class OracleCall:
         return group * -(-excess // group)
 
 
-def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> OracleCall:
+def read_call(
+    inputs: Inputs,
+    attributes: Attributes,
+    outputs: Collection[str],
+    reading: ReadingName | None = None,
+) -> OracleCall:
     """Read a call and check that it has a defined meaning.
 
     Args:
         inputs: the connected inputs by the operator's names, exactly as the runtime gets them.
         attributes: the attributes set on the node; the others have the schema's defaults.
         outputs: names of the connected outputs.
+        reading: another reading of the documentation (:mod:`conformance.base.readings`).
 
     Raises:
         OracleError: the call contradicts the operator's documentation or itself.
@@ -189,6 +198,10 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
     window_cache = _window_cache(inputs, attributes, window)
     q_norm, k_norm = _norms(inputs, head_size)
     total = _total_sequence_length(inputs)
+    if reading == "prompt_without_lengths" and sequence_length == total:
+        lengths = np.full(batch_size, total)
+    else:
+        lengths = _lengths(inputs, batch_size, total)
     causal = bool(_choice(attributes, "causal", 1, (0, 1)))
     cos, sin = _rotary_caches(inputs, attributes, head_size)
     call = OracleCall(
@@ -200,15 +213,15 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
         past_value=past_value,
         key_format=key_format,
         value_format=value_format,
-        lengths=_lengths(inputs, batch_size, total),
+        lengths=lengths,
         total=total,
         cos=cos,
         sin=sin,
         position_ids=_position_ids(inputs, batch_size, sequence_length),
         bias=_bias(inputs, (batch_size, num_heads, sequence_length, total)),
         sink=_sink(inputs, attributes, num_heads),
-        scale=_float(attributes, "scale") or head_size**-0.5,
-        softcap=_softcap(attributes),
+        scale=_scale(attributes, head_size, reading),
+        softcap=_softcap(attributes, reading),
         window=window,
         causal=causal,
         interleaved=bool(_choice(attributes, "rotary_interleaved", 0, (0, 1))),
@@ -216,7 +229,8 @@ def read_call(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) 
         k_norm=k_norm,
         norm_epsilon=_epsilon(attributes),
         window_cache=window_cache,
-        qk_output=_qk_output(attributes, outputs),
+        qk_output=_choice(attributes, "qk_output", 0, (0, 1, 2)),
+        reading=reading,
     )
     _check_lengths(call)
     return call
@@ -502,13 +516,6 @@ def _epsilon(attributes: Attributes) -> float:
     return epsilon
 
 
-def _qk_output(attributes: Attributes, outputs: Collection[str]) -> int:
-    mode = _choice(attributes, "qk_output", 0, (0, 1, 2))
-    if mode == 0 and "output_qk" in outputs:
-        raise OracleError("Output output_qk is connected, but qk_output is 0.")
-    return mode
-
-
 def _total_sequence_length(inputs: Inputs) -> int:
     total = _required(inputs, "total_sequence_length")
     if total.dtype != np.int32:
@@ -602,11 +609,20 @@ def _sink(inputs: Inputs, attributes: Attributes, num_heads: int) -> Float | Non
     return np.zeros(num_heads) if smooth else None
 
 
-def _softcap(attributes: Attributes) -> float:
+def _scale(attributes: Attributes, head_size: int, reading: ReadingName | None) -> float:
+    """Return the scale of the scores; 0 means the default, except by a reading."""
+    scale = _float(attributes, "scale")
+    if scale == 0.0 and not (reading == "scale_of_zero" and "scale" in attributes):
+        return float(head_size**-0.5)
+    return scale
+
+
+def _softcap(attributes: Attributes, reading: ReadingName | None) -> float:
+    """Return softcap, 0 if it is not used; the formula has the same values with its negative."""
     softcap = _float(attributes, "softcap")
-    if softcap < 0:
-        raise OracleError(f"Attribute softcap must be 0 (unused) or positive, not {softcap}.")
-    return softcap
+    if softcap < 0 and reading == "negative_softcap_is_none":
+        return 0.0
+    return abs(softcap)
 
 
 def _window(attributes: Attributes, causal: bool) -> int | None:

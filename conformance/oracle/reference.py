@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from conformance.oracle.attention import Attention, attend
+from conformance.base.readings import ReadingName
+from conformance.oracle.attention import Attention, Watched, attend
 from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
@@ -19,9 +20,11 @@ from conformance.oracle.rotary import apply_rotary, key_positions, normed, query
 class Reference:
     """The required content of one output.
 
-    ``value`` (float64) and ``defined`` have the exact shape of the output. Undefined elements are 0
-    in ``value`` and must not be compared. ``dtype`` is the dtype that the runtime must return. The
-    other fields are for the error model: ``attention`` holds the intermediate results of output
+    ``value`` (float64) and ``defined`` have the exact shape of the output. Undefined elements must
+    not be compared. ``watched`` has those of them, each of the output's shape and never empty, of
+    which something is to be said if they are not as in ``value``. All other undefined elements are
+    0 in ``value``. ``dtype`` is the dtype that the runtime must return. The other fields are for
+    the error model: ``attention`` holds the intermediate results of output
     and output_qk, where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the
     rows of a present before they are stored in the tensor's format.
     """
@@ -30,8 +33,15 @@ class Reference:
     defined: Bool
     dtype: np.dtype[Any]
     attention: Attention | None = None
+    watched: Mapping[Watched, Bool] = field(default_factory=dict)
     qk_output: int = 0
     tokens: Tokens | None = None
+
+    @property
+    def computed(self) -> Bool:
+        """Elements whose value is known, although masked numbers may take it from a kernel."""
+        masked = self.watched.get("masked")
+        return self.defined if masked is None else self.defined | masked
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +58,14 @@ class Computation:
         return int(self.attention.query.shape[2])
 
 
-def compute(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) -> Computation:
+def compute(
+    inputs: Inputs,
+    attributes: Attributes,
+    outputs: Collection[str],
+    reading: ReadingName | None = None,
+) -> Computation:
     """Compute a call up to its attention; arguments and errors are those of :func:`reference`."""
-    call = read_call(inputs, attributes, outputs)
+    call = read_call(inputs, attributes, outputs, reading)
     query = apply_rotary(
         normed(call.query, call.q_norm, call.norm_epsilon),
         query_positions(call),
@@ -70,7 +85,10 @@ def compute(inputs: Inputs, attributes: Attributes, outputs: Collection[str]) ->
 
 
 def reference(
-    inputs: Inputs, attributes: Attributes, outputs: Collection[str]
+    inputs: Inputs,
+    attributes: Attributes,
+    outputs: Collection[str],
+    reading: ReadingName | None = None,
 ) -> dict[str, Reference]:
     """Compute the connected outputs of one call, in the operator's order.
 
@@ -79,11 +97,12 @@ def reference(
             omitted input is not in the mapping; an input of length zero is, with that shape.
         attributes: the attributes set on the node; the others have the schema's defaults.
         outputs: the names of the connected outputs.
+        reading: another reading of the documentation (:mod:`conformance.base.readings`).
 
     Raises:
         OracleError: the call has no defined meaning.
     """
-    work = compute(inputs, attributes, outputs)
+    work = compute(inputs, attributes, outputs, reading)
     call, cache, attention = work.call, work.cache, work.attention
     makers: dict[str, Callable[[], Reference]] = {
         "output": lambda: _output(call, attention),
@@ -97,10 +116,30 @@ def reference(
 def _output(call: OracleCall, attention: Attention) -> Reference:
     """Return output [B, S, N * D]: the heads of a token side by side."""
     shape = (call.batch_size, call.sequence_length, call.num_heads * call.head_size)
-    value = attention.output.transpose(0, 3, 1, 2, 4).reshape(shape)
-    defined = np.broadcast_to(attention.defined[..., None], attention.output.shape)
-    defined = defined.transpose(0, 3, 1, 2, 4).reshape(shape)
-    return Reference(np.where(defined, value, 0.0), defined, call.dtype, attention=attention)
+
+    def elements(rows: Bool) -> Bool:
+        each = np.broadcast_to(rows[..., None], attention.output.shape)
+        return each.transpose(0, 3, 1, 2, 4).reshape(shape)
+
+    value: Float = attention.output.transpose(0, 3, 1, 2, 4).reshape(shape)
+    return _of_attention(call, attention, value, elements)
+
+
+def _of_attention(
+    call: OracleCall, attention: Attention, value: Float, elements: Callable[[Bool], Bool]
+) -> Reference:
+    """Return an output of the attention; ``elements`` gives the elements of rows [B, K, G, S]."""
+    defined = elements(attention.defined)
+    watched = {why: elements(rows) for why, rows in attention.watched.items()}
+    watched = {why: at for why, at in watched.items() if at.any()}
+    told = np.any([defined, *watched.values()], axis=0)
+    return Reference(
+        np.where(told, value, 0.0),
+        defined,
+        call.dtype,
+        attention=attention,
+        watched=watched,
+    )
 
 
 def _present(call: OracleCall, tokens: Tokens) -> Reference:
@@ -120,16 +159,19 @@ def _output_qk(call: OracleCall, attention: Attention) -> Reference:
 
     Before the softmax, only the elements of keys that a query attends to are defined, because the
     value for other keys is not specified. After it, the value for other keys is 0. Columns beyond
-    the end of a sequence are undefined in both.
+    the end of a sequence are undefined in both, and everything is if nothing was asked for (0).
     """
     exists = (np.arange(call.total) < call.lengths[:, None])[:, None, None, None, :]
-    defined = attention.defined[..., None] & exists
+    exists = exists & (call.qk_output > 0)
     value = attention.probabilities
     if call.qk_output == 1:
-        defined = defined & np.isfinite(attention.logits)
-        defined = defined & Storage.of(call.dtype).holds(attention.logits)
+        exists = exists & np.isfinite(attention.logits)
+        exists = exists & Storage.of(call.dtype).holds(attention.logits)
         value = attention.logits
     shape = (call.batch_size, call.num_heads, call.sequence_length, call.total)
-    defined = np.broadcast_to(defined, value.shape).reshape(shape)
-    value = np.where(defined, value.reshape(shape), 0.0)
-    return Reference(value, defined, call.dtype, attention=attention, qk_output=call.qk_output)
+
+    def elements(rows: Bool) -> Bool:
+        return np.broadcast_to(rows[..., None] & exists, value.shape).reshape(shape)
+
+    made = _of_attention(call, attention, value.reshape(shape), elements)
+    return replace(made, qk_output=call.qk_output)

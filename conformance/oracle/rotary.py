@@ -29,15 +29,17 @@ def query_positions(call: OracleCall) -> Int:
     """Return the positions [B, S] of the queries.
 
     Without position_ids, the position of a token is its place in its sequence, which follows from
-    seqlens_k. With position_ids, a first prompt uses only the very first element of the input, as
-    the operator's documentation specifies: it is the position of the first token of every sequence,
-    and the others count up from it. Any other call uses every element.
+    seqlens_k. With position_ids, a first prompt uses only "the first element": that of the whole
+    input is the position of the first token of every sequence, or by another reading that of each
+    row is the position of its own first token. The other tokens count up from it. Any other call
+    uses every element.
     """
     steps = np.arange(call.sequence_length)
     if call.position_ids is None:
         return call.query_starts[:, None] + steps
     if call.first_prompt:
-        return np.broadcast_to(call.position_ids[0, 0] + steps, call.position_ids.shape)
+        rows = slice(None) if call.reading == "position_ids_of_each_row" else slice(1)
+        return np.broadcast_to(call.position_ids[rows, :1] + steps, call.position_ids.shape)
     return call.position_ids
 
 
@@ -91,12 +93,15 @@ def apply_rotary(
         return Rotated(heads, untouched)
     rows = call.cos.shape[0]
     exists = np.arange(positions.shape[1]) < tokens[:, None]
-    outside = exists & ((positions < 0) | (positions >= rows))
-    if outside.any():
+    inside = (positions >= 0) & (positions < rows)
+    outside = exists & ~inside
+    if outside.any() and call.reading != "beyond_the_tables_unrotated":
         position = positions[outside][0]
         raise OracleError(f"Position {position} has no row in cos_cache, which has {rows}.")
-    row = np.where(exists, positions, 0)
-    cos, sin = call.cos[row][:, :, None, :], call.sin[row][:, :, None, :]
+    row = np.where(exists & inside, positions, 0)
+    turned = ~outside[:, :, None]
+    cos = np.where(turned, call.cos[row], 1.0)[:, :, None, :]
+    sin = np.where(turned, call.sin[row], 0.0)[:, :, None, :]
 
     half = call.cos.shape[1]
     if call.interleaved:

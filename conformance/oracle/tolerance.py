@@ -105,7 +105,7 @@ def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
         past_error = None if past is None else past.key if name == "present_key" else past.value
         return _present_budget(reference.tokens, past_error)
     assert reference.attention is not None
-    if reference.qk_output:
+    if name == "output_qk":
         unit = qk_budget(reference.attention, reference.dtype, reference.qk_output, past)
     else:
         unit = output_budget(reference.attention, reference.dtype, past)
@@ -218,11 +218,12 @@ def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | N
     q, k = np.abs(attention.query), np.abs(attention.key)[:, :, None]
     scale, head_size = abs(attention.scale), q.shape[-1]
 
-    # The query enters the matrix unit rotated, scaled or both; in each case rounded once.
+    # The query enters the matrix unit rotated, scaled or both; in each case rounded once. A scale
+    # of 0 makes it exactly 0.
     query_error = (
         storage.unit * np.maximum(q, attention.query_magnitude)
         + 2 * A * attention.query_magnitude
-        + _floor(storage) * max(1.0, 1.0 / scale)
+        + _floor(storage) * (max(1.0, 1.0 / scale) if scale else 0.0)
     )
     if attention.query_normed:
         query_error += _norm_error(attention.query_magnitude, storage)

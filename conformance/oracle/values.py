@@ -261,8 +261,10 @@ def _undefined(computation: Computation, at: tuple[int, int, int, int]) -> str:
     batch, token = at[0], at[3]
     if call.query_starts[batch] + token >= call.lengths[batch]:
         return "the token is padding"
-    if not a.probabilities[at].any() and not a.sink_probability[at] > 0.0:
+    if a.watched["nothing"][at]:
         return "there is nothing to attend to"
+    if a.watched["masked"][at]:
+        return "a mask hides a NaN, an infinity or a number out of range"
     return "a NaN, an infinity or a number out of range takes part"
 
 

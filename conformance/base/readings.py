@@ -1,14 +1,20 @@
 """The readings of the operator's documentation where its words can be read in two ways.
 
 A contract that names a reading accepts the values of that reading, too, beside those of the
-oracle's usual one. This module has the names and descriptions.
+oracle's usual one. This module has the names and descriptions; the oracle computes them.
 """
 
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-ReadingName = Literal["scale_of_zero", "position_ids_of_each_row"]
+ReadingName = Literal[
+    "scale_of_zero",
+    "position_ids_of_each_row",
+    "beyond_the_tables_unrotated",
+    "prompt_without_lengths",
+    "negative_softcap_is_none",
+]
 
 #: What each reading takes the words to mean, as a sentence.
 READINGS: Final[dict[ReadingName, str]] = {
@@ -17,5 +23,12 @@ READINGS: Final[dict[ReadingName, str]] = {
         "Of a first prompt, the first element of position_ids in each row counts, not only that "
         "of the whole tensor."
     ),
+    "beyond_the_tables_unrotated": (
+        "A token whose position has no row in cos_cache and sin_cache is not rotated."
+    ),
+    "prompt_without_lengths": (
+        "Of a first prompt, seqlens_k does not count: every sequence is as long as query."
+    ),
+    "negative_softcap_is_none": "A negative softcap means that there is none.",
 }
 assert tuple(READINGS) == get_args(ReadingName)
