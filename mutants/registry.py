@@ -20,8 +20,9 @@ from typing import Any, Literal
 from kernel import Kernel
 
 Step = Callable[..., Any]
-#: How a mutant can be detected: by numbers, by behaviour (accepts, rejects, ends), by messages.
-Kind = Literal["numbers", "behaviour", "message"]
+#: How a mutant can be detected: by numbers, by behaviour (accepts, rejects, ends), by messages, by
+#: hazards.
+Kind = Literal["numbers", "behaviour", "message", "hazard"]
 
 
 @dataclass(frozen=True)

@@ -273,6 +273,15 @@ def test_a_pass_is_a_pass_however_close_to_the_budget(tmp_path: Path) -> None:
     assert kinds(one(tmp_path, was("pass"), near)) == []
 
 
+def test_a_hazard_that_comes_or_goes(tmp_path: Path) -> None:
+    (change,) = one(tmp_path, was("pass"), now("pass", hazard="output[0] is nan.")).changed
+    assert change.sentence.endswith("still pass, now with a hazard: output[0] is nan.")
+    (change,) = one(tmp_path, was("pass", hazard="output[0] is nan."), now("pass")).changed
+    assert "still pass, without the hazard of before" in change.sentence
+    same = one(tmp_path, was("pass", hazard="output[0] is nan."), now("pass", hazard="Another."))
+    assert kinds(same) == []
+
+
 def test_a_rejection_that_becomes_vague_or_late(tmp_path: Path) -> None:
     refused = {"outcome": "rejected", "message": "no", "errors": (), "share": None}
     clear = was("pass", stage="load", **refused)

@@ -147,6 +147,8 @@ def test_a_quick_run_stops_at_the_third_theme(mutants: dict[str, Mutant]) -> Non
         ("pass", "behaviour", "specified", True, False),
         ("pass", "message", "specified", True, True),
         ("pass", "message", "specified", False, False),
+        ("pass", "hazard", "specified", False, True),
+        ("pass", "numbers", "specified", False, False),
         ("unsupported", "behaviour", "specified", False, True),
         ("unsupported", "behaviour", "requested", False, False),
         ("skip", "numbers", "specified", False, False),
@@ -156,8 +158,9 @@ def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, 
     name = "omitted_kv/omitted_kv_window" if basis == "requested" else "window/rotary"
     case = find([name]).named[0]
     assert case.contract.basis == basis
+    hazard = "output[0] is nan." if verdict == "pass" and not vague else None
     mutant = Mutant("m", "a", "w", kind)  # type: ignore[arg-type]
-    record = ResultRecord.model_construct(verdict=verdict, vague=vague)
+    record = ResultRecord.model_construct(verdict=verdict, vague=vague, hazard=hazard)
     assert kills(mutant, case, record) is kill
 
 

@@ -95,6 +95,8 @@ def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path
         words(cell(tab, "shared_kv/zero_length_kv"))
         == "wrong 1 of 2 cases · 2 vague · 1 unexpected"
     )
+    tab = show(render([run_of(tmp_path / "d", "pass", "pass", hazard="output[0] is nan.")]))
+    assert words(cell(tab, "shared_kv/zero_length_kv")) == "pass all 2 cases · 2 hazards"
 
 
 def test_the_cells_add_up_to_the_file(show: Open, real: Run, real_page: str) -> None:
@@ -456,9 +458,21 @@ def test_the_message_is_shown_in_full_and_can_be_selected(show: Open, tmp_path: 
     assert shown.evaluate("pre => pre.textContent") == message
     assert "Message at run, INVALID_ARGUMENT" in tab.locator("#panel").inner_text()
     assert "it names none of key, value" in tab.locator("#panel").inner_text()
+    assert "Hazard" not in tab.locator("#panel").inner_text()
     assert tab.get_by_role("region", name="stderr").inner_text() == "the end"
     shown.evaluate("pre => getSelection().selectAllChildren(pre)")
     assert tab.evaluate("getSelection().toString()").startswith("first line\n  second line\n")
+
+
+def test_a_hazard_and_the_readings_of_the_contract_are_shown(show: Open, tmp_path: Path) -> None:
+    asked = case(contract=Contract(source="x", readings=("scale_of_zero",)))
+    judged = result(hazard="output[0, 0, 1] is nan.", reason="Right by the reading scale_of_zero.")
+    tab = show(render([read(write(tmp_path / "a.jsonl", [asked], [judged]))]))
+    assert "hazard" in words(cell(tab, case().id))
+    cell(tab, case().id).click()
+    panel = words(tab.locator("#panel"))
+    assert "Right by the reading scale_of_zero. Hazard: output[0, 0, 1] is nan." in panel
+    assert "other readings scale_of_zero" in panel
 
 
 def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(

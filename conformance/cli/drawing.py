@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.base.dtypes import NUMPY
+from conformance.base.readings import READINGS
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.script import ALIASES, CARRY
 from conformance.case.case import Case, Contract
-from conformance.case.readings import READINGS
 from conformance.case.tensors import Step, Tensor
 from conformance.case.variants import RELATIONS
 from conformance.run.records import case_record, reproduce
@@ -27,7 +27,7 @@ def draw(console: Console, case: Case) -> None:
     bundles cannot be used.
     """
     record = case_record(case)
-    bundle = bundle_for(case.call)
+    bundle = bundle_for(case.call, readings=case.contract.readings)
     oracle = bundle.expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
     for line in (case.title, case.question, case.why):

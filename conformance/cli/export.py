@@ -24,7 +24,7 @@ from conformance.cli.values import draw_values
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.text import clean
 from conformance.report.value_files import arrays_of
-from conformance.report.values import Asked, Returned, values_of
+from conformance.report.values import Asked, Returned, read_as, values_of
 from conformance.results.shareable import shareable
 from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, entry_of
@@ -110,7 +110,7 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
 
     Returns what there is, in words.
     """
-    bundle = bundle_for(case.call)
+    bundle = read_as(bundle_for(case.call, readings=case.contract.readings), returned)
     if bundle.unjudged is not None:
         return clean(f"there are none. The call has no defined meaning: {bundle.unjudged}.")
     text = folder / "values.txt"

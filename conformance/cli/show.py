@@ -22,7 +22,7 @@ from conformance.cli.options import EXPRESSION, PATHS, program_options, selected
 from conformance.cli.terminal import make_console
 from conformance.report.text import clean
 from conformance.report.value_files import values_json
-from conformance.report.values import Asked, Element, NoSuchPlace, Returned, values_of
+from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
 from conformance.run.records import argument_for, case_record
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
@@ -133,7 +133,7 @@ def _show_call(case: Case) -> int:
     from conformance.cli.drawing import draw
 
     draw(make_console(), case)
-    problem = insensitive(case, bundle_for(case.call).sensitivity)
+    problem = insensitive(case, bundle_for(case.call, readings=case.contract.readings).sensitivity)
     if problem is None:
         return ALL_AS_EXPECTED
     say(f"\n{problem}")
@@ -159,7 +159,7 @@ def _show_values(
 ) -> int:
     from conformance.cli.values import draw_values
 
-    bundle = bundle_for(case.call)
+    bundle = bundle_for(case.call, readings=case.contract.readings)
     if bundle.unjudged is not None:
         why = f"The call has no defined meaning: {bundle.unjudged}."
         told = json.dumps({"case": case.id, "no_values": why})
@@ -167,7 +167,7 @@ def _show_values(
         return ALL_AS_EXPECTED
     returned = find_returned()
     try:
-        found = values_of(case, bundle, asked, returned)
+        found = values_of(case, read_as(bundle, returned), asked, returned)
     except NoSuchPlace as error:
         raise BadArgument(str(error)) from None
     if as_json:

@@ -329,6 +329,8 @@ def _closing(summary: RunSummary) -> str:
         parts.append(plural(rejected, "known rejection"))
     if vague := sum(result.vague for result in results):
         parts.append(plural(vague, "vague rejection"))
+    if hazards := sum(result.hazard is not None for result in results):
+        parts.append(plural(hazards, "hazard"))
     if warned := len({result.case for result in results if result.insensitive}):
         parts.append(plural(warned, "insensitive case"))
     if summary.troubles:

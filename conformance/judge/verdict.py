@@ -14,6 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from conformance.base.dtypes import WORD_OF_ONNX
+from conformance.base.readings import ReadingName
 from conformance.bundle.cache import Bundle, Expected
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
@@ -22,6 +23,7 @@ from conformance.case.variants import RELATIONS, RelationName
 from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, TimedOut, Unavailable
 from conformance.harness.protocol import excerpt
 from conformance.judge.error_map import error_map
+from conformance.judge.hazards import Watch, hazard_of
 from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 from conformance.results.faults import difference_text, faults_text
 from conformance.results.records import (
@@ -83,6 +85,9 @@ class Judgement:
     ``values_right`` says of a call that ran although it must be rejected whether its values are
     nevertheless correct; None where there is nothing to compare with. ``bits`` is a digest of all
     defined elements of the outputs: two targets with the same digest return the same bits.
+    ``reading`` is the reading of the documentation by which faults and figures are, the one that
+    fits best; None: the usual one. ``hazard`` says of a call that passes what came out badly that
+    the operator leaves undefined.
     ``of_variant``: the judgement is that of the case's variant; the case itself passes.
     """
 
@@ -94,6 +99,8 @@ class Judgement:
     vague: bool = False
     values_right: bool | None = None
     bits: str | None = None
+    reading: ReadingName | None = None
+    hazard: str | None = None
 
     @property
     def share(self) -> float | None:
@@ -138,28 +145,49 @@ def judge(
             "fallback",
             f"It ran, but on {outcome.placement}; {execution_provider} was requested.",
         )
-    if bundle.unjudged is not None:
+    if bundle.unjudged is not None and not bundle.readings:
+        nothing = f"there are no values to compare with ({bundle.unjudged})."
         if demands == "rejects":
-            return Judgement(
-                "accepted",
-                f"It must be rejected, but it ran; there are no values to compare with"
-                f" ({bundle.unjudged}).",
-            )
+            return Judgement("accepted", f"It must be rejected, but it ran; {nothing}")
+        if demands == "either":
+            reason = "It ran, and need not be rejected, but its values cannot be compared."
+            return Judgement("pass", reason, hazard=f"The call has no meaning; {nothing}")
         raise Unjudgeable(f"The case demands values, but the oracle has none: {bundle.unjudged}.")
-    errors, faults, bits = _compare(bundle, outcome, target_class, case.call.num_heads)
-    found = Judgement("pass", "", faults, errors=errors, bits=bits)
+    found = _best(bundle, outcome, target_class, case.call.num_heads)
+    faults = found.faults
     if demands == "rejects":
         right = not faults
         how = "; its values are nevertheless correct"
         if faults:
             how = f", and its results are silently wrong: {faults_text(faults)}"
         reason = f"It must be rejected, but it ran{how}."
-        return replace(found, verdict="accepted", reason=reason, values_right=right)
+        return replace(found, verdict="accepted", reason=reason, values_right=right, hazard=None)
+    by = f", by the reading {found.reading}" if found.reading else ""
     if faults:
-        return replace(found, verdict="wrong", reason=f"It ran, but {faults_text(faults)}.")
-    share = max((e.share for e in errors), default=0.0)
-    reason = f"Computed correctly; the largest error is {share:.2g} of the error budget."
+        reason = f"It ran, but {faults_text(faults)}{by}."
+        if bundle.readings:
+            reason += " It is right by no reading of the contract; this one fits best."
+        return replace(found, verdict="wrong", reason=reason, hazard=None)
+    share = found.share or 0.0
+    reason = f"Computed correctly{by}; the largest error is {share:.2g} of the error budget."
     return replace(found, reason=reason)
+
+
+def _best(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:
+    """The comparison by the reading that fits best: the first without faults, if there is one.
+
+    All outputs of all steps are compared by the same reading, the usual one first.
+    """
+    usual = [] if bundle.unjudged is not None else [bundle]
+    best: Judgement | None = None
+    for one in (*usual, *map(bundle.by, bundle.readings)):
+        found = _compare(one, outcome, target_class, num_heads)
+        if not found.faults:
+            return found
+        if best is None or (found.share or 0.0) < (best.share or 0.0):
+            best = found
+    assert best is not None  # there is a reading that gives the call a meaning
+    return best
 
 
 def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
@@ -180,16 +208,16 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
     return Judgement("pass", reason + ".", vague=vague)
 
 
-def _compare(
-    bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int
-) -> tuple[tuple[OutputError, ...], tuple[Fault, ...], str]:
-    """The figures of every output of every step, the faults, and the bits.
+def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:
+    """The figures of every output of every step, the faults, the bits and the hazard.
 
-    The bits are a digest of the first run: of the defined elements where the shape is right.
+    The verdict is still open. The bits are a digest of the first run: of the defined elements where
+    the shape is right.
     """
     found: list[OutputError] = []
     bits = hashlib.blake2b(digest_size=8)
     faults: list[Fault] = []
+    watched: list[Watch] = []
     loop = len(bundle.expected) > 1
     for step, expected in enumerate(bundle.expected):
         at = step if loop else None
@@ -217,6 +245,7 @@ def _compare(
                 bits.update(raw)
                 continue
             bits.update(got[~np.isnan(want.unit)].tobytes())
+            watched.append(Watch(name, at, got, want))
             figures = compare(name, step, got, want, target_class, num_heads)
             if figures is not None:
                 found.append(figures)
@@ -233,7 +262,15 @@ def _compare(
                 share=worst.share,
             )
         )
-    return tuple(found), tuple(faults), bits.hexdigest()
+    return Judgement(
+        "pass",
+        "",
+        tuple(faults),
+        errors=tuple(found),
+        bits=bits.hexdigest(),
+        reading=bundle.reading,
+        hazard=hazard_of(watched, target_class),
+    )
 
 
 def _differ(one: Array, other: Array, want: Expected) -> bool:

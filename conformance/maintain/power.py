@@ -59,12 +59,13 @@ class PowerError(Exception):
 @dataclass(frozen=True)
 class Mutant:
     """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
-    process), or in the message of a rejection. ``only``: why one theme alone can detect it."""
+    process), in the message of a rejection, or as a hazard. ``only``: why one theme alone can
+    detect it."""
 
     name: str
     area: str
     what: str
-    kind: Literal["numbers", "behaviour", "message"] = "numbers"
+    kind: Literal["numbers", "behaviour", "message", "hazard"] = "numbers"
     only: str = ""
 
 
@@ -347,4 +348,6 @@ def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
     """
     if mutant.kind == "message" and record.verdict == "pass":
         return record.vague
+    if mutant.kind == "hazard" and record.verdict == "pass":
+        return record.hazard is not None
     return TABLE[record.verdict].red_under(case.contract.basis)

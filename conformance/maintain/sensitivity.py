@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         matches = compile_expression(given.expression)
         cases = [case for case in find(given.paths).named if matches(names_of(case, None))]
-        found = [(case, bundle_for(case.call)) for case in cases]
+        found = [(case, bundle_for(case.call, readings=case.contract.readings)) for case in cases]
     except (InputError, NothingMeant, SelectionError, BundleError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT

@@ -46,6 +46,8 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "verdict": result.verdict,
         "unexpected": result.unexpected,
         "vague": result.vague,
+        "hazard": result.hazard,
+        "reading": result.reading,
         "outcome": result.outcome,
         "stage": result.stage,
         "share": fields["share"],
@@ -68,10 +70,10 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
 
 
 _FIELDS: Final = (
-    "case", "theme", "entry", "title", "target", "verdict", "unexpected", "vague", "outcome",
-    "stage", "share", "values_right", "reason", "code", "message", "placement", "load_ms",
-    "run_ms", "total_ms", "demands", "basis", "disputed", "expected_verdict", "expected_why",
-    "expected_link", "reproduce",
+    "case", "theme", "entry", "title", "target", "verdict", "unexpected", "vague", "hazard",
+    "reading", "outcome", "stage", "share", "values_right", "reason", "code", "message",
+    "placement", "load_ms", "run_ms", "total_ms", "demands", "basis", "disputed",
+    "expected_verdict", "expected_why", "expected_link", "reproduce",
 )  # fmt: skip
 
 

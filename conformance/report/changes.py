@@ -323,6 +323,10 @@ def _same_verdict(was: ResultRecord, now: ResultRecord, names: tuple[str, str]) 
         if now.unexpected:
             return f"still {verdict}, now unexpected{_why(now)}{_expectation(now)}"
         return f"still {verdict}, now expected.{_expectation(now)}"
+    if (was.hazard is None) != (now.hazard is None):
+        if now.hazard is None:
+            return f"still {verdict}, without the hazard of before."
+        return f"still {verdict}, now with a hazard: {_stop(_short(now.hazard))}"
     if was.outcome == now.outcome == "ran":
         return None if verdict == "pass" else _other_numbers(was, now)
     if was.vague != now.vague:

@@ -81,7 +81,7 @@ def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) ->
     elif result.verdict == "skip":
         suite.skipped += 1
         SubElement(test, "skipped").set("message", _line(result.reason))
-    elif result.verdict != "pass" or result.expectation is not None:
+    elif result.verdict != "pass" or result.expectation is not None or result.hazard:
         SubElement(test, "system-out").text = _text(_details(case, result))
     if result.stderr.strip():
         SubElement(test, "system-err").text = _text([result.stderr])
@@ -106,6 +106,8 @@ def _test(suite: _Suite, classname: str, name: str) -> Element:
 
 def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     yield f"{result.verdict}: {result.reason}"
+    if result.hazard:
+        yield f"hazard: {result.hazard}"
     if result.message and result.message != result.reason:
         yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
     if case is not None:

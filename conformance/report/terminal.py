@@ -23,10 +23,13 @@ _MOST_LINES = 12
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     """The lines of a result: verdict, reason, contract, and the command that reproduces it."""
     acceptance = acceptance_of(result)
-    note = f" ({acceptance.note})" if acceptance else " (vague)" if result.vague else ""
+    mark = "vague" if result.vague else "hazard" if result.hazard else ""
+    note = acceptance.note if acceptance else mark
     stage = f" at {result.stage}" if result.stage else ""
-    yield f"{case.id} on {result.target}: {result.verdict}{stage}{note}"
+    yield f"{case.id} on {result.target}: {result.verdict}{stage}{f' ({note})' if note else ''}"
     yield f"  reason    {clean(result.reason)}"
+    if result.hazard:
+        yield f"  hazard    {clean(result.hazard)}"
     if result.message and result.message != result.reason:
         code = f"{result.code}: " if result.code else ""
         yield from _block("message", code + result.message)

@@ -60,6 +60,12 @@ class Returned:
         return tuple(error for error in self.result.errors if error.index is not None)
 
 
+def read_as(bundle: Bundle, returned: Returned | None) -> Bundle:
+    """The bundle with what is expected by the reading by which the result was judged."""
+    wanted = None if returned is None else returned.result.reading
+    return next((bundle.by(name) for name in bundle.readings if name == wanted), bundle)
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a user asked for; None leaves it to the element in question, or to the defaults."""

@@ -448,8 +448,8 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
 
 def _reportable(result: ResultRecord) -> bool:
     """Whether a bug report makes sense: not for an expected pass, nor for what did not run."""
-    bad = result.verdict != "pass" or result.vague or result.unexpected
-    return bad and result.outcome != "unavailable"
+    bad = result.verdict != "pass" or result.vague or result.hazard or result.unexpected
+    return bool(bad) and result.outcome != "unavailable"
 
 
 def _report(

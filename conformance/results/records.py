@@ -480,6 +480,11 @@ class ResultRecord(_Part):
     unexpected: bool
     vague: bool = False
     """Whether it is a rejection whose message names none of the contract's words."""
+    hazard: Text | None = None
+    """Of `pass`: what came out badly although the contract leaves it undefined, in a sentence."""
+    reading: Text | None = None
+    """The reading of the documentation by which faults and figures are, of those that the contract
+    names; null: the usual one."""
     outcome: Outcome
     stage: Stage | None = None
     code: Text | None = None

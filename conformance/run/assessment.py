@@ -50,7 +50,10 @@ def job_for(case: Case, *, variant: bool = False) -> CaseJob:
 
     Raises :class:`conformance.bundle.cache.BundleError`.
     """
-    prepared = bundle_for(case.call, relation=case.relation if variant else None)
+    if variant:
+        prepared = bundle_for(case.call, relation=case.relation)
+    else:
+        prepared = bundle_for(case.call, readings=case.contract.readings)
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,

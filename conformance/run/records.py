@@ -110,6 +110,8 @@ def result_record(
         verdict=judgement.verdict,
         unexpected=unexpected,
         vague=judgement.vague,
+        hazard=judgement.hazard,
+        reading=judgement.reading,
         outcome=_OUTCOME[type(outcome).__name__],
         stage=stage,
         code=code,

@@ -126,7 +126,11 @@ def mask_before_softcap(kernel, call, b, logits):
     return Kernel.softmax(kernel, call, b, masked)
 
 
-@mutant(Kernel.weigh, only="Only the boundaries of values have NaN and infinity behind a mask.")
+@mutant(
+    Kernel.weigh,
+    kind="hazard",
+    only="Only the boundaries of values have NaN and infinity behind a mask.",
+)
 def masked_values_spread(kernel, call, weights, value):
     """A NaN or infinite value affects queries that do not attend to it: zero times it is NaN."""
     return weights @ value

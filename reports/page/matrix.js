@@ -315,7 +315,7 @@ class Matrix {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, colour, number, total, asked, right, counts, ranks, endings, unexpected, known, vague, requested, first } = tally;
+      const { verdict, colour, number, total, asked, right, counts, ranks, endings, unexpected, known, vague, hazards, requested, first } = tally;
       const tried = total - (verdict === "skip" ? 0 : counts.skip ?? 0);
       const notes = [
         endings.length < 3 && endings.join(", "),
@@ -325,6 +325,7 @@ class Matrix {
             ? `all ${plural(total, "case")}`
             : `${number} of ${tried} ${tried < total ? "tried" : "cases"}`,
         vague > 0 && `${vague} vague`,
+        hazards > 0 && plural(hazards, "hazard"),
         requested > 0 && `${requested} not specified`,
         verdict !== "skip" && counts.skip && `${counts.skip} not tried`,
         unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
@@ -385,6 +386,7 @@ class Matrix {
         make("span", result.verdict),
         (result.note || result.ended_by) && make("i", result.note || result.ended_by),
         result.vague && make("i", "vague"),
+        result.hazard && make("i", "hazard"),
         isRequestedOnly(result) && make("i", "not specified"),
         mark && make("b", mark),
       );

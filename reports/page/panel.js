@@ -38,6 +38,7 @@ class Details {
   parts() {
     return [
       make("p.reason", make("bdi", this.pool[this.result.reason])),
+      this.hazard(),
       this.expectation(),
       this.result.insensitive && make("p.note", make("b", "Warning"), ": ", make("bdi", this.result.insensitive)),
       this.change(),
@@ -52,6 +53,12 @@ class Details {
       this.result.stderr != null && [make("h3", "End of stderr"), preformatted(this.pool[this.result.stderr], "stderr")],
       this.caseInfo(),
     ];
+  }
+
+  /** What came out badly although the contract leaves it undefined. */
+  hazard() {
+    const { hazard } = this.result;
+    return hazard && make("p.note", make("b", "Hazard"), ": ", make("bdi", hazard));
   }
 
   /** What the expectations say of the result. */
@@ -174,7 +181,7 @@ class Details {
 
   demands() {
     if (!this.described) return null;
-    const { demands, basis, source, why, mentions, disputed } = this.contract;
+    const { demands, basis, source, why, mentions, readings, disputed } = this.contract;
     return [
       make("h3", "Contract"),
       make("p", `The call ${DEMANDS[demands] ?? demands}. `, make("bdi", why ?? "")),
@@ -182,6 +189,7 @@ class Details {
         ["basis", BASIS[basis] ?? basis],
         ["source", link(source)],
         ["disputed by", disputed && link(disputed)],
+        ["other readings", readings?.length > 0 && make("bdi", readings.join(", "))],
         ["rejection names", demands !== "computes" && mentions.length > 0 && make("bdi", `one of: ${mentions.join(", ")}`)],
       ]),
     ];

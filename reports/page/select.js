@@ -81,7 +81,7 @@ class Cells {
   tally(cases, column) {
     const [counts, ranks] = [{}, {}];
     const endings = new Set(); // of the processes, such as SIGSEGV
-    let [total, asked, right, unexpected, known, vague, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, null, null];
+    let [total, asked, right, unexpected, known, vague, hazards, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
       if (!result) continue;
@@ -96,13 +96,14 @@ class Cells {
       if (result.unexpected) unexpected += 1;
       else if (result.expectation != null) known += 1;
       if (result.vague) vague += 1;
+      if (result.hazard) hazards += 1;
       if (isRequestedOnly(result)) requested += 1;
       if (first == null || this.worse(result, this.cases[first].results[column])) first = i;
     }
     if (!total) return null;
     const { verdict } = worst;
     const number = counts[verdict];
-    return { verdict, colour: ranksAs(worst), number, total, asked, right, counts, ranks, endings: [...endings], unexpected, known, vague, requested, first };
+    return { verdict, colour: ranksAs(worst), number, total, asked, right, counts, ranks, endings: [...endings], unexpected, known, vague, hazards, requested, first };
   }
 
   /** What the contract of a case rests on; a case without a description counts as specified. */

@@ -155,6 +155,8 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[
         told.append(f"disputed: {one_line(contract.disputed)}")
     told.append(f"expected: {_EXPECTED[contract.demands]}")
     told.append(f"seen:     {result.verdict}: {one_line(result.reason, 400)}")
+    if result.hazard:
+        told.append(f"hazard:   {one_line(result.hazard, 400)}")
     told += _caveats(case, result)
     if target.describe and target.describe.adapter:
         told.append(f"adapter:  {one_line(target.describe.adapter, 100)}")
@@ -246,6 +248,11 @@ def issue(
     if case.call.shared_buffer:
         lines += ["Past and present are the same memory."]
     lines += ["", "## Actual result", "", inline(result.reason, 2000)]
+    if result.hazard:
+        lines += [
+            "",
+            f"The operator's documentation does not define this: {inline(result.hazard, 400)}",
+        ]
     if result.message and result.outcome in ("rejected", "crashed"):
         message = clean(result.message, 4000)
         lines += ["", *fenced(message, "text")]
