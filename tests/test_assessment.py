@@ -101,6 +101,20 @@ def test_a_case_that_fails_needs_no_variant(related: Case, order: tuple[int, int
     assert list(assessment.problems()) == []
 
 
+def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) -> None:
+    may = "contract: {source: x, demands: either}, rotary: half_split, rotary_cache_length: 1"
+    body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
+    (case,) = cases_of(tmp_path, body)
+    assessment, jobs = Assessment(described()), list(jobs_for(case))
+    assert all(job.prepared.unjudged is not None for job in jobs)
+    outcome = Ran(runs=(({},),) * 2, placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
+    record = assessment.record(jobs[0], outcome)
+    assert isinstance(record, ResultRecord)
+    assert (record.verdict, record.relation) == ("pass", None)
+    assert "no row in cos_cache" in str(record.hazard)
+    assert assessment.record(jobs[1], outcome) is None
+
+
 def test_the_record_of_a_failing_variant_says_so(related: Case) -> None:
     assessment, (own, variant) = Assessment(described()), jobs_for(related)
     assert assessment.record(own, correct(own)) is None

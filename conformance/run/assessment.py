@@ -158,7 +158,8 @@ class Assessment:
                 target_class=self._ready.target.target_class,
             )
             outputs = None
-            if job.case.relation and isinstance(outcome, Ran) and judgement.verdict == "pass":
+            compared = job.case.relation and job.prepared.unjudged is None
+            if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
                 outputs = read_outputs(outcome)
             return _JudgedJob(job, outcome, judgement, outputs)
         except Unjudgeable as error:
