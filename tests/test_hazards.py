@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reported import run_of
-from synthetic_runs import case, result
+from synthetic_runs import case, result, target
 from test_verdict import EITHER, Values, ran, rejected, right, verdict_on
 
 from conformance.bundle.cache import bundle_for
@@ -16,6 +16,7 @@ from conformance.case.call import Call
 from conformance.judge.verdict import Judgement
 from conformance.report.cells import cells
 from conformance.report.junit import junit
+from conformance.report.repro.standalone import issue, program_of
 from conformance.report.terminal import tell
 from conformance.results.join import join
 
@@ -209,3 +210,12 @@ def test_tables_and_junit_tell_it(tmp_path: Path) -> None:
     assert f"hazard: {SENTENCE}" in junit(joined)
     (plain,) = cells(join([run_of(tmp_path / "b", "pass")]))
     assert (plain["hazard"], plain["reading"]) == (None, None)
+
+
+def test_a_bug_report_tells_it() -> None:
+    judged = result(hazard=SENTENCE)
+    program = program_of(case(), judged, target())
+    assert f"hazard:   {SENTENCE}" in program.text
+    text = issue(case(), judged, target(), program)
+    assert text.startswith("# GroupQueryAttention has a hazard: ")
+    assert "documentation does not define this: output\\[0, 0, 1\\] is nan" in text

@@ -223,7 +223,7 @@ def issue(
     """
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
-    what = TABLE[result.verdict].deed
+    what = "has a hazard" if result.hazard else TABLE[result.verdict].deed
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
