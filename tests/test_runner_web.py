@@ -34,7 +34,8 @@ from spoken_runner import (
 )
 
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
-from conformance.harness.pool import Job, Pool
+from conformance.harness.jobs import Job
+from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
 from conformance.targets.tools import find_onnxruntime_web

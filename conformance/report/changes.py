@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
+from conformance.report.instability import instability_text
 from conformance.report.text import clean
 from conformance.results.faults import factor
 from conformance.results.join import Column, Joined, outline
@@ -498,6 +499,9 @@ def _reasons(
             if was is not None and not before_too:
                 why = _stop(_short(now.target.unavailable))
                 yield f"{_short(now.label)} could not be tried: {why}"
+        if now is not None and (unstable := new.instability.get(now.label)):
+            if was is None or not old.instability.get(was.label):
+                yield f"{_short(now.label)}: {instability_text(unstable)}"
     yield from _troubles(new, old, pairs)
 
 

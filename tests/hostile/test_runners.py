@@ -33,7 +33,8 @@ def _all(outcome: str, names: str) -> dict[str, str]:
 
 
 #: What becomes of the case that is lied about: a verdict, or ``infrastructure``. ``never``: the
-#: target does not start. ``stopped``: it crashes, and is given up. ``skips``: it takes no case.
+#: target does not start. ``stopped``: it crashes, does not start again
+#: and is given up. ``skips``: it takes no case.
 #: A line after the answer is noticed with the answer, or too late for the case to be to blame.
 LIES: Final = {
     **_all(
@@ -193,7 +194,7 @@ class Trial:
         lied_about = found.get("faulty", "")
         assert found == {
             "never": {},
-            "stopped": {"one": "pass", "faulty": "crash"},
+            "stopped": {"one": "pass", "faulty": "infrastructure"},
             "skips": dict.fromkeys(("one", "faulty", "fine"), "skip"),
         }.get(self.expected, {"one": "pass", "faulty": lied_about, "fine": "pass"})
         assert self.expected in SPECIAL or lied_about in self.expected.split(" or ")
