@@ -31,8 +31,8 @@ from spoken_runner import (
     step,
 )
 
-from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
 from conformance.harness.jobs import Job
+from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
 from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles

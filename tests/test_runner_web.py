@@ -33,8 +33,8 @@ from spoken_runner import (
     value,
 )
 
-from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
 from conformance.harness.jobs import Job
+from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
 from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles

@@ -88,7 +88,7 @@ class RunSummary:
         return True
 
     def enough(self, most: int | None) -> bool:
-        """Whether there are ``most`` unexpected results, infrastructure failures and instability."""
+        """Whether there are ``most`` failures: whatever makes the exit status one."""
         if most is None:
             return False
         unexpected = sum(result.unexpected for _, result in self.results)

@@ -499,9 +499,9 @@ def _reasons(
             if was is not None and not before_too:
                 why = _stop(_short(now.target.unavailable))
                 yield f"{_short(now.label)} could not be tried: {why}"
-        if now is not None and (unstable := new.instability.get(now.label)):
-            if was is None or not old.instability.get(was.label):
-                yield f"{_short(now.label)}: {instability_text(unstable)}"
+        unstable = new.instability.get(now.label) if now is not None else None
+        if now is not None and unstable and not (was and old.instability.get(was.label)):
+            yield f"{_short(now.label)}: {instability_text(unstable)}"
     yield from _troubles(new, old, pairs)
 
 

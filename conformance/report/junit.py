@@ -1,7 +1,8 @@
 """JUnit XML: a test suite for each target, a test for each case.
 
 Unexpected results are failures, infrastructure failures are errors, and cases that could not be run
-are skipped. The instability of a target is one more test, which fails. Everything else passes, also known defects; their output describes the defect.
+are skipped. The instability of a target is one more test, which fails. Everything else passes, also
+known defects; their output describes the defect.
 """
 
 from __future__ import annotations

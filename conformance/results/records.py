@@ -1,7 +1,8 @@
 """The records of a results file: one JSON object per line.
 
 A file has a header, then each case followed by its results, with infrastructure failures and
-instability in between, and a footer. Each line is strict JSON and is written at once, so a run that is killed
+instability in between, and a footer. Of several results of a case on a target, one with
+``blamed_for`` counts. Each line is strict JSON and is written at once, so a run that is killed
 loses nothing that it has judged; a file without a footer is incomplete. Its JSON Schema is
 ``reports/results.schema.json``.
 """

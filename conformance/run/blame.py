@@ -41,8 +41,8 @@ RETRIES: Final[Mapping[Verdict, int]] = {
     "accepted": 50,
     "unsupported": 50,
 }
-#: A case is to blame for the one after it if the two of them repeat it so many times in a row: of
-#: crashes that come at random with one case in ten, one in a thousand is booked on a wrong case.
+#: A case is to blame for the one after it if the two of them repeat it so many times in a row. Of
+#: crashes that come at random, with one case in ten, one in a thousand is booked on a wrong case.
 TIMES: Final = 3
 #: Searches for the case to blame end after so many that found none.
 FRUITLESS: Final = 10
@@ -76,6 +76,9 @@ class Blame:
         self._company: dict[str, list[_Company]] = {}
         self._severity: dict[str, int] = {}
         self._repeated: Counter[Verdict] = Counter()
+        self._harmless: CaseJob | None = None
+        #: Jobs that came to harm and left their process alive; the value: a case has been blamed.
+        self._harmed: dict[str, bool] = {}
         self._fruitless = 0
         self.damaged = False
 
@@ -101,6 +104,9 @@ class Blame:
         self, case: Case, record: Record, outcome: Outcome, watch: Watch
     ) -> Iterator[tuple[Case, Reported]]:
         company = self._company.pop(case.id)
+        befores = [one.before for one in company if one.before is not None]
+        if befores and isinstance(record, ResultRecord) and not record.unexpected:
+            self._harmless = befores[-1]
         if not isinstance(record, ResultRecord) or not _doubtful(record, outcome, company):
             yield self._kept(case, record)
             return
@@ -151,21 +157,26 @@ class Blame:
     ) -> Iterator[tuple[Case, Reported]]:
         befores = [one.before for one in suspects if one.before is not None]
         event = self._event(case, record.verdict, befores[0] if befores else None, record.reason)
+        self._harmed |= dict.fromkeys((one.job.key for one in suspects), False)
         for one in suspects if is_silent_failure(record) else ():
             before, job = one.before, one.job
+            if before is not None and self._harmed.get(before.key):
+                self._harmed[job.key] = True  # by the same case
+                return
             if before is None or not self._may_accuse(before, "wrong"):
                 continue
             try:
-                found = self._repeats(partial(self._spoils, before, job, record.verdict))
+                found = self._is_to_blame(before, partial(self._spoils, job, record.verdict))
             except (KeyboardInterrupt, BundleError):
                 yield case, event
                 raise
             if found:
+                self._harmed[job.key] = True
                 yield before.case, self._spoiler(before, job, record)
                 return
         yield case, event
 
-    def _spoils(self, before: CaseJob, job: CaseJob, verdict: Verdict) -> bool:
+    def _spoils(self, job: CaseJob, verdict: Verdict, before: CaseJob) -> bool:
         """Whether ``job`` after ``before`` gives its case this verdict, and unexpectedly."""
         assessment = self._assessment()
         for each in jobs_for(job.case):
@@ -200,7 +211,7 @@ class Blame:
             yield job.case, event
             return
         try:
-            found = self._repeats(partial(self._kills, before, job))
+            found = self._is_to_blame(before, partial(self._kills, job))
         except (KeyboardInterrupt, BundleError):
             yield job.case, event
             raise
@@ -214,7 +225,7 @@ class Blame:
         died = Crashed(signal=crash.signal, message=said, repeated=True, stderr=crash.stderr)
         yield before.case, self._accused(before, job, Judgement("crash", said), died)
 
-    def _kills(self, before: CaseJob, job: CaseJob) -> bool:
+    def _kills(self, job: CaseJob, before: CaseJob) -> bool:
         """Whether ``job`` crashes after ``before``, and then not alone (which the pool tries)."""
         outcome = self._together(before, job)
         crash = outcome.unrepeated if outcome is not None else None
@@ -260,9 +271,12 @@ class Blame:
         known = self._severity.get(before.case.id, len(VERDICTS))
         return self._fruitless < FRUITLESS and known > VERDICTS.index(verdict)
 
-    def _repeats(self, happens: Callable[[], bool]) -> bool:
-        """Whether it happens `TIMES` times in a row."""
-        found = all(happens() for _ in range(TIMES))
+    def _is_to_blame(self, before: CaseJob, harms: Callable[[CaseJob], bool]) -> bool:
+        """Whether the harm comes each time after ``before``, and not after a harmless case, too."""
+        found = all(harms(before) for _ in range(TIMES))
+        other = self._harmless
+        if found and other is not None and other.case.id != before.case.id:
+            found = not harms(other)
         self._fruitless += not found
         return found
 
