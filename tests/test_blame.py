@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from as_user import Desk, Done, Gqa, desk, gqa, wait_for  # noqa: F401
+from as_user import Desk, Done, Gqa, wait_for
 from case_files import entries, write
 
 from conformance.bundle.cache import digest_of
@@ -28,7 +28,7 @@ class Bench:
         self,
         desk: Desk,
         folder: Path,
-        gqa: Gqa,  # noqa: F811
+        gqa: Gqa,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.desk = desk
@@ -56,9 +56,9 @@ class Bench:
 
 @pytest.fixture
 def bench(
-    desk: Desk,  # noqa: F811
+    desk: Desk,
     tmp_path: Path,
-    gqa: Gqa,  # noqa: F811
+    gqa: Gqa,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
     return Bench(desk, tmp_path, gqa, monkeypatch)
@@ -200,15 +200,44 @@ def test_a_wrong_result_that_repeats_alone_is_the_cases_own(bench: Bench) -> Non
 # pytest
 
 
-def pytest_run(bench: Bench, runner: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-p", "no:randomly", str(bench.file)),
-            *("--ep", bench.desk.runner(runner), "--rootdir", str(bench.file.parent), *options),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=bench.file.parent,
-        env={**bench.desk.environment, **bench.environment},
-    )
+class Pytest:
+    """A session of pytest over the twelve cases, with its JUnit file."""
+
+    def __init__(self, bench: Bench, runner: str, *options: str) -> None:
+        junit = bench.file.parent / "junit.xml"
+        done = bench.desk.run(
+            *(sys.executable, "-m", "pytest", str(bench.file), f"--rootdir={bench.file.parent}"),
+            *("--ep", bench.desk.runner(runner), f"--junitxml={junit}", *options),
+            environment=bench.environment,
+        )
+        self.status, self.out = done.status, done.out
+        self.tests = [
+            (test.get("name", "").partition("[")[0], test.find("failure") is not None)
+            for test in ElementTree.parse(junit).iter("testcase")
+        ]
+
+
+@pytest.mark.parametrize("options", [(), ("-n1",)])
+@pytest.mark.parametrize(("runner", "verdict"), [("breaks_heap", "crash"), ("spoils", "wrong")])
+def test_pytest_fails_the_blamed_case_after_it_has_passed(
+    bench: Bench, runner: str, verdict: str, options: tuple[str, ...]
+) -> None:
+    session = Pytest(bench, runner, *options)
+    assert session.status == 1
+    assert "1 failed, 12 passed" in session.out
+    assert f"twelve/c4 on exec:" in session.out
+    assert f": {verdict}\n" in session.out
+    assert "twelve/c5, which ran next" in session.out
+    assert sorted(name for name, failed in session.tests if failed) == ["c4"]
+    again = Pytest(bench, runner, "--lf", *options)
+    assert "1 failed, 2 passed" in again.out  # the two of them
+
+
+@pytest.mark.parametrize("options", [(), ("-n1",)])
+def test_pytest_tells_instability_and_fails(bench: Bench, options: tuple[str, ...]) -> None:
+    session = Pytest(bench, "dies_after_another", *options)
+    assert session.status == 1
+    assert "12 passed" in session.out
+    assert "failed" not in session.out
+    assert ": Unstable: 1 result (1 crash) did not repeat when the case was run alone." in session.out
+    assert "  crash in twelve/c4, after twelve/c3: The runner died of SIGABRT" in session.out
