@@ -189,7 +189,8 @@ class RunCounter:
         if cache is not None and self._seconds and not hasattr(session.config, "workerinput"):
             medians = {ep: statistics.median(times) for ep, times in self._seconds.items()}
             cache.set(SECONDS, {**cache.get(SECONDS, {}), **medians})
-        failed = self._unstable or (self._requested and self._not_run())
+        unstable = any(json.loads(record)["unexpected"] for record in self._unstable)
+        failed = unstable or (self._requested and self._not_run())
         if failed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -239,5 +239,7 @@ def test_pytest_tells_instability_and_fails(bench: Bench, options: tuple[str, ..
     assert session.status == 1
     assert "12 passed" in session.out
     assert "failed" not in session.out
-    assert ": Unstable: 1 result (1 crash) did not repeat when the case was run alone." in session.out
+    assert (
+        ": Unstable: 1 result (1 crash) did not repeat when the case was run alone." in session.out
+    )
     assert "  crash in twelve/c4, after twelve/c3: The runner died of SIGABRT" in session.out

@@ -92,7 +92,12 @@ class RunSummary:
         if most is None:
             return False
         unexpected = sum(result.unexpected for _, result in self.results)
-        return unexpected + len(self.troubles) + len(self.instability) >= most
+        return unexpected + len(self.troubles) + self._unstable >= most
+
+    @property
+    def _unstable(self) -> int:
+        """Number of results that did not repeat, and that no expectation covers."""
+        return sum(record.unexpected for record in self.instability)
 
     @property
     def kept(self) -> bool:
@@ -105,7 +110,7 @@ class RunSummary:
             return INTERRUPTED
         if self.troubles or self.untried or self.writing:
             return INFRASTRUCTURE
-        red = self.instability or any(result.unexpected for _, result in self.results)
+        red = self._unstable or any(result.unexpected for _, result in self.results)
         return UNEXPECTED if red else ALL_AS_EXPECTED
 
 

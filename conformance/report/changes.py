@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
-from conformance.report.instability import instability_text
+from conformance.report.instability import instability_text, is_unstable
 from conformance.report.text import clean
 from conformance.results.faults import factor
 from conformance.results.join import Column, Joined, outline
@@ -500,7 +500,12 @@ def _reasons(
                 why = _stop(_short(now.target.unavailable))
                 yield f"{_short(now.label)} could not be tried: {why}"
         unstable = new.instability.get(now.label) if now is not None else None
-        if now is not None and unstable and not (was and old.instability.get(was.label)):
+        if (
+            now is not None
+            and unstable
+            and is_unstable(unstable)
+            and not (was and old.instability.get(was.label))
+        ):
             yield f"{_short(now.label)}: {instability_text(unstable)}"
     yield from _troubles(new, old, pairs)
 

@@ -21,7 +21,14 @@ def instability_text(records: Sequence[InstabilityRecord]) -> str:
         f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]
     )
     what = "1 result" if len(records) == 1 else f"{len(records):,} results"
-    return f"Unstable: {what} ({counts}) did not repeat when the case was run alone."
+    text = f"Unstable: {what} ({counts}) did not repeat when the case was run alone."
+    known = {(one.expectation.why, one.expectation.link) for one in records if one.expectation}
+    return " ".join([text, *(f"Known: {clean(why)} {clean(link)}" for why, link in sorted(known))])
+
+
+def is_unstable(records: Sequence[InstabilityRecord]) -> bool:
+    """Whether there is any that no expectation covers."""
+    return any(record.unexpected for record in records)
 
 
 def instability_examples(records: Sequence[InstabilityRecord]) -> Iterator[str]:

@@ -560,6 +560,9 @@ class InstabilityRecord(_Part):
     """The case that had run before in the same process."""
     message: Text
     """What happened: a sentence."""
+    unexpected: bool = True
+    """Whether no expectation of the target covers it."""
+    expectation: ExpectationRecord | None = None
 
 
 Counts = dict[Text, dict[Verdict, int]]

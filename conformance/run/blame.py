@@ -30,7 +30,7 @@ from conformance.judge.verdict import Judgement
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import VERDICTS, Verdict, is_silent_failure, severity
 from conformance.run.assessment import Assessment, CaseJob, Record, jobs_for
-from conformance.run.records import argument_for, result_record
+from conformance.run.records import argument_for, expected_instability, result_record
 from conformance.run.target import DescribedTarget, TargetPlan
 
 #: Of unexpected results with a verdict so many are tried alone that turn out to repeat. A timeout
@@ -241,12 +241,15 @@ class Blame:
                 f" Whether {before.key} is to blame was not tried, after {FRUITLESS} such cases "
                 "that were not."
             )
+        known = expected_instability(verdict, self._ready)
         return InstabilityRecord(
             target=self._ready.name,
             case=case.id,
             verdict=verdict,
             before=before.case.id if before else None,
             message=message,
+            unexpected=known is None,
+            expectation=known,
         )
 
     def _accused(
