@@ -141,7 +141,8 @@ class RunCounter:
 
     A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
     target. A session in which a result did not repeat says so and fails, and a case that is to
-    blame for the one after it fails after it has passed. The median time of a test decides how many workers of pytest-xdist a later session gets.
+    blame for the one after it fails after it has passed. The median time of a test decides how many
+    workers of pytest-xdist a later session gets.
     """
 
     def __init__(self, config: pytest.Config, requested: bool) -> None:

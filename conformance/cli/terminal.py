@@ -317,7 +317,6 @@ class Terminal:
             self.line(f"  {len(cause.members)} {cause.sentence}")
             self.line(f"      {cause.known.link}\n      {cause.example.case}")
 
-<<<<<<< HEAD
     def _list_warnings(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
         """List the cases that could not show a fault in some part of their calls, once each."""
         warned = {case.id: (case, r.insensitive) for case, r in results if r.insensitive}
@@ -327,7 +326,8 @@ class Terminal:
         for case, sentence in list(warned.values())[:FEW_CAUSES]:
             self.line(f"  {shown(case.file)}:{case.line}: {case.label}: {sentence}")
         if len(warned) > FEW_CAUSES:
-            self.line(f"  and for {plural(len(warned) - FEW_CAUSES, X
+            self.line(f"  and for {plural(len(warned) - FEW_CAUSES, 'other case')}")
+
     def _list_instability(self, records: Sequence[InstabilityRecord]) -> None:
         """List what did not repeat, by target."""
         for target in dict.fromkeys(record.target for record in records):
@@ -335,7 +335,6 @@ class Terminal:
             self.line(f"\n{target}: {instability_text(those)}")
             for text in instability_examples(those):
                 self.line(f"  {text}")
->>>>>>> 11d715d (Book a crash that does not repeat alone on the case before it, or on the target)
 
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
         """List why cases were skipped on targets that ran others, the largest number first."""
