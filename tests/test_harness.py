@@ -702,7 +702,7 @@ def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
     assert list(done) == ["good", "faulty"]
     assert isinstance(done["faulty"], InfrastructureFailure)
     assert done["faulty"].message == (
-        "The runner died of SIGSEGV. Whether it does so alone is not known: it could not be "
+        "The runner died of SIGABRT. Whether it does so alone is not known: it could not be "
         "started again."
     )
 

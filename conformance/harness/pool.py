@@ -610,7 +610,8 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Outcome:
         return replace(crash, message=message, repeated=True, before=None)
     if outcome is None or isinstance(outcome, InfrastructureFailure):
         why = "it could not be started again" if outcome is None else outcome.message
-        what = f"{_death(crash)}. Whether it does so alone is not known: {why.removesuffix('.')}."
+        what = crash.message or f"{_death(crash)}{_last_words(crash.stderr)}."
+        what += f" Whether it does so alone is not known: {why.removesuffix('.')}."
         return InfrastructureFailure(
             message=what,
             fix=outcome.fix if outcome else None,
