@@ -197,6 +197,46 @@ def test_a_wrong_result_that_repeats_alone_is_the_cases_own(bench: Bench) -> Non
     assert not run.instability
 
 
+def test_only_so_many_unexpected_results_are_tried_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the reason of a result says that it was not."""
+    monkeypatch.setattr("conformance.run.blame.RETRIES", {"wrong": 3})
+    monkeypatch.setenv("FAULT_ON", "/")
+    _, run = bench.run("wrong_alone")
+    assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
+    told = "It was not tried alone, since 3 unexpected results of this target with this verdict"
+    assert [told in result.reason for result in run.results] == [False] * 3 + [True] * 9
+
+
+def test_searches_end_when_they_find_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.run.blame.FRUITLESS", 1)
+    monkeypatch.setenv("FAULT_SHARE", "0.1")
+    _, run = bench.run("dies_at_random")
+    told = [
+        "is to blame was not tried, after 1 such cases" in one.message for one in run.instability
+    ]
+    assert told == [False, *[True] * (len(told) - 1)]
+    assert len(told) >= 2
+
+
+def test_a_case_after_which_its_process_dies_is_to_blame(bench: Bench) -> None:
+    """It has answered, and its process is found dead when it is given the next case."""
+    _, run = bench.run("dies_in_the_end")
+    assert verdicts(run) == {**ALL_RIGHT, "c4": "crash"}
+    guilty = run.results[4]
+    assert guilty.blamed_for == "twelve/c5"
+    assert not run.instability
+
+
+def test_a_crash_that_the_runner_reports_is_tried_again(bench: Bench) -> None:
+    _, run = bench.run("reports_a_crash_once")
+    assert verdicts(run) == ALL_RIGHT
+    (record,) = run.instability
+    assert (record.verdict, record.case, record.before) == ("crash", "twelve/c4", None)
+    assert record.message == "The runtime's process died of SIGSEGV."
+
+
 # pytest
 
 

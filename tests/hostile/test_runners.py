@@ -102,11 +102,19 @@ FAULTS: Final = {
         "pass",
         """
         compiles correct dies_at_random exits_after_another flips_bits floods_stderr
-        floods_when_idle last_bit one_shot slow_and_broken slow_start waits
+        floods_when_idle last_bit one_shot reports_a_crash_once slow_and_broken slow_start waits
         """,
     ),
     **dict.fromkeys(
-        ["breaks_heap", "breaks_heap_slowly", "dies", "gives_up", "leaves_child", "leaves_litter"],
+        [
+            "breaks_heap",
+            "breaks_heap_slowly",
+            "dies",
+            "dies_in_the_end",
+            "gives_up",
+            "leaves_child",
+            "leaves_litter",
+        ],
         "crash",
     ),
     # With no third case before them, the first is as suspicious as the second.
