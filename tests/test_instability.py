@@ -12,8 +12,7 @@ from synthetic_runs import case, expected, result, write
 
 from conformance.base.yaml_source import InputError
 from conformance.cli.terminal import RunSummary
-from conformance.harness.protocol import DescribedAnswer
-from conformance.judge.expectations import load_expectations
+from conformance.judge.expectations import instability_for, load_expectations
 from conformance.report.cells import json_text
 from conformance.report.changes import changes
 from conformance.report.html import render
@@ -22,9 +21,6 @@ from conformance.report.markdown import summary_markdown
 from conformance.results.join import Joined, join
 from conformance.results.reader import Run, read
 from conformance.results.records import ExpectationRecord, InstabilityRecord
-from conformance.run.records import expected_instability
-from conformance.run.target import DescribedTarget
-from conformance.targets.registry import Target, target_for
 
 CPU = "cpu@1.31.1"
 TOLD = "Unstable: 5 results (3 crash, 2 wrong) did not repeat when the case was run alone."
@@ -172,30 +168,17 @@ instability:
 """
 
 
-def on_cpu(file: Path, version: str = "1.31.1") -> DescribedTarget:
-    answer = DescribedAnswer(
-        id=1,
-        outcome="described",
-        runtime="onnxruntime",
-        version=version,
-        execution_provider="CPUExecutionProvider",
-        device="a CPU",
-        dtypes=("float32",),
-    )
-    cpu = target_for("cpu")
-    mine = Target(**{**vars(cpu), "expectations": (file,)})
-    return DescribedTarget(mine, answer, None, None)
-
-
 def test_an_expectation_covers_instability_of_its_verdict_and_versions(tmp_path: Path) -> None:
     file = tmp_path / "cpu.yaml"
     file.write_text(KNOWN)
-    found = expected_instability("crash", on_cpu(file))
+    found = instability_for("crash", "1.31.1", None, [tmp_path / "none.yaml", file])
     assert found is not None
-    assert (found.line, found.verdict, found.link) == (3, "crash", "https://example.org/1")
-    assert expected_instability("wrong", on_cpu(file)) is None
-    assert expected_instability("crash", on_cpu(file, "1.30.0")) is None
-    assert expected_instability("crash", on_cpu(tmp_path / "none.yaml")) is None
+    assert (found[0].link, *found[1:]) == ("https://example.org/1", file, 3)
+    assert instability_for("wrong", "1.31.1", None, [file]) is None
+    assert instability_for("crash", "1.30.0", None, [file]) is None
+    file.write_text(KNOWN.replace("verdict", "adapters: [lava*]\n    verdict"))
+    assert instability_for("crash", "1.31.1", None, [file]) is None
+    assert instability_for("crash", "1.31.1", "lavapipe", [file]) is not None
 
 
 def test_an_error_in_known_instability_names_its_place(tmp_path: Path) -> None:
