@@ -6,6 +6,7 @@ runs without case files must not pay.
 
 from __future__ import annotations
 
+import json
 import pickle
 import signal
 import threading
@@ -32,9 +33,11 @@ from conformance.case.load import load_file
 from conformance.case.selection import Matcher, SelectionError, compile_expression
 from conformance.harness.process import RunnerFailed
 from conformance.judge.expectations import load_expectations
+from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
-from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.run.assessment import Record
+from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
@@ -116,13 +119,19 @@ class TargetRuns:
         self.cases = cases
         self._runs: dict[str, TargetRun] = {}
 
-    def run(self, case: Case, target: Target) -> Record:
-        """Run ``case`` on ``target`` and judge the result."""
+    def run(self, case: Case, target: Target) -> tuple[Record, list[tuple[Case, Reported]]]:
+        """Run ``case`` on ``target`` and judge the result.
+
+        With it comes what that has shown of other cases, and of the target.
+        """
         run = self._run_of(target)
+        record: Record
         try:
-            return run.run_one(case)
+            record = run.run_one(case)
         except (RunnerFailed, BundleError) as error:
-            return run.trouble(error)
+            record = run.trouble(error)
+        aside, run.aside = run.aside, []
+        return record, aside
 
     def _run_of(self, target: Target) -> TargetRun:
         run = self._runs.get(target.label)
@@ -275,6 +284,15 @@ class CaseFailed(Exception):
         super().__init__(printable(text))
 
 
+def tell_instability(records: Sequence[str]) -> Iterator[str]:
+    """Lines about results that did not repeat, by target; ``records`` are as JSON."""
+    found = [InstabilityRecord.model_validate_json(record) for record in records]
+    for target in dict.fromkeys(record.target for record in found):
+        those = [record for record in found if record.target == target]
+        yield f"{target}: {instability_text(those)}"
+        yield from (f"  {text}" for text in instability_examples(those))
+
+
 class CaseItem(pytest.Item):
     """One case on one target."""
 
@@ -289,7 +307,9 @@ class CaseItem(pytest.Item):
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
         runs = target_runs(self.config)
         case = runs.cases.case(self.listed)
-        record = runs.run(case, self.target)
+        record, aside = runs.run(case, self.target)
+        for other, found in aside:
+            self._keep_aside(other, found)
         if isinstance(record, InfrastructureRecord):
             raise CaseFailed(tell_trouble(record))
         self._keep(record)
@@ -313,6 +333,18 @@ class CaseItem(pytest.Item):
             ("gqa_outcome", record.outcome),
             ("gqa_reason", record.reason),
         ]
+
+    def _keep_aside(self, other: Case, found: Reported) -> None:
+        """Record what is not about this case, for `RunCounter` of the controlling process."""
+        if isinstance(found, InstabilityRecord):
+            self.user_properties.append(("gqa_instability", found.model_dump_json()))
+        elif isinstance(found, ResultRecord) and found.unexpected:
+            test = f"{other.file}::{name_on(other, self.target.label)}"
+            for item in self.session.items:
+                if isinstance(item, CaseItem) and f"{item.path}::{item.name}" == test:
+                    text = printable("\n".join(tell(case_record(other), found)))
+                    self.user_properties.append(("gqa_blamed", json.dumps([item.nodeid, text])))
+                    return
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The message for the user instead of a traceback."""

@@ -8,6 +8,7 @@ until there is a case to run.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import statistics
@@ -83,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
     named = [argument for argument in config.args if is_of_case_file(argument)]
     requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, named))
-    config.pluginmanager.register(RunCounter(requested), "gqa-run-counter")
+    config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")
     if config.getoption("ep"):
         from conformance.pytest_cases import matcher, target_runs
 
@@ -139,11 +140,15 @@ class RunCounter:
     """Counts for each target how many cases were really run, and keeps how long one takes.
 
     A session that skipped every case of a target says so, and fails if ``--ep`` or an id named the
-    target. The median time of a test decides how many workers of pytest-xdist a later session gets.
+    target. A session in which a result did not repeat says so and fails, and a case that is to
+    blame for the one after it fails after it has passed. The median time of a test decides how many
+    workers of pytest-xdist a later session gets.
     """
 
-    def __init__(self, requested: bool) -> None:
+    def __init__(self, config: pytest.Config, requested: bool) -> None:
+        self._config = config
         self._requested = requested
+        self._unstable: list[str] = []
         self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
         self._seconds: dict[str, list[float]] = {}
@@ -156,6 +161,25 @@ class RunCounter:
             self._seconds.setdefault(ep, []).append(report.duration)
             self._run[ep] = self._run.get(ep, 0) + (said["gqa_outcome"] in _RUN)
             self._why[ep] = str(said["gqa_reason"])
+        if report.when != "call" or hasattr(self._config, "workerinput"):
+            return
+        for name, value in report.user_properties:
+            if name == "gqa_instability":
+                self._unstable.append(str(value))
+            elif name == "gqa_blamed":
+                self._fail(report, *json.loads(str(value)))
+
+    def _fail(self, met: pytest.TestReport, nodeid: str, text: str) -> None:
+        """Report that the test ``nodeid``, which has ended, is to blame for what ``met`` has met.
+
+        Both are among the last failed, since one of them alone would show nothing.
+        """
+        location = (nodeid.partition("::")[0], None, nodeid.rpartition("::")[2])
+        late = pytest.TestReport(nodeid, location, {}, "failed", text, "call")
+        self._config.hook.pytest_runtest_logreport(report=late)
+        last = self._config.pluginmanager.get_plugin("lfplugin")
+        if last is not None and met.passed:
+            last.lastfailed[met.nodeid] = True
 
     def _not_run(self) -> list[str]:
         return [ep for ep, count in self._run.items() if not count]
@@ -166,7 +190,9 @@ class RunCounter:
         if cache is not None and self._seconds and not hasattr(session.config, "workerinput"):
             medians = {ep: statistics.median(times) for ep, times in self._seconds.items()}
             cache.set(SECONDS, {**cache.get(SECONDS, {}), **medians})
-        if self._requested and self._not_run() and session.exitstatus == pytest.ExitCode.OK:
+        unstable = any(json.loads(record)["unexpected"] for record in self._unstable)
+        failed = unstable or (self._requested and self._not_run())
+        if failed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -174,3 +200,8 @@ class RunCounter:
         for ep in self._not_run():
             text = f"{ep}: every case was skipped: {self._why[ep]}"
             terminalreporter.write_line(printable(text), red=self._requested, bold=True)
+        if self._unstable:
+            from conformance.pytest_cases import tell_instability
+
+            for text in tell_instability(self._unstable):
+                terminalreporter.write_line(printable(text), red=True)

@@ -19,6 +19,7 @@ from conformance.results.records import (
     ExpectationRecord,
     Header,
     InfrastructureRecord,
+    InstabilityRecord,
     Milliseconds,
     OutputErrorRecord,
     ResultRecord,
@@ -194,18 +195,22 @@ def write(
     *,
     targets: Sequence[TargetRecord] = (),
     problems: Sequence[InfrastructureRecord] = (),
+    instability: Sequence[InstabilityRecord] = (),
     complete: bool = True,
 ) -> Path:
     """A results file of these records, whose header matches them."""
     path.unlink(missing_ok=True)  # a run without a result would keep it
     targets = targets or [target(name) for name in dict.fromkeys(r.target for r in results)]
-    with Writer(path, header(targets, len(cases), len(results))) as writer:
+    number = len({(judged.case, judged.target) for judged in results})
+    with Writer(path, header(targets, len(cases), number)) as writer:
         for record in cases:
             writer.case(record)
         for judged in results:
             writer.result(judged)
         for problem in problems:
             writer.infrastructure(problem)
+        for one in instability:
+            writer.instability(one)
         writer.finish(complete)
     return path
 

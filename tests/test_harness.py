@@ -18,6 +18,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
@@ -27,7 +28,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.harness.pool import Job, Pool, _last_words
+from conformance.harness.pool import Pool, _last_words
 from conformance.harness.process import (
     Command,
     Died,
@@ -422,11 +423,36 @@ def test_the_last_line_of_standard_error(stderr: str, words: str) -> None:
     assert _last_words(stderr) == words
 
 
-def test_a_crash_that_is_not_reproducible(bundles: Path) -> None:
-    crash = outcomes(pool("dies_after_another"), trio(bundles))["faulty"]
-    assert isinstance(crash, Crashed)
-    assert (crash.signal, crash.repeated) == ("SIGABRT", False)
-    assert "not when it was tried alone: good, which it had run before, may be" in crash.message
+def test_a_crash_that_does_not_repeat_alone_is_not_the_cases_own(bundles: Path) -> None:
+    alone = outcomes(pool("dies_after_another"), trio(bundles))["faulty"]
+    assert isinstance(alone, Ran)
+    assert alone.before is None
+    crash = alone.unrepeated
+    assert crash is not None
+    assert crash.before is not None
+    assert (crash.signal, crash.before.key) == ("SIGABRT", "good")
+    assert crash.message == "The runner died of SIGABRT; the last it wrote: heap is broken."
+    assert alone.stderr.startswith(f"[{crash.message} This is the outcome of a second try")
+
+
+def test_the_outcome_names_the_case_before(bundles: Path) -> None:
+    with pool("correct") as runner:
+        found = [outcome.before for _, outcome in runner.run(trio(bundles))]
+    assert [before and before.key for before in found] == [None, "good", "faulty"]
+
+
+def test_a_pool_replaces_its_processes_when_it_is_told_to(bundles: Path) -> None:
+    with pool("correct") as runner:
+        for key in ("good", "faulty"):
+            assert runner.run_one(job(bundles, key)).before is None
+            runner.renew()
+        assert runner.started == 2
+        found = []
+        for _, outcome in runner.run(trio(bundles)):
+            found.append(outcome.before)
+            if len(found) == 1:
+                runner.renew()  # while the second case runs, which may end there
+    assert [before and before.key for before in found] == [None, "good", None]
 
 
 @pytest.mark.parametrize(("status", "name"), [(139, "SIGSEGV"), (134, "SIGABRT"), (137, "SIGKILL")])
@@ -451,6 +477,8 @@ def test_a_crash_between_two_cases_does_not_count_for_the_next(bundles: Path) ->
         idle = runner.run_one(job(bundles, "good"))
         assert isinstance(idle, Ran)
         assert "died of SIGSEGV before it was given the case" in idle.stderr
+        assert idle.unrepeated is not None
+        assert idle.unrepeated.before == job(bundles, "faulty")
         assert "(the case before in this process: faulty)" in idle.stderr
         assert isinstance(runner.run_one(job(bundles, "fine")), Ran)
 
@@ -672,8 +700,11 @@ def test_a_device_that_is_lost(bundles: Path, tmp_path: Path) -> None:
         done, failure = until_failure(runner, trio(bundles))
     assert "is no longer available: the device is lost" in str(failure)
     assert list(done) == ["good", "faulty"]
-    assert isinstance(done["faulty"], Crashed)
-    assert "could not be started again" in done["faulty"].message
+    assert isinstance(done["faulty"], InfrastructureFailure)
+    assert done["faulty"].message == (
+        "The runner died of SIGABRT. Whether it does so alone is not known: it could not be "
+        "started again."
+    )
 
 
 def test_a_target_that_fails_repeatedly_is_abandoned(bundles: Path) -> None:
@@ -705,6 +736,7 @@ def test_no_room_for_output_files(bundles: Path, monkeypatch: pytest.MonkeyPatch
 
 DRIVER = """
 import sys
+from conformance.harness.jobs import Job
 from conformance.harness.pool import *
 from conformance.harness.protocol import StepFiles
 import conformance.harness.pool
@@ -844,7 +876,8 @@ def test_a_restarted_runner_must_describe_itself_as_before(
     with lying(lie, tmp_path / "mark") as runner:
         done, failure = until_failure(runner, trio(bundles))
     assert f"the runner describes itself in another way than before: {words}" in str(failure)
-    assert [type(outcome) for outcome in done.values()] == [Ran, Crashed]  # and nothing after
+    # The crash is not known to repeat, and nothing comes after it.
+    assert [type(outcome) for outcome in done.values()] == [Ran, InfrastructureFailure]
 
 
 def test_all_processes_must_describe_themselves_alike(bundles: Path) -> None:

@@ -33,8 +33,9 @@ from spoken_runner import (
     value,
 )
 
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Crashed, InfrastructureFailure, TimedOut
-from conformance.harness.pool import Job, Pool
+from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import StepFiles
 from conformance.targets.tools import find_onnxruntime_web

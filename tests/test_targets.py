@@ -11,8 +11,9 @@ from as_user import Desk, Gqa
 from case_files import cases_of
 
 from conformance.bundle.cache import Bundle, bundle_for
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
-from conformance.harness.pool import Job, Pool
+from conformance.harness.pool import Pool
 from conformance.harness.protocol import DescribedAnswer
 from conformance.results.join import join
 from conformance.results.reader import Run, read

@@ -27,7 +27,13 @@ from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
 from conformance.results.place import Place, places_beside
 from conformance.results.reader import read
-from conformance.results.records import Header, InfrastructureRecord, ResultRecord, Selection
+from conformance.results.records import (
+    Header,
+    InfrastructureRecord,
+    InstabilityRecord,
+    ResultRecord,
+    Selection,
+)
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
@@ -234,24 +240,27 @@ def _run_one_target(
 ) -> int:
     """Run a target's cases; the number of those that are left when there are enough failures."""
     last = LastRun(run.plan)
-    done = tried = 0
+    before = keep.recorded
+    tried = 0
     skipped = ""
     try:
         for case, record in run.run():
             keep.case(case)
-            if isinstance(record, InfrastructureRecord):
-                keep.trouble(record)
+            if isinstance(record, InstabilityRecord):
+                keep.instability(record)
             else:
-                keep.result(case, record)
-            if isinstance(record, ResultRecord) and record.outcome == "unavailable":
-                skipped = skipped or record.reason
-            else:
-                tried += 1
-            last.note(case, record)
-            advance(case, record)
-            done += 1
+                if isinstance(record, InfrastructureRecord):
+                    keep.trouble(record)
+                else:
+                    keep.result(case, record)
+                if isinstance(record, ResultRecord) and record.outcome == "unavailable":
+                    skipped = skipped or record.reason
+                else:
+                    tried += 1
+                last.note(case, record)
+                advance(case, record)
             if summary.enough(most_failures):
-                return len(run.plan.cases) - done
+                return len(run.plan.cases) - (keep.recorded - before)
     except (RunnerFailed, BundleError) as error:
         keep.trouble(run.trouble(error))
         for case in run.plan.cases:
@@ -291,9 +300,12 @@ class ResultsKeeper:
             self._try(lambda writer: writer.case(case_record(case)))
 
     def result(self, case: Case, record: ResultRecord) -> None:
-        self._summary.results.append((case, record))
-        self.recorded += 1
+        self.recorded += self._summary.add(case, record)
         self._try(lambda writer: writer.result(record))
+
+    def instability(self, record: InstabilityRecord) -> None:
+        self._summary.instability.append(record)
+        self._try(lambda writer: writer.instability(record))
 
     def trouble(self, record: InfrastructureRecord) -> None:
         self._summary.troubles.append(record)

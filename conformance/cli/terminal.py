@@ -30,8 +30,9 @@ from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED,
 from conformance.cli.console import SafeConsole
 from conformance.cli.listing import FEW, by_cause, durations, failures, in_full
 from conformance.report.causes import causes
+from conformance.report.instability import instability_examples, instability_text
 from conformance.results.errors import ResultsError
-from conformance.results.records import InfrastructureRecord, ResultRecord
+from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, worst
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
@@ -68,6 +69,7 @@ class RunSummary:
     def __init__(self) -> None:
         self.results: list[tuple[Case, ResultRecord]] = []
         self.troubles: list[InfrastructureRecord] = []
+        self.instability: list[InstabilityRecord] = []
         self.untried: list[str] = []
         self.begun = False
         self.writing: ResultsError | None = None
@@ -75,11 +77,27 @@ class RunSummary:
         self.stopped_before: int | None = None
         self.starts: dict[str, float] = {}
 
+    def add(self, case: Case, record: ResultRecord) -> bool:
+        """Add a result; False: it takes the place of an earlier one of its case and target."""
+        if record.blamed_for:
+            for number, (other, earlier) in enumerate(self.results):
+                if (other.id, earlier.target) == (case.id, record.target):
+                    self.results[number] = case, record
+                    return False
+        self.results.append((case, record))
+        return True
+
     def enough(self, most: int | None) -> bool:
-        """Whether there are ``most`` unexpected results and infrastructure failures."""
+        """Whether there are ``most`` failures: whatever makes the exit status one."""
         if most is None:
             return False
-        return sum(result.unexpected for _, result in self.results) + len(self.troubles) >= most
+        unexpected = sum(result.unexpected for _, result in self.results)
+        return unexpected + len(self.troubles) + self._unstable >= most
+
+    @property
+    def _unstable(self) -> int:
+        """Number of results that did not repeat, and that no expectation covers."""
+        return sum(record.unexpected for record in self.instability)
 
     @property
     def kept(self) -> bool:
@@ -92,7 +110,8 @@ class RunSummary:
             return INTERRUPTED
         if self.troubles or self.untried or self.writing:
             return INFRASTRUCTURE
-        return UNEXPECTED if any(r.unexpected for _, r in self.results) else ALL_AS_EXPECTED
+        red = self._unstable or any(result.unexpected for _, result in self.results)
+        return UNEXPECTED if red else ALL_AS_EXPECTED
 
 
 @dataclass(frozen=True)
@@ -134,21 +153,30 @@ class Terminal:
     def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
         """A live progress bar on a terminal, else a plain line for every tenth of the work."""
         counts: Counter[str] = Counter()
+        words: dict[tuple[str, str], str] = {}
 
         def summary() -> str:
-            words = (*VERDICTS, "infrastructure")
-            return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
+            known = (*VERDICTS, "infrastructure")
+            return ", ".join(f"{counts[word]} {word}" for word in known if counts[word])
 
-        def count(record: Record) -> None:
-            counts[record.verdict if isinstance(record, ResultRecord) else "infrastructure"] += 1
+        def count(case: Case, record: Record) -> bool:
+            """Count a record; False: the case has been counted before, with another verdict."""
+            key = case.id, record.target
+            earlier = words.get(key)
+            if earlier is not None:
+                counts[earlier] -= 1
+            words[key] = record.verdict if isinstance(record, ResultRecord) else "infrastructure"
+            counts[words[key]] += 1
+            return earlier is None
 
         if not self.err.is_terminal:
             done = 0
 
             def line(case: Case, record: Record) -> None:
                 nonlocal done
+                if not count(case, record):
+                    return
                 done += 1
-                count(record)
                 if done == total or done * 10 // total != (done - 1) * 10 // total:
                     text = f"{done}/{total}  {summary()}"
                     self.err.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -165,8 +193,7 @@ class Terminal:
             task = bar.add_task("starting", total=total)
 
             def step(case: Case, record: Record) -> None:
-                count(record)
-                bar.update(task, advance=1, description=summary())
+                bar.update(task, advance=count(case, record), description=summary())
 
             yield step
 
@@ -245,6 +272,7 @@ class Terminal:
             self._list_warnings(summary.results)
         for text in failures(summary.troubles, every=self.detail.unexpected):
             self.line(text)
+        self._list_instability(summary.instability)
         for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
             self.line("\n" + text)
         if self.detail.durations is not None:
@@ -300,6 +328,14 @@ class Terminal:
         if len(warned) > FEW_CAUSES:
             self.line(f"  and for {plural(len(warned) - FEW_CAUSES, 'other case')}")
 
+    def _list_instability(self, records: Sequence[InstabilityRecord]) -> None:
+        """List what did not repeat, by target."""
+        for target in dict.fromkeys(record.target for record in records):
+            those = [record for record in records if record.target == target]
+            self.line(f"\n{target}: {instability_text(those)}")
+            for text in instability_examples(those):
+                self.line(f"  {text}")
+
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
         """List why cases were skipped on targets that ran others, the largest number first."""
         tried = {result.target for result in results if result.verdict != "skip"}
@@ -333,6 +369,8 @@ def _closing(summary: RunSummary) -> str:
         parts.append(plural(hazards, "hazard"))
     if warned := len({result.case for result in results if result.insensitive}):
         parts.append(plural(warned, "insensitive case"))
+    if summary.instability:
+        parts.append(f"{len(summary.instability)} not repeated")
     if summary.troubles:
         parts.append(plural(len(summary.troubles), "infrastructure failure"))
     if summary.stopped_before is not None:

@@ -5,6 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from conformance.harness.jobs import Job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unrepeated:
+    """A crash that did not happen again when the case was run alone in a fresh process.
+
+    ``before`` is the case that the process had run before; None: it had run none. ``message`` is a
+    sentence that quotes the process's last words.
+    """
+
+    signal: str
+    message: str
+    before: Job | None
+    stderr: str = ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
@@ -12,10 +28,14 @@ class _Seen:
 
     ``stderr`` is the end of what was written to standard error during this case. ``total_ms`` is
     the time from writing the request to reading the answer, which may have waited for the caller.
+    ``before`` is the case that the process had run before; None: the case had it for itself.
+    ``unrepeated`` is the crash in the first process, where this is the outcome in another one.
     """
 
     stderr: str = ""
     total_ms: float = 0.0
+    before: Job | None = None
+    unrepeated: Unrepeated | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +67,9 @@ class Crashed(_Seen):
     """The process died of ``signal``, such as SIGSEGV; ``message`` is a sentence that quotes the
     process's last words.
 
-    ``repeated``: it died again when the case was run alone in a fresh process. If not, the case
-    before it in the same process may be the cause, and ``message`` names it. Where the runner
-    itself reported the crash (`CrashedAnswer`), the process belonged to that call alone,
-    ``signal`` may be another word (panic), and nothing is tried again.
+    ``repeated``: it died again when the case was run alone in a fresh process. A pool reports no
+    other crashes. Where the runner itself reported the crash (`CrashedAnswer`), ``signal`` may be
+    another word (panic).
     """
 
     signal: str

@@ -21,10 +21,11 @@ Runtime or runner
 
     Each process must describe itself as the first one did; if one does not, the target is given up.
 
-    A runner can also fail after an answer: write another line, or die. That is noticed with the
-    next case, so the message names the case before. A case that crashes, or that ends in an
+    A runtime can damage its own process, and a runner can fail after an answer. Both are noticed
+    with the next case, which is not to blame. A case that crashes, or that ends in an
     infrastructure failure in a process that had run another one, is therefore tried once more,
-    alone in a fresh process (`Crashed.repeated`), which costs a start and a case.
+    alone in a fresh process, which costs a start and a case. That outcome is the case's own. A
+    crash that did not happen again comes with it, as `Unrepeated`, and is nobody's so far.
 
 Shutdown
     `Pool.close`, the end of the ``with``, closes the runners' input, kills those that do not exit
@@ -44,10 +45,10 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
+from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
     Crashed,
     InfrastructureFailure,
@@ -56,6 +57,7 @@ from conformance.harness.outcomes import (
     Rejected,
     TimedOut,
     Unavailable,
+    Unrepeated,
 )
 from conformance.harness.output_folders import contents_of, place_for_outputs, remove
 from conformance.harness.owned_folders import OwnedFolder
@@ -79,7 +81,6 @@ from conformance.harness.protocol import (
     RanAnswer,
     RejectedAnswer,
     RunRequest,
-    StepFiles,
     UnavailableAnswer,
     announces,
     excerpt,
@@ -89,9 +90,6 @@ from conformance.harness.protocol import (
 
 #: How often a process is polled where the system does not report its end.
 POLL_SECONDS: Final = 0.1
-
-#: Enough for the outputs of small tensors.
-OUTPUT_BYTES: Final = 16 << 20
 
 #: Sent by somebody to end a process: they say nothing about the runtime.
 FROM_OUTSIDE: Final = frozenset({"SIGHUP", "SIGINT", "SIGTERM"})
@@ -104,24 +102,6 @@ REPORTED_BY_SHELLS: Final = frozenset(
 
 #: The message of a Rust panic: the place, and the text on the lines that follow.
 PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One case to run. Subclass it to attach more data.
-
-    ``key`` names the case in messages; ``bundle`` is the absolute path of its directory;
-    ``seconds`` is its own time limit, None for `Limits.case_seconds`. Its output files have at most
-    ``most_output_bytes`` together.
-    """
-
-    key: str
-    bundle: str | Path
-    steps: tuple[StepFiles, ...]
-    repeat: int = 2
-    seconds: float | None = None
-    most_output_bytes: int = OUTPUT_BYTES
-
 
 J = TypeVar("J", bound=Job)
 
@@ -138,7 +118,7 @@ class _Task:
     request: RunRequest
     line: bytes
     first: Crashed | InfrastructureFailure | None = None
-    before: str | None = None
+    before: Job | None = None
 
 
 @dataclass
@@ -146,13 +126,14 @@ class _Slot:
     """A place for one process. ``request`` is the one that it has not answered yet.
 
     ``task`` is its case, which waits here while the process starts; ``before`` is the case that
-    this process ran last.
+    this process ran last. ``worn``: the process is to be replaced after its case.
     """
 
     process: RunnerProcess | None = None
     request: DescribeRequest | RunRequest | None = None
     task: _Task | None = None
-    before: str | None = None
+    before: Job | None = None
+    worn: bool = False
 
     @property
     def idle(self) -> bool:
@@ -162,6 +143,7 @@ class _Slot:
         """Kill the process."""
         process, self.process = self.process, None
         self.request = self.before = None
+        self.worn = False
         if process is not None:
             process.kill()
 
@@ -235,6 +217,14 @@ class Pool:
         """
         with closing(self._outcomes([job])) as outcomes:
             return next(outcomes)[1]
+
+    def renew(self) -> None:
+        """Replace each process that has run a case: it may be damaged. The cases that run end."""
+        for slot in self._slots:
+            if slot.idle:
+                slot.drop()
+            elif isinstance(slot.request, RunRequest):
+                slot.worn = True
 
     def close(self, at_once: bool = False) -> None:
         """End all processes, ``at_once`` or with time to exit by themselves; remove all files."""
@@ -417,15 +407,21 @@ class Pool:
 
     def _ended(self, slot: _Slot, process: RunnerProcess, task: _Task, news: News) -> None:
         """A case has ended. Its process goes on with the next case, or is replaced."""
-        outcome = self._outcome(slot, process, task, news)
-        before, slot.before = slot.before, task.job.key
+        before = slot.before
+        outcome = replace(self._outcome(slot, process, task, news), before=before)
+        slot.before = task.job
         slot.task = slot.request = None
-        if not isinstance(news, bytes) or isinstance(outcome, InfrastructureFailure):
+        ended = not isinstance(news, bytes)
+        if ended or slot.worn or isinstance(outcome, InfrastructureFailure):
             slot.drop()
         again = _again(task, outcome, before)
         if again is not None:
             remove(task.request.out)
-            slot.task = self._task(task.job, again.first, before)
+            # A runner that reports a crash runs each call in a process of its own.
+            slot.task = self._task(task.job, again.first, before if ended else None)
+            if slot.task is not None and slot.idle:
+                self._send(slot, slot.task)
+                return
             if slot.task is not None:
                 self._launch(slot)
                 return
@@ -456,9 +452,15 @@ class Pool:
             when = "before it was given the case" if news.early else "during the case"
             half = f", after the start of an answer: {news.half}" if news.half else ""
             what = f"{_end_of(news)} {when}{half}{_last_words(stderr)}"
-        after = f" (the case before in this process: {slot.before})" if slot.before else ""
+        after = f" (the case before in this process: {slot.before.key})" if slot.before else ""
+        message = f"The runner {what}{after}."
+        idle: Unrepeated | None = None
+        if isinstance(news, Died) and slot.before is not None:
+            name = _signal_of(news.status)
+            if name is not None and name not in FROM_OUTSIDE:  # early, as above
+                idle = Unrepeated(signal=name, message=message, before=slot.before, stderr=stderr)
         return InfrastructureFailure(
-            message=f"The runner {what}{after}.", stderr=stderr, total_ms=total_ms
+            message=message, stderr=stderr, total_ms=total_ms, unrepeated=idle
         )
 
     def _answered(self, line: bytes, task: _Task, stderr: str, total_ms: float) -> Outcome:
@@ -470,7 +472,6 @@ class Pool:
             return Crashed(
                 signal=answer.ended,
                 message=_crash_sentence(answer, len(task.request.steps)),
-                repeated=True,
                 stderr=stderr,
                 total_ms=total_ms,
             )
@@ -519,7 +520,7 @@ class Pool:
         self,
         job: Job,
         first: Crashed | InfrastructureFailure | None = None,
-        before: str | None = None,
+        before: Job | None = None,
     ) -> _Task | None:
         """``job`` as a task; None, and the target is given up, if there is no output folder."""
         number = self._next_id()
@@ -584,10 +585,10 @@ def _shown(value: object) -> str:
     return "null" if value is None else excerpt(str(value), 200) or "empty"
 
 
-def _again(task: _Task, outcome: Outcome, before: str | None) -> _Task | None:
+def _again(task: _Task, outcome: Outcome, before: Job | None) -> _Task | None:
     """``task`` to be run alone: after a crash, and where the case ``before`` may be to blame."""
     if isinstance(outcome, Crashed):
-        if outcome.repeated or isinstance(task.first, Crashed):
+        if isinstance(task.first, Crashed):
             return None
     elif not isinstance(outcome, InfrastructureFailure) or before is None or task.first:
         return None
@@ -601,25 +602,42 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Outcome:
         if outcome is None or isinstance(outcome, InfrastructureFailure):
             return task.first
         note = f"[{task.first.message} This is the outcome of a second try, in a fresh process.]"
-        return replace(outcome, stderr=f"{note}\n{outcome.stderr}")
+        idle = outcome.unrepeated or task.first.unrepeated
+        return replace(outcome, stderr=f"{note}\n{outcome.stderr}", unrepeated=idle)
     crash = task.first
-    what = f"The runner died of {crash.signal}"
-    if crash.signal == "SIGKILL":
-        what += " (the system may have been out of memory)"
     if isinstance(outcome, Crashed):
-        how = "again" if outcome.signal == crash.signal else f"of {outcome.signal}"
-        what += f", and {how} when it was tried alone"
-    elif outcome is None:
-        what += ", and could not be started again to try it alone"
-    elif isinstance(outcome, TimedOut):
-        what += ", and did not answer in time when it was tried alone"
-    elif isinstance(outcome, InfrastructureFailure):
-        what += f"; when it was tried alone: {outcome.message.removesuffix('.')}"
-    else:
-        what += ", but not when it was tried alone"
-        what += f": {task.before}, which it had run before, may be to blame" if task.before else ""
-    message = f"{what}{_last_words(crash.stderr)}."
-    return replace(crash, message=message, repeated=isinstance(outcome, Crashed))
+        message = outcome.message or f"{_death(crash)}, {_again_alone(crash, outcome)}."
+        return replace(crash, message=message, repeated=True, before=None)
+    if outcome is None or isinstance(outcome, InfrastructureFailure):
+        why = "it could not be started again" if outcome is None else outcome.message
+        what = crash.message or f"{_death(crash)}{_last_words(crash.stderr)}."
+        what += f" Whether it does so alone is not known: {why.removesuffix('.')}."
+        return InfrastructureFailure(
+            message=what,
+            fix=outcome.fix if outcome else None,
+            stderr=crash.stderr,
+            total_ms=crash.total_ms,
+        )
+    what = crash.message or f"{_death(crash)}{_last_words(crash.stderr)}."
+    note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
+    return replace(
+        outcome,
+        stderr=f"{note}\n{outcome.stderr}",
+        unrepeated=Unrepeated(
+            signal=crash.signal, message=what, before=task.before, stderr=crash.stderr
+        ),
+    )
+
+
+def _death(crash: Crashed) -> str:
+    """What happened, as the start of a sentence."""
+    memory = " (the system may have been out of memory)" if crash.signal == "SIGKILL" else ""
+    return f"The runner died of {crash.signal}{memory}"
+
+
+def _again_alone(first: Crashed, alone: Crashed) -> str:
+    how = "again" if alone.signal == first.signal else f"of {alone.signal}"
+    return f"and {how} when it was tried alone{_last_words(first.stderr)}"
 
 
 def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:

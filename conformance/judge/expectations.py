@@ -11,17 +11,17 @@ from typing import Annotated, Any, Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from conformance.base.explain import list_item_fields, validated
-from conformance.base.yaml_source import InputError, Problem, read_yaml
+from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.variants import RelationName
 from conformance.judge.verdict import Judgement
 from conformance.results.records import BeyondBudget, Fault, FaultKind, RelationBroken, Stage
-from conformance.results.verdicts import TABLE, ExpectedVerdict
+from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -29,6 +29,17 @@ Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
 
 def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, str) else value
+
+
+def _is_range(value: str) -> str:
+    try:
+        SpecifierSet(value).contains("1")  # numbers of thousands of digits fail only here
+    except ValueError:
+        raise ValueError("is not a range of versions such as '>=1.27,<1.32'") from None
+    return value
+
+
+Range = Annotated[str, AfterValidator(_is_range)]
 
 
 class KnownFault(Model):
@@ -70,7 +81,7 @@ class Known(Model):
         Patterns, BeforeValidator(_one_or_more, json_schema_input_type=Pattern | Patterns)
     ]
     """Case ids; `*` stands for anything. One, or a list of which each must match a case."""
-    versions: str
+    versions: Range
     """Range of runtime versions (`>=1.27,<1.32`)."""
     adapters: Patterns = ()
     """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
@@ -102,15 +113,6 @@ class Known(Model):
         """The versions that it is for, and the adapters if not for all."""
         return " on ".join(filter(None, (self.versions, ", ".join(self.adapters))))
 
-    @field_validator("versions")
-    @classmethod
-    def _is_range(cls, value: str) -> str:
-        try:
-            SpecifierSet(value).contains("1")  # numbers of thousands of digits fail only here
-        except ValueError:
-            raise ValueError("is not a range of versions such as '>=1.27,<1.32'") from None
-        return value
-
     @field_validator("features")
     @classmethod
     def _are_features(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -124,10 +126,26 @@ class Known(Model):
         return value
 
 
+class KnownInstability(Model):
+    """A known cause of results that do not repeat when a case is run alone."""
+
+    versions: Range
+    """Range of runtime versions (`>=1.27,<1.32`)."""
+    adapters: Patterns = ()
+    """Only on these adapters, by the runner's names (`lavapipe`); `*` stands for anything."""
+    verdict: ExpectedVerdict
+    """What cases meet: `crash`, `wrong` …"""
+    link: Annotated[str, Field(min_length=1)]
+    """The bug: a link, or a page of this project."""
+    why: Annotated[str, Field(min_length=1)]
+    """One sentence."""
+
+
 class ExpectationFile(Model):
     """The expectations of one target."""
 
     target: str
+    instability: tuple[KnownInstability, ...] = ()
     expectations: tuple[Known, ...] = ()
 
 
@@ -205,14 +223,7 @@ class Expectation:
 
         No line is for a version that cannot be ordered.
         """
-        if not self.on(adapter):
-            return False
-        try:
-            # npm's 1.31.0-dev.20261101-0a1b2c3 is some release before 1.31.0.
-            ordered = Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", version))
-        except ValueError:  # InvalidVersion, or thousands of digits
-            return False
-        return SpecifierSet(self.known.versions).contains(ordered, prereleases=True)
+        return self.on(adapter) and _is_in(version, self.known.versions)
 
     def differs(
         self,
@@ -243,6 +254,30 @@ class Expectation:
         return None
 
 
+def _is_in(version: str, versions: str) -> bool:
+    try:
+        # npm's 1.31.0-dev.20261101-0a1b2c3 is some release before 1.31.0.
+        ordered = Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", version))
+    except ValueError:  # InvalidVersion, or thousands of digits
+        return False
+    return SpecifierSet(versions).contains(ordered, prereleases=True)
+
+
+def instability_for(
+    verdict: Verdict, version: str, adapter: str | None, files: Iterable[Path]
+) -> tuple[KnownInstability, Path, int] | None:
+    """The first known instability with this verdict, version and adapter: its file and line."""
+    for file in filter(Path.exists, files):
+        source, parsed = _parsed(file)
+        for number, known in enumerate(parsed.instability):
+            on = not known.adapters or (
+                adapter is not None and id_pattern(*known.adapters).fullmatch(adapter)
+            )
+            if known.verdict == verdict and on and _is_in(version, known.versions):
+                return known, file, source.values[("instability", number)][0]
+    return None
+
+
 def load_expectations(files: Iterable[Path]) -> list[Expectation]:
     """The lines of those ``files`` that exist. Raises :class:`InputError`."""
     return [line for file in files for line in _lines(file)]
@@ -251,15 +286,26 @@ def load_expectations(files: Iterable[Path]) -> list[Expectation]:
 def _lines(file: Path) -> list[Expectation]:
     if not file.exists():
         return []
-    source = read_yaml(file)
-    parsed = validated(source, ExpectationFile, list_item_fields(ExpectationFile, Known))
-    if parsed.target != file.stem:
-        sentence = f"the target is '{parsed.target}', but the file is for '{file.stem}'"
-        raise InputError([source.problem(("target",), sentence)])
+    source, parsed = _parsed(file)
     return [
         Expectation(known, file, source.values[("expectations", i)][0])
         for i, known in enumerate(parsed.expectations)
     ]
+
+
+def _fields_at(location: Key) -> list[str]:
+    """The valid fields at a place of the file."""
+    item = KnownInstability if location[:1] == ("instability",) else Known
+    return list_item_fields(ExpectationFile, item)(location)
+
+
+def _parsed(file: Path) -> tuple[Source, ExpectationFile]:
+    source = read_yaml(file)
+    parsed = validated(source, ExpectationFile, _fields_at)
+    if parsed.target != file.stem:
+        sentence = f"the target is '{parsed.target}', but the file is for '{file.stem}'"
+        raise InputError([source.problem(("target",), sentence)])
+    return source, parsed
 
 
 def expectation_for(

@@ -112,11 +112,17 @@ def json_text(joined: Joined) -> str:
         {"label": label, **trouble.model_dump(mode="json", exclude={"kind"})}
         for label, trouble in joined.infrastructure
     ]
+    instability = [
+        {"label": label, **record.model_dump(mode="json", exclude={"kind"})}
+        for label, records in joined.instability.items()
+        for record in records
+    ]
     head = {
         "format": FORMAT,
         "targets": targets,
         "problems": list(joined.problems),
         "infrastructure": infrastructure,
+        "instability": instability,
     }
     # One cell on each line, so that files can be compared line by line.
     rows = ",\n".join(_dumped(cell) for cell in cells(joined))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal
 
+from conformance.report.instability import instability_text, is_unstable
 from conformance.report.text import clean
 from conformance.results.faults import factor
 from conformance.results.join import Column, Joined, outline
@@ -502,6 +503,14 @@ def _reasons(
             if was is not None and not before_too:
                 why = _stop(_short(now.target.unavailable))
                 yield f"{_short(now.label)} could not be tried: {why}"
+        unstable = new.instability.get(now.label) if now is not None else None
+        if (
+            now is not None
+            and unstable
+            and is_unstable(unstable)
+            and not (was and old.instability.get(was.label))
+        ):
+            yield f"{_short(now.label)}: {instability_text(unstable)}"
     yield from _troubles(new, old, pairs)
 
 

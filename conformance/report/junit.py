@@ -1,20 +1,27 @@
 """JUnit XML: a test suite for each target, a test for each case.
 
 Unexpected results are failures, infrastructure failures are errors, and cases that could not be run
-are skipped. Everything else passes, also known defects; their output describes the defect.
+are skipped. The instability of a target is one more test, which fails. Everything else passes, also
+known defects; their output describes the defect.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from conformance.report.instability import instability_examples, instability_text, is_unstable
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
-from conformance.results.records import CaseRecord, ResultRecord, contract_of
+from conformance.results.records import (
+    CaseRecord,
+    InstabilityRecord,
+    ResultRecord,
+    contract_of,
+)
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import VERDICTS
 
@@ -35,6 +42,7 @@ class _Suite:
     failures: int = 0
     errors: int = 0
     skipped: int = 0
+    unstable: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
@@ -53,6 +61,9 @@ def junit(joined: Joined) -> str:
         name = f"{trouble.case}{again}" if trouble.case is not None else "target"
         fix = f"\nfix: {trouble.fix}" if trouble.fix else ""
         _add_error(suite, theme, name, trouble.message, trouble.message + fix)
+    for label, records in joined.instability.items():
+        suite = suites.setdefault(label, _Suite(label))
+        _add_instability(suite, records)
     whole = _Suite(RUN)
     for number, problem in enumerate(joined.problems, 1):
         # An incomplete run must not look like a successful one.
@@ -94,6 +105,23 @@ def _add_error(suite: _Suite, classname: str, name: str, message: str, text: str
     error.set("type", "infrastructure")
     error.set("message", _line(message))
     error.text = _text([text])
+
+
+def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> None:
+    """A test of the target itself, which fails: a run with instability is no success.
+
+    It passes where expectations cover all.
+    """
+    test, text = _test(suite, "instability", "target"), instability_text(records)
+    suite.unstable = len(records)
+    if is_unstable(records):
+        suite.failures += 1
+        failure = SubElement(test, "failure")
+        failure.set("type", "instability")
+        failure.set("message", _line(text))
+        failure.text = _text(instability_examples(records))
+    else:
+        SubElement(test, "system-out").text = _text([text, *instability_examples(records)])
 
 
 def _test(suite: _Suite, classname: str, name: str) -> Element:
@@ -168,6 +196,7 @@ def _suite(suite: _Suite) -> Element:
 def _properties(suite: _Suite, column: Column) -> Iterator[tuple[str, str]]:
     for verdict in VERDICTS:
         yield f"verdict.{verdict}", str(suite.verdicts[verdict])
+    yield "instability", str(suite.unstable)
     target, header = column.target, column.run.header
     yield "suite", header.suite
     yield "corpus", header.corpus

@@ -15,6 +15,7 @@ from typing import Final
 
 from conformance.report.causes import causes
 from conformance.report.changes import Change, Changes
+from conformance.report.instability import instability_examples, instability_text
 from conformance.report.score import PARTS, SHOWN, Score, scores_of
 from conformance.report.text import clean
 from conformance.results.join import Joined
@@ -196,6 +197,9 @@ def _problems(joined: Joined) -> Iterator[str]:
         about = f", {code(trouble.case)}" if trouble.case else ""
         fix = f"; fix: {code(trouble.fix)}" if trouble.fix else ""
         yield f"- Infrastructure failure, {code(label, 80)}{about}: {code(trouble.message)}{fix}"
+    for label, records in joined.instability.items():
+        yield f"- {code(label, 80)}: {instability_text(records)}"
+        yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
 
 
 def _scores(joined: Joined) -> Iterator[Section]:

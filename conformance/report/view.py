@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from conformance.report.causes import Cause, causes
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
+from conformance.report.instability import instability_examples, instability_text
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.score import PART_OF, Score, Scores, scores_of
 from conformance.report.symptoms import ended_by, symptom
@@ -98,6 +99,15 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class Unstable:
+    """A target with results that did not repeat: a sentence, and some of them."""
+
+    label: str
+    sentence: str
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ThemeScores:
     """A theme, and its score on each target."""
 
@@ -117,6 +127,7 @@ class Page:
     known: tuple[ListedCause, ...]
     skipped: tuple[Skipped, ...]
     troubles: tuple[Trouble, ...]
+    unstable: tuple[Unstable, ...]
     runs: tuple[Mapping[str, Any], ...]
     cases: int
     results: int
@@ -154,6 +165,7 @@ def page(
         known=tuple(cause for cause in listed if cause.mark == "known"),
         skipped=tuple(_skipped(heads, grid)),
         troubles=tuple(_troubles(joined)),
+        unstable=tuple(_unstable(joined)),
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
         results=sum(head.total for head in heads),
@@ -282,6 +294,13 @@ def _troubles(joined: Joined) -> Iterator[Trouble]:
     for label, record in joined.infrastructure:
         where = f"{label}, {record.case}" if record.case else label
         yield Trouble(clean(where), clean(record.message, 2_000), clean(record.fix or ""))
+
+
+def _unstable(joined: Joined) -> Iterator[Unstable]:
+    for label, records in joined.instability.items():
+        yield Unstable(
+            clean(label), instability_text(records), tuple(instability_examples(records))
+        )
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
-from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
+from conformance.results.records import (
+    CaseRecord,
+    InfrastructureRecord,
+    InstabilityRecord,
+    ResultRecord,
+    TargetRecord,
+)
 from conformance.results.verdicts import severity
 
 
@@ -26,7 +32,7 @@ class Joined:
     """Several runs side by side.
 
     ``results`` is keyed by (case id, column label) and has the worst where a file has several;
-    ``problems`` name their file, and ``infrastructure`` the column.
+    ``problems`` name their file, ``infrastructure`` and ``instability`` the column.
     """
 
     runs: tuple[Run, ...]
@@ -35,6 +41,7 @@ class Joined:
     results: Mapping[tuple[str, str], ResultRecord]
     infrastructure: tuple[tuple[str, InfrastructureRecord], ...]
     problems: tuple[str, ...]
+    instability: Mapping[str, Sequence[InstabilityRecord]]
 
     @property
     def ids(self) -> list[str]:
@@ -63,6 +70,7 @@ def join(runs: Sequence[Run]) -> Joined:
     cases: dict[str, CaseRecord] = {}
     results: dict[tuple[str, str], ResultRecord] = {}
     infrastructure: list[tuple[str, InfrastructureRecord]] = []
+    instability: dict[str, list[InstabilityRecord]] = {}
     problems: list[str] = []
     for run, called, mine in zip(runs, _file_names(runs), targets, strict=True):
         labels: dict[str, str] = {}
@@ -88,8 +96,16 @@ def join(runs: Sequence[Run]) -> Joined:
             if other is None or severity(result) < severity(other):
                 results[key] = result
         infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
+        for one in run.instability:
+            instability.setdefault(labels.get(one.target, one.target), []).append(one)
     return Joined(
-        tuple(runs), tuple(columns), cases, results, tuple(infrastructure), tuple(problems)
+        tuple(runs),
+        tuple(columns),
+        cases,
+        results,
+        tuple(infrastructure),
+        tuple(problems),
+        instability,
     )
 
 

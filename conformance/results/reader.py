@@ -7,7 +7,7 @@ import lzma
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -24,6 +24,7 @@ from conformance.results.records import (
     Footer,
     Header,
     InfrastructureRecord,
+    InstabilityRecord,
     Record,
     ResultRecord,
 )
@@ -38,7 +39,10 @@ MOST_TARGETS: Final = 1_000
 
 @dataclass(frozen=True)
 class Run:
-    """The content of a results file. ``problems``: why it is incomplete or unreliable."""
+    """The content of a results file, without results that later ones replace.
+
+    ``problems``: why it is incomplete or unreliable.
+    """
 
     path: Path
     header: Header
@@ -47,6 +51,7 @@ class Run:
     infrastructure: tuple[InfrastructureRecord, ...]
     footer: Footer | None
     problems: tuple[str, ...]
+    instability: tuple[InstabilityRecord, ...] = ()
 
     def counts(self) -> dict[str, Counter[Verdict]]:
         """Number of results by target and verdict; each target of the header has an entry."""
@@ -83,6 +88,7 @@ def read(path: Path | str) -> Run:
     cases: dict[str, CaseRecord] = {}
     results: list[ResultRecord] = []
     infrastructure: list[InfrastructureRecord] = []
+    instability: list[InstabilityRecord] = []
     footer: Footer | None = None
     for record in records[1:]:
         if footer is not None:
@@ -95,13 +101,29 @@ def read(path: Path | str) -> Run:
                 results.append(record)
             case InfrastructureRecord():
                 infrastructure.append(record)
+            case InstabilityRecord():
+                instability.append(record)
             case Footer():
                 footer = record
-    run = Run(path, header, cases, tuple(results), tuple(infrastructure), footer, ())
+    settled = tuple(_without_the_replaced(results))
+    run = Run(path, header, cases, settled, tuple(infrastructure), footer, (), tuple(instability))
     if len(run.counts()) > MOST_TARGETS:
         raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
     problems = list(dict.fromkeys([*problems, *_doubts(run)]))
-    return Run(path, header, cases, run.results, run.infrastructure, footer, tuple(problems))
+    return replace(run, problems=tuple(problems))
+
+
+def _without_the_replaced(results: Sequence[ResultRecord]) -> Iterator[ResultRecord]:
+    """The results, each in the place of the one that it replaces."""
+    last = {(result.case, result.target): result for result in results if result.blamed_for}
+    given: set[tuple[str, str]] = set()
+    for result in results:
+        key = result.case, result.target
+        if key not in last:
+            yield result
+        elif key not in given:
+            given.add(key)
+            yield last[key]
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -201,6 +223,7 @@ def _doubts(run: Run) -> Iterator[str]:
         for what, number, claim in (
             ("unexpected results", sum(r.unexpected for r in run.results), footer.unexpected),
             ("infrastructure failures", len(run.infrastructure), footer.infrastructure),
+            ("results that did not repeat", len(run.instability), footer.instability),
         ):
             if number != claim:
                 yield f"The footer counts {claim} {what}; there are {number}."

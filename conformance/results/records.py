@@ -1,7 +1,8 @@
 """The records of a results file: one JSON object per line.
 
-A file has a header, then each case followed by its results, with infrastructure failures in
-between, and a footer. Each line is strict JSON and is written at once, so a run that is killed
+A file has a header, then each case followed by its results, with infrastructure failures and
+instability in between, and a footer. Of several results of a case on a target, one with
+``blamed_for`` counts. Each line is strict JSON and is written at once, so a run that is killed
 loses nothing that it has judged; a file without a footer is incomplete. Its JSON Schema is
 ``reports/results.schema.json``.
 """
@@ -520,8 +521,12 @@ class ResultRecord(_Part):
     contract: Contract | None = None
     """The contract on the target's execution provider, where the case has one for it."""
     expectation: ExpectationRecord | None = None
+    blamed_for: Text | None = None
+    """The case that ran after this one, in the same process, and came to harm by what this one had
+    left behind. Such a record replaces an earlier one of its case and target, which was written
+    before that was known."""
     reproduce: Text
-    """The command that runs this case alone."""
+    """The command that runs this case; where it is to blame for another one, both."""
 
     @property
     def known(self) -> ExpectationRecord | None:
@@ -544,6 +549,27 @@ class InfrastructureRecord(_Part):
     fix: Text | None = None
 
 
+class InstabilityRecord(_Part):
+    """A result of a case that it did not have when it was run alone, and that no case caused.
+
+    The result of the case itself is the one that it had alone. This one is the target's.
+    """
+
+    kind: Literal["instability"] = "instability"
+    target: Text
+    case: Text
+    """The case that met it."""
+    verdict: Verdict
+    """What it met: `crash`, `wrong` …"""
+    before: Text | None = None
+    """The case that had run before in the same process."""
+    message: Text
+    """What happened: a sentence."""
+    unexpected: bool = True
+    """Whether no expectation of the target covers it."""
+    expectation: ExpectationRecord | None = None
+
+
 Counts = dict[Text, dict[Verdict, int]]
 
 
@@ -558,11 +584,13 @@ class Footer(_Part):
     """Number of results by target and verdict, without zeros."""
     infrastructure: int
     unexpected: int
+    instability: int = 0
+    """Number of results that did not repeat alone."""
     end: AwareDatetime
     seconds: float
 
 
-Record = Header | CaseRecord | ResultRecord | InfrastructureRecord | Footer
+Record = Header | CaseRecord | ResultRecord | InfrastructureRecord | InstabilityRecord | Footer
 RECORD_LINE: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 

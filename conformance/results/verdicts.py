@@ -51,7 +51,8 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
     for row in (
         VerdictRow(
             "crash",
-            "the process died of a signal, an abort or a panic",
+            "the process died of a signal, an abort or a panic, and again when the case was run "
+            "alone; or it died in the case after it, each time that those two were run",
             group="no result",
             deed="ends the process",
             sign="☠",

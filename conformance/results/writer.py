@@ -23,6 +23,7 @@ from conformance.results.records import (
     Footer,
     Header,
     InfrastructureRecord,
+    InstabilityRecord,
     Record,
     ResultRecord,
 )
@@ -43,7 +44,9 @@ class Writer:
         self._place = self._own or cast(Place, place)
         self.failure: ResultsError | None = None
         self._counts = {target.name: Counter[Verdict]() for target in header.targets}
-        self._infrastructure = self._unexpected = self._size = self._lines = 0
+        self._infrastructure = self._unexpected = self._size = self._lines = self._unstable = 0
+        #: The verdict of each case and target, and whether it is unexpected.
+        self._results: dict[tuple[str, str], tuple[Verdict, bool]] = {}
         self._finished = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
@@ -58,20 +61,37 @@ class Writer:
         self._write(record)
 
     def result(self, record: ResultRecord) -> None:
-        """Write a result and count it. The first of a case that was tried replaces old results."""
+        """Write a result and count it. The first of a case that was tried replaces old results.
+
+        One that is blamed for another case is counted instead of the one before.
+        """
         self._write(record)
         if record.outcome != "unavailable" and self.failure is None:
             try:
                 self._place.has_result()
             except OSError as error:
                 raise self._failed(error) from None
-        self._counts.setdefault(record.target, Counter())[record.verdict] += 1
+        counts, key = (
+            self._counts.setdefault(record.target, Counter()),
+            (record.case, record.target),
+        )
+        if record.blamed_for and key in self._results:
+            verdict, unexpected = self._results[key]
+            counts[verdict] -= 1
+            self._unexpected -= unexpected
+        self._results[key] = record.verdict, record.unexpected
+        counts[record.verdict] += 1
         self._unexpected += record.unexpected
 
     def infrastructure(self, record: InfrastructureRecord) -> None:
         """Write an infrastructure failure and count it."""
         self._write(record)
         self._infrastructure += 1
+
+    def instability(self, record: InstabilityRecord) -> None:
+        """Write a result that did not repeat and count it."""
+        self._write(record)
+        self._unstable += 1
 
     def finish(self, complete: bool) -> None:
         """Write the footer. ``complete``: every selected case has a record of its own."""
@@ -91,6 +111,7 @@ class Writer:
                 counts=counts,
                 infrastructure=self._infrastructure,
                 unexpected=self._unexpected,
+                instability=self._unstable,
                 end=datetime.now(UTC),
                 seconds=round(time.monotonic() - self._since, 3),
             )

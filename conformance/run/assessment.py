@@ -12,8 +12,8 @@ from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.variants import RELATIONS
+from conformance.harness.jobs import OUTPUT_BYTES, Job
 from conformance.harness.outcomes import InfrastructureFailure, Outcome, Ran
-from conformance.harness.pool import OUTPUT_BYTES, Job
 from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
@@ -130,9 +130,13 @@ class Assessment:
         else:
             first = self._waiting[case.id]
             own, variant = (first, this) if job.variant else (this, first)
+        self.settle(case)
+        return self._record(own, variant)
+
+    def settle(self, case: Case) -> None:
+        """The case has its record from elsewhere, and needs none from here."""
         self._waiting.pop(case.id, None)
         self._finished.add(case.id)
-        return self._record(own, variant)
 
     def problems(self) -> Iterator[tuple[Case, InfrastructureRecord]]:
         """The cases that were not run, and those of which only one of two outcomes came."""

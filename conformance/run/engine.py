@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -12,8 +12,9 @@ from conformance.harness.outcomes import InfrastructureFailure, Outcome
 from conformance.harness.pool import Pool
 from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import UnavailableAnswer
-from conformance.results.records import InfrastructureRecord
+from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.run.assessment import Assessment, CaseJob, Record, job_for
+from conformance.run.blame import Blame, Reported, Watch, unwatched
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
@@ -23,15 +24,18 @@ class TargetRun:
     """Runs a plan: holds its runner processes, and the target as they describe it.
 
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
-    take. A context manager, which ends all processes on exit.
+    take. A context manager, which ends all processes on exit. ``aside`` has what `run_one` found
+    out beside the record that it was asked for; whoever reads it empties it.
     """
 
     def __init__(self, plan: TargetPlan, jobs: int = 1, earlier: Sequence[TargetRun] = ()) -> None:
         guard()  # before the first runner starts
         self.plan = plan
         # One more than the jobs that can be running or drawn in advance when the cache is deleted.
-        limits = Limits(failures_in_a_row=2 * jobs + 1)
-        self._pool = Pool(plan.target.command, jobs, limits)
+        self._limits = Limits(failures_in_a_row=2 * jobs + 1)
+        self._pool = Pool(plan.target.command, jobs, self._limits)
+        self._blame: Blame | None = None
+        self.aside: list[tuple[Case, Reported]] = []
         self._ready: DescribedTarget | None = None
         self._failed: RunnerFailed | None = None
         self._same_name = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
@@ -75,8 +79,11 @@ class TargetRun:
             return DescribedTarget(target, None, self._failed.sentence, None, broken=True)
         return DescribedTarget(target, answer, None, None)
 
-    def run(self) -> Iterator[tuple[Case, Record]]:
+    def run(self) -> Iterator[tuple[Case, Reported]]:
         """Every case of the plan with its record, in the order in which they are complete.
+
+        In between come records that replace earlier ones (`ResultRecord.blamed_for`), and the
+        target's instability.
 
         A case whose bundle was damaged or deleted during the run is made anew and run once more.
         Raises :class:`RunnerFailed` when the runner has to be given up, and
@@ -96,23 +103,20 @@ class TargetRun:
             for job, outcome in self._pool.run(assessment.jobs(possible)):
                 if _bundle_changed(job, outcome):
                     again.append(job)
-                elif (record := assessment.record(job, outcome)) is not None:
-                    yield job.case, record
+                else:
+                    yield from self._settled(assessment, job, outcome)
             repeated = (job_for(job.case, variant=job.variant) for job in again)
             for job, outcome in self._pool.run(repeated):
-                if (record := assessment.record(job, _unless_changed(job, outcome))) is not None:
-                    yield job.case, record
+                yield from self._settled(assessment, job, _unless_changed(job, outcome))
         except (RunnerFailed, BundleError):
             yield from assessment.problems()
             raise
         yield from assessment.problems()
 
-    def run_one(
-        self, case: Case, watch: Callable[[CaseJob, Outcome], None] = lambda job, outcome: None
-    ) -> Record:
+    def run_one(self, case: Case, watch: Watch = unwatched) -> Record:
         """The record of one case; raises as :meth:`run` does.
 
-        ``watch`` gets each job with its outcome.
+        ``watch`` gets each job with its outcome; the last one of a job is what the record is about.
         """
         self._raise_if_broken()
         why = self.ready.cannot_take(case)
@@ -125,7 +129,13 @@ class TargetRun:
                 job = job_for(case, variant=job.variant)
                 outcome = _unless_changed(job, self._pool.run_one(job))
             watch(job, outcome)
-            if (record := assessment.record(job, outcome)) is not None:
+            record: Record | None = None
+            for about, found in self._settled(assessment, job, outcome, watch):
+                if about is case and not isinstance(found, InstabilityRecord):
+                    record = found
+                else:
+                    self.aside.append((about, found))
+            if record is not None:
                 return record
         ((_, problem),) = assessment.problems()
         return problem
@@ -140,6 +150,21 @@ class TargetRun:
     def _raise_if_broken(self) -> None:
         if self.ready.broken and self._failed is not None:
             raise RunnerFailed(*self._failed.args)
+
+    def _settled(
+        self, assessment: Assessment, job: CaseJob, outcome: Outcome, watch: Watch = unwatched
+    ) -> Iterator[tuple[Case, Reported]]:
+        """What the job's outcome comes to, for its case and for others."""
+        if self._blame is None:
+            self._blame = Blame(self.plan, self.ready, self._limits)
+        record = assessment.record(job, outcome)
+        for case, found in self._blame.settled(job, outcome, record, watch):
+            if isinstance(found, ResultRecord) and found.blamed_for:
+                assessment.settle(case)
+            yield case, found
+        if self._blame.damaged:
+            self._blame.damaged = False
+            self._pool.renew()
 
     def _assessment(self) -> Assessment:
         return Assessment(self.ready, self.plan.expectations)

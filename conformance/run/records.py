@@ -28,7 +28,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation, expectation_for
+from conformance.judge.expectations import Expectation, expectation_for, instability_for
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     CaseRecord,
@@ -40,7 +40,7 @@ from conformance.results.records import (
     ResultRecord,
     Selection,
 )
-from conformance.results.verdicts import is_red
+from conformance.results.verdicts import Verdict, is_red
 from conformance.run.recipes import later_inputs, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
@@ -134,6 +134,20 @@ def result_record(
         contract=None if contract is case.contract else contract,
         expectation=record,
         reproduce=reproduce(case, ready.arguments),
+    )
+
+
+def expected_instability(verdict: Verdict, ready: DescribedTarget) -> ExpectationRecord | None:
+    """The expectation that covers results with ``verdict`` that do not repeat on the target."""
+    if ready.described is None:
+        return None
+    version, adapter = ready.described.version, ready.described.adapter
+    found = instability_for(verdict, version, adapter, ready.target.expectations)
+    if found is None:
+        return None
+    known, file, line = found
+    return ExpectationRecord(
+        file=_shown(file), line=line, verdict=known.verdict, link=known.link, why=known.why
     )
 
 

@@ -33,7 +33,9 @@ def _all(outcome: str, names: str) -> dict[str, str]:
 
 
 #: What becomes of the case that is lied about: a verdict, or ``infrastructure``. ``never``: the
-#: target does not start. ``stopped``: it crashes, and is given up. ``skips``: it takes no case.
+#: target does not start. ``stopped``: it crashes, does not start again
+#: and is given up. ``skips``: it takes no case.
+#: ``blames``: the case before it has the verdict.
 #: A line after the answer is noticed with the answer, or too late for the case to be to blame.
 LIES: Final = {
     **_all(
@@ -99,25 +101,38 @@ FAULTS: Final = {
     **_all(
         "pass",
         """
-        compiles correct dies_while_idle exits_after_another floods_stderr floods_when_idle
-        last_bit one_shot slow_and_broken slow_start waits
+        compiles correct dies_at_random exits_after_another flips_bits floods_stderr
+        floods_when_idle last_bit one_shot reports_a_crash_once slow_and_broken slow_start waits
         """,
     ),
     **dict.fromkeys(
-        ["dies", "dies_after_another", "gives_up", "leaves_child", "leaves_litter"], "crash"
+        [
+            "breaks_heap",
+            "breaks_heap_slowly",
+            "dies",
+            "dies_in_the_end",
+            "gives_up",
+            "leaves_child",
+            "leaves_litter",
+        ],
+        "crash",
     ),
+    # With no third case before them, the first is as suspicious as the second.
+    "dies_after_another": "blames",
+    # It dies after its answer, and only now and then before the next case.
+    "dies_while_idle": "pass or crash",
     **dict.fromkeys(["hungry", "long_message", "rejects"], "unsupported"),
     **dict.fromkeys(["compiles_at_once", "skips"], "skip"),
     "hangs": "timeout",
     **dict.fromkeys(["compiles_afterwards", "speaks_unasked"], "pass or infrastructure"),
-    "other_dtype": "wrong",
+    **dict.fromkeys(["other_dtype", "spoils", "wrong_alone"], "wrong"),
     "unavailable_later": "stopped",
     **dict.fromkeys(["compiles_at_start", "no_module", "not_described"], "never"),
     "unavailable": "skips",
 }
 
 #: What says more than what becomes of the case.
-SPECIAL: Final = frozenset({"never", "stopped", "skips"})
+SPECIAL: Final = frozenset({"never", "stopped", "skips", "blames"})
 
 #: Not here, since each case or start runs into its time limit: tests/test_harness.py has them.
 TOO_SLOW: Final = frozenset({"deaf", "never_described"})
@@ -193,7 +208,8 @@ class Trial:
         lied_about = found.get("faulty", "")
         assert found == {
             "never": {},
-            "stopped": {"one": "pass", "faulty": "crash"},
+            "stopped": {"one": "pass", "faulty": "infrastructure"},
+            "blames": {"one": "crash", "faulty": "pass", "fine": "pass"},
             "skips": dict.fromkeys(("one", "faulty", "fine"), "skip"),
         }.get(self.expected, {"one": "pass", "faulty": lied_about, "fine": "pass"})
         assert self.expected in SPECIAL or lied_about in self.expected.split(" or ")

@@ -1,0 +1,40 @@
+"""Sentences about the instability of a target, the same in every view."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from conformance.report.text import clean
+from conformance.results.records import InstabilityRecord
+from conformance.results.verdicts import VERDICTS
+
+#: So many of a target's are told one by one.
+_EXAMPLES: Final = 3
+
+
+def instability_text(records: Sequence[InstabilityRecord]) -> str:
+    """The number of results of one target that did not repeat, by verdict: a sentence."""
+    verdicts = Counter(record.verdict for record in records)
+    counts = ", ".join(
+        f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]
+    )
+    what = "1 result" if len(records) == 1 else f"{len(records):,} results"
+    text = f"Unstable: {what} ({counts}) did not repeat when the case was run alone."
+    known = {(one.expectation.why, one.expectation.link) for one in records if one.expectation}
+    return " ".join([text, *(f"Known: {clean(why)} {clean(link)}" for why, link in sorted(known))])
+
+
+def is_unstable(records: Sequence[InstabilityRecord]) -> bool:
+    """Whether there is any that no expectation covers."""
+    return any(record.unexpected for record in records)
+
+
+def instability_examples(records: Sequence[InstabilityRecord]) -> Iterator[str]:
+    """A few of them, each on a line of its own, and the number of the others."""
+    for record in records[:_EXAMPLES]:
+        after = f", after {clean(record.before)}" if record.before else ""
+        yield f"{record.verdict} in {clean(record.case)}{after}: {clean(record.message, 500)}"
+    if len(records) > _EXAMPLES:
+        yield f"and {len(records) - _EXAMPLES:,} more; the results file has all"

@@ -1,0 +1,284 @@
+"""Whose fault a result is: no case has a verdict of what another one did to its process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from as_user import Desk, Done, Gqa, wait_for
+from case_files import entries, write
+
+from conformance.bundle.cache import digest_of
+from conformance.case.load import load_file
+from conformance.results.reader import Run, read
+
+#: Twelve small cases.
+TWELVE = entries("\n".join(f"- {{name: c{n}, seed: {n}}}" for n in range(12)))
+NAMES = [f"c{n}" for n in range(12)]
+
+
+class Bench:
+    """A desk with twelve cases, of which runners fail on or after ``faulty``."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        folder: Path,
+        gqa: Gqa,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.desk = desk
+        self._gqa = gqa
+        self.file = write(folder, TWELVE, "twelve.yaml")
+        self.results = folder / "results.jsonl"
+        on = next(digest_of(case.call) for case in load_file(self.file) if case.name == "c4")
+        self.environment = {
+            "FAULT_ON": on,
+            "FAULT_MARK": str(folder / "mark"),
+            "FAULT_SHARE": "0.1",
+        }
+        for name, value in (desk.environment | self.environment).items():
+            monkeypatch.setenv(name, value)
+
+    def run(self, runner: str, *options: str) -> tuple[Done, Run]:
+        done = self._gqa(*self.command(runner, *options))
+        assert "Traceback" not in done.both
+        return done, read(self.results)
+
+    def command(self, runner: str, *options: str) -> tuple[str, ...]:
+        program = self.desk.runner(runner)
+        return ("run", str(self.file), "--ep", program, "--results", str(self.results), *options)
+
+
+@pytest.fixture
+def bench(
+    desk: Desk,
+    tmp_path: Path,
+    gqa: Gqa,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Bench:
+    return Bench(desk, tmp_path, gqa, monkeypatch)
+
+
+def verdicts(run: Run) -> dict[str, str]:
+    """By the case's name; each has one."""
+    assert not run.problems
+    found = {run.cases[result.case].name: result.verdict for result in run.results}
+    assert list(found) == NAMES
+    assert len(run.results) == len(NAMES)
+    return found
+
+
+ALL_RIGHT = dict.fromkeys(NAMES, "pass")
+
+
+@pytest.mark.parametrize(("runner", "verdict"), [("breaks_heap", "crash"), ("spoils", "wrong")])
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_the_case_before_is_blamed_if_the_two_repeat_it(
+    bench: Bench, runner: str, verdict: str, jobs: str
+) -> None:
+    done, run = bench.run(runner, "-j", jobs)
+    assert done.status == 1
+    found = {run.cases[result.case].name: result.verdict for result in run.results}
+    assert not run.problems
+    assert found == {**ALL_RIGHT, "c4": verdict}
+    assert not run.instability
+    guilty = next(result for result in run.results if result.verdict == verdict)
+    assert guilty.unexpected
+    met = guilty.blamed_for
+    assert met is not None
+    assert f": {met}, which ran next, " in guilty.reason
+    assert f" {guilty.case} " in f"{guilty.reproduce} " or "::c4" in guilty.reproduce
+    assert run.footer is not None
+    assert run.footer.unexpected == 1
+    if jobs == "1":
+        assert met.endswith("/c5")
+        # The lines of the file: first what the case itself did, and then what came of it.
+        lines = [json.loads(line) for line in bench.results.read_text().splitlines()]
+        of_c4 = [one["verdict"] for one in lines if one.get("case", "").endswith("/c4")]
+        assert of_c4 == ["pass", verdict]
+
+
+def test_the_reproduction_of_a_blamed_case_runs_both(bench: Bench) -> None:
+    _, run = bench.run("breaks_heap")
+    guilty = next(result for result in run.results if result.verdict == "crash")
+    assert "/twelve.yaml::c4 " in guilty.reproduce
+    assert "/twelve.yaml::c5 " in guilty.reproduce
+    assert "c6" not in guilty.reproduce
+    assert guilty.message is not None
+    assert guilty.message.endswith(
+        "The runner died of SIGABRT; the last it wrote: corrupted size vs. prev_size."
+    )
+
+
+def test_a_crash_after_any_case_is_blamed_on_none(bench: Bench) -> None:
+    """It dies after every case, so that the one before is as good as any other."""
+    done, run = bench.run("dies_after_another")
+    assert verdicts(run) == ALL_RIGHT
+    (record,) = run.instability
+    assert (record.verdict, record.case, record.before) == ("crash", "twelve/c4", "twelve/c3")
+    assert record.message == "The runner died of SIGABRT; the last it wrote: heap is broken."
+    assert done.status == 1
+    assert "Unstable: 1 result (1 crash) did not repeat when the case was run alone." in done.out
+    assert "  crash in twelve/c4, after twelve/c3: The runner died of SIGABRT" in done.out
+    assert "12 results, 0 unexpected, 1 not repeated" in done.out
+
+
+@pytest.mark.parametrize(("runner", "kind"), [("dies_at_random", "crash"), ("flips_bits", "wrong")])
+def test_what_comes_at_random_is_the_targets_instability(
+    bench: Bench, runner: str, kind: str
+) -> None:
+    done, run = bench.run(runner)
+    assert verdicts(run) == ALL_RIGHT
+    assert {record.verdict for record in run.instability} == {kind}
+    assert run.footer is not None
+    assert run.footer.instability == len(run.instability) >= 2
+    assert done.status == 1
+    assert f"{len(run.instability)} not repeated" in done.out
+    assert {record.target for record in run.instability} == {run.header.targets[0].name}
+    marks = Path(bench.environment["FAULT_MARK"]).stat().st_size
+    assert marks <= 12 + 4 * 2 * len(run.instability)  # what that cost, in cases
+
+
+def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAULT_SHARE", "1")
+    done, run = bench.run("dies_at_random")
+    assert verdicts(run) == dict.fromkeys(NAMES, "crash")
+    assert not run.instability
+    assert done.status == 1
+    assert Path(bench.environment["FAULT_MARK"]).stat().st_size == 2 * 12
+
+
+def test_last_failed_runs_the_pair_again(bench: Bench) -> None:
+    bench.run("breaks_heap")
+    bench.results.unlink()
+    again, _ = bench.run("breaks_heap", "--lf")
+    assert "--lf: 2 of 12 failed when they were last run" in again.out
+    assert again.status == 1
+    assert "2 results, 1 unexpected" in again.out
+
+
+@pytest.mark.parametrize(("runner", "ran"), [("breaks_heap", 6), ("dies_after_another", 5)])
+def test_x_stops_at_the_blame_and_at_instability(bench: Bench, runner: str, ran: int) -> None:
+    done, run = bench.run(runner, "-x")
+    assert done.status == 1
+    assert len(run.results) == ran
+    assert f"stopped with {12 - ran} cases left" in done.out
+
+
+def test_an_interrupt_while_the_cause_is_searched_loses_nothing(bench: Bench) -> None:
+    process = bench.desk.start(
+        *(sys.executable, "-m", "conformance", *bench.command("breaks_heap_slowly")),
+        environment=bench.environment,
+    )
+    mark = Path(bench.environment["FAULT_MARK"])
+    wait_for(lambda: mark.exists() and mark.stat().st_size >= 2)  # two starts more: a search
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    run = read(bench.results)
+    found = {run.cases[result.case].name: result.verdict for result in run.results}
+    assert found == dict.fromkeys(NAMES[:6], "pass")
+    (record,) = run.instability
+    assert (record.case, record.before) == ("twelve/c5", "twelve/c4")
+
+
+def test_a_wrong_result_that_repeats_alone_is_the_cases_own(bench: Bench) -> None:
+    done, run = bench.run("wrong_alone")
+    assert done.status == 1
+    assert verdicts(run) == {**ALL_RIGHT, "c4": "wrong"}
+    assert not run.instability
+
+
+def test_only_so_many_unexpected_results_are_tried_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the reason of a result says that it was not."""
+    monkeypatch.setattr("conformance.run.blame.RETRIES", {"wrong": 3})
+    monkeypatch.setenv("FAULT_ON", "/")
+    _, run = bench.run("wrong_alone")
+    assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
+    told = "It was not tried alone, since 3 unexpected results of this target with this verdict"
+    assert [told in result.reason for result in run.results] == [False] * 3 + [True] * 9
+
+
+def test_searches_end_when_they_find_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.run.blame.FRUITLESS", 1)
+    monkeypatch.setenv("FAULT_SHARE", "0.1")
+    _, run = bench.run("dies_at_random")
+    told = [
+        "is to blame was not tried, after 1 such cases" in one.message for one in run.instability
+    ]
+    assert told == [False, *[True] * (len(told) - 1)]
+    assert len(told) >= 2
+
+
+def test_a_case_after_which_its_process_dies_is_to_blame(bench: Bench) -> None:
+    """It has answered, and its process is found dead when it is given the next case."""
+    _, run = bench.run("dies_in_the_end")
+    assert verdicts(run) == {**ALL_RIGHT, "c4": "crash"}
+    guilty = run.results[4]
+    assert guilty.blamed_for == "twelve/c5"
+    assert not run.instability
+
+
+def test_a_crash_that_the_runner_reports_is_tried_again(bench: Bench) -> None:
+    _, run = bench.run("reports_a_crash_once")
+    assert verdicts(run) == ALL_RIGHT
+    (record,) = run.instability
+    assert (record.verdict, record.case, record.before) == ("crash", "twelve/c4", None)
+    assert record.message == "The runtime's process died of SIGSEGV."
+
+
+# pytest
+
+
+class Pytest:
+    """A session of pytest over the twelve cases, with its JUnit file."""
+
+    def __init__(self, bench: Bench, runner: str, *options: str) -> None:
+        junit = bench.file.parent / "junit.xml"
+        done = bench.desk.run(
+            *(sys.executable, "-m", "pytest", str(bench.file), f"--rootdir={bench.file.parent}"),
+            *("--ep", bench.desk.runner(runner), f"--junitxml={junit}", *options),
+            environment=bench.environment,
+        )
+        self.status, self.out = done.status, done.out
+        self.tests = [
+            (test.get("name", "").partition("[")[0], test.find("failure") is not None)
+            for test in ElementTree.parse(junit).iter("testcase")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("runner", "verdict", "options"),
+    [("breaks_heap", "crash", ()), ("spoils", "wrong", ("-n1",))],
+)
+def test_pytest_fails_the_blamed_case_after_it_has_passed(
+    bench: Bench, runner: str, verdict: str, options: tuple[str, ...]
+) -> None:
+    session = Pytest(bench, runner, *options)
+    assert session.status == 1
+    assert "1 failed, 12 passed" in session.out
+    assert "twelve/c4 on exec:" in session.out
+    assert f": {verdict}\n" in session.out
+    assert "twelve/c5, which ran next" in session.out
+    assert sorted(name for name, failed in session.tests if failed) == ["c4"]
+    again = Pytest(bench, runner, "--lf", *options)
+    assert "1 failed, 2 passed" in again.out  # the two of them
+
+
+def test_pytest_tells_instability_and_fails(bench: Bench) -> None:
+    session = Pytest(bench, "dies_after_another", "-n1")
+    assert session.status == 1
+    assert "12 passed" in session.out
+    assert "failed" not in session.out
+    assert ": Unstable: 1 result (1 crash) did not repeat when the case was" in session.out
+    assert "  crash in twelve/c4, after twelve/c3: The runner died of SIGABRT" in session.out

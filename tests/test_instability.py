@@ -1,0 +1,188 @@
+"""Instability and blame in the results file and in every view of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from reported import Parsed
+from synthetic_runs import case, expected, result, write
+
+from conformance.base.yaml_source import InputError
+from conformance.cli.terminal import RunSummary
+from conformance.judge.expectations import instability_for, load_expectations
+from conformance.report.cells import json_text
+from conformance.report.changes import changes
+from conformance.report.html import render
+from conformance.report.junit import junit
+from conformance.report.markdown import summary_markdown
+from conformance.results.join import Joined, join
+from conformance.results.reader import Run, read
+from conformance.results.records import ExpectationRecord, InstabilityRecord
+
+CPU = "cpu@1.31.1"
+TOLD = "Unstable: 5 results (3 crash, 2 wrong) did not repeat when the case was run alone."
+
+
+def met(
+    case: str, verdict: str = "crash", known: ExpectationRecord | None = None
+) -> InstabilityRecord:
+    return InstabilityRecord.model_validate(
+        {
+            "target": CPU,
+            "case": case,
+            "verdict": verdict,
+            "before": "t/before",
+            "message": "The runner died of SIGSEGV; the last it wrote: free().",
+            "unexpected": known is None,
+            "expectation": known,
+        }
+    )
+
+
+FIVE = [met(f"t/{n}", verdict) for n, verdict in enumerate(["crash"] * 3 + ["wrong"] * 2)]
+
+
+def unstable(folder: Path, records: list[InstabilityRecord] = FIVE) -> Run:
+    found = read(
+        write(folder / "r.jsonl", [case("t/c")], [result("t/c", CPU)], instability=records)
+    )
+    assert found.problems == ()
+    return found
+
+
+def joined(folder: Path, records: list[InstabilityRecord] = FIVE) -> Joined:
+    return join([unstable(folder, records)])
+
+
+def test_a_file_keeps_and_counts_what_did_not_repeat(tmp_path: Path) -> None:
+    run = unstable(tmp_path)
+    assert list(run.instability) == FIVE
+    assert run.footer is not None
+    assert run.footer.instability == 5
+    lines = (tmp_path / "r.jsonl").read_text().splitlines()
+    (tmp_path / "r.jsonl").write_text("\n".join(line for line in lines if '"t/3"' not in line))
+    told = read(tmp_path / "r.jsonl").problems
+    assert told == ("The footer counts 5 results that did not repeat; there are 4.",)
+
+
+def test_a_file_from_before_there_was_instability(tmp_path: Path) -> None:
+    unstable(tmp_path, [])
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    for line in lines:
+        for field in ("instability", "blamed_for"):
+            line.pop(field, None)
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    run = read(tmp_path / "r.jsonl")
+    assert run.problems == ()
+    assert run.instability == ()
+
+
+def test_a_result_that_is_blamed_replaces_the_one_before(tmp_path: Path) -> None:
+    cases = [case("t/a"), case("t/b")]
+    blamed = result("t/a", CPU, "crash", blamed_for="t/b")
+    results = [result("t/a", CPU, "pass"), result("t/b", CPU, "pass"), blamed]
+    run = read(write(tmp_path / "r.jsonl", cases, results))
+    assert run.problems == ()
+    assert [(one.case, one.verdict) for one in run.results] == [("t/a", "crash"), ("t/b", "pass")]
+    assert run.footer is not None
+    assert run.footer.counts == {CPU: {"crash": 1, "pass": 1}}
+    assert run.footer.unexpected == 1
+    # A run that was killed before the blame was known is still right about what it has.
+    lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "r.jsonl").write_bytes(b"".join(lines[:-2]))
+    assert {one.verdict for one in read(tmp_path / "r.jsonl").results} == {"pass"}
+
+
+def test_results_twice_without_blame_are_still_a_problem(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.jsonl", [case("t/a")], [result("t/a", CPU), result("t/a", CPU)])
+    assert f"More than one result for t/a on {CPU}." in read(path).problems
+
+
+def test_the_page_says_that_a_target_is_unstable(tmp_path: Path) -> None:
+    words = Parsed(render([unstable(tmp_path)])).words
+    assert "Unstable: some results did not repeat" in words
+    assert f"{CPU} : {TOLD} No case is to blame" in words
+    assert "crash in t/0, after t/before: The runner died of SIGSEGV" in words
+    assert "and 2 more; the results file has all" in words
+    assert f"{CPU} unstable" in words
+    assert "Nothing unexpected in the results that there are" in words
+
+
+def test_the_markdown_says_it(tmp_path: Path) -> None:
+    text = summary_markdown(joined(tmp_path))
+    assert f"- `{CPU}`: {TOLD}" in text
+    assert "  - `crash in t/0, after t/before: The runner died of SIGSEGV" in text
+
+
+def test_junit_has_a_failed_test_of_the_target(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(junit(joined(tmp_path)))
+    assert root.get("failures") == "1"
+    (test,) = root.iterfind(".//testcase[@classname='instability']")
+    failure = test.find("failure")
+    assert failure is not None
+    assert failure.get("message") == TOLD
+    (number,) = root.iterfind(".//property[@name='instability']")
+    assert number.get("value") == "5"
+
+
+def test_junit_passes_known_instability(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(junit(joined(tmp_path, [met("t/c", known=expected("crash"))])))
+    assert root.get("failures") == "0"
+    (test,) = root.iterfind(".//testcase[@classname='instability']")
+    assert "Known: Reads past the end of the cache." in (test.findtext("system-out") or "")
+
+
+def test_the_json_has_each(tmp_path: Path) -> None:
+    found = json.loads(json_text(joined(tmp_path)))["instability"]
+    assert [one["case"] for one in found] == [record.case for record in FIVE]
+    assert {one["label"] for one in found} == {CPU}
+
+
+def test_a_run_is_worse_when_a_target_becomes_unstable(tmp_path: Path) -> None:
+    old, new = joined(tmp_path, []), joined(tmp_path)
+    assert changes(new, old).reasons == (f"{CPU}: {TOLD}",)
+    assert changes(new, new).reasons == ()
+    assert changes(old, new).reasons == ()
+
+
+@pytest.mark.parametrize(("known", "status"), [(None, 1), (expected("crash"), 0)])
+def test_the_exit_status(known: ExpectationRecord | None, status: int) -> None:
+    summary = RunSummary()
+    summary.instability.append(met("t/c", known=known))
+    assert summary.status() == status
+    assert summary.enough(1) is bool(status)
+
+
+# Expectations
+
+KNOWN = """\
+target: cpu
+instability:
+  - versions: ">=1.31"
+    verdict: crash
+    link: https://example.org/1
+    why: A thread uses what is freed.
+"""
+
+
+def test_an_expectation_covers_instability_of_its_verdict_and_versions(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.yaml"
+    file.write_text(KNOWN)
+    found = instability_for("crash", "1.31.1", None, [tmp_path / "none.yaml", file])
+    assert found is not None
+    assert (found[0].link, *found[1:]) == ("https://example.org/1", file, 3)
+    assert instability_for("wrong", "1.31.1", None, [file]) is None
+    assert instability_for("crash", "1.30.0", None, [file]) is None
+    file.write_text(KNOWN.replace("verdict", "adapters: [lava*]\n    verdict"))
+    assert instability_for("crash", "1.31.1", None, [file]) is None
+    assert instability_for("crash", "1.31.1", "lavapipe", [file]) is not None
+
+
+def test_an_error_in_known_instability_names_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.yaml"
+    file.write_text(KNOWN.replace("versions", "version"))
+    with pytest.raises(InputError, match=r"cpu\.yaml:3:5: .*unknown field 'version'"):
+        load_expectations([file])
