@@ -17,7 +17,7 @@ from case_files import cases_of, entries, write
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
 from conformance.bundle.cache import BundleError
-from conformance.case.case import Case
+from conformance.case.case import Case, Contract
 from conformance.case.load import load
 from conformance.harness.outcomes import Crashed, Outcome, Rejected, TimedOut, Unavailable
 from conformance.harness.process import RunnerFailed
@@ -83,8 +83,7 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
 
 def subject(case_id: str) -> Subject:
     """A case in which only the id and the contract matter."""
-    contract = SimpleNamespace(demands="computes")
-    return Subject(cast(Case, SimpleNamespace(id=case_id, contract=contract)))
+    return Subject(cast(Case, SimpleNamespace(id=case_id, contract=Contract(source="a text"))))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +220,30 @@ def test_an_expectation_covers_only_cases_that_can_get_its_verdict(
     line = expectation(cases="*", verdict=verdict)
     every = {name: subject("theme/a") for name in ("computes", "rejects", "either")}
     for name, of_it in every.items():
-        of_it.case.contract.demands = name  # type: ignore[misc,assignment]
+        of_it.case.contract = Contract(demands=name, source="a text")  # type: ignore[misc,arg-type]
     assert [name for name, of_it in every.items() if line.covers(of_it)] == demands
+
+
+def test_an_expectation_goes_by_the_contract_on_its_targets_execution_provider(
+    tmp_path: Path,
+) -> None:
+    body = """
+- name: a
+  contract:
+    source: a text
+    providers: {CPUExecutionProvider: {demands: rejects}}
+"""
+    (case,) = cases_of(tmp_path, body)
+    text = "- {cases: '*', versions: '>=1', verdict: unsupported, link: 'https://a', why: So.}"
+    lines = {}
+    for target in ("cpu", "webgpu", "tract"):
+        file = write(tmp_path, f"target: {target}\nexpectations:\n{text}\n", f"{target}.yaml")
+        (lines[target],) = load_expectations([file])
+    assert {target: line.covers(Subject(case)) for target, line in lines.items()} == {
+        "cpu": False,
+        "webgpu": True,
+        "tract": True,
+    }
 
 
 # Results and their lines

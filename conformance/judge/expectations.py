@@ -22,6 +22,7 @@ from conformance.case.variants import RelationName
 from conformance.judge.verdict import Judgement
 from conformance.results.records import BeyondBudget, Fault, FaultKind, RelationBroken, Stage
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
+from conformance.targets.catalogue import entry_of
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -185,6 +186,8 @@ class Expectation:
     known: Known
     file: Path
     line: int
+    execution_provider: str | None = None
+    """That of the target, on which a contract can depend; None if it has none."""
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -202,7 +205,8 @@ class Expectation:
         """
         if not self._pattern.fullmatch(subject.case.id):
             return False
-        if subject.case.contract.demands not in TABLE[self.known.verdict].demands:
+        contract = subject.case.contract.on(self.execution_provider)
+        if contract.demands not in TABLE[self.known.verdict].demands:
             return False
         wanted = self.known.features.items()
         return all(subject.features[name] in values for name, values in wanted)
@@ -287,8 +291,10 @@ def _lines(file: Path) -> list[Expectation]:
     if not file.exists():
         return []
     source, parsed = _parsed(file)
+    entry = entry_of(parsed.target)
+    provider = None if entry is None else entry.execution_provider
     return [
-        Expectation(known, file, source.values[("expectations", i)][0])
+        Expectation(known, file, source.values[("expectations", i)][0], provider)
         for i, known in enumerate(parsed.expectations)
     ]
 
