@@ -152,6 +152,19 @@ def test_values_are_written_in_ids(tmp_path: Path, axis: str, labels: list[str])
     assert [label for case in made for label in case.axes.values()] == labels
 
 
+def test_a_value_of_a_field_can_bring_further_fields(tmp_path: Path) -> None:
+    contract = "contract: {basis: established, source: y}"
+    made = cases_of(
+        tmp_path,
+        "- {name: a, sequence_length: 2, matrix: {rotary: {none: {rotary: none},"
+        f" half_split: {{rotary: half_split, {contract}}}}}}}}}",
+    )
+    assert [(case.id, case.call.rotary, case.contract.basis) for case in made] == [
+        ("theme/a[rotary=none]", "none", "specified"),
+        ("theme/a[rotary=half_split]", "half_split", "established"),
+    ]
+
+
 def test_an_entry_overrides_the_defaults_input_by_input(tmp_path: Path) -> None:
     file = write(
         tmp_path,
@@ -665,7 +678,8 @@ MISTAKES = {
     ),
     "field as an axis of its own": (
         "- {name: a, matrix: {seed: {x: {seed: 1}}}}",
-        "6:24: 'seed' is a field: write its values as a list",
+        "6:24: 'seed' is a field: write its values as a list, or let each label set seed to its own"
+        " value",
     ),
     "axis that is a number": (
         "- {name: a, matrix: {own: 5}}",
@@ -1245,6 +1259,7 @@ def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
         "- {name: a}",
         "- {name: a, matrix: {inputs.key: [connected, omitted], attributes.scale: [1, 2.5, x]}}",
         "- {name: a, matrix: {own: {x: {seed: 1}, y: {}}, softcap: [null, 1]}}",
+        "- {name: a, matrix: {dtype: {float16: {dtype: float16, seed: 1}}}}",
         "- {name: a, inputs: {key: omitted, value: {shape: [1, num_heads], dtype: int8}}}",
         "- {name: a, attributes: {scale: null, causal: 1, k_quant_type: NONE, softcap: 0.5}}",
         "- {name: a, inputs: {query: {data: [[1, 2.5], [.inf, 0]]}, key: {data: 1}}}",

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -269,8 +269,13 @@ class _Expander:
             if axis == TARGET_AXIS:
                 self.note(here, f"'{axis}' names the target in the ids of tests", at_key=True)
             elif isinstance(values, dict):
-                if axis in _FIELDS:
-                    self.note(here, f"'{axis}' is a field: write its values as a list", at_key=True)
+                if axis in _FIELDS and not _sets(axis, raw):
+                    self.note(
+                        here,
+                        f"'{axis}' is a field: write its values as a list, or let each label set"
+                        f" {axis} to its own value",
+                        at_key=True,
+                    )
                 elif not _LABEL.fullmatch(axis):
                     self.note(
                         here, f"'{axis}' contains characters not allowed in an id", at_key=True
@@ -485,6 +490,11 @@ def _size(value: object) -> int:
 def _effort(call: Call) -> int:
     """What the steps of ``call`` take to make, in values that are validated in that time."""
     return len(call.loop or (1,)) * (10 + min(call.batch_size, MAX_BATCH) // 25)
+
+
+def _sets(axis: str, values: Mapping[str, Mapping[str, Any] | None]) -> bool:
+    """Whether each label of ``values`` sets the field ``axis`` to the value that it names."""
+    return all(axis in (of or {}) and _label((of or {})[axis]) == at for at, of in values.items())
 
 
 def _label(value: object) -> str:
