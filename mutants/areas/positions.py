@@ -92,10 +92,11 @@ def position_ids_all_for_a_prompt(kernel, call):
 
 
 @mutant(Kernel.positions, only=WRITTEN)
-def position_ids_by_sequence_for_a_prompt(kernel, call):
-    """A first prompt reads the first of position_ids of each sequence, not of the whole input."""
+def position_ids_of_the_first_row_for_a_prompt(kernel, call):
+    """Every sequence of a first prompt reads all position_ids of the first."""
     if call.first_prompt and call.has("position_ids"):
-        return call.inputs["position_ids"][:, :1] + np.arange(call.queries)
+        ids = call.inputs["position_ids"]
+        return np.broadcast_to(ids[:1], ids.shape)
     return Kernel.positions(kernel, call)
 
 
