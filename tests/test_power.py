@@ -150,13 +150,18 @@ def test_a_quick_run_stops_at_the_third_theme(mutants: dict[str, Mutant]) -> Non
         ("pass", "hazard", "specified", False, True),
         ("pass", "numbers", "specified", False, False),
         ("unsupported", "behaviour", "specified", False, True),
+        ("unsupported", "behaviour", "established", False, True),
         ("unsupported", "behaviour", "requested", False, False),
         ("skip", "numbers", "specified", False, False),
     ],
 )
 def test_killing_verdicts(verdict: Verdict, kind: str, basis: str, vague: bool, kill: bool) -> None:
-    name = "omitted_kv/omitted_kv_window" if basis == "requested" else "window/rotary"
-    case = find([name]).named[0]
+    names = {
+        "specified": "window/decode_within",
+        "established": "window/rotary",
+        "requested": "omitted_kv/omitted_kv_window",
+    }
+    case = find([names[basis]]).named[0]
     assert case.contract.basis == basis
     hazard = "output[0] is nan." if verdict == "pass" and not vague else None
     mutant = Mutant("m", "a", "w", kind)  # type: ignore[arg-type]

@@ -344,10 +344,12 @@ def _touched(outcome: Outcome) -> set[str]:
 def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
     """Whether a verdict shows the fault.
 
-    `accepted` does even if the values are correct: the correct kernel rejects the call.
+    `accepted` does even if the values are correct: the correct kernel rejects the call. So does
+    `unsupported`, which is not always red, unless the call is only requested.
     """
     if mutant.kind == "message" and record.verdict == "pass":
         return record.vague
     if mutant.kind == "hazard" and record.verdict == "pass":
         return record.hazard is not None
-    return TABLE[record.verdict].red_under(case.contract.basis)
+    basis = case.contract.basis
+    return TABLE[record.verdict].red_under("specified" if basis == "established" else basis)
