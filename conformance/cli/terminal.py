@@ -34,6 +34,7 @@ from conformance.report.instability import instability_examples, instability_tex
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, worst
+from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
 
@@ -297,6 +298,8 @@ class Terminal:
         for (theme, target), members in ordered:
             verdicts = Counter(result.verdict for result in members)
             counts = [f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict]]
+            if presents := sum(map(only_presents, members)):
+                counts.append(f"{presents} only in presents")
             if unexpected := sum(result.unexpected for result in members):
                 counts.append(f"{unexpected} unexpected")
             self.line(f"{theme}{f' on {target}' if target else ''}: {', '.join(counts)}")
@@ -381,6 +384,9 @@ def _closing(summary: RunSummary) -> str:
     return f"\n[{style}]{escape(', '.join(parts))}[/]"
 
 
+#: The head of the column that counts results whose presents alone are wrong.
+_BESIDE: Final = "□ only in presents"
+
 _Counted = tuple[tuple[str, str], Sequence[ResultRecord]]
 
 
@@ -400,12 +406,20 @@ def _table(rows: Sequence[_Counted], *, words: bool) -> Table:
         row = TABLE[verdict]
         head = f"{row.sign} {verdict}" if words else row.sign
         table.add_column(head, justify="right", header_style=row.style, no_wrap=True)
+    beside = any(map(only_presents, every))
+    if beside:
+        table.add_column(_BESIDE if words else _BESIDE[0], justify="right", no_wrap=True)
     if not words:
-        table.caption = ", ".join(f"{TABLE[verdict].sign} {verdict}" for verdict in present)
+        signs = [f"{TABLE[verdict].sign} {verdict}" for verdict in present]
+        table.caption = ", ".join([*signs, *([_BESIDE] if beside else [])])
         table.caption_justify = "left"
     table.add_column("unexpected", justify="right", no_wrap=True)
     for (theme, target), members in rows:
-        table.add_row(*_row(theme, target, members, present, several=several))
+        cells = _row(theme, target, members, present, several=several)
+        if beside:
+            presents = sum(map(only_presents, members))
+            cells.insert(-1, f"{presents}" if presents else "[dim]·[/]")
+        table.add_row(*cells)
     return table
 
 

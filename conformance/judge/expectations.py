@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
+from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
@@ -22,6 +23,7 @@ from conformance.case.variants import RelationName
 from conformance.judge.verdict import Judgement
 from conformance.results.records import BeyondBudget, Fault, FaultKind, RelationBroken, Stage
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
+from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import entry_of
 
 Pattern = Annotated[str, Field(min_length=1)]
@@ -100,6 +102,12 @@ class Known(Model):
         BeforeValidator(_of_kind, json_schema_input_type=FaultKind | KnownFault | None),
     ] = None
     """The first fault of the result: its kind, or several of its fields."""
+    wrong: Annotated[
+        tuple[WrongOutput, ...],
+        BeforeValidator(_one_or_more, json_schema_input_type=WrongOutput | tuple[WrongOutput, ...]),
+    ] = ()
+    """The outputs that may be wrong, one or several; both presents are `presents`. Without it, any
+    may be."""
     placement: str | None = None
     """Of `fallback`: the execution provider on which it ran."""
     varies: bool = False
@@ -113,6 +121,12 @@ class Known(Model):
     def where(self) -> str:
         """The versions that it is for, and the adapters if not for all."""
         return " on ".join(filter(None, (self.versions, ", ".join(self.adapters))))
+
+    @model_validator(mode="after")
+    def _has_wrong_outputs(self) -> Self:
+        if self.wrong and self.verdict not in ("wrong", "accepted"):
+            raise ValueError(f"'wrong' lists wrong outputs, but the verdict is {self.verdict}")
+        return self
 
     @field_validator("features")
     @classmethod
@@ -253,6 +267,9 @@ class Expectation:
             return "two runs differ, which the line does not mention"
         if known.fault is not None and not any(map(known.fault.matches, judged.faults[:1])):
             return f"the first fault is not one with {known.fault}"
+        others = [each for each in judged.wrong_outputs if each not in known.wrong]
+        if known.wrong and others:
+            return f"{listed(others)} {'is' if others == ['output'] else 'are'} wrong, too"
         if known.message not in (message or ""):
             return f"the message does not contain '{known.message}'"
         return None

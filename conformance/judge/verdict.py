@@ -36,6 +36,7 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import Verdict
+from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
 
 Array = np.ndarray
 
@@ -107,6 +108,11 @@ class Judgement:
         """The worst share of the budget over all outputs."""
         return max((e.share for e in self.errors), default=None)
 
+    @property
+    def wrong_outputs(self) -> tuple[WrongOutput, ...]:
+        """Which outputs are wrong."""
+        return wrong_outputs(self.faults, self.errors)
+
 
 class Unjudgeable(Exception):
     """The suite cannot judge this answer and must not blame the runtime. The message says why."""
@@ -159,12 +165,12 @@ def judge(
         right = not faults
         how = "; its values are nevertheless correct"
         if faults:
-            how = f", and its results are silently wrong: {faults_text(faults)}"
+            how = f", and its results are silently wrong: {faults_text(faults, found.errors)}"
         reason = f"It must be rejected, but it ran{how}."
         return replace(found, verdict="accepted", reason=reason, values_right=right, hazard=None)
     by = f", by the reading {found.reading}" if found.reading else ""
     if faults:
-        reason = f"It ran, but {faults_text(faults)}{by}."
+        reason = f"It ran, but {faults_text(faults, found.errors)}{by}."
         if bundle.readings:
             reason += " It is right by no reading of the contract; this one fits best."
         return replace(found, verdict="wrong", reason=reason, hazard=None)
@@ -346,14 +352,15 @@ class RelationResult:
     """How far a call and its variant are from each other.
 
     ``share``: the largest difference as a share of what is allowed; above 1 the relation does not
-    hold, and ``fault`` says where. ``identical``: no bit differs in what was compared.
+    hold, and ``faults`` has the largest difference of each output that differs, the worst first.
+    ``identical``: no bit differs in what was compared.
     ``sentence``: where they differ most.
     """
 
     share: float
     identical: bool
     sentence: str
-    fault: RelationBroken | None = None
+    faults: tuple[RelationBroken, ...] = ()
 
 
 def relate(
@@ -372,7 +379,7 @@ def relate(
     """
     closeness = RELATIONS[relation].closeness
     whole = closeness == "storage" or target_class != "cpu"
-    found = RelationResult(0.0, True, "no bit differs")
+    found: dict[str, RelationBroken] = {}  # the largest difference of each output
     for pair in comparisons(call, relation):
         mine = pair.own(own[0])
         mine = mine * mine.dtype.type(pair.factor)
@@ -397,8 +404,8 @@ def relate(
         share[(x == y) | ~defined] = 0.0
         index = np.unravel_index(int(np.argmax(share)), share.shape)
         worst = float(share[index])
-        if worst >= found.share:
-            difference = RelationBroken(
+        if pair.output not in found or worst > found[pair.output].share:
+            found[pair.output] = RelationBroken(
                 output=pair.output,
                 name=relation,
                 index=tuple(int(i) for i in index),
@@ -407,9 +414,11 @@ def relate(
                 budget=0.0 if exact else float(constant * units[index]),
                 share=worst,
             )
-            fault = None if worst <= 1 else difference
-            found = RelationResult(worst, False, difference_text(difference), fault)
-    return found
+    if not found:
+        return RelationResult(0.0, True, "no bit differs")
+    first, *others = sorted(found.values(), key=lambda difference: -difference.share)
+    faults = tuple(each for each in (first, *others) if not each.share <= 1)
+    return RelationResult(first.share, False, difference_text(first), faults)
 
 
 def _each(

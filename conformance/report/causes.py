@@ -1,4 +1,5 @@
-"""Results that are alike: of one target, with one verdict, and with one symptom or known defect.
+"""Results that are alike: of one target, with one verdict, the same wrong outputs, and one symptom
+or known defect.
 
 A kernel with one defect fails many cases. They are told together, with one of them as the example.
 The page, the terminal and the Markdown all group by `causes`.
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 from conformance.report.symptoms import quoted, symptom
 from conformance.results.records import ExpectationRecord, ResultRecord
 from conformance.results.verdicts import acceptance_of, severity
+from conformance.results.wrong_outputs import where_wrong
 
 _T = TypeVar("_T")
 
@@ -24,18 +26,21 @@ class Cause(Generic[_T]):
     label: str
     """Of the target."""
     example: ResultRecord
-    """The first of the results. All have its verdict, and its known defect or its symptom."""
+    """The first of the results. All have its verdict, its wrong outputs, and its known defect or
+    its symptom."""
     stage: str | None
     """The stage of all of them, if it is the same."""
     members: tuple[_T, ...]
 
     @property
     def verdict(self) -> str:
-        """With the stage and a note: `unsupported at run`, `accepted (wrong values)`."""
+        """With the stage, the wrong outputs and a note: `unsupported at run`, `wrong in output and
+        presents`, `accepted (wrong values) in output`."""
         acceptance = acceptance_of(self.example)
         note = f" ({acceptance.note})" if acceptance else ""
         stage = f" at {self.stage}" if self.stage else ""
-        return f"{self.example.verdict}{stage}{note}"
+        where = where_wrong(self.example)
+        return f"{self.example.verdict}{stage}{note}{f' {where}' if where else ''}"
 
     @property
     def known(self) -> ExpectationRecord:
@@ -46,7 +51,8 @@ class Cause(Generic[_T]):
 
     @property
     def sentence(self) -> str:
-        """Verdict, target and what is alike: `wrong on cpu@1.31.1: output is …`, no full stop."""
+        """Verdict, target and what is alike, without a full stop: `wrong in output on cpu@1.31.1:
+        output is …`."""
         known = self.example.known
         what = known.why if known else quoted(symptom(self.example))
         head = f"{self.verdict} on {self.label}"
@@ -63,15 +69,16 @@ def causes(
     ``label_of`` gives the label of an item's target where several runs are joined; else it is the
     target's name.
     """
-    groups: dict[tuple[int, str, str, tuple[str, ...]], list[_T]] = {}
+    groups: dict[tuple[int, str, str, tuple[str, ...], tuple[str, ...]], list[_T]] = {}
     for item in items:
         result = result_of(item)
         known = result.known
         label = label_of(item) if label_of else result.target
         what = (known.why, known.link) if known else (symptom(result),)
-        groups.setdefault((severity(result), result.verdict, label, what), []).append(item)
+        key = severity(result), result.verdict, label, tuple(result.wrong_outputs), what
+        groups.setdefault(key, []).append(item)
     ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
-    return [_cause(label, members, result_of) for (_, _, label, _), members in ordered]
+    return [_cause(label, members, result_of) for (_, _, label, *_), members in ordered]
 
 
 def _cause(label: str, members: list[_T], result_of: Callable[[_T], ResultRecord]) -> Cause[_T]:

@@ -52,6 +52,7 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "stage": result.stage,
         "share": fields["share"],
         "values_right": result.values_right,
+        "wrong_outputs": " ".join(result.wrong_outputs),
         "reason": result.reason,
         "code": result.code,
         "message": result.message,
@@ -71,8 +72,8 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
 
 _FIELDS: Final = (
     "case", "theme", "entry", "title", "target", "verdict", "unexpected", "vague", "hazard",
-    "reading", "outcome", "stage", "share", "values_right", "reason", "code", "message",
-    "placement", "load_ms", "run_ms", "total_ms", "demands", "basis", "disputed",
+    "reading", "outcome", "stage", "share", "values_right", "wrong_outputs", "reason", "code",
+    "message", "placement", "load_ms", "run_ms", "total_ms", "demands", "basis", "disputed",
     "expected_verdict", "expected_why", "expected_link", "reproduce",
 )  # fmt: skip
 

@@ -30,6 +30,7 @@ from conformance.results.records import (
     WrongShape,
 )
 from conformance.results.verdicts import VERDICTS, Verdict, severity
+from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
 
@@ -105,15 +106,16 @@ class Changes:
         return bool(self.reasons)
 
     def grouped(self, found: Iterable[Change]) -> list[tuple[str, list[Change]]]:
-        """``found`` by entry, target and the two verdicts, as (entry, changes)."""
-        groups: dict[tuple[str, str, Verdict | None, Verdict | None, bool], list[Change]] = {}
+        """``found`` by entry, target, verdicts and wrong outputs, as (entry, changes)."""
+        groups: dict[tuple[object, ...], list[Change]] = {}
         for change in found:
-            before, after = (r.verdict if r else None for r in (change.before, change.after))
+            both = change.before, change.after
+            before, after = ((r.verdict, r.wrong_outputs) if r else None for r in both)
             case = self.cases.get(change.case)
             entry = case.entry if case else change.case
             key = entry, change.target, before, after, change.known
             groups.setdefault(key, []).append(change)
-        return [(entry, members) for (entry, *_), members in groups.items()]
+        return [(str(entry), members) for (entry, *_), members in groups.items()]
 
     def kinds(self) -> Iterator[tuple[str, tuple[Change, ...]]]:
         """The kinds that have changes, each with its heading."""
@@ -266,6 +268,8 @@ def _compared(
         return
     if was.verdict != now.verdict:
         yield _moved(was, now)
+    elif elsewhere := _other_outputs(was, now):
+        yield elsewhere
     elif sentence := _same_verdict(was, now, names):
         yield "changed", sentence
     if slower := _slower(was, now):
@@ -286,7 +290,7 @@ def _new(was: ResultRecord | None, now: ResultRecord) -> str:
 
 def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
     """The change to another verdict. One that is better, but not `pass`, is not fixed."""
-    moved = f"{was.verdict} before, now {now.verdict}"
+    moved = f"{_verdict(was)} before, now {_verdict(now)}"
     if now.verdict == "skip":
         return "vanished", f"{moved}: {_short(now.reason)}"
     if now.verdict == "pass":
@@ -294,6 +298,22 @@ def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
     if severity(now) < severity(was):
         return "broken", f"{moved}{_why(now)}{_expectation(now)}"
     return "changed", f"{moved}, which is better{_why(now)}{_expectation(now)}"
+
+
+def _other_outputs(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str] | None:
+    """The change to other wrong outputs; worse if the presents alone were wrong before."""
+    before, after = was.wrong_outputs, now.wrong_outputs
+    if before == after or not (before and after):
+        return None
+    moved = f"{_verdict(was)} before, now {_verdict(now)}"
+    better = ", which is better" if only_presents(now) else ""
+    kind: Kind = "broken" if only_presents(was) else "changed"
+    return kind, f"{moved}{better}{_why(now)}{_expectation(now)}"
+
+
+def _verdict(result: ResultRecord) -> str:
+    """The verdict, and where the result is wrong."""
+    return " ".join(filter(None, (result.verdict, where_wrong(result))))
 
 
 def _why(result: ResultRecord) -> str:
@@ -384,7 +404,7 @@ def _other_numbers(was: ResultRecord, now: ResultRecord) -> str | None:
 
 def _beyond(result: ResultRecord) -> set[str]:
     """The outputs with an error beyond its budget."""
-    return {e.output for e in result.errors if e.share is None or not e.share <= 1}
+    return {error.output for error in result.errors if is_beyond(error)}
 
 
 def _other_faults(was: ResultRecord, now: ResultRecord) -> bool:

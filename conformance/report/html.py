@@ -29,7 +29,15 @@ from conformance.report.text import clean
 from conformance.report.view import page
 from conformance.results.join import join
 from conformance.results.reader import Run
-from conformance.results.verdicts import TABLE, VERDICTS, Verdict, VerdictRow, ranks_as
+from conformance.results.verdicts import (
+    PRESENTS,
+    TABLE,
+    VERDICTS,
+    VerdictRow,
+    colour_of,
+    drawing_of,
+)
+from conformance.results.wrong_outputs import WRONG_OUTPUTS
 
 #: The page's scripts; each uses those before it.
 SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
@@ -45,7 +53,7 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     """
     shown, cells, reports = page(join(runs), changes)
     folder = data_path("reports")
-    style = _source(folder / "report.css") + "".join(map(_colours, VERDICTS))
+    style = _source(folder / "report.css") + "".join(map(_colours, (*VERDICTS, PRESENTS)))
     scripts = [_source(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if served:
         scripts.append(reload_script())
@@ -59,7 +67,8 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     environment.filters["fragment"] = _fragment
     environment.filters["when"] = _when
     environment.filters["clean"] = clean
-    environment.filters["ranks_as"] = ranks_as
+    environment.filters["colour_of"] = colour_of
+    environment.filters["drawing_of"] = drawing_of
     environment.filters["quoted"] = quoted
     environment.globals["query"] = _query
     return environment.get_template("report.html.j2").render(
@@ -87,8 +96,8 @@ def _source(path: Path) -> str:
     return _COMMENT.sub("", path.read_text(encoding="utf-8"))
 
 
-def _colours(verdict: Verdict) -> str:
-    """The style rule that gives an element the colours of a verdict."""
+def _colours(verdict: str) -> str:
+    """The style rule that gives an element the colours of a verdict, or of `PRESENTS`."""
     names = ("ink", "tint", "loud")
     return f".{verdict} {{ {' '.join(f'--{n}: var(--{verdict}-{n});' for n in names)} }}\n"
 
@@ -112,7 +121,19 @@ def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
     bases = {pool[case["contract"]]["basis"] for case in cells["cases"] if "contract" in case}
     plain = {"theme": themes, "tag": tags, "dtype": dtypes, "basis": bases}
     filters = {name: {value: value for value in sorted(values)} for name, values in plain.items()}
-    return {**filters, "score": {part: row.label for part, row in SHOWN.items()}}
+    combined = {
+        tuple(result["wrong_outputs"])
+        for case in cells["cases"]
+        for result in case["results"]
+        if result and "wrong_outputs" in result
+    }
+    wrong: dict[str, str] = {
+        each: each for each in WRONG_OUTPUTS if any(each in those for those in combined)
+    }
+    if (PRESENTS,) in combined:
+        wrong[f"only:{PRESENTS}"] = "only presents"
+    score = {part: row.label for part, row in SHOWN.items()}
+    return {**filters, "score": score, "wrong": wrong}
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from conformance.base.words import listed
 from conformance.report.instability import instability_examples, instability_text, is_unstable
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
@@ -23,7 +24,8 @@ from conformance.results.records import (
     contract_of,
 )
 from conformance.results.shareable import shared_command
-from conformance.results.verdicts import VERDICTS
+from conformance.results.verdicts import VERDICTS, note_of
+from conformance.results.wrong_outputs import only_presents
 
 #: CI systems show an attribute on one line; the element has the full text.
 _LINE = 500
@@ -44,6 +46,7 @@ class _Suite:
     skipped: int = 0
     unstable: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
+    only_presents: int = 0
     seconds: float = 0.0
 
 
@@ -79,6 +82,7 @@ def _in_order(joined: Joined) -> Iterator[tuple[tuple[str, str], ResultRecord]]:
 def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) -> None:
     test = _test(suite, case.theme if case else "", result.case)
     suite.verdicts[result.verdict] += 1
+    suite.only_presents += only_presents(result)
     seconds = _seconds(result)
     if seconds is not None:
         test.set("time", f"{seconds:.6f}")
@@ -87,7 +91,7 @@ def _add_result(suite: _Suite, case: CaseRecord | None, result: ResultRecord) ->
         suite.failures += 1
         failure = SubElement(test, "failure")
         failure.set("type", result.verdict)
-        failure.set("message", _line(f"{result.verdict}: {result.reason}"))
+        failure.set("message", _line(f"{_verdict(result)}: {result.reason}"))
         failure.text = _text(_details(case, result))
     elif result.verdict == "skip":
         suite.skipped += 1
@@ -132,8 +136,16 @@ def _test(suite: _Suite, classname: str, name: str) -> Element:
     return test
 
 
+def _verdict(result: ResultRecord) -> str:
+    """The verdict with its note: `wrong (only in presents)`."""
+    note = note_of(result)
+    return f"{result.verdict} ({note})" if note else result.verdict
+
+
 def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
-    yield f"{result.verdict}: {result.reason}"
+    yield f"{_verdict(result)}: {result.reason}"
+    if result.wrong_outputs:
+        yield f"wrong in: {listed(result.wrong_outputs)}"
     if result.hazard:
         yield f"hazard: {result.hazard}"
     if result.message and result.message != result.reason:
@@ -197,6 +209,7 @@ def _properties(suite: _Suite, column: Column) -> Iterator[tuple[str, str]]:
     for verdict in VERDICTS:
         yield f"verdict.{verdict}", str(suite.verdicts[verdict])
     yield "instability", str(suite.unstable)
+    yield "wrong_only_in_presents", str(suite.only_presents)
     target, header = column.target, column.run.header
     yield "suite", header.suite
     yield "corpus", header.corpus

@@ -21,7 +21,8 @@ from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
 from conformance.results.shareable import shared_command
-from conformance.results.verdicts import VERDICTS, is_silent_failure, severity
+from conformance.results.verdicts import VERDICTS, is_silent_failure, note_of, severity
+from conformance.results.wrong_outputs import only_presents
 
 #: The largest size of a summary, in bytes of UTF-8.
 MOST_BYTES: Final = 60_000
@@ -263,8 +264,9 @@ def _counts(joined: Joined) -> Section:
 
 
 def _unexpected(label: str, result: ResultRecord) -> str:
-    known = result.expectation
-    expected = f", expected {known.verdict}" if known is not None else ""
+    known, note = result.expectation, note_of(result)
+    noted = f" ({note})" if note else ""
+    expected = f"{noted}, expected {known.verdict}" if known is not None else noted
     return (
         f"- **{result.verdict}**{expected}: {code(result.case)} on {code(label, 80)}: "
         f"{code(result.reason)}{_reproduce(result)}"
@@ -287,11 +289,21 @@ def _silent(joined: Joined) -> Iterator[Section]:
     items = []
     for theme, members in sorted(themes.items(), key=lambda item: -len(item[1])):
         counts = Counter(label for label, _ in members)
-        where = ", ".join(f"{number:,} on {code(label, 80)}" for label, number in counts.items())
+        presents = Counter(label for label, result in members if only_presents(result))
+        where = ", ".join(
+            f"{number:,} on {code(label, 80)}{_only(presents[label])}"
+            for label, number in counts.items()
+        )
         items.append(f"- {code(theme)}: {where}; the first is {code(members[0][1].case)}")
     number = sum(map(len, themes.values()))
-    heading = f"## Silently wrong results: {number:,}"
+    every = [result for members in themes.values() for _, result in members]
+    heading = f"## Silently wrong results: {number:,}{_only(sum(map(only_presents, every)))}"
     yield Section(heading, (), tuple(items), "themes", share=0.5)
+
+
+def _only(presents: int) -> str:
+    """How many of the results before are wrong only in presents, in brackets."""
+    return f" ({presents:,} only in presents)" if presents else ""
 
 
 def _known(joined: Joined) -> Iterator[Section]:

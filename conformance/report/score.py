@@ -16,9 +16,10 @@ from typing import Final, Literal, get_args
 from conformance.case.case import BASES, Basis
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
-from conformance.results.verdicts import TABLE, Verdict, is_silent_failure
+from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure
+from conformance.results.wrong_outputs import only_presents
 
-Part = Literal["right", "rejected", "accepted", "silent", "none"]
+Part = Literal["right", "rejected", "accepted", "presents", "silent", "none"]
 #: What the asked calls are divided into, best first.
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 
@@ -29,8 +30,8 @@ class PartRow:
 
     label: str
     sentence: str
-    colour: Verdict
-    """The verdict whose colour and symbol it has."""
+    colour: str
+    """The verdict whose colour and symbol it has, or `PRESENTS`."""
 
 
 SHOWN: Final[Mapping[Part, PartRow]] = {
@@ -44,6 +45,9 @@ SHOWN: Final[Mapping[Part, PartRow]] = {
         "another execution provider",
         "accepted",
     ),
+    "presents": PartRow(
+        "only presents wrong", "returned the right output, wrong presents and no error", PRESENTS
+    ),
     "silent": PartRow("silently wrong", "returned wrong results and no error", "wrong"),
     "none": PartRow("no result", "the process died, or did not answer in time", "crash"),
 }
@@ -54,7 +58,8 @@ _BY_GROUP: Final[Mapping[str, Part]] = {
     "rejected": "rejected",
     "correct": "right",
 }
-#: The part of each verdict that is tried; a silent failure is ``silent`` whatever its verdict.
+#: The part of each verdict that is tried; a silent failure is ``presents`` or ``silent`` whatever
+#: its verdict.
 PART_OF: Final[Mapping[Verdict, Part]] = {
     verdict: _BY_GROUP[row.group] for verdict, row in TABLE.items() if row.group in _BY_GROUP
 }
@@ -62,7 +67,9 @@ PART_OF: Final[Mapping[Verdict, Part]] = {
 
 def part_of(result: ResultRecord) -> Part | None:
     """The part of the score that a result counts for; None if it was not tried."""
-    return "silent" if is_silent_failure(result) else PART_OF.get(result.verdict)
+    if is_silent_failure(result):
+        return "presents" if only_presents(result) else "silent"
+    return PART_OF.get(result.verdict)
 
 
 @dataclass(frozen=True)

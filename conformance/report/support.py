@@ -22,6 +22,7 @@ from conformance.report.text import clean
 from conformance.results.join import Column, Joined
 from conformance.results.records import CaseRecord, ResultRecord
 from conformance.results.verdicts import VERDICTS, worst
+from conformance.results.wrong_outputs import only_presents, where_wrong
 
 FORMAT: Final = "gqa-support/1"
 
@@ -237,6 +238,8 @@ def _notes(tried: _Tried) -> list[str]:
     """The verdicts by number, and the known causes, in the version of ``tried``."""
     counts = Counter(result.verdict for result in tried.results)
     parts = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
+    if presents := sum(map(only_presents, tried.results)):
+        parts.append(f"{presents} of them wrong only in presents")
     if untried := tried.cases - len(tried.results):
         parts.append(f"{untried} not tried")
     notes = [f"{clean(tried.version, 100)}: {', '.join(parts)} of {tried.cases} cases."]
@@ -251,4 +254,5 @@ def _causes(results: Sequence[ResultRecord]) -> Iterator[str]:
     for result in results:
         known = result.expectation
         if result.verdict != "pass" and known is not None:
-            yield clean(f"{result.verdict}: {known.why} {known.link}", _NOTE)
+            where = f" {where_wrong(result)}" if result.wrong_outputs else ""
+            yield clean(f"{result.verdict}{where}: {known.why} {known.link}", _NOTE)

@@ -11,13 +11,14 @@ from conformance.report.changes import normal
 from conformance.report.text import clean
 from conformance.results.records import (
     BeyondBudget,
-    Fault,
+    OutputErrorRecord,
     RelationBroken,
     ResultRecord,
     RunsDiffer,
     WrongDtype,
     WrongShape,
 )
+from conformance.results.wrong_outputs import is_beyond
 
 #: Messages are compared by their beginning and end, this many characters together …
 _COMPARED: Final = 1_000
@@ -93,14 +94,18 @@ def _sentence(result: ResultRecord) -> str:
 
 
 def _clauses(result: ResultRecord) -> Iterator[str]:
-    yield from map(_clause, result.faults)
-    if not result.faults:  # in files from before there were faults
-        for error in result.errors:
-            if error.share is None or not error.share <= 1:
-                yield f"{error.output} is beyond its error budget"
+    for fault in result.faults:
+        if not isinstance(fault, BeyondBudget):
+            yield _clause(fault)
+    beyond: list[BeyondBudget | OutputErrorRecord] = [*filter(is_beyond, result.errors)]
+    beyond += [fault for fault in result.faults if isinstance(fault, BeyondBudget)]
+    for error in beyond:
+        got, want = error.got or 0.0, error.want or 0.0
+        infinite = math.isfinite(want) and not math.isfinite(got)
+        yield f"{error.output} is {'not finite' if infinite else 'beyond its error budget'}"
 
 
-def _clause(fault: Fault) -> str:
+def _clause(fault: RunsDiffer | WrongDtype | WrongShape | RelationBroken) -> str:
     match fault:
         case RunsDiffer():
             return f"two runs differ in {fault.output}"
@@ -108,9 +113,5 @@ def _clause(fault: Fault) -> str:
             return f"{fault.output} has another dtype"
         case WrongShape():
             return f"{fault.output} has another shape"
-        case BeyondBudget() if math.isfinite(fault.want) and not math.isfinite(fault.got):
-            return f"{fault.output} is not finite"
-        case BeyondBudget():
-            return f"{fault.output} is beyond its error budget"
         case RelationBroken():
             return f"the variant {fault.name} gives another {fault.output}"

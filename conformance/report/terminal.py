@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from conformance.base.words import listed
 from conformance.report.text import clean
 from conformance.results.faults import factor
 from conformance.results.records import (
@@ -14,7 +15,7 @@ from conformance.results.records import (
     ResultRecord,
     contract_of,
 )
-from conformance.results.verdicts import acceptance_of
+from conformance.results.verdicts import note_of
 
 #: Longer messages and stderr are cut to this many lines; the results file has all of them.
 _MOST_LINES = 12
@@ -22,12 +23,13 @@ _MOST_LINES = 12
 
 def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     """The lines of a result: verdict, reason, contract, and the command that reproduces it."""
-    acceptance = acceptance_of(result)
     mark = "vague" if result.vague else "hazard" if result.hazard else ""
-    note = acceptance.note if acceptance else mark
+    note = note_of(result) or mark
     stage = f" at {result.stage}" if result.stage else ""
     yield f"{case.id} on {result.target}: {result.verdict}{stage}{f' ({note})' if note else ''}"
     yield f"  reason    {clean(result.reason)}"
+    if result.wrong_outputs:
+        yield f"  wrong in  {listed(result.wrong_outputs)}"
     if result.hazard:
         yield f"  hazard    {clean(result.hazard)}"
     if result.message and result.message != result.reason:

@@ -28,9 +28,12 @@ from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
     acceptance_of,
+    colour_of,
+    drawing_of,
     is_silent_failure,
-    ranks_as,
+    note_of,
 )
+from conformance.results.wrong_outputs import where_wrong
 
 Mark = Literal["unexpected", "known", ""]
 
@@ -63,8 +66,12 @@ class ListedCause:
 
     label: str
     verdict: Verdict
-    ranks_as: Verdict
-    """The verdict that gives the order and the colour."""
+    where: str
+    """Where the results are wrong: `only in presents`; empty where they are not."""
+    drawing: str
+    colour: str
+    wrong: str
+    """The value of the filter for these wrong outputs and no others; empty without any."""
     mark: Mark
     number: int
     first: str
@@ -226,7 +233,10 @@ def _listed_cause(
     return ListedCause(
         label=clean(cause.label),
         verdict=example.verdict,
-        ranks_as=ranks_as(example),
+        where=where_wrong(example),
+        drawing=drawing_of(example),
+        colour=colour_of(example),
+        wrong=f"only:{','.join(example.wrong_outputs)}" if example.wrong_outputs else "",
         mark=_mark(example),
         number=len(ids),
         first=clean(example.case),
@@ -459,7 +469,9 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
         if field in details:
             details[field] = pool.add(details[field])
     if acceptance := acceptance_of(result):
-        details |= {"ranks_as": acceptance.ranks_as, "note": acceptance.note}
+        details["ranks_as"] = acceptance.ranks_as
+    if note := note_of(result):
+        details["note"] = note
     if change is not None:
         details["change"] = {"kind": change.kind, "sentence": clean(change.sentence)}
     return details  # type: ignore[no-any-return]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
+from conformance.base.words import listed
 from conformance.case.variants import RELATIONS, RelationName
 from conformance.results.records import (
     BeyondBudget,
@@ -15,11 +16,22 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
+from conformance.results.wrong_outputs import Figures, is_beyond
 
 
-def faults_text(faults: Iterable[Fault]) -> str:
-    """All ``faults`` in one clause without a full stop, which can follow "It ran, but"."""
-    return "; ".join(map(fault_text, faults))
+def faults_text(faults: Sequence[Fault], errors: Iterable[Figures] = ()) -> str:
+    """All ``faults`` in one clause without a full stop, which can follow "It ran, but".
+
+    Of relations only the first. The outputs of the others, and those of ``errors`` beyond their
+    budgets, are named at the end.
+    """
+    told = [f for f in faults if f is faults[0] or not isinstance(f, RelationBroken)]
+    wrong = [*(f.output for f in faults), *(e.output for e in errors if is_beyond(e))]
+    others = [name for name in dict.fromkeys(wrong) if name not in {f.output for f in told}]
+    clauses = [fault_text(fault) for fault in told]
+    if others:
+        clauses.append(f"{listed(others)} {'is' if len(others) == 1 else 'are'} wrong, too")
+    return "; ".join(clauses)
 
 
 def fault_text(fault: Fault) -> str:

@@ -10,6 +10,7 @@ loses nothing that it has judged; a file without a footer is incomplete. Its JSO
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
@@ -31,9 +32,11 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from conformance.base.signature import OUTPUT_NAMES
 from conformance.case.call import State
 from conformance.case.case import Contract
 from conformance.results.verdicts import Verdict
+from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
 
 FORMAT: Literal["gqa-results/1"] = "gqa-results/1"
 
@@ -471,6 +474,19 @@ class RelationRecord(_Part):
     """Where they differ most, for people."""
 
 
+# An output in the reason of a file from before there were faults: "present_key has shape …".
+_IN_REASON: Final = re.compile(rf"\b({'|'.join(OUTPUT_NAMES)})\b(?: in call \d+)?(?: has |[;.]|$)")
+
+
+def _derived(result: dict[str, Any]) -> tuple[WrongOutput, ...]:
+    """The wrong outputs of a result that does not list them."""
+    faults, errors = result.get("faults", ()), result.get("errors", ())
+    if not faults and result.get("verdict") == "wrong":
+        said = _IN_REASON.findall(result.get("reason", ""))
+        faults = [RunsDiffer(output=name) for name in said]
+    return wrong_outputs(faults, errors)
+
+
 class ResultRecord(_Part):
     """One case on one target, judged."""
 
@@ -501,6 +517,9 @@ class ResultRecord(_Part):
     errors: Several[OutputErrorRecord] = ()
     share: Number | None = None
     """The worst of `errors`."""
+    wrong_outputs: Several[WrongOutput] = Field(default_factory=_derived)
+    """Which outputs are wrong; both presents are `presents`. Of a file from before there was this
+    field, it is derived from faults and errors; empty for `wrong`, it is unknown."""
     relation: RelationRecord | None = None
     """Set if the case names a relation, and both the case and its variant are correct."""
     placement: Text | None = None

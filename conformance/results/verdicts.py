@@ -11,6 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeVar, get_args
 
+from conformance.results.wrong_outputs import (
+    HasWrongOutputs,
+    only_presents,
+    where_wrong,
+)
+
 #: The verdicts that an expectation can name: what could not be run is never expected.
 ExpectedVerdict = Literal[
     "crash", "timeout", "wrong", "accepted", "fallback", "unsupported", "pass"
@@ -132,7 +138,7 @@ VERDICTS: Final[tuple[Verdict, ...]] = tuple(TABLE)
 EXPECTED_VERDICTS: Final[tuple[ExpectedVerdict, ...]] = get_args(ExpectedVerdict)
 
 
-class Judged(Protocol):
+class Judged(HasWrongOutputs, Protocol):
     """Anything with a verdict: a judgement, a record."""
 
     @property
@@ -179,8 +185,11 @@ def ranks_as(result: Judged) -> Verdict:
 
 
 def severity(result: Judged) -> int:
-    """A result's place in the order of severity: 0 is worst."""
-    return VERDICTS.index(ranks_as(result))
+    """A result's place in the order of severity: 0 is worst.
+
+    Of two that rank as one verdict, that whose presents alone are wrong comes second.
+    """
+    return 2 * VERDICTS.index(ranks_as(result)) + only_presents(result)
 
 
 def worst(results: Iterable[_J]) -> _J:
@@ -199,3 +208,26 @@ def is_red(result: Judged, basis: str) -> bool:
 def is_silent_failure(result: Judged) -> bool:
     """Whether the results are wrong and there was no error."""
     return ranks_as(result) == "wrong"
+
+
+#: The drawing, the colours and the part of the score of a result whose presents alone are wrong.
+PRESENTS: Final = "presents"
+
+
+def colour_of(result: Judged) -> str:
+    """Whose colours a result has: those of a verdict, or `PRESENTS`."""
+    return PRESENTS if only_presents(result) else ranks_as(result)
+
+
+def drawing_of(result: Judged) -> str:
+    """The drawing of a result: that of its verdict, or `PRESENTS`."""
+    return PRESENTS if result.verdict == "wrong" and only_presents(result) else result.verdict
+
+
+def note_of(result: Judged) -> str:
+    """What a view writes beside the verdict: of `accepted` whether the values are correct, and
+    where something other than the output is wrong, which it is. Empty for most results."""
+    acceptance = acceptance_of(result)
+    where = where_wrong(result)
+    notes = (acceptance.note if acceptance else "", where if where.startswith("only") else "")
+    return ", ".join(filter(None, notes))

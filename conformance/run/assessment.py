@@ -207,10 +207,9 @@ class Assessment:
             identical=found.identical,
             sentence=found.sentence,
         )
-        if found.fault is None:
+        if not found.faults:
             how = "bit for bit" if found.identical else f"within {found.share:.2g} of its bound"
             reason = f"{judged.reason} The variant (the same call {what}) agrees {how}."
             return own, replace(judged, reason=reason), record
-        faults = (found.fault,)
-        reason = f"It ran, but {faults_text(faults)}."
-        return own, replace(judged, verdict="wrong", reason=reason, faults=faults), record
+        reason = f"It ran, but {faults_text(found.faults)}."
+        return own, replace(judged, verdict="wrong", reason=reason, faults=found.faults), record

@@ -315,7 +315,7 @@ class Matrix {
     return this.selection.columns.map((column) => {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
-      const { verdict, colour, number, total, asked, right, counts, ranks, endings, unexpected, known, vague, hazards, requested, first } = tally;
+      const { verdict, colour, drawing, number, total, asked, right, presents, counts, ranks, endings, unexpected, known, vague, hazards, requested, first } = tally;
       const tried = total - (verdict === "skip" ? 0 : counts.skip ?? 0);
       const notes = [
         endings.length < 3 && endings.join(", "),
@@ -324,6 +324,7 @@ class Matrix {
           : number === total
             ? `all ${plural(total, "case")}`
             : `${number} of ${tried} ${tried < total ? "tried" : "cases"}`,
+        presents > 0 && `${presents === number ? "" : `${presents} `}only in presents`,
         vague > 0 && `${vague} vague`,
         hazards > 0 && plural(hazards, "hazard"),
         requested > 0 && `${requested} not specified`,
@@ -332,12 +333,12 @@ class Matrix {
       ].filter(Boolean);
       const control = make(
         `button.v.tally.${colour}.${unexpected ? "unexpected" : known ? "known" : ""}`,
-        icon(verdict),
+        icon(drawing),
         make("span", verdict),
         make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && " ·")])),
       );
       const parts = this.cells.verdicts.filter((name) => counts[name]);
-      control.title = parts.map((name) => `${counts[name]} ${name}`).join(", ");
+      control.title = [...parts.map((name) => `${counts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
       return make("td", this.#cell(control, first, column), number < total && this.#bar(ranks, total));
     });
   }
@@ -352,7 +353,8 @@ class Matrix {
 
   #bar(counts, total) {
     let start = 0;
-    const parts = this.cells.verdicts.filter((name) => counts[name]).map((name) => {
+    const colours = this.cells.verdicts.flatMap((name) => (name === "wrong" ? [name, "presents"] : [name]));
+    const parts = colours.filter((name) => counts[name]).map((name) => {
       const part = draw("rect", { class: name, x: start, width: counts[name], height: 1 });
       start += counts[name];
       return part;
@@ -381,8 +383,8 @@ class Matrix {
       if (!result) return make("td.none", "no result");
       const mark = markOf(result);
       const control = make(
-        `button.v.${ranksAs(result)}.${mark}`,
-        icon(result.verdict),
+        `button.v.${colourOf(result)}.${mark}`,
+        icon(drawingOf(result)),
         make("span", result.verdict),
         (result.note || result.ended_by) && make("i", result.note || result.ended_by),
         result.vague && make("i", "vague"),
@@ -443,7 +445,7 @@ class Matrix {
                 const result = i == null ? null : cells.cases[i].results[column];
                 if (!result) return make("td");
                 const mark = markOf(result);
-                const control = make(`button.v.${ranksAs(result)}.${mark}`, icon(result.verdict));
+                const control = make(`button.v.${colourOf(result)}.${mark}`, icon(drawingOf(result)));
                 const note = result.note ? ` (${result.note})` : "";
                 const words = `${result.verdict}${note}${mark && `, ${mark}`}: ${line}, ${label}`;
                 control.setAttribute("aria-label", words);

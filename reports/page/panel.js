@@ -38,6 +38,7 @@ class Details {
   parts() {
     return [
       make("p.reason", make("bdi", this.pool[this.result.reason])),
+      onlyPresents(this.result) && make("p.why", "The output is right: a model that does not read the presents gets right results."),
       this.hazard(),
       this.expectation(),
       this.result.insensitive && make("p.note", make("b", "Warning"), ": ", make("bdi", this.result.insensitive)),
@@ -281,6 +282,7 @@ class Details {
         ["outcome", result.outcome === "rejected" ? `${outcome}${stage}.` : outcome],
         ["device", target.device && make("bdi", target.device)],
         ["placed on", result.placement != null && make("bdi", this.pool[result.placement])],
+        ["wrong in", result.wrong_outputs && make("bdi", result.wrong_outputs.join(", "))],
         ["values", { true: "nevertheless correct", false: "wrong" }[result.values_right]],
         ["outputs", this.identicalOutputs()],
         ["times", times.join(", ")],

@@ -48,10 +48,11 @@ class Cells {
     const words = searchTerms(query.q).map((word) => ({ word, found: [] }));
     const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
-    const byResult = ["verdict", "score", "symptom"].some((name) => query[name].size) || query.unexpected || query.silent || query.changed;
+    const byResult = ["verdict", "score", "wrong", "symptom"].some((name) => query[name].size) || query.unexpected || query.silent || query.changed;
     const matches = (result) =>
       (!query.verdict.size || query.verdict.has(result.verdict)) &&
       (!query.score.size || query.score.has(this.partOf(result))) &&
+      (!query.wrong.size || [...query.wrong].some((value) => isWrongIn(result, value))) &&
       (!query.symptom.size || query.symptom.has(this.pool[result.symptom])) &&
       (!query.unexpected || result.unexpected) &&
       (!query.silent || ranksAs(result) === "wrong") &&
@@ -81,13 +82,14 @@ class Cells {
   tally(cases, column) {
     const [counts, ranks] = [{}, {}];
     const endings = new Set(); // of the processes, such as SIGSEGV
-    let [total, asked, right, unexpected, known, vague, hazards, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, 0, null, null];
+    let [total, asked, right, presents, unexpected, known, vague, hazards, requested, first, worst] = [0, 0, 0, 0, 0, 0, 0, 0, 0, null, null];
     for (const i of cases) {
       const result = this.cases[i].results[column];
       if (!result) continue;
       total += 1;
       counts[result.verdict] = (counts[result.verdict] ?? 0) + 1;
-      ranks[ranksAs(result)] = (ranks[ranksAs(result)] ?? 0) + 1;
+      ranks[colourOf(result)] = (ranks[colourOf(result)] ?? 0) + 1;
+      if (onlyPresents(result)) presents += 1;
       if (worst == null || this.#severity(result) < this.#severity(worst)) worst = result;
       const part = this.basisOf(i) !== "requested" && this.partOf(result);
       if (part) asked += 1;
@@ -103,7 +105,8 @@ class Cells {
     if (!total) return null;
     const { verdict } = worst;
     const number = counts[verdict];
-    return { verdict, colour: ranksAs(worst), number, total, asked, right, counts, ranks, endings: [...endings], unexpected, known, vague, hazards, requested, first };
+    const figures = { number, total, asked, right, presents, counts, ranks, unexpected, known, vague, hazards, requested, first };
+    return { verdict, colour: colourOf(worst), drawing: drawingOf(worst), endings: [...endings], ...figures };
   }
 
   /** What the contract of a case rests on; a case without a description counts as specified. */
@@ -113,7 +116,8 @@ class Cells {
 
   /** The part of the score that a result counts for; undefined if it was not tried. */
   partOf(result) {
-    return ranksAs(result) === "wrong" ? "silent" : this.parts[result.verdict];
+    if (ranksAs(result) !== "wrong") return this.parts[result.verdict];
+    return onlyPresents(result) ? "presents" : "silent";
   }
 
   /** Whether one result comes before the other: unexpected ones first, then the worst. */
@@ -124,12 +128,12 @@ class Cells {
 
   /** A result's place in the order of severity: 0 is worst. */
   #severity(result) {
-    return this.rank[ranksAs(result)];
+    return 2 * this.rank[ranksAs(result)] + onlyPresents(result);
   }
 
   /** A sort key by severity on any of the columns: smaller is worse. Skipped results do not count. */
   sortKey(cases, columns) {
-    let [unexpected, worst, number] = [0, this.verdicts.length, 0];
+    let [unexpected, worst, number] = [0, Infinity, 0];
     for (const i of cases) {
       for (const column of columns) {
         const result = this.cases[i].results[column];
@@ -144,8 +148,20 @@ class Cells {
   }
 }
 
-/** The verdict that a result is ordered and coloured by. */
+/** The verdict that a result is ordered by. */
 const ranksAs = (result) => result.ranks_as ?? result.verdict;
+
+/** Whether the presents are wrong, and nothing else: the output is right. */
+const onlyPresents = (result) => result.wrong_outputs?.join() === "presents";
+
+/** Whether a result is wrong in an output, or, where `value` begins with `only:`, in exactly those. */
+function isWrongIn({ wrong_outputs: wrong = [] }, value) {
+  return value.startsWith("only:") ? `only:${wrong.join()}` === value : wrong.includes(value);
+}
+
+/** Whose colours a result has, and which drawing: those of a verdict, or `presents`. */
+const colourOf = (result) => (onlyPresents(result) ? "presents" : ranksAs(result));
+const drawingOf = (result) => (onlyPresents(result) && result.verdict === ranksAs(result) ? "presents" : result.verdict);
 
 /** The search terms of a text: words in any order, and quoted phrases. */
 function searchTerms(text) {
@@ -157,9 +173,9 @@ function isRequestedOnly(result) {
   return result.verdict === "unsupported" && !result.unexpected && result.expectation == null;
 }
 
-/** Whether the verdicts differ between the targets that were tried. */
+/** Whether the verdicts of the targets that were tried differ, or whether only presents are wrong. */
 function verdictsDiffer(results) {
-  return new Set(results.map(({ verdict }) => verdict).filter((verdict) => verdict !== "skip")).size > 1;
+  return new Set(results.filter(({ verdict }) => verdict !== "skip").map((one) => `${one.verdict} ${onlyPresents(one)}`)).size > 1;
 }
 
 /** Compares two sort keys, lists of numbers, for `Array.sort`. */

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.base.words import listed
 from conformance.case.case import Contract
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
@@ -38,6 +39,7 @@ from conformance.results.records import (
 )
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
+from conformance.results.wrong_outputs import only_presents
 from conformance.targets.catalogue import (
     ScriptApi,
     ScriptLanguage,
@@ -248,6 +250,9 @@ def issue(
     if case.call.shared_buffer:
         lines += ["Past and present are the same memory."]
     lines += ["", "## Actual result", "", inline(result.reason, 2000)]
+    if result.wrong_outputs:
+        right = " The output is right." if only_presents(result) else ""
+        lines += ["", f"Wrong in {listed(result.wrong_outputs)}.{right}"]
     if result.hazard:
         lines += [
             "",
