@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,13 @@ def described() -> DescribedTarget:
     return DescribedTarget(target_for("cpu"), answer, None, None)
 
 
-def correct(job: CaseJob, factor: float = 1.0) -> Ran:
-    """The outcome of a runtime with the expected values, the output times ``factor``."""
+def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
+    """The outcome of a runtime with the expected values, the ``outputs`` times ``factor``."""
     files: list[dict[str, bytes]] = []
     for expected in job.prepared.expected:
         files.append({})
         for name, want in expected.items():
-            values = np.nan_to_num(want.value) * (factor if name == "output" else 1.0)
+            values = np.nan_to_num(want.value) * (factor if name in outputs else 1.0)
             tensor = numpy_helper.from_array(values.astype(NUMPY[want.dtype]), name)
             files[-1][name] = tensor.SerializeToString()
     run = tuple(files)
@@ -139,6 +139,19 @@ def test_a_broken_relation_is_a_fault_with_its_fields(related: Case) -> None:
     assert fault.got != fault.other
     assert record.relation is not None
     assert record.relation.share == fault.share == float("inf")
+
+
+def test_every_output_in_which_a_relation_is_broken_is_known(tmp_path: Path) -> None:
+    (rotated,) = cases_of(tmp_path, f"{RELATED}  rotary: half_split")
+    assessment, (own, variant) = Assessment(described()), jobs_for(rotated)
+    assert assessment.record(own, correct(own)) is None
+    nudged = correct(variant, 1 + 2**-23, outputs=("output", "present_key"))
+    record = assessment.record(variant, nudged)
+    assert isinstance(record, ResultRecord)
+    assert {fault.kind for fault in record.faults} == {"relation"}
+    assert record.wrong_outputs == ("output", "presents")
+    assert record.reason.count("the same call") == 1
+    assert record.reason.endswith(" wrong, too.")
 
 
 # Cases that are not run

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from case_files import cases_of
 from rich.console import Console
-from synthetic_runs import case, expected, result, write
+from synthetic_runs import case, error, expected, result, write
 
 from conformance.case.case import Case
 from conformance.cli.listing import by_cause, failures, in_full
@@ -35,7 +35,8 @@ TARGET = "cpu@1.31.1"
 
 
 def unexpected(number: int, verdict: Verdict = "wrong", **fields: Any) -> ResultRecord:
-    fields = {"unexpected": True, "reason": f"Reason {number}.", **fields}
+    alone: dict[str, Any] = {"errors": ()} if "faults" in fields else {}
+    fields = {"unexpected": True, "reason": f"Reason {number}.", **alone, **fields}
     return result(f"t/case[n={number}]", fields.pop("target", TARGET), verdict, **fields)
 
 
@@ -52,8 +53,29 @@ def test_wrong_values_are_alike_whatever_the_numbers() -> None:
     assert sentences(
         other, unexpected(0, faults=beyond(2.0)), unexpected(1, faults=beyond(9e9))
     ) == [
-        (2, f"wrong on {TARGET}: output is beyond its error budget"),
-        (1, f"wrong on {TARGET}: present_key is beyond its error budget"),
+        (2, f"wrong in output on {TARGET}: output is beyond its error budget"),
+        (1, f"wrong only in presents on {TARGET}: present_key is beyond its error budget"),
+    ]
+
+
+def test_a_known_defect_with_other_wrong_outputs_is_another_cause() -> None:
+    known = {"unexpected": False, "expectation": expected()}
+    one, *others = (
+        unexpected(number, errors=tuple(error(output=name) for name in names), **known)
+        for number, names in enumerate(
+            [
+                ("output",),
+                ("present_key",),
+                ("present_value", "present_key"),
+                ("output", "output_qk"),
+            ]
+        )
+    )
+    why = f"on {TARGET}: Reads past the end of the cache."
+    assert sentences(one, *others) == [
+        (1, f"wrong in output {why}"),
+        (1, f"wrong in output and output_qk {why}"),
+        (2, f"wrong only in presents {why}"),
     ]
 
 
@@ -187,9 +209,10 @@ def test_page_terminal_and_markdown_have_the_same_causes(a_case: Case, tmp_path:
 
 def test_the_worst_comes_first_and_then_the_most_frequent() -> None:
     crash = unexpected(9, "crash", message="It died.")
-    few, many = unexpected(0, faults=beyond(1.0, "present_key")), unexpected(1, faults=beyond(1.0))
+    few, many = unexpected(0, faults=beyond(1.0, "output_qk")), unexpected(1, faults=beyond(1.0))
     found = [text.split(":")[0] for _, text in sentences(few, many, many, crash)]
-    assert found == [f"crash on {TARGET}", f"wrong on {TARGET}", f"wrong on {TARGET}"]
+    wrong = [f"wrong in {each} on {TARGET}" for each in ("output", "output_qk")]
+    assert found == [f"crash on {TARGET}", wrong[0], wrong[1].replace(" in", " only in")]
     assert [number for number, _ in sentences(few, many, many, crash)] == [1, 2, 1]
 
 
@@ -215,7 +238,10 @@ def test_a_few_are_printed_in_full(a_case: Case) -> None:
 
 def test_a_thousand_of_one_cause_are_printed_as_one(a_case: Case) -> None:
     printed = lines(a_case, *(unexpected(n, faults=beyond(n)) for n in range(1004)))
-    assert printed[1] == f"1004 wrong on {TARGET}: output is beyond its error budget. One of them:"
+    assert (
+        printed[1]
+        == f"1004 wrong in output on {TARGET}: output is beyond its error budget. One of them:"
+    )
     assert "  reason    Reason 0." in printed
     assert sum(line.startswith("  reproduce ") for line in printed) == 1
     ids = "t/case[n=1], t/case[n=2], t/case[n=3] and 1000 more"

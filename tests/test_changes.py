@@ -221,6 +221,7 @@ def test_a_megabyte_is_compared_quickly() -> None:
         assert len(normal(text)) < 100_000
 
 
+KEY, VALUE = ((error(output=f"present_{each}"),) for each in ("key", "value"))
 SHAPE = WrongShape(output="output", got=(1, 2), want=(1, 3))
 WIDER = WrongShape(output="output", got=(1, 4), want=(1, 3))
 DIFFER = RunsDiffer(output="output")
@@ -228,6 +229,20 @@ DIFFER = RunsDiffer(output="output")
 
 def beyond(got: float) -> BeyondBudget:
     return BeyondBudget(output="output", index=(0, 0), got=got, want=1.0, budget=0.01, share=37.0)
+
+
+@pytest.mark.parametrize("wrong", [("output",), ("output", "present_key"), ("output_qk",)])
+def test_it_is_worse_if_more_than_the_presents_is_wrong(tmp_path: Path, wrong: Any) -> None:
+    more = tuple(error(output=name) for name in wrong)
+    known = {"unexpected": False, "expectation": expected()}
+    worse = one(tmp_path, was("wrong", errors=KEY, **known), now("wrong", errors=more, **known))
+    (change,) = worse.broken
+    assert change.sentence.startswith("wrong only in presents before, now wrong ")
+    assert worse.worse
+    better = one(tmp_path, was("wrong", errors=more, **known), now("wrong", errors=KEY, **known))
+    (change,) = better.changed
+    assert ", now wrong only in presents, which is better" in change.sentence
+    assert not better.worse
 
 
 @pytest.mark.parametrize(
@@ -240,7 +255,18 @@ def beyond(got: float) -> BeyondBudget:
         ({"share": 37.0}, {"share": float("inf")}, "inf times the error budget, not 37"),
         ({"share": float("nan")}, {"share": float("nan")}, None),
         ({"reason": "0.7567 at [0, 1]"}, {"reason": "0.1312 at [2, 3]"}, None),
-        ({}, {"errors": (error(output="present_key"),)}, "worst in present_key now, not in output"),
+        ({"errors": KEY}, {"errors": VALUE}, "worst in present_value now, not in present_key"),
+        (
+            {},
+            {"errors": KEY},
+            "wrong in output before, now wrong only in presents, which is better",
+        ),
+        (
+            {},
+            {"errors": (error(), *KEY)},
+            "wrong in output before, now wrong in output and presents",
+        ),
+        ({"errors": KEY}, {"errors": ()}, "another reason"),  # a file does not say where
         ({}, {"errors": (error(index=None, share=None),)}, "worst in output now"),
         ({"errors": ()}, {"errors": (), "reason": "Two runs differ."}, None),  # sentences alone
         ({"errors": (), "faults": (SHAPE,)}, {"errors": (), "faults": (DIFFER,)}, "another reason"),
@@ -534,8 +560,8 @@ def test_the_summary_contains_every_documented_part(tmp_path: Path) -> None:
     ]
     assert "`tract` was not tried: `No binary.`; fix: `gqa setup tract`" in text
     assert "`The cache is full.`; fix: `gqa cache`" in text
-    assert "| `cpu@1.31.1` | 1 of 4 (25 %) | 0 | 0 | 2 | 1 | 0 | none asked |" in text
-    assert "| `tract` | none asked | 0 | 0 | 0 | 0 | 4 | none asked |" in text
+    assert "| `cpu@1.31.1` | 1 of 4 (25 %) | 0 | 0 | 0 | 2 | 1 | 0 | none asked |" in text
+    assert "| `tract` | none asked | 0 | 0 | 0 | 0 | 0 | 4 | none asked |" in text
     assert "| `a` | 0 of 2 | none asked |\n| `b` | 1 of 2 | none asked |" in text
     assert "| `cpu@1.31.1` | 1 | 1 | 1 | 1 | 1 | 1 | 4 |" in text
     assert "- **wrong**: `a/one` on `cpu@1.31.1`: `output differs" in text

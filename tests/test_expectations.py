@@ -78,6 +78,47 @@ def complaints(folder: Path, text: str, name: str = "cpu.yaml") -> list[str]:
     return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
 
 
+# Which outputs are wrong
+
+KEY = BeyondBudget(
+    output="present_key", index=(0,), got=0.0, want=1.0, budget=0.1, share=10.0, step=None
+)
+OUTPUT = KEY.model_copy(update={"output": "output"})
+SCORES = KEY.model_copy(update={"output": "output_qk"})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "faults", "differs"),
+    [
+        (None, (KEY, OUTPUT, SCORES), None),
+        ("presents", (KEY,), None),
+        (["presents"], (KEY, OUTPUT), "it is wrong in output, which the line does not name"),
+        (
+            ["presents"],
+            (KEY, OUTPUT, SCORES),
+            "it is wrong in output and output_qk, which the line does not name",
+        ),
+        (["output"], (OUTPUT, KEY), "it is wrong in presents, which the line does not name"),
+        (["output", "presents"], (KEY, OUTPUT), None),
+        (["output", "presents"], (KEY,), None),
+        (["presents"], (OUTPUT,), "it is wrong in output, which the line does not name"),
+    ],
+)
+def test_an_expectation_can_name_the_wrong_outputs(
+    wrong: Any, faults: tuple[Fault, ...], differs: str | None
+) -> None:
+    fields = {} if wrong is None else {"wrong": wrong}
+    line = expectation(verdict="wrong", **fields)
+    assert line.differs(Judgement("wrong", "It ran.", faults)) == differs
+
+
+def test_only_what_ran_has_wrong_outputs(tmp_path: Path) -> None:
+    (complaint,) = complaints(tmp_path, HEAD + LINE + "    wrong: [presents]\n")
+    assert "'wrong' lists wrong outputs, but the verdict is unsupported" in complaint
+    (complaint,) = complaints(tmp_path, HEAD + LINE + "    wrong: [present]\n")
+    assert "wrong" in complaint
+
+
 # Which line is for a case
 
 

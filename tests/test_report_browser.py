@@ -18,7 +18,7 @@ from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.results.join import join
 from conformance.results.reader import Run, read
-from conformance.results.records import ErrorMap, RelationRecord
+from conformance.results.records import ErrorMap, RelationRecord, ResultRecord
 from conformance.results.verdicts import VERDICTS, Verdict
 
 
@@ -267,6 +267,66 @@ def test_only_what_is_silently_wrong(show: Open, tmp_path: Path) -> None:
     tab.locator("#reset").click()
     tab.locator("#sort").select_option("worst first")
     assert cases(tab)[-2:] == ["a/harmless", "a/pass"]
+
+
+def test_wrong_presents_are_told_from_a_wrong_output(show: Open, tmp_path: Path) -> None:
+    def wrong(id: str, *names: str, **fields: Any) -> ResultRecord:
+        errors = tuple(error(output=name) for name in names)
+        return result(id, verdict="wrong", errors=errors, **fields)
+
+    known: dict[str, Any] = {"unexpected": False, "expectation": expected()}
+    results = [
+        wrong("a/beside[n=1]", "present_key", **known),
+        wrong("a/beside[n=2]", "present_key", "present_value", **known),
+        wrong("a/mixed[n=1]", "present_key", **known),
+        wrong("a/mixed[n=2]", "output", "present_key", **known),
+        wrong("a/output", "output", **known),
+        wrong("a/scores", "output_qk", **known),
+        wrong("a/loud", "present_value"),
+    ]
+    report = render([read(write(tmp_path / "a", [case(r.case) for r in results], results))])
+    tab = show(report, "#?open=a/beside&open=a/mixed")
+    presents = ["a/beside[n=1]", "a/beside[n=2]", "a/mixed[n=1]"]
+
+    def drawing(id: str) -> str:
+        return str(cell(tab, id).locator("use").get_attribute("href"))
+
+    # The drawing and the words differ, not only the colour.
+    assert {drawing(id) for id in (*presents, "a/loud", "a/beside")} == {"#presents"}
+    assert {drawing(id) for id in ("a/mixed[n=2]", "a/output", "a/scores", "a/mixed")} == {"#wrong"}
+    assert words(cell(tab, "a/beside[n=1]")) == "wrong only in presents known"
+    assert words(cell(tab, "a/loud")) == "wrong only in presents unexpected"
+    assert words(cell(tab, "a/mixed[n=2]")) == words(cell(tab, "a/output")) == "wrong known"
+    assert words(cell(tab, "a/scores")) == "wrong only in output_qk known"
+    assert words(cell(tab, "a/beside")) == "wrong all 2 cases · only in presents · 2 known"
+    assert words(cell(tab, "a/mixed")) == "wrong all 2 cases · 1 only in presents · 2 known"
+
+    def select(value: str) -> list[str]:
+        tab.locator("select[data-list=wrong]").select_option(value)
+        return cases(tab)
+
+    assert select("output") == ["a/mixed[n=2]", "a/output"]
+    assert "wrong=output" in asked(tab)
+    assert select("presents") == [*presents, "a/mixed[n=2]", "a/loud"]
+    assert select("output_qk") == ["a/scores"]
+    assert select("only presents") == [*presents, "a/loud"]
+    tab.locator("#reset").click()
+    tab.locator("#sort").select_option("worst first")
+    assert cases(tab)[0] == "a/loud"  # unexpected
+    assert cases(tab)[-2:] == presents[:2]
+    # The score counts them apart, and a cause leads to exactly its cases.
+    link = tab.locator(".score a[href*='score=presents']")
+    assert words(link) == "4"
+    link.click()
+    assert cases(tab) == ["a/loud", "a/mixed[n=1]", *presents[:2]]
+    tab.locator("#reset").click()
+    cause = tab.locator(".causes a", has_text="3 cases").first
+    cause.evaluate("link => { for (let up = link; up; up = up.parentElement) up.open = true }")
+    cause.click()
+    assert "wrong=only:presents" in asked(tab)
+    assert cases(tab) == ["a/mixed[n=1]", *presents[:2]]
+    cell(tab, "a/mixed[n=1]").click()
+    assert "The output is right" in words(tab.locator("#panel"))
 
 
 def test_only_what_changed(show: Open, tmp_path: Path) -> None:

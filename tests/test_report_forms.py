@@ -21,6 +21,7 @@ from jsonschema import Draft202012Validator
 from synthetic_runs import (
     HOSTILE,
     case,
+    error,
     expected,
     only_own_markup,
     realistic,
@@ -517,11 +518,29 @@ def test_support_lists_known_causes_and_untested_columns(tmp_path: Path) -> None
             "version_added": False,
             "notes": [
                 "1.31.1: 1 wrong of 1 cases.",
-                "wrong: Reads past the end of the cache. "
+                "wrong in output: Reads past the end of the cache. "
                 "https://github.com/microsoft/onnxruntime/issues/28242",
             ],
         }
     }
+
+
+def test_support_tells_wrong_presents_from_a_wrong_output(tmp_path: Path) -> None:
+    known = {"verdict": "wrong", "unexpected": False, "expectation": expected()}
+    results = [
+        result("t/c[n=1]", errors=(error(output="present_key"),), **known),
+        result("t/c[n=2]", errors=(error(), error(output="present_key")), **known),
+    ]
+    document = support(joined(tmp_path, results))
+    validate(document)
+    (scores,) = document["__meta"]["targets"]["cpu"]["scores"].values()
+    assert (scores["specified"]["presents"], scores["specified"]["silent"]) == (1, 1)
+    counts, *causes = document["t"]["c"]["__compat"]["support"]["cpu"]["notes"]
+    assert counts == "1.31.1: 2 wrong (1 only in presents) of 2 cases."
+    assert [cause.partition(":")[0] for cause in causes] == [
+        "wrong only in presents",
+        "wrong in output and presents",
+    ]
 
 
 def test_adapters_are_targets_of_their_own(tmp_path: Path) -> None:

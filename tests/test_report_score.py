@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reported import Parsed
-from synthetic_runs import case, realistic, result, target, write
+from synthetic_runs import case, error, realistic, result, target, write
 
 from conformance.case.case import Contract
 from conformance.report.badges import badges
@@ -51,6 +51,17 @@ def test_a_rejection_is_not_counted_with_a_wrong_result(
     assert part_of(result(verdict=verdict, values_right=values_right)) == part
 
 
+@pytest.mark.parametrize("verdict", ["wrong", "accepted"])
+def test_wrong_presents_beside_a_right_output_are_counted_apart(verdict: str) -> None:
+    def part(*names: str) -> str | None:
+        errors = (error(share=0.5), *(error(output=name) for name in names))
+        return part_of(result(verdict=verdict, errors=errors))
+
+    assert part("present_key") == part("present_value", "present_key") == "presents"
+    assert part("output_qk") == part("present_key", "output_qk") == "silent"
+    assert part("output", "present_key") == "silent"
+
+
 def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
     verdicts = {"a/x": "pass", "a/y": "wrong", "b/x": "skip", "b/z": "unsupported", "b/u": "pass"}
     cases = {id: case(id) for id in [*verdicts, "b/gone"]}
@@ -60,7 +71,8 @@ def test_requested_calls_and_untried_ones_are_counted_apart() -> None:
         cases, {id: result(id, verdict=v) for id, v in verdicts.items()} | {"b/gone": None}
     )
     assert found.specified.numbers() == {
-        "asked": 2, "right": 1, "rejected": 0, "accepted": 0, "silent": 1, "none": 0, "not_tried": 2
+        "asked": 2, "right": 1, "rejected": 0, "accepted": 0, "presents": 0, "silent": 1, "none": 0,
+        "not_tried": 2,
     }  # fmt: skip
     assert (found.requested.right, found.requested.asked, found.requested.not_tried) == (1, 2, 0)
     assert {theme: (s.right, s.asked) for theme, s in found.themes.items()} == {

@@ -337,6 +337,34 @@ def test_a_fault_is_wrong_and_described(breaks: Callable[[Values], None], says: 
     assert says in made.reason
 
 
+@pytest.mark.parametrize("demands", ["computes", "rejects"])
+def test_every_output_that_is_wrong_is_known_and_named(demands: Any) -> None:
+    made = right(PROMPT)
+    put(1e6)(made)
+    put(math.nan, "present_value")(made)
+    judgement = verdict_on(ran(made, made), contract=Contract(demands=demands, source="a text"))
+    assert judgement.wrong_outputs == ("output", "presents")
+    (worst,) = judgement.faults
+    assert worst.output == "present_value"
+    assert judgement.reason.endswith("; output is wrong, too.")
+
+
+def test_only_the_presents_are_wrong() -> None:
+    made = right(PROMPT)
+    swap_presents(made)
+    judgement = judged(PROMPT, made)
+    assert (judgement.verdict, judgement.wrong_outputs) == ("wrong", ("presents",))
+    assert judgement.reason.count("present_") == 2
+    assert judged(PROMPT, right(PROMPT)).wrong_outputs == ()
+
+
+def test_a_wrong_output_of_any_call_of_a_loop_counts() -> None:
+    made = right(LOOP)
+    made[2]["output"] = made[2]["output"] + np.float32(1e3)
+    made[0]["present_key"] = made[0]["present_key"][..., :1]
+    assert judged(LOOP, made).wrong_outputs == ("output", "presents")
+
+
 def test_a_swapped_dtype_of_the_same_width_is_wrong() -> None:
     call = Call(sequence_length=5, dtype="float16")
     values = right(call)

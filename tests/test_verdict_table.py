@@ -44,6 +44,7 @@ from conformance.results.records import ResultRecord, results_schema
 from conformance.results.verdicts import (
     ACCEPTANCES,
     EXPECTED_VERDICTS,
+    PRESENTS,
     TABLE,
     VERDICTS,
     Verdict,
@@ -181,7 +182,7 @@ def test_the_page_has_a_drawing_of_it(row: VerdictRow) -> None:
 
 def test_the_page_draws_nothing_else() -> None:
     drawings = re.findall(r'<symbol id="([\w-]+)"', TEMPLATE.read_text(encoding="utf-8"))
-    extra = set(drawings) - set(VERDICTS)
+    extra = set(drawings) - {*VERDICTS, PRESENTS}
     must(not extra, "reports/report.html.j2", f"{extra} is drawn and is no verdict")
 
 
@@ -195,7 +196,7 @@ def test_the_page_has_its_colours_in_light_and_dark(row: VerdictRow) -> None:
 
 def test_the_page_has_colours_of_nothing_else() -> None:
     coloured = set(re.findall(r"--(\w+)-ink:", STYLE.read_text(encoding="utf-8")))
-    extra = coloured - set(VERDICTS)
+    extra = coloured - {*VERDICTS, PRESENTS}
     must(not extra, "reports/report.css", f"{extra} has colours and is no verdict")
 
 

@@ -269,7 +269,7 @@ class Expectation:
             return f"the first fault is not one with {known.fault}"
         others = [each for each in judged.wrong_outputs if each not in known.wrong]
         if known.wrong and others:
-            return f"{listed(others)} {'is' if others == ['output'] else 'are'} wrong, too"
+            return f"it is wrong in {listed(others)}, which the line does not name"
         if known.message not in (message or ""):
             return f"the message does not contain '{known.message}'"
         return None

@@ -237,9 +237,9 @@ def _unsure(tried: _Tried) -> str:
 def _notes(tried: _Tried) -> list[str]:
     """The verdicts by number, and the known causes, in the version of ``tried``."""
     counts = Counter(result.verdict for result in tried.results)
-    parts = [f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]]
-    if presents := sum(map(only_presents, tried.results)):
-        parts.append(f"{presents} of them wrong only in presents")
+    presents = Counter(result.verdict for result in tried.results if only_presents(result))
+    only = {verdict: f" ({number} only in presents)" for verdict, number in presents.items()}
+    parts = [f"{counts[v]} {v}{only.get(v, '')}" for v in VERDICTS if counts[v]]
     if untried := tried.cases - len(tried.results):
         parts.append(f"{untried} not tried")
     notes = [f"{clean(tried.version, 100)}: {', '.join(parts)} of {tried.cases} cases."]
