@@ -20,9 +20,9 @@ from conformance.report.html import render
 from conformance.results.reader import read
 
 TARGETS = ("cpu", "tract", "webgpu", "wasm")
-#: The query that the picture shows: cross-layer KV sharing.
-QUERY = "#?theme=shared_kv"
-SIZE = {"width": 1280, "height": 1320}
+#: The query that the picture shows: layers that borrow a cache, those of models first.
+QUERY = "#?q=borrow&theme=models&theme=shared_kv"
+SIZE = {"width": 1280, "height": 1640}
 
 
 def main() -> None:
