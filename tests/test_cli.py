@@ -265,13 +265,14 @@ def test_an_unexpected_result_is_printed_with_its_reproduction(
     target = desk.runner("wrong_values")
     start = lines.index(f"three/faulty on {target}@1.0: wrong")
     assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63]")
-    assert lines[start + 2 : start + 4] == [
+    assert lines[start + 2 : start + 5] == [
+        "  wrong in  output",
         "  contract  computes (specified)",
         "            a document",
     ]
-    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
-    assert "times the budget)" in lines[start + 4]
-    assert lines[start + 5] == f"  reproduce gqa run three.yaml::faulty --ep {target}"
+    assert lines[start + 5].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
+    assert "times the budget)" in lines[start + 5]
+    assert lines[start + 6] == f"  reproduce gqa run three.yaml::faulty --ep {target}"
 
 
 def test_a_crash_is_printed_with_its_last_line(faults: tuple[Done, Run]) -> None:
@@ -876,7 +877,7 @@ def test_the_sample_in_the_readme_is_what_the_command_prints(
 def test_causes_of_known_results_are_listed(gqa: Gqa) -> None:
     arguments = ("run", "bounds_attributes", "-k", "float32 and local_window_size")
     told = gqa(*arguments).out.partition("Known defects:\n")[2].splitlines()
-    assert told[0].startswith("  1 wrong on cpu@1.")
+    assert told[0].startswith("  1 wrong in output on cpu@1.")
     assert told[1] == "      docs/findings/ort-cpu-attributes-of-64-bits.md"
     assert told[2].startswith("      bounds_attributes/local_window_size")
     many = ("run", "bounds_attributes", "bounds_shapes", "bounds_values", "-k", "float32")

@@ -83,7 +83,9 @@ def test_many_unexpected_results_are_printed_by_cause(gqa: Gqa, desk: Desk) -> N
     assert done.status == 1
     lines = done.out.splitlines()
     target = f"{desk.runner('wrong_values')}@1.0"
-    at = lines.index(f"20 wrong on {target}: output is beyond its error budget. One of them:")
+    at = lines.index(
+        f"20 wrong in output on {target}: output is beyond its error budget. One of them:"
+    )
     assert lines[at + 1] == f"twenty/many[sequence_length=1,seed=1] on {target}: wrong"
     assert sum(line.startswith("  reproduce ") for line in lines) == 1
     assert "  also      twenty/many[sequence_length=1,seed=2], " in done.out
