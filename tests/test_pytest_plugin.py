@@ -215,13 +215,14 @@ def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> N
     lines = failed.out.splitlines()
     start = lines.index(f"three/one on {target}@1.0: wrong")
     assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63], not ")
-    assert lines[start + 2 : start + 4] == [
+    assert lines[start + 2 : start + 5] == [
+        "  wrong in  output",
         "  contract  computes (specified)",
         "            a document",
     ]
-    assert lines[start + 4].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
-    assert " times the budget)" in lines[start + 4]
-    assert lines[start + 5] == f"  reproduce gqa run three.yaml::one --ep {target}"
+    assert lines[start + 5].startswith("  worst     output[0, 0, 63]: got 1000, expected ")
+    assert " times the budget)" in lines[start + 5]
+    assert lines[start + 6] == f"  reproduce gqa run three.yaml::one --ep {target}"
     for word in ("Traceback", "pytest_plugin.py", "CaseFailed", "def runtest"):
         assert word not in failed.both
 
