@@ -252,6 +252,12 @@ def test_the_terminal_has_a_column_for_each(tmp_path: Path) -> None:
         must(head in text, "conformance/cli/terminal.py", f"the table has no column '{head}'")
 
 
+def test_the_terminal_counts_wrong_presents_apart(tmp_path: Path) -> None:
+    presents = _result("wrong").model_copy(update={"wrong_outputs": ("presents",)})
+    assert "□ only in presents" in _shown(tmp_path, presents, _result("wrong"))
+    assert "only in presents" not in _shown(tmp_path, _result("wrong"))
+
+
 def test_the_terminal_colours_a_silent_failure_as_wrong(tmp_path: Path) -> None:
     red = _styled("wrong", "1")
     assert red in _shown(tmp_path, SILENT)
