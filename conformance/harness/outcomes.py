@@ -68,8 +68,8 @@ class Crashed(_Seen):
     process's last words.
 
     ``repeated``: it died again when the case was run alone in a fresh process. A pool reports
-    others only if it is to try nothing again. Where the runner itself reported the crash (`CrashedAnswer`), ``signal`` may be
-    another word (panic).
+    others only if it is to try nothing again. Where the runner itself reported the crash
+    (`CrashedAnswer`), ``signal`` may be another word (panic).
     """
 
     signal: str
