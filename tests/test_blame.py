@@ -18,7 +18,9 @@ from conformance.case.load import load_file
 from conformance.results.reader import Run, read
 
 #: Twelve small cases.
-TWELVE = entries("\n".join(f"- {{name: c{n}, seed: {n}}}" for n in range(12)))
+TWELVE = entries(
+    "\n".join(f"- {{name: c{n}, seed: {n}, time_limit_seconds: 3}}" for n in range(12))
+)
 NAMES = [f"c{n}" for n in range(12)]
 
 
@@ -245,6 +247,14 @@ def test_a_case_after_which_its_process_dies_is_to_blame(bench: Bench) -> None:
     guilty = run.results[4]
     assert guilty.blamed_for == "twelve/c5"
     assert not run.instability
+
+
+def test_a_timeout_in_company_alone_is_the_targets(bench: Bench) -> None:
+    _, run = bench.run("hangs_after_another")
+    assert verdicts(run) == ALL_RIGHT
+    (record,) = run.instability
+    assert (record.verdict, record.case, record.before) == ("timeout", "twelve/c4", "twelve/c3")
+    assert record.message.startswith("No answer within 3 s")
 
 
 def test_a_crash_that_the_runner_reports_is_tried_again(bench: Bench) -> None:

@@ -51,6 +51,9 @@ CONVINCING: Final = 5
 #: Searches for the case to blame end after so many that found none.
 FRUITLESS: Final = 10
 
+#: The severity of what has no verdict, and gets none from another case.
+_WITHOUT_A_VERDICT: Final = -1
+
 Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
 Watch = Callable[[CaseJob, Outcome], None]
 
@@ -145,8 +148,9 @@ class Blame:
         yield from self._of_damage(case, record, suspects)
 
     def _kept(self, case: Case, record: Record) -> tuple[Case, Record]:
-        if isinstance(record, ResultRecord):
-            self._severity[case.id] = severity(record)
+        self._severity[case.id] = (
+            severity(record) if isinstance(record, ResultRecord) else _WITHOUT_A_VERDICT
+        )
         return case, record
 
     def _alone(self, case: Case, watch: Watch) -> Record | None:
