@@ -12,12 +12,15 @@ import pytest
 from as_user import Desk, Done, Gqa, wait_for
 from case_files import entries, write
 
+import conformance.run.blame
 from conformance.bundle.cache import digest_of
 from conformance.case.load import load_file
 from conformance.results.reader import Run, read
 
 #: Twelve small cases.
-TWELVE = entries("\n".join(f"- {{name: c{n}, seed: {n}}}" for n in range(12)))
+TWELVE = entries(
+    "\n".join(f"- {{name: c{n}, seed: {n}, time_limit_seconds: 3}}" for n in range(12))
+)
 NAMES = [f"c{n}" for n in range(12)]
 
 
@@ -141,7 +144,7 @@ def test_what_comes_at_random_is_the_targets_instability(
     assert f"{len(run.instability)} not repeated" in done.out
     assert {record.target for record in run.instability} == {run.header.targets[0].name}
     marks = Path(bench.environment["FAULT_MARK"]).stat().st_size
-    assert marks <= 12 + 4 * 2 * len(run.instability)  # what that cost, in cases
+    assert marks <= 12 + 3 * len(run.instability)  # each alone, and once with the one before
 
 
 def test_a_target_that_always_crashes_costs_no_more_than_its_crashes(
@@ -209,6 +212,23 @@ def test_only_so_many_unexpected_results_are_tried_alone(
     assert [told in result.reason for result in run.results] == [False] * 3 + [True] * 9
 
 
+def test_of_results_that_are_alike_only_two_are_tried_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [("wrong", "t", "a"), ("wrong", "t", "a"), ("wrong", "t", "b"), ("wrong", "t", "b")]
+    given = iter([*kinds, *[("wrong", "t", "a")] * 8])
+    monkeypatch.setattr("conformance.run.blame._kind", lambda case, record: next(given))
+    starts = []
+    pool = conformance.run.blame.Pool
+    monkeypatch.setattr(
+        "conformance.run.blame.Pool", lambda *a, **k: starts.append(a) or pool(*a, **k)
+    )
+    monkeypatch.setenv("FAULT_ON", "/")
+    _, run = bench.run("wrong_alone")
+    assert verdicts(run) == dict.fromkeys(NAMES, "wrong")
+    assert len(starts) == 4
+
+
 def test_searches_end_when_they_find_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.run.blame.FRUITLESS", 1)
     monkeypatch.setenv("FAULT_SHARE", "0.1")
@@ -227,6 +247,14 @@ def test_a_case_after_which_its_process_dies_is_to_blame(bench: Bench) -> None:
     guilty = run.results[4]
     assert guilty.blamed_for == "twelve/c5"
     assert not run.instability
+
+
+def test_a_timeout_in_company_alone_is_the_targets(bench: Bench) -> None:
+    _, run = bench.run("hangs_after_another")
+    assert verdicts(run) == ALL_RIGHT
+    (record,) = run.instability
+    assert (record.verdict, record.case, record.before) == ("timeout", "twelve/c4", "twelve/c3")
+    assert record.message.startswith("No answer within 3 s")
 
 
 def test_a_crash_that_the_runner_reports_is_tried_again(bench: Bench) -> None:

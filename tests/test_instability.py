@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from reported import Parsed
-from synthetic_runs import case, expected, result, write
+from synthetic_runs import case, expected, result, target, write
 
 from conformance.base.yaml_source import InputError
 from conformance.cli.terminal import RunSummary
@@ -18,6 +18,7 @@ from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.report.junit import junit
 from conformance.report.markdown import summary_markdown
+from conformance.report.repro.standalone import program_of
 from conformance.results.join import Joined, join
 from conformance.results.reader import Run, read
 from conformance.results.records import ExpectationRecord, InstabilityRecord
@@ -94,6 +95,13 @@ def test_a_result_that_is_blamed_replaces_the_one_before(tmp_path: Path) -> None
     lines = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "r.jsonl").write_bytes(b"".join(lines[:-2]))
     assert {one.verdict for one in read(tmp_path / "r.jsonl").results} == {"pass"}
+
+
+def test_no_program_is_written_that_would_show_nothing(tmp_path: Path) -> None:
+    one = result("t/a", CPU, "crash", blamed_for="t/b", reproduce="gqa run t/a t/b --ep cpu")
+    program = program_of(case("t/a"), one, target(CPU))
+    assert program.missing is not None
+    assert program.missing.endswith("run both in one process, gqa run t/a t/b --ep cpu")
 
 
 def test_results_twice_without_blame_are_still_a_problem(tmp_path: Path) -> None:

@@ -152,11 +152,20 @@ class Pool:
     """``jobs`` runner processes of one target, started when there is something for them to do.
 
     ``started`` counts the processes. ``start_seconds`` is the total time of their starts, from the
-    launch to the answer to describe.
+    launch to the answer to describe. Without ``second_tries`` no case is tried again, and a crash
+    has no sentence.
     """
 
-    def __init__(self, command: Command, jobs: int = 1, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        command: Command,
+        jobs: int = 1,
+        limits: Limits | None = None,
+        *,
+        second_tries: bool = True,
+    ) -> None:
         self.command = command
+        self._second_tries = second_tries
         self.limits = limits or Limits()
         self.started = 0
         self.start_seconds = 0.0
@@ -414,7 +423,7 @@ class Pool:
         ended = not isinstance(news, bytes)
         if ended or slot.worn or isinstance(outcome, InfrastructureFailure):
             slot.drop()
-        again = _again(task, outcome, before)
+        again = _again(task, outcome, before) if self._second_tries else None
         if again is not None:
             remove(task.request.out)
             # A runner that reports a crash runs each call in a process of its own.

@@ -7,12 +7,13 @@ alone (`conformance.harness.outcomes.Unrepeated`), and an unexpected result, whi
 here.
 
 The cost is bounded. Each crash costs at most one search, and searches end after `FRUITLESS` that
-found nothing; unexpected results of a verdict are no longer tried alone after `RETRIES` of them
-that repeated.
+found nothing. Of unexpected results that are alike, `ALIKE` are tried alone that turn out to
+repeat, and `RETRIES` of those with one verdict.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,8 +34,9 @@ from conformance.run.assessment import Assessment, CaseJob, Record, jobs_for
 from conformance.run.records import argument_for, expected_instability, result_record
 from conformance.run.target import DescribedTarget, TargetPlan
 
-#: Of unexpected results with a verdict so many are tried alone that turn out to repeat. A timeout
-#: takes long, and only one in company is tried.
+#: Of unexpected results that are alike (`_kind`) so many are tried alone that turn out to repeat …
+ALIKE: Final = 2
+#: … and of all with a verdict so many. A timeout takes long, and only one in company is tried.
 RETRIES: Final[Mapping[Verdict, int]] = {
     "timeout": 3,
     "wrong": 50,
@@ -44,8 +46,13 @@ RETRIES: Final[Mapping[Verdict, int]] = {
 #: A case is to blame for the one after it if the two of them repeat it so many times in a row. Of
 #: crashes that come at random, with one case in ten, one in a thousand is booked on a wrong case.
 TIMES: Final = 3
+#: Where so many cases have been found to blame, harm does not come at random: once is enough.
+CONVINCING: Final = 5
 #: Searches for the case to blame end after so many that found none.
 FRUITLESS: Final = 10
+
+#: The severity of what has no verdict, and gets none from another case.
+_WITHOUT_A_VERDICT: Final = -1
 
 Reported = ResultRecord | InfrastructureRecord | InstabilityRecord
 Watch = Callable[[CaseJob, Outcome], None]
@@ -75,11 +82,12 @@ class Blame:
         self._limits = limits
         self._company: dict[str, list[_Company]] = {}
         self._severity: dict[str, int] = {}
-        self._repeated: Counter[Verdict] = Counter()
+        #: Results that repeated alone, by their verdict and by their kind.
+        self._repeated: Counter[tuple[object, ...]] = Counter()
         self._harmless: CaseJob | None = None
         #: Jobs that came to harm and left their process alive; the value: a case has been blamed.
         self._harmed: dict[str, bool] = {}
-        self._fruitless = 0
+        self._found = self._fruitless = 0
         self.damaged = False
 
     def settled(
@@ -110,7 +118,11 @@ class Blame:
         if not isinstance(record, ResultRecord) or not _doubtful(record, outcome, company):
             yield self._kept(case, record)
             return
-        if (repeated := self._repeated[record.verdict]) >= RETRIES[record.verdict]:
+        kind = _kind(case, record)
+        if self._repeated[kind] >= ALIKE:
+            yield self._kept(case, record)
+            return
+        if (repeated := self._repeated[record.verdict,]) >= RETRIES[record.verdict]:
             told = (
                 f" It was not tried alone, since {repeated} unexpected results of this target with "
                 "this verdict were, and repeated."
@@ -127,7 +139,7 @@ class Blame:
             return
         yield self._kept(case, alone)
         if alone.unexpected and severity(alone) <= severity(record):
-            self._repeated[record.verdict] += 1
+            self._repeated.update([(record.verdict,), kind])
             return
         self.damaged = True
         suspects = [one for one in company if one.job.variant == record.of_variant]
@@ -136,8 +148,9 @@ class Blame:
         yield from self._of_damage(case, record, suspects)
 
     def _kept(self, case: Case, record: Record) -> tuple[Case, Record]:
-        if isinstance(record, ResultRecord):
-            self._severity[case.id] = severity(record)
+        self._severity[case.id] = (
+            severity(record) if isinstance(record, ResultRecord) else _WITHOUT_A_VERDICT
+        )
         return case, record
 
     def _alone(self, case: Case, watch: Watch) -> Record | None:
@@ -195,8 +208,8 @@ class Blame:
 
     def _spoiler(self, before: CaseJob, job: CaseJob, record: ResultRecord) -> ResultRecord:
         said = (
-            f"It spoils its process: {job.key}, which ran next, was {record.verdict} in each of "
-            f"{TIMES} fresh processes with these two, and not alone: {record.reason}"
+            f"It spoils its process: {job.key}, which ran next, is {record.verdict} each time "
+            f"after it, and not alone: {record.reason}"
         )
         ran = Ran(runs=(), placement=None, load_ms=0.0, run_ms=0.0)
         found = self._accused(before, job, Judgement("wrong", said), ran)
@@ -219,17 +232,18 @@ class Blame:
             yield job.case, event
             return
         said = (
-            f"It damages its process: {job.key}, which ran next, ended so in each of {TIMES} fresh "
-            f"processes with these two, and not alone: {crash.message}"
+            f"It damages its process: {job.key}, which ran next, ends so each time after it, and "
+            f"not alone: {crash.message}"
         )
         died = Crashed(signal=crash.signal, message=said, repeated=True, stderr=crash.stderr)
         yield before.case, self._accused(before, job, Judgement("crash", said), died)
 
     def _kills(self, job: CaseJob, before: CaseJob) -> bool:
-        """Whether ``job`` crashes after ``before``, and then not alone (which the pool tries)."""
+        """Whether ``job`` crashes after ``before``, or the process does before it."""
         outcome = self._together(before, job)
-        crash = outcome.unrepeated if outcome is not None else None
-        return crash is not None and crash.before is before
+        if isinstance(outcome, Crashed):
+            return outcome.before is before
+        return outcome is not None and outcome.unrepeated is not None
 
     # Both
 
@@ -276,10 +290,12 @@ class Blame:
 
     def _is_to_blame(self, before: CaseJob, harms: Callable[[CaseJob], bool]) -> bool:
         """Whether the harm comes each time after ``before``, and not after a harmless case, too."""
-        found = all(harms(before) for _ in range(TIMES))
-        other = self._harmless
+        sure = self._found >= CONVINCING
+        found = all(harms(before) for _ in range(1 if sure else TIMES))
+        other = None if sure else self._harmless
         if found and other is not None and other.case.id != before.case.id:
             found = not harms(other)
+        self._found += found
         self._fruitless += not found
         return found
 
@@ -290,7 +306,9 @@ class Blame:
         """
         outcome: Outcome | None = None
         try:
-            with Pool(self._plan.target.command, 1, self._limits) as pool:
+            alone = len(jobs) == 1
+            command = self._plan.target.command
+            with Pool(command, 1, self._limits, second_tries=alone) as pool:
                 answer = pool.start()
                 if not isinstance(answer, DescribedAnswer) or not self._is_same(answer):
                     return None
@@ -315,3 +333,15 @@ def _doubtful(record: ResultRecord, outcome: Outcome, company: Sequence[_Company
     if any(one.before is not None for one in company):
         return True
     return record.verdict != "timeout" and outcome.unrepeated is None
+
+
+def _kind(case: Case, record: ResultRecord) -> tuple[object, ...]:
+    """What a result has in common with others of one defect.
+
+    Of a rejection it is the message without its numbers, else the entry of the case and what is
+    wrong.
+    """
+    if record.message is not None:
+        return record.verdict, record.stage, record.code, re.sub(r"\d+", "N", record.message)
+    faults = [(fault.kind, fault.output) for fault in record.faults]
+    return record.verdict, case.theme, case.name, *faults

@@ -102,7 +102,8 @@ FAULTS: Final = {
         "pass",
         """
         compiles correct dies_at_random exits_after_another flips_bits floods_stderr
-        floods_when_idle last_bit one_shot reports_a_crash_once slow_and_broken slow_start waits
+        floods_when_idle hangs_after_another last_bit one_shot reports_a_crash_once
+        slow_and_broken slow_start waits
         """,
     ),
     **dict.fromkeys(

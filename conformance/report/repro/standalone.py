@@ -88,6 +88,11 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
         return f"This version of the suite cannot write a program for {one_line(target.ep)}."
     if result.verdict == "skip":
         return "The case was not run, so there is nothing to reproduce."
+    if result.blamed_for:
+        return (
+            "It shows in the case that runs after this one, and a program has one call: "
+            f"run both in one process, {one_line(shared_command(result.reproduce))}"
+        )
     connected = [tensor for tensor in case.call.inputs if tensor.state == "connected"]
     if any(tensor.recipe is None for tensor in connected):
         return "The results file is too old: it does not say how the inputs are made."
