@@ -106,8 +106,9 @@ def citing_files(root: Path = ROOT) -> Iterator[Path]:
     for place in PLACES:
         files = sorted((root / place).rglob("*")) if (root / place).is_dir() else [root / place]
         for file in files:
-            hidden = any(part.startswith((".", "node_modules")) for part in file.parts[-6:])
-            if file.suffix in ENDINGS and file.is_file() and not hidden and file.name != FILE.name:
+            parts = file.relative_to(root).parts
+            own = not any(part.startswith(".") or part == "node_modules" for part in parts)
+            if own and file.suffix in ENDINGS and file.is_file() and file.name != FILE.name:
                 yield file
 
 
