@@ -117,6 +117,7 @@ def complaints(case: Case, **fields: object) -> list[str]:
         {"source": MERGED, "why": 'A merged decision: "It must."'},
         {"source": "https://o.org/page", "why": 'So says "as here".'},
         {"basis": "established", "why": "No text says so; the kernels agree."},
+        {"demands": "either", "why": "The text does not say."},
         {"basis": "requested", "source": ISSUE, "why": "It is asked for."},
         {"disputed": MERGED},
     ],
@@ -132,8 +133,13 @@ def test_a_contract_that_its_source_carries(case: Case, fields: dict[str, object
         ({"why": '"Must be 0, 1 or 2."'}, '"Must be 0, 1 or 2." is not in'),
         ({"source": MERGED}, '"Must be 0 or 1." is not in https://github.com/o/r/pull/11'),
         ({"source": "https://o.org/other"}, '"Must be 0 or 1." is not in https://o.org/other'),
+        ({"basis": "established", "why": 'It "may".'}, '"may" is not in'),
+        ({"demands": "either", "why": 'It "may".'}, '"may" is not in'),
         ({"source": ISSUE, "why": '"It must."'}, "is not merged, so it specifies nothing"),
-        ({"basis": "requested", "source": LOST}, "was not found, so nothing can rest on it"),
+        (
+            {"basis": "requested", "source": LOST, "why": "So."},
+            "was not found, so nothing can rest on it",
+        ),
         ({"disputed": ISSUE}, "is not a merged pull request"),
     ],
 )

@@ -52,7 +52,11 @@ def sources(
 def unfounded(
     cases: Iterable[Case], threads: Mapping[str, Thread], texts: Mapping[str, str]
 ) -> list[str]:
-    """The contracts that their sources do not carry, one sentence for each entry of a case file."""
+    """The contracts that their sources do not carry, one sentence for each entry of a case file.
+
+    Every quotation stands in the contract's source. One is needed where the contract is specified,
+    except where it is `either`: that is what the sources leave open.
+    """
     by_link = {link_to(name, thread): thread for name, thread in threads.items()}
     sentences: dict[str, None] = {}
     for case in cases:
@@ -75,16 +79,15 @@ def _of_contract(
         decision = threads.get(contract.disputed)
         if decision is None or decision.state != "merged":
             yield f"disputed: {contract.disputed} is not a merged pull request"
-    if contract.basis != "specified":
-        return
-    if thread is not None and thread.state != "merged":
-        yield f"{contract.source} is not merged, so it specifies nothing"
     quoted = quotations(contract.why)
-    if not quoted:
-        yield f"`why` quotes nothing from {contract.source}"
     for words in quoted:
         if not stands_in(words, texts.get(contract.source, "")):
             yield f'"{words}" is not in {contract.source}'
+    if contract.basis == "specified" and contract.demands != "either":
+        if thread is not None and thread.state != "merged":
+            yield f"{contract.source} is not merged, so it specifies nothing"
+        if not quoted:
+            yield f"`why` quotes nothing from {contract.source}"
 
 
 def _plain(text: str) -> str:
