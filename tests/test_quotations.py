@@ -43,12 +43,9 @@ def test_every_specified_contract_quotes_its_source(
 
 def test_quotations_on_the_page_of_the_oracle_stand_in_a_source(texts: dict[str, str]) -> None:
     page = (data_path("docs") / "oracle.md").read_text(encoding="utf-8")
-    missing = [
-        words
-        for words in quotations(page)
-        if not any(stands_in(words, text) for text in texts.values())
-    ]
-    assert missing == []
+    quoted = quotations(page)
+    assert len(quoted) > 30
+    assert [q for q in quoted if not any(stands_in(q, text) for text in texts.values())] == []
 
 
 # ── The operator's text ──────────────────────────────────────────────────────────────────────────
