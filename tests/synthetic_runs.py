@@ -182,7 +182,7 @@ def expected(verdict: str = "wrong", **fields: Any) -> ExpectationRecord:
         "file": "expectations/cpu.yaml",
         "line": 12,
         "verdict": verdict,
-        "link": "https://github.com/microsoft/onnxruntime/issues/28242",
+        "link": "https://github.com/microsoft/onnxruntime/pull/28242",
         "why": "Reads past the end of the cache.",
     }
     return ExpectationRecord(**defaults | fields)

@@ -566,7 +566,7 @@ def test_the_summary_contains_every_documented_part(tmp_path: Path) -> None:
     assert "| `cpu@1.31.1` | 1 | 1 | 1 | 1 | 1 | 1 | 4 |" in text
     assert "- **wrong**: `a/one` on `cpu@1.31.1`: `output differs" in text
     assert "- `a`: 2 on `cpu@1.31.1`; the first is `a/one`" in text
-    assert "<https://github.com/microsoft/onnxruntime/issues/28242>; the first is `b/three`" in text
+    assert "<https://github.com/microsoft/onnxruntime/pull/28242>; the first is `b/three`" in text
     assert "`numpy 2.4.6`" in text
 
 

@@ -9,7 +9,7 @@ import pytest
 from conformance.base.paths import ROOT
 from conformance.maintain import generate
 
-FAST = [name for name in generate.FILES if name not in generate.SLOW]
+FAST = [name for name in generate.FILES if name not in generate.NAMED]
 
 
 @pytest.fixture

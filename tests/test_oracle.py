@@ -695,7 +695,7 @@ def test_every_attribute_is_read_and_documented() -> None:
 
 
 def test_omitted_key_and_value_beside_a_past_mean_length_zero() -> None:
-    """The reading that onnxruntime#28318 requests, where packed QKV is impossible."""
+    """The reading that microsoft/onnxruntime#28318 requests, where packed QKV is impossible."""
     inputs, attributes = random_call(RandomState(0), "borrowed")
     omitted = {name: array for name, array in inputs.items() if name not in ("key", "value")}
     want = reference(inputs, attributes, ["output", "present_key"])

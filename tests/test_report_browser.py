@@ -450,7 +450,7 @@ def test_a_click_opens_the_details_of_a_cell(show: Open, real_page: str) -> None
     ):
         assert told in text
     links = panel.locator("a").evaluate_all("links => links.map(link => link.href)")
-    assert "https://github.com/microsoft/onnxruntime/issues/28242" in links
+    assert "https://github.com/microsoft/onnxruntime/pull/28242" in links
     struck = panel.locator("s").all_inner_texts()
     assert {"position_ids", "head_sink", "present_key"} <= set(struck)
 

@@ -269,7 +269,7 @@ def test_junit_distinguishes_outcomes(tmp_path: Path) -> None:
     assert results[1].reproduce in (failure.text or "")
     known = found["t/known"].findtext("system-out") or ""
     assert "expected: crash (expectations/cpu.yaml:12): Reads past the end" in known
-    assert "https://github.com/microsoft/onnxruntime/issues/28242" in known
+    assert "https://github.com/microsoft/onnxruntime/pull/28242" in known
     skipped = found["t/skipped"].find("skipped")
     assert skipped is not None
     assert skipped.get("message") == "This adapter has no float16."
@@ -333,7 +333,7 @@ def test_csv_cells_have_the_values_of_the_file(tmp_path: Path) -> None:
         "case": "t/c", "theme": "t", "entry": "c", "title": "A title", "target": "cpu@1.31.1",
         "verdict": "wrong", "share": "inf", "demands": "computes", "basis": "specified",
         "expected_verdict": "wrong", "reproduce": one.reproduce, "reason": one.reason,
-        "expected_link": "https://github.com/microsoft/onnxruntime/issues/28242",
+        "expected_link": "https://github.com/microsoft/onnxruntime/pull/28242",
     }  # fmt: skip
     assert cell.items() >= told.items()
     assert row.items() >= told.items()
@@ -519,7 +519,7 @@ def test_support_lists_known_causes_and_untested_columns(tmp_path: Path) -> None
             "notes": [
                 "1.31.1: 1 wrong of 1 cases.",
                 "wrong in output: Reads past the end of the cache. "
-                "https://github.com/microsoft/onnxruntime/issues/28242",
+                "https://github.com/microsoft/onnxruntime/pull/28242",
             ],
         }
     }

@@ -1,7 +1,7 @@
 """``python -m conformance.maintain.generate``: writes every file that is generated from the code.
 
 Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` takes half a
-minute, so it is written only if it is named.
+minute and ``docs/operator.md`` needs ONNX Runtime, so these are written only if they are named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from conformance.case.load import load
 from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
-from conformance.maintain import coverage, pairs
+from conformance.maintain import coverage, operator_text, pairs
 from conformance.results.records import results_schema
 
 
@@ -36,14 +36,15 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/relations.md": relations_page,
     "docs/coverage.md": lambda: coverage.text(load([data_path("cases")])),
     "cases/pairs.yaml": pairs.text,
+    "docs/operator.md": operator_text.text,
 }
 
-#: Files that are written only if they are named.
-SLOW: Final = ("cases/pairs.yaml",)
+#: Files that are written only if they are named: one takes long, one needs ONNX Runtime.
+NAMED: Final = ("cases/pairs.yaml", "docs/operator.md")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files that are named, or all but the slow ones; list those that changed.
+    """Write the files that are named, or all but those of `NAMED`; list those that changed.
 
     With ``--check`` nothing is written, and the exit status is 1 if a file would change.
     """
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in given.files if name not in FILES]:
         parser.error(f"'{unknown[0]}' is not a generated file; those are {', '.join(FILES)}")
     stale = False
-    for name in given.files or [name for name in FILES if name not in SLOW]:
+    for name in given.files or [name for name in FILES if name not in NAMED]:
         path = file_to_write(name)
         text = FILES[name]()
         if path.is_file() and path.read_text(encoding="utf-8") == text:

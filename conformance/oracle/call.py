@@ -384,7 +384,9 @@ def _split_heads(inputs: Inputs, num_heads: int, kv_num_heads: int) -> tuple[Flo
 
 
 def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
-    """Return whether key and value are omitted in order to borrow the past (onnxruntime#28318).
+    """Return whether key and value are omitted in order to borrow the past.
+
+    That is requested in microsoft/onnxruntime#28318.
 
     The operator reads omitted key and value as packed QKV. If that is impossible, because query is
     exactly as wide as num_heads times the head_size of the past, then omitted key and value mean

@@ -28,7 +28,8 @@ EXEC: Final = "exec:"
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
 #: Disables the tiled and the decode kernels that ONNX Runtime's CPU provider has since 1.28
-#: (microsoft/onnxruntime#28962, #29216); every call then takes the older code path.
+#: (microsoft/onnxruntime#28962, microsoft/onnxruntime#29216); every call then takes the older code
+#: path.
 NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 
 ScriptLanguage = Literal["python", "sh", "javascript"]
