@@ -152,17 +152,26 @@ def test_values_are_written_in_ids(tmp_path: Path, axis: str, labels: list[str])
     assert [label for case in made for label in case.axes.values()] == labels
 
 
-def test_a_value_of_a_field_can_bring_further_fields(tmp_path: Path) -> None:
-    contract = "contract: {basis: established, source: y}"
-    made = cases_of(
-        tmp_path,
-        "- {name: a, sequence_length: 2, matrix: {rotary: {none: {rotary: none},"
-        f" half_split: {{rotary: half_split, {contract}}}}}}}}}",
-    )
-    assert [(case.id, case.call.rotary, case.contract.basis) for case in made] == [
-        ("theme/a[rotary=none]", "none", "specified"),
-        ("theme/a[rotary=half_split]", "half_split", "established"),
+def test_a_value_of_a_field_can_bring_other_fields_with_it(tmp_path: Path) -> None:
+    body = """\
+- name: a
+  matrix:
+    scale: [0.5, {scale: 0.0, why: It is special., contract: {demands: either, source: y}}]
+  exclude: [{scale: 0.5}]
+- name: b
+  matrix:
+    scale: [0.5, {scale: 0.0, contract: {demands: either, source: y}}]
+"""
+    made = cases_of(tmp_path, body)
+    assert [case.id for case in made] == [
+        "theme/a[scale=0.0]",
+        "theme/b[scale=0.5]",
+        "theme/b[scale=0.0]",
     ]
+    assert [case.contract.demands for case in made] == ["either", "computes", "either"]
+    assert [case.call.scale for case in made] == [0.0, 0.5, 0.0]
+    assert made[0].why == "It is special."
+    jsonschema.validate(yaml.safe_load(entries(body)), schema())
 
 
 def test_an_entry_overrides_the_defaults_input_by_input(tmp_path: Path) -> None:
@@ -678,8 +687,7 @@ MISTAKES = {
     ),
     "field as an axis of its own": (
         "- {name: a, matrix: {seed: {x: {seed: 1}}}}",
-        "6:24: 'seed' is a field: write its values as a list, or let each label set seed to its own"
-        " value",
+        "6:24: 'seed' is a field: write its values as a list",
     ),
     "axis that is a number": (
         "- {name: a, matrix: {own: 5}}",
@@ -689,6 +697,15 @@ MISTAKES = {
         "- {name: a, matrix: {dtype: [float32, flaot16]}}",
         "6:41: dtype: found 'flaot16', allowed: float32, float16, bfloat16; did you mean"
         " 'float16'?",
+    ),
+    "value of an axis with an unknown field": (
+        "- {name: a, matrix: {seed: [{seed: 1, skale: 2.0}]}}",
+        "6:41: unknown field 'skale'; did you mean 'scale'?",
+    ),
+    "value of an axis that lacks its field": (
+        "- {name: a, matrix: {seed: [{scale: 2.0}]}}",
+        "6:31: '{'scale': 2.0}' contains characters not allowed in an id: give the axis a"
+        " name of your own and map short labels to its values",
     ),
     "value of a part's axis": (
         "- {name: a, matrix: {inputs.key: [connected, omited]}}",
@@ -1259,7 +1276,6 @@ def survive(factory: pytest.TempPathFactory, content: bytes) -> None:
         "- {name: a}",
         "- {name: a, matrix: {inputs.key: [connected, omitted], attributes.scale: [1, 2.5, x]}}",
         "- {name: a, matrix: {own: {x: {seed: 1}, y: {}}, softcap: [null, 1]}}",
-        "- {name: a, matrix: {dtype: {float16: {dtype: float16, seed: 1}}}}",
         "- {name: a, inputs: {key: omitted, value: {shape: [1, num_heads], dtype: int8}}}",
         "- {name: a, attributes: {scale: null, causal: 1, k_quant_type: NONE, softcap: 0.5}}",
         "- {name: a, inputs: {query: {data: [[1, 2.5], [.inf, 0]]}, key: {data: 1}}}",

@@ -34,8 +34,8 @@ class Entry(Fields):
     one made of the features of its call."""
     matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
     """The axes to combine: a field with its values, or an axis with a name of your own whose
-    values each set several fields. A field's values can set further fields, too, if each label is
-    the value: `rotary: {none: {rotary: none}, half_split: {rotary: half_split, …}}`."""
+    values each set several fields. A value of a field can be a mapping that sets the field and
+    others beside it."""
     exclude: tuple[dict[str, Any], ...] = ()
     """Combinations to leave out, each as axes and values that must all match."""
 
@@ -75,7 +75,7 @@ def schema() -> dict[str, Any]:
     fields = made["$defs"]["Fields"]["properties"]
     compound = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Fields"}}
     axes: dict[str, Any] = {
-        name: {"anyOf": [{"type": "array", "minItems": 1, "items": {**field, "description": ""}}]}
+        name: {"type": "array", "minItems": 1, "items": {**field, "description": ""}}
         for name, field in fields.items()
         if name in Call.model_fields and name not in MAPS
     }
@@ -88,14 +88,10 @@ def schema() -> dict[str, Any]:
         "additionalProperties": compound,
     }
     for name, axis in axes.items():
-        axis["anyOf"][0]["items"].pop("description")
-        axis["anyOf"][0]["items"].pop("default", None)
-        axis["anyOf"].append(
-            {
-                "type": "object",
-                "additionalProperties": {"$ref": "#/$defs/Fields", "required": [name]},
-            }
-        )
+        axis["items"].pop("description")
+        axis["items"].pop("default", None)
+        several = {"$ref": "#/$defs/Fields", "required": [name]}
+        axis["items"] = {"anyOf": [axis["items"], several]}
     return made
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -269,13 +269,8 @@ class _Expander:
             if axis == TARGET_AXIS:
                 self.note(here, f"'{axis}' names the target in the ids of tests", at_key=True)
             elif isinstance(values, dict):
-                if axis in _FIELDS and not _sets(axis, raw):
-                    self.note(
-                        here,
-                        f"'{axis}' is a field: write its values as a list, or let each label set"
-                        f" {axis} to its own value",
-                        at_key=True,
-                    )
+                if axis in _FIELDS:
+                    self.note(here, f"'{axis}' is a field: write its values as a list", at_key=True)
                 elif not _LABEL.fullmatch(axis):
                     self.note(
                         here, f"'{axis}' contains characters not allowed in an id", at_key=True
@@ -296,7 +291,9 @@ class _Expander:
                 if not raw:
                     self.note(here, "the axis has no values")
                 axes[axis] = [
-                    _FieldSet(
+                    _FieldSet(_label(value[axis]), value, (*here, i))
+                    if isinstance(value, dict) and axis in value
+                    else _FieldSet(
                         _label(value),
                         {head: {tail: value}} if tail else {axis: value},
                         (*here, i),
@@ -490,11 +487,6 @@ def _size(value: object) -> int:
 def _effort(call: Call) -> int:
     """What the steps of ``call`` take to make, in values that are validated in that time."""
     return len(call.loop or (1,)) * (10 + min(call.batch_size, MAX_BATCH) // 25)
-
-
-def _sets(axis: str, values: Mapping[str, Mapping[str, Any] | None]) -> bool:
-    """Whether each label of ``values`` sets the field ``axis`` to the value that it names."""
-    return all(axis in (of or {}) and _label((of or {})[axis]) == at for at, of in values.items())
 
 
 def _label(value: object) -> str:

@@ -21,9 +21,11 @@ from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import THRESHOLDS
 from conformance.case.call import Call
 from conformance.case.case import misfits
-from conformance.case.features import BY_NAME, DOCUMENTATION, FEATURES, OMITTING, RULES, features_of
+from conformance.case.features import BY_NAME, FEATURES, RULES, features_of
 from conformance.case.formats import FORMAT
 from conformance.case.tensors import ShapeError, steps_of
+from conformance.maintain.basis import contract_on
+from conformance.maintain.contracts import contract_of, is_excluded
 
 #: The dtypes of every row; some rows have bfloat16 too, so that each value occurs with it.
 DTYPES: Final = ("float32", "float16")
@@ -419,41 +421,6 @@ def why(new: list[Pair]) -> str:
     return f"No row before has {', '.join(said)}{more}."
 
 
-#: Questions about a sliding_window_cache that the documentation does not answer.
-OPEN: Final = (
-    ("output_qk", BY_NAME["output_qk"].values[1:], "which keys output_qk has then"),
-    ("presents", ("none", "one"), "whether such a cache may do without its presents"),
-    ("key_value", ("zero_length",), "whether such a cache can be borrowed"),
-)
-
-
-def contract_of(row: Row) -> dict[str, Any] | None:
-    """The row's contract, if it differs from the default: the oracle's values are specified."""
-    if row["key_value"] == "omitted":
-        return {
-            "basis": "requested",
-            "source": OMITTING,
-            "why": "Asked for; the operator reads omitted key and value as packed QKV.",
-        }
-    if row["phase"] == "chunked_prefill" and row["batch"] == "more":
-        return {
-            "demands": "either",
-            "source": DOCUMENTATION,
-            "why": "The operator's documentation restricts several tokens on a past to a batch of"
-            " one.",
-            "mentions": ["batch_size", "sequence_length"],
-        }
-    for name, values, question in OPEN:
-        if row["cache"] == "sliding_window" and row[name] in values:
-            return {
-                "demands": "either",
-                "source": DOCUMENTATION,
-                "why": f"The documentation of window-sized caches does not say {question}.",
-                "mentions": ["sliding_window_cache"],
-            }
-    return None
-
-
 def written(value: Any) -> str:
     """A field's value in YAML's flow style."""
     if isinstance(value, bool):
@@ -462,7 +429,19 @@ def written(value: Any) -> str:
         return f"[{', '.join(map(written, value))}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {written(part)}' for key, part in value.items())}}}"
+    if isinstance(value, str) and (value[:1] in "\"'`[{" or ": " in value or " #" in value):
+        return "'" + value.replace("'", "''") + "'"
     return str(value)
+
+
+def block(fields: Mapping[str, Any], indent: int) -> Iterator[str]:
+    """The lines of a mapping in YAML's block style."""
+    for field, value in fields.items():
+        if isinstance(value, dict):
+            yield f"{indent * ' '}{field}:"
+            yield from block(value, indent + 2)
+        else:
+            yield f"{indent * ' '}{field}: {written(value)}"
 
 
 def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
@@ -492,7 +471,7 @@ def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
     """The names of the rows with bfloat16 too: the plainest that together have every value.
 
     Quantised rows are excluded, because scales do not show beside such coarse rounding, and so are
-    rows that may be rejected for other reasons than their type.
+    rows that the documentation excludes or does not describe.
     """
 
     def special(item: tuple[str, Row, dict[str, Any]]) -> int:
@@ -501,7 +480,7 @@ def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
     seen: set[tuple[str, str]] = set()
     names = set()
     for name, row, fields in sorted(made, key=special):
-        allowed = row["quantised"] == "none" and "demands" not in (contract_of(row) or {})
+        allowed = row["quantised"] == "none" and not is_excluded(row)
         if allowed and not seen >= row.items() and is_sensitive(fields, "bfloat16"):
             seen |= row.items()
             names.add(name)
@@ -519,7 +498,7 @@ def text() -> str:
         "tags: [pairs]",
         "defaults:",
         "  contract:",
-        f"    source: {DOCUMENTATION}",
+        *block(contract_on({}), 4),
         "cases:",
     ]
     made = []
@@ -537,8 +516,7 @@ def text() -> str:
         fields = {"why": reasons[name], **fields}
         lines.append(f"  - name: {name}")
         lines += [f"    {field}: {written(value)}" for field, value in fields.items()]
-        if contract := contract_of(row):
-            lines.append("    contract:")
-            lines += [f"      {field}: {written(value)}" for field, value in contract.items()]
+        if (contract := contract_of(row)) != contract_on({}):
+            lines += block({"contract": contract}, 4)
         lines += ["    matrix:", f"      dtype: {written(dtypes)}", ""]
     return "\n".join(lines)

@@ -1,0 +1,207 @@
+"""The contract of a call with given values of its features: a row of ``cases/pairs.yaml``.
+
+The table :data:`conformance.maintain.basis.GROUNDS` says on what a call that must be computed
+rests. This module adds where texts are silent and kernels disagree, and where one execution
+provider must behave differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conformance.case.features import BIDIRECTIONAL, BY_NAME, DOCUMENTATION, SLIDING
+from conformance.maintain.basis import contract_on, quoted
+
+OMITTED_PRESENTS: Final = "https://github.com/microsoft/onnxruntime/pull/28689"
+SCORES: Final = "https://github.com/microsoft/onnxruntime/pull/25319"
+QUANTISED: Final = "https://github.com/microsoft/onnxruntime/pull/28576"
+#: A merged decision that a window is not applied to a borrowed cache on WebGPU.
+WINDOWLESS: Final = "https://github.com/microsoft/onnxruntime/pull/32462"
+
+#: The value of each feature.
+Row = Mapping[str, str]
+#: The fields of a contract, as in a case file.
+Contract = dict[str, Any]
+
+#: Questions about a sliding_window_cache that the documentation does not answer.
+OPEN: Final = (
+    ("output_qk", BY_NAME["output_qk"].values[1:], "which keys output_qk has then"),
+    ("presents", ("none", "one"), "whether such a cache may do without its presents"),
+    ("key_value", ("zero_length",), "whether such a cache can be borrowed"),
+)
+
+_HONORED: Final = (
+    "Currently honored by the CUDA and native WebGPU execution providers; JSEP WebGPU/JS and other"
+    " EPs must reject the node when this input is set."
+)
+
+#: What merged decisions say of single execution providers: the values of a row that it concerns,
+#: the providers, and what is different there. Of several demands the strictest counts.
+ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Contract], ...]] = (
+    (
+        {"causal": ("bidirectional",)},
+        ("WebGpuExecutionProvider", "JsExecutionProvider"),
+        {
+            "demands": "either",
+            "basis": "specified",
+            "source": BIDIRECTIONAL,
+            "why": quoted("WebGPU and JS report `NOT_IMPLEMENTED` for `causal=0`.") + ".",
+            "mentions": ["causal"],
+        },
+    ),
+    (
+        {"output_qk": BY_NAME["output_qk"].values[1:]},
+        ("CUDAExecutionProvider", "WebGpuExecutionProvider", "JsExecutionProvider"),
+        {
+            "demands": "either",
+            "basis": "specified",
+            "source": SCORES,
+            "why": quoted("Added asserts on other EPs if this feature is used") + ".",
+            "mentions": ["output_qk", "qk_output"],
+        },
+    ),
+    (
+        {"cache": ("sliding_window",)},
+        ("WebGpuExecutionProvider", "JsExecutionProvider"),
+        {
+            "demands": "either",
+            "basis": "specified",
+            "source": SLIDING,
+            "why": quoted(
+                "CPU / JS / WebGPU GQA return `NOT_IMPLEMENTED` for `sliding_window_cache=1`"
+                " rather than silently computing the wrong result."
+            )
+            + ".",
+            "mentions": ["sliding_window_cache"],
+        },
+    ),
+    (  # call_of gives a sliding-window cache one row more than its window
+        {"cache": ("sliding_window",)},
+        ("CUDAExecutionProvider",),
+        {
+            "demands": "rejects",
+            "basis": "specified",
+            "source": DOCUMENTATION,
+            "why": quoted(
+                "The CUDA implementation requires `C == W`, so there `G` is 1 and `L(T)` is"
+                " `min(T, C)`; a larger capacity is rejected."
+            )
+            + ".",
+            "mentions": ["capacity", "local_window_size", "sliding_window_cache"],
+        },
+    ),
+    (
+        {"qk_norm": ("given",)},
+        ("CPUExecutionProvider", "JsExecutionProvider"),
+        {
+            "demands": "rejects",
+            "basis": "specified",
+            "source": DOCUMENTATION,
+            "why": quoted(_HONORED) + ".",
+            "mentions": ["q_norm_weight", "k_norm_weight"],
+        },
+    ),
+)
+_STRICTER: Final = ("computes", "either", "rejects")
+
+
+def contract_of(row: Row) -> Contract:
+    """The row's contract: that of its weakest feature, or `either` where kernels disagree."""
+    contract = _either(row) or contract_on(row)
+    whole: Contract = {}  # what holds for every provider
+    if readings := contract.pop("readings", []):
+        whole["readings"] = readings
+    if row["key_value"] == "zero_length" and row["window"] == "shorter":
+        whole["disputed"] = WINDOWLESS
+    providers: dict[str, Contract] = {}
+    if row["cache"] == "sliding_window" and row["attention_bias"] != "none":
+        providers["CPUExecutionProvider"] = {"demands": "computes", **contract}
+        contract = {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": quoted(
+                "CPU supports this windowed absolute-column indexing; CUDA rejects attention_bias"
+                " when sliding_window_cache is 1."
+            )
+            + ".",
+            "mentions": ["attention_bias", "sliding_window_cache"],
+        }
+    if row["qk_norm"] == "given":
+        computes = {"demands": "computes", **contract}
+        providers["CUDAExecutionProvider"] = computes
+        if row["rotary"] != "none" and row["key_value"] != "packed":  # its kernels rotate as well
+            providers["WebGpuExecutionProvider"] = computes
+        contract = {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": quoted(_HONORED) + ".",
+            "mentions": ["q_norm_weight", "k_norm_weight"],
+        }
+    for values, names, different in ELSEWHERE:
+        for name in names if all(row[feature] in of for feature, of in values.items()) else ():
+            now = providers.get(name, contract).get("demands", "computes")
+            if _STRICTER.index(different["demands"]) > _STRICTER.index(now):
+                providers[name] = different
+    return {**contract, **whole, **({"providers": providers} if providers else {})}
+
+
+def is_excluded(row: Row) -> bool:
+    """Whether the documentation excludes the row or does not describe it."""
+    return row["key_value"] != "omitted" and _excluded(row) is not None
+
+
+def _either(row: Row) -> Contract | None:
+    """The contract of a row on which texts are silent and kernels disagree."""
+    if row["key_value"] == "omitted":
+        return None
+    if made := _excluded(row):
+        return made
+    if (row["phase"], row["lengths"], row["causal"]) == ("prefill", "ragged", "bidirectional"):
+        return {
+            "demands": "either",
+            "source": BIDIRECTIONAL,
+            "why": quoted("the full valid key sequence")
+            + " does not say that seqlens_k ends it; some of ONNX Runtime's CUDA kernels attend to"
+            " the padding of a prompt.",
+            "mentions": ["seqlens_k", "causal"],
+            "readings": ["prompt_without_lengths"],
+        }
+    if row["presents"] == "one":
+        return {
+            "demands": "either",
+            "source": OMITTED_PRESENTS,
+            "why": quoted("Marked the `present_key` and `present_value` outputs as optional")
+            + " says nothing of one without the other, and kernels disagree.",
+            "mentions": ["present"],
+        }
+    if row["presents"] == "none" and row["quantised"] != "none":
+        return {
+            "demands": "either",
+            "source": QUANTISED,
+            "why": "No text says whether a quantised cache may do without its presents, and kernels"
+            " disagree.",
+            "mentions": ["present"],
+        }
+    return None
+
+
+def _excluded(row: Row) -> Contract | None:
+    """The contract of a row that the documentation excludes or does not describe."""
+    if row["phase"] == "chunked_prefill" and row["batch"] == "more":
+        return {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": quoted("`sequence_length > 1` requires `batch_size == 1`")
+            + " with a past; computing a larger batch is right, too, since its meaning is clear.",
+            "mentions": ["batch_size", "sequence_length"],
+        }
+    for name, values, question in OPEN:
+        if row["cache"] == "sliding_window" and row[name] in values:
+            return {
+                "demands": "either",
+                "source": DOCUMENTATION,
+                "why": f"The documentation of window-sized caches does not say {question}.",
+                "mentions": ["sliding_window_cache"],
+            }
+    return None

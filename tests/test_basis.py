@@ -1,0 +1,128 @@
+"""Contracts promise no more than the features of their calls do."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.base.paths import data_path
+from conformance.case.case import Basis, Contract
+from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of
+from conformance.case.load import load
+from conformance.maintain.basis import (
+    GROUNDS,
+    STRENGTH,
+    TOGETHER,
+    contract_on,
+    grounds_of,
+    weakest_of,
+)
+from conformance.maintain.contracts import ELSEWHERE, contract_of
+
+#: The themes at the limits of the operator weigh each of their contracts on its own.
+THEMES = sorted(
+    file.stem
+    for file in data_path("cases").glob("*.yaml")
+    if not file.stem.startswith("bounds_") and file.stem != "head_sizes"
+)
+PLAIN = {feature.name: feature.values[0] for feature in BY_NAME.values()}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_contract_promises_more_than_the_features_of_its_call(theme: str) -> None:
+    more = [
+        f"{case.id}: {case.contract.basis}, but {[ground.words for ground in grounds]}"
+        for case in load([data_path("cases") / f"{theme}.yaml"])
+        if case.contract.demands == "computes"
+        and (grounds := grounds_of(features_of(case.call, case.steps)))
+        and STRENGTH.index(case.contract.basis)
+        < max(STRENGTH.index(ground.basis) for ground in grounds)
+    ]
+    assert not more, "\n".join(more)
+
+
+def test_every_ground_is_that_of_values_that_are_not_plain() -> None:
+    values = [*GROUNDS, *((n, v) for of, _ in TOGETHER for n, vs in of.items() for v in vs)]
+    values += [(n, v) for of, _, _ in ELSEWHERE for n, vs in of.items() for v in vs]
+    assert all(value in BY_NAME[name].values[1:] for name, value in values)
+
+
+@pytest.mark.parametrize(
+    ("features", "basis"),
+    [
+        ({}, "specified"),
+        ({"scale": "given", "causal": "bidirectional"}, "specified"),
+        ({"scale": "given", "softcap": "given"}, "established"),
+        ({"softcap": "given", "key_value": "omitted"}, "requested"),
+        ({"attention_bias": "one_head"}, "specified"),
+        ({"sink": "head_sink"}, "specified"),
+        ({"attention_bias": "one_head", "sink": "head_sink"}, "established"),
+        ({"window": "shorter"}, "established"),
+        ({"window": "whole"}, "specified"),
+        ({"window": "shorter", "cache": "sliding_window"}, "specified"),
+        ({"phase": None, "rotary": None}, "specified"),
+    ],
+)
+def test_the_weakest_feature_counts(features: dict[str, str | None], basis: Basis) -> None:
+    assert weakest_of({**PLAIN, **features}) == basis
+    assert contract_on({**PLAIN, **features}).get("basis", "specified") == basis
+
+
+def test_a_specified_contract_quotes_the_words_of_its_source_alone() -> None:
+    both = contract_on({"scale": "given", "key_value": "packed"})
+    assert both["source"] == DOCUMENTATION
+    assert '"Custom scale will be used if specified"' in both["why"]
+    assert '"packed QKV with shape(batch_size,' in both["why"]
+    borrowed = contract_on({"scale": "given", "key_value": "zero_length"})
+    assert borrowed["source"] == BORROWING
+    assert "Custom scale" not in borrowed["why"]
+
+
+def test_an_established_contract_says_all_that_no_text_says() -> None:
+    why = contract_on({"rotary": "half_split", "softcap": "given", "lengths": "ragged"})["why"]
+    assert why.startswith("No text says ")
+    assert all(word in why for word in ("rotary", "softcap", "padded"))
+
+
+def _on(row: dict[str, str], provider: str) -> Contract:
+    return Contract.model_validate(contract_of({**PLAIN, **row})).on(provider)
+
+
+@pytest.mark.parametrize(
+    ("row", "demands"),
+    [
+        ({"qk_norm": "given"}, "computes either rejects rejects either"),
+        ({"qk_norm": "given", "rotary": "half_split"}, "computes computes rejects rejects either"),
+        (
+            {"qk_norm": "given", "rotary": "half_split", "key_value": "packed"},
+            "computes either rejects rejects either",
+        ),
+        ({"causal": "bidirectional"}, "computes either computes either computes"),
+        ({"cache": "sliding_window"}, "rejects either computes either computes"),
+        (
+            {"cache": "sliding_window", "attention_bias": "full"},
+            "rejects either computes either either",
+        ),
+        ({"presents": "one"}, "either either either either either"),
+        ({"output_qk": "after_softmax"}, "either either computes either computes"),
+        ({"presents": "one", "qk_norm": "given"}, "either either rejects rejects either"),
+    ],
+)
+def test_a_row_demands_of_each_provider_what_its_documentation_says(
+    row: dict[str, str], demands: str
+) -> None:
+    providers = ("CUDA", "WebGpu", "CPU", "Js", "Another")
+    found = [_on(row, f"{provider}ExecutionProvider").demands for provider in providers]
+    assert found == demands.split()
+
+
+def test_the_norm_of_a_rotated_query_is_established() -> None:
+    row = {"qk_norm": "given", "rotary": "half_split"}
+    assert _on(row, "CUDAExecutionProvider").basis == "established"
+    assert _on({"qk_norm": "given"}, "CUDAExecutionProvider").basis == "specified"
+    assert _on(row, "CPUExecutionProvider").basis == "specified"
+
+
+def test_a_window_on_a_borrowed_cache_is_disputed() -> None:
+    row = {"phase": "decode", "cache": "concatenated", "key_value": "zero_length"}
+    assert "disputed" not in contract_of({**PLAIN, **row})
+    assert contract_of({**PLAIN, **row, "window": "shorter"})["disputed"].endswith("/32462")
