@@ -152,6 +152,28 @@ def test_values_are_written_in_ids(tmp_path: Path, axis: str, labels: list[str])
     assert [label for case in made for label in case.axes.values()] == labels
 
 
+def test_a_value_of_a_field_can_bring_other_fields_with_it(tmp_path: Path) -> None:
+    body = """\
+- name: a
+  matrix:
+    scale: [0.5, {scale: 0.0, why: It is special., contract: {demands: either, source: y}}]
+  exclude: [{scale: 0.5}]
+- name: b
+  matrix:
+    scale: [0.5, {scale: 0.0, contract: {demands: either, source: y}}]
+"""
+    made = cases_of(tmp_path, body)
+    assert [case.id for case in made] == [
+        "theme/a[scale=0.0]",
+        "theme/b[scale=0.5]",
+        "theme/b[scale=0.0]",
+    ]
+    assert [case.contract.demands for case in made] == ["either", "computes", "either"]
+    assert [case.call.scale for case in made] == [0.0, 0.5, 0.0]
+    assert made[0].why == "It is special."
+    jsonschema.validate(yaml.safe_load(entries(body)), schema())
+
+
 def test_an_entry_overrides_the_defaults_input_by_input(tmp_path: Path) -> None:
     file = write(
         tmp_path,
@@ -675,6 +697,15 @@ MISTAKES = {
         "- {name: a, matrix: {dtype: [float32, flaot16]}}",
         "6:41: dtype: found 'flaot16', allowed: float32, float16, bfloat16; did you mean"
         " 'float16'?",
+    ),
+    "value of an axis with an unknown field": (
+        "- {name: a, matrix: {seed: [{seed: 1, skale: 2.0}]}}",
+        "6:41: unknown field 'skale'; did you mean 'scale'?",
+    ),
+    "value of an axis that lacks its field": (
+        "- {name: a, matrix: {seed: [{scale: 2.0}]}}",
+        "6:31: '{'scale': 2.0}' contains characters not allowed in an id: give the axis a"
+        " name of your own and map short labels to its values",
     ),
     "value of a part's axis": (
         "- {name: a, matrix: {inputs.key: [connected, omited]}}",

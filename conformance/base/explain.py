@@ -81,7 +81,7 @@ def explain(
     name = next((part for part in reversed(steps) if isinstance(part, str)), "")
     context = detail.get("ctx", {})
     if kind == "extra_forbidden":
-        fields = fields_at(steps)
+        fields = fields_at(location)
         listed = f"; known: {', '.join(fields)}" if len(fields) <= 12 else ""
         sentence = f"unknown field '{word}'{did_you_mean(str(word), fields) or listed}"
         return source.problem(location, sentence, at_key=True)

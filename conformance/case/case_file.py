@@ -34,7 +34,8 @@ class Entry(Fields):
     one made of the features of its call."""
     matrix: Annotated[dict[str, Axis] | None, Field(min_length=1)] = None
     """The axes to combine: a field with its values, or an axis with a name of your own whose
-    values each set several fields."""
+    values each set several fields. A value of a field can be a mapping that sets the field and
+    others beside it."""
     exclude: tuple[dict[str, Any], ...] = ()
     """Combinations to leave out, each as axes and values that must all match."""
 
@@ -86,9 +87,11 @@ def schema() -> dict[str, Any]:
         "patternProperties": {rf"^({'|'.join(MAPS)})\.": {"type": "array", "minItems": 1}},
         "additionalProperties": compound,
     }
-    for axis in axes.values():
+    for name, axis in axes.items():
         axis["items"].pop("description")
         axis["items"].pop("default", None)
+        several = {"$ref": "#/$defs/Fields", "required": [name]}
+        axis["items"] = {"anyOf": [axis["items"], several]}
     return made
 
 

@@ -291,7 +291,9 @@ class _Expander:
                 if not raw:
                     self.note(here, "the axis has no values")
                 axes[axis] = [
-                    _FieldSet(
+                    _FieldSet(_label(value[axis]), value, (*here, i))
+                    if isinstance(value, dict) and axis in value
+                    else _FieldSet(
                         _label(value),
                         {head: {tail: value}} if tail else {axis: value},
                         (*here, i),
