@@ -89,17 +89,20 @@ def test_no_two_cases_are_the_same_call(corpus: list[Case]) -> None:
 
 
 def test_every_theme_has_float32_and_float16(corpus: list[Case]) -> None:
-    """And so does each entry without rejections: allowed shapes and attributes are tested once."""
+    """And so does each entry that has values and no rejections: limits are tested once."""
     both = {"float32", "float16"}
     for theme, cases in by_theme(corpus).items():
         assert {case.call.dtype for case in cases} >= both, theme
         rejecting = {case.name for case in cases if case.contract.demands == "rejects"}
-        entries = defaultdict(set)
+        entries = defaultdict(list)
         for case in cases:
             if case.name not in rejecting:
-                entries[case.name].add(case.call.dtype)
-        for name, dtypes in entries.items():
-            assert dtypes >= both, f"{theme}/{name}"
+                entries[case.name].append(case)
+        for name, those in entries.items():
+            if not {case.call.dtype for case in those} >= both:
+                for case in those:
+                    assert case.contract.demands == "either", f"{theme}/{name}"
+                    assert bundle_for(case.call).unjudged is not None, f"{theme}/{name}"
 
 
 def test_batches_heads_and_lengths_vary(corpus: list[Case]) -> None:
