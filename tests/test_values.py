@@ -241,7 +241,7 @@ def _check_row(values: Values) -> None:
 @pytest.mark.parametrize("case", ONE_OF_EACH_THEME, ids=lambda case: case.theme)
 def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
     why = check(case)
-    assert not why or case.contract.demands == "rejects"
+    assert not why or case.contract.demands != "computes"
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_every_case_can_be_shown() -> None:
     without = 0
     for case in CORPUS:
         why = check(case)
-        assert not why or case.contract.demands == "rejects"
+        assert not why or case.contract.demands != "computes"
         without += bool(why)
     assert len(CORPUS) - without > 3000
 
@@ -498,7 +498,7 @@ def test_the_example_of_the_documentation_is_what_is_printed(gqa: Gqa) -> None:
     text = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")
     (command, example) = re.findall(r"```\n\$ gqa (.*)\n…\n(.*?)\noutput\[", text, re.DOTALL)[0]
     arguments = shlex.split(command.replace("--ep cpu", ""))
-    assert example in gqa(*arguments, "--at", "output[0, 4, 49]").out
+    assert example in gqa(*arguments, "--at", "output[0, 0, 45]").out
 
 
 def test_the_documentation_lists_every_array() -> None:

@@ -13,7 +13,9 @@ features and rules, not on the other cases. The rows are a greedy covering array
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -434,14 +436,40 @@ def written(value: Any) -> str:
     return str(value)
 
 
-def block(fields: Mapping[str, Any], indent: int) -> Iterator[str]:
-    """The lines of a mapping in YAML's block style."""
+def block(
+    fields: Mapping[str, Any], indent: int, anchors: Mapping[str, str], seen: set[str]
+) -> Iterator[str]:
+    """The lines of a mapping in YAML's block style.
+
+    A mapping inside it that has an anchor is written once and then as an alias; ``seen`` has the
+    anchors that are written already.
+    """
     for field, value in fields.items():
         if isinstance(value, dict):
-            yield f"{indent * ' '}{field}:"
-            yield from block(value, indent + 2)
+            anchor = anchors.get(json.dumps(value))
+            if anchor in seen:
+                yield f"{indent * ' '}{field}: *{anchor}"
+                continue
+            yield f"{indent * ' '}{field}:{f' &{anchor}' if anchor else ''}"
+            seen |= {anchor} if anchor else set()
+            yield from block(value, indent + 2, anchors, seen)
         else:
             yield f"{indent * ' '}{field}: {written(value)}"
+
+
+def anchors_of(contracts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """A name for each contract, and each provider's part of one, that occurs more than once.
+
+    By its JSON.
+    """
+    counts: Counter[str] = Counter()
+    for contract in contracts:
+        key = json.dumps(contract)
+        counts[key] += 1
+        if counts[key] == 1:
+            counts.update(json.dumps(part) for part in contract.get("providers", {}).values())
+    repeated = [key for key, number in counts.items() if number > 1]
+    return {key: f"contract_{number}" for number, key in enumerate(repeated, 1)}
 
 
 def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
@@ -498,7 +526,7 @@ def text() -> str:
         "tags: [pairs]",
         "defaults:",
         "  contract:",
-        *block(contract_on({}), 4),
+        *block(contract_on({}), 4, {}, set()),
         "cases:",
     ]
     made = []
@@ -511,12 +539,16 @@ def text() -> str:
         made.append((name_of(row), row, fields))
         reasons[name_of(row)] = why(new)
     third = _third(made)
-    for name, row, fields in made:
+    contracts = {name: contract_of(row) for name, row, _ in made}
+    usual = contract_on({})
+    anchors = anchors_of(contract for contract in contracts.values() if contract != usual)
+    seen: set[str] = set()
+    for name, _, fields in made:
         dtypes = [*DTYPES, "bfloat16"] if name in third else DTYPES
         fields = {"why": reasons[name], **fields}
         lines.append(f"  - name: {name}")
         lines += [f"    {field}: {written(value)}" for field, value in fields.items()]
-        if (contract := contract_of(row)) != contract_on({}):
-            lines += block({"contract": contract}, 4)
+        if contracts[name] != usual:
+            lines += block({"contract": contracts[name]}, 4, anchors, seen)
         lines += ["    matrix:", f"      dtype: {written(dtypes)}", ""]
     return "\n".join(lines)
