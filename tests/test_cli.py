@@ -880,7 +880,7 @@ def test_causes_of_known_results_are_listed(gqa: Gqa) -> None:
     assert told[0].startswith("  1 wrong in output on cpu@1.")
     assert told[1] == "      docs/findings/ort-cpu-attributes-of-64-bits.md"
     assert told[2].startswith("      bounds_attributes/local_window_size")
-    themes = "attributes heads lengths".split()
+    themes = ["attributes", "heads", "lengths"]
     others = ("omitted_present", "quantised_cache", "rotary", "sliding_window_cache")
     many = ("run", *(f"bounds_{theme}" for theme in themes), *others, "-k", "float32")
     assert " known defects; list them with --known." in gqa(*many).out

@@ -29,6 +29,7 @@ def test_the_committed_files_are_current(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_stale_files_are_listed_and_then_written(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -308,6 +308,7 @@ def test_selections_after_a_failure(desk: Desk, failed_once: tuple[str, Done]) -
         assert names_run(done) == [names[n] for n in which]
 
 
+@pytest.mark.slow
 def test_the_last_failure_in_workers(desk: Desk, failed_once: tuple[str, Done]) -> None:
     target, _ = failed_once
     shutil.copytree(desk.folder / "cache_of_failure", desk.folder / "cache_of_workers")
@@ -411,6 +412,7 @@ def test_a_parameter_of_another_test_names_no_target(desk: Desk, axes: dict[str,
     ]
 
 
+@pytest.mark.slow
 def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
     odd = desk.folder / "odd [x], ep=y::z\n%41é"
     odd.mkdir(exist_ok=True)

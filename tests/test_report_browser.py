@@ -57,6 +57,7 @@ def of(run: Run, verdicts: Sequence[str]) -> list[str]:
 # ── The table ───────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     assert rows(tab, "theme") == ["shared_kv", "decode", "presents", "ground"]
@@ -76,6 +77,7 @@ def test_themes_unfold_into_rows_and_rows_into_cases(show: Open, real: Run, real
     assert [id for id in cases(tab) if id in inside] == inside
 
 
+@pytest.mark.slow
 def test_a_row_shows_its_worst_verdict_and_its_counts(show: Open, tmp_path: Path) -> None:
     run = run_of(tmp_path / "a", "pass", "wrong", "pass", "skip", "wrong", unexpected=False)
     tab = show(render([run]))
@@ -354,6 +356,7 @@ def test_the_rest_of_a_filtered_row_can_be_shown(show: Open, real: Run, real_pag
     assert sorted(id for id in cases(tab) if id in inside) == sorted(inside)
 
 
+@pytest.mark.slow
 def test_the_address_restores_the_view(show: Open, real: Run, real_page: str) -> None:
     tab = show(real_page)
     tab.locator("#search").fill("one_token float16")
@@ -740,6 +743,7 @@ CUT = """() => [...document.querySelectorAll("main .scroll, .matrix, #matrix td 
   .map((box) => `${box.className}: ${box.scrollWidth} of ${box.clientWidth} px`)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3, 9])
 @pytest.mark.parametrize("width", [1280, 1500, 1920, 390])
 def test_the_width_is_used_and_nothing_is_cut_off(
@@ -762,6 +766,7 @@ def test_the_width_is_used_and_nothing_is_cut_off(
     assert last["x"] + last["width"] <= width
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3, 9])
 def test_the_first_result_is_on_the_first_screen_of_a_phone(
     show: Open, tmp_path: Path, number: int
@@ -790,6 +795,7 @@ def test_the_first_result_is_on_the_first_screen_of_a_phone(
     assert tab.evaluate("document.activeElement.id") == "search"
 
 
+@pytest.mark.slow
 def test_a_link_to_the_view_can_be_copied(show: Open, real_page: str) -> None:
     tab = show(real_page, permissions=["clipboard-read", "clipboard-write"])
 
@@ -843,6 +849,7 @@ def test_a_link_can_be_copied_without_a_clipboard(show: Open, real_page: str) ->
     assert tab.locator("#said").inner_text() == "Press Ctrl+C"
 
 
+@pytest.mark.slow
 def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -> None:
     about = [case(f"a/x[n={n}]") for n in range(30)]
     message = "The runner died of {}, and again when it was tried alone; the last it wrote: row {}."
@@ -884,6 +891,7 @@ def test_many_crashes_with_one_symptom_are_one_row(show: Open, tmp_path: Path) -
     assert asked(tab) == "#a/x" or "symptom" not in asked(tab)
 
 
+@pytest.mark.slow
 def test_the_score_links_to_what_it_counts(show: Open, tmp_path: Path) -> None:
     requested = Contract(basis="requested", source="https://example.org/1")
     verdicts: dict[str, Verdict] = {
@@ -969,6 +977,7 @@ def test_hostile_text_is_harmless(show: Open, hostile: Run) -> None:
     assert tab.evaluate("document.querySelector('#panel').scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 def test_names_that_the_page_uses_itself_are_harmless(show: Open, tmp_path: Path) -> None:
     names = ("nothing", "matrix", "search", "pass", "shown", "cells", "__proto__", "constructor")
     about = [

@@ -312,6 +312,7 @@ def _recipe() -> str:
     return section.partition("```sh\n")[2].partition("```")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_the_documented_bisect_finds_the_first_bad_commit(desk: Desk, tmp_path: Path) -> None:
     """Of the runtime's nine commits one cannot be built, and one does not start."""
@@ -378,7 +379,9 @@ def test_the_documented_bisect_finds_the_first_bad_commit(desk: Desk, tmp_path: 
 # Terminals
 
 
-@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize(
+    "columns", [20, 60, *(pytest.param(n, marks=pytest.mark.slow) for n in (40, 80, 200))]
+)
 @pytest.mark.parametrize("no_color", [False, True], ids=["colour", "NO_COLOR"])
 def test_no_word_of_the_counts_is_cut_in_a_terminal(
     desk: Desk, columns: int, no_color: bool

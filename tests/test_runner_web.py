@@ -213,6 +213,7 @@ def test_a_release_that_does_not_log_placement_is_unusable(start: Start, fake: P
     assert runner.stderr().count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "outcome", "said"),
     [
@@ -352,6 +353,7 @@ def test_only_the_operator_counts_where_another_node_ran_on_the_cpu(
     assert "fallback to CPU EP has been explicitly disabled" in webgpu.stderr()
 
 
+@pytest.mark.slow
 def test_a_static_cache_is_carried_from_step_to_step(webgpu: Runner, folder: Path) -> None:
     first, second = gqa_inputs(past=8, total=4), gqa_inputs(past=8, total=5, seed=1)
     del second["past_key"], second["past_value"]
@@ -367,6 +369,7 @@ def test_a_static_cache_is_carried_from_step_to_step(webgpu: Runner, folder: Pat
     assert_same(answer["arrays"][0][0], answer["arrays"][1][0])
 
 
+@pytest.mark.slow
 def test_a_past_can_share_the_memory_of_its_present(webgpu: Runner, folder: Path) -> None:
     """A static cache of 8 rows, 3 of them in use: the fourth is written, the rest is unchanged."""
     inputs = gqa_inputs(past=8, total=4)
@@ -409,6 +412,7 @@ def test_a_tensor_without_elements_is_a_rejection_and_not_a_crash(
     assert webgpu.run(whole, step(files))["outcome"] == "ran"
 
 
+@pytest.mark.slow
 def test_no_case_runs_a_shader_of_an_earlier_case(
     start: Start, webgpu: Runner, packages: Path, tmp_path: Path
 ) -> None:
@@ -429,6 +433,7 @@ def test_no_case_runs_a_shader_of_an_earlier_case(
     np.testing.assert_array_equal(got["output"], want["output"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", "lost while read"])
 def test_a_device_that_is_lost_ends_the_process_at_once(
     start: Start, webgpu: Runner, packages: Path, faulty_dawn: Path, folder: Path, fault: str
@@ -454,6 +459,7 @@ def test_an_error_outside_of_any_call_is_reported_with_its_case(
     assert "GPUValidationError outside of any call: " in runner.stderr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["swiftshader", "lavapipe"])
 def test_an_adapter_can_be_chosen(start: Start, webgpu: Runner, packages: Path, name: str) -> None:
     answer = start("--ep", "webgpu", "--modules", packages, "--adapter", name).ask(cmd="describe")

@@ -75,7 +75,10 @@ def test_every_result_of_tract_is_expected(ep: str) -> None:
     }
 
 
-@pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
+@pytest.mark.parametrize(
+    "ep",
+    ["tract-wheel", *(pytest.param(ep, marks=pytest.mark.slow) for ep in ("tract", "tract-plain"))],
+)
 def test_every_expectation_of_tract_holds(results: dict[str, tuple[str, Results]], ep: str) -> None:
     records = of(results, ep)
     assert [f"{r.case}: {r.reason}" for r in records.values() if r.unexpected] == []
@@ -85,6 +88,7 @@ def test_every_expectation_of_tract_holds(results: dict[str, tuple[str, Results]
     assert placements == {"unoptimized" if ep == "tract-plain" else "cpu"}
 
 
+@pytest.mark.slow
 def test_the_binary_and_the_package_agree_to_the_bit(
     results: dict[str, tuple[str, Results]],
 ) -> None:
@@ -94,6 +98,7 @@ def test_the_binary_and_the_package_agree_to_the_bit(
         assert (record.verdict, record.bits) == (other.verdict, other.bits), case
 
 
+@pytest.mark.slow
 def test_the_optimised_and_the_plain_graph_agree_except_for_known_defects(
     results: dict[str, tuple[str, Results]],
 ) -> None:
