@@ -20,9 +20,7 @@ from conformance.maintain.contracts import ELSEWHERE, contract_of
 
 #: The themes at the limits of the operator weigh each of their contracts on its own.
 THEMES = sorted(
-    file.stem
-    for file in data_path("cases").glob("*.yaml")
-    if not file.stem.startswith("bounds_") and file.stem != "head_sizes"
+    file.stem for file in data_path("cases").glob("*.yaml") if not file.stem.startswith("bounds_")
 )
 PLAIN = {feature.name: feature.values[0] for feature in BY_NAME.values()}
 
