@@ -212,7 +212,8 @@ def test_the_contract_is_that_of_the_execution_provider(
         said = "\n".join(tell(about, result))
         own = case.contract.on(provider)
         assert (result.contract or about.contract) == own
-        assert f"contract  {own.demands} ({own.basis})" in said
+        end = ", naming one of: " if own.mentions else "\n"
+        assert f"contract  {own.terms}{end}" in said
         assert "disputed  https://example.org/9" in said
 
 

@@ -15,7 +15,7 @@ import yaml
 from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.bundle.cache import bundle_for
-from conformance.case.case import Case, Contract
+from conformance.case.case import Case, Contract, Demands
 from conformance.case.case_file import schema
 from conformance.case.load import load
 from conformance.case.tensors import attributes_of
@@ -182,6 +182,18 @@ def test_specified_values_can_be_judged(theme: str, themes: dict[str, list[Case]
             for name, wanted in expected.items():
                 assert np.isfinite(wanted.unit).any(), f"{case.id}: nothing of {name} is defined"
                 assert np.isfinite(wanted.value).all(), f"{case.id}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("demands", "terms"),
+    [
+        ("computes", "computes (established)"),
+        ("rejects", "rejects (established)"),
+        ("either", "either"),
+    ],
+)
+def test_only_what_is_demanded_has_a_basis(demands: Demands, terms: str) -> None:
+    assert Contract(demands=demands, basis="established", source="x").terms == terms
 
 
 def test_a_contract_may_differ_on_an_execution_provider() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote, unquote
 
 import pytest
@@ -13,7 +13,7 @@ from browsing import SIZE, Open
 from reported import HOSTILE, run_of
 from synthetic_runs import case, error, expected, result, small, write
 
-from conformance.case.case import Contract
+from conformance.case.case import Contract, Demands
 from conformance.report.changes import changes
 from conformance.report.html import render
 from conformance.results.join import join
@@ -536,6 +536,17 @@ def test_a_hazard_and_the_readings_of_the_contract_are_shown(show: Open, tmp_pat
     panel = words(tab.locator("#panel"))
     assert "Right by the reading scale_of_zero. Hazard: output[0, 0, 1] is nan." in panel
     assert "other readings scale_of_zero" in panel
+
+
+@pytest.mark.parametrize("demands", get_args(Demands))
+def test_only_what_is_demanded_shows_its_basis(
+    show: Open, tmp_path: Path, demands: Demands
+) -> None:
+    asked = case(contract=Contract(demands=demands, source="x"))
+    tab = show(render([read(write(tmp_path / "a.jsonl", [asked], [result()]))]))
+    cell(tab, case().id).click()
+    named = "basis specified: a released text" in words(tab.locator("#panel"))
+    assert named is (demands != "either")
 
 
 def test_a_row_s_cell_opens_the_case_to_look_at_first_and_steps_on(

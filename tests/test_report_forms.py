@@ -31,13 +31,16 @@ from synthetic_runs import (
 )
 
 from conformance.base.paths import ROOT, data_path
+from conformance.case.case import Contract, Demands
 from conformance.cli.report import FORMS as FORMS_OF_REPORT
 from conformance.report.badges import badges, verdict_colours
 from conformance.report.cells import csv_text, json_text, plain
 from conformance.report.changes import changes
 from conformance.report.junit import junit
 from conformance.report.markdown import changes_markdown, summary_markdown
+from conformance.report.repro.standalone import Program, issue, program_of
 from conformance.report.support import support, support_text
+from conformance.report.terminal import tell
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import (
@@ -284,6 +287,29 @@ def test_junit_of_an_incomplete_run_has_an_error(tmp_path: Path) -> None:
     (error,) = root.iter("error")
     assert error.get("message") == "The run was stopped before its end."
     schema_of_junit().validate(junit(run))
+
+
+# Lines of text
+
+
+@pytest.mark.parametrize(
+    ("demands", "terms", "source"),
+    [
+        ("computes", "computes (established)", "Established: x"),
+        ("rejects", "rejects (established)", "Established: x"),
+        ("either", "either", "Source: x"),
+    ],
+)
+def test_a_contract_says_a_basis_of_what_it_demands_alone(
+    tmp_path: Path, demands: Demands, terms: str, source: str
+) -> None:
+    one = result(verdict="wrong", unexpected=True)
+    about = case(contract=Contract(demands=demands, basis="established", source="x"))
+    assert f"  contract  {terms}" in list(tell(about, one))
+    junit_text = junit(joined(tmp_path, [one], cases=[about]))
+    assert f"contract: {terms}, x" in junit_text
+    assert f"contract: {terms}, x" in program_of(about, one, target()).text
+    assert issue(about, one, target(), Program("pass")).count(f" {source}\n") == 1
 
 
 # CSV and JSON

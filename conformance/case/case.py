@@ -113,6 +113,11 @@ class Contract(Model):
     """What is different on an execution provider (`CUDAExecutionProvider`), where the source says
     that it must behave differently from all others."""
 
+    @property
+    def terms(self) -> str:
+        """The demand with its basis, `computes (established)`; `either` rests on silence."""
+        return self.demands if self.demands == "either" else f"{self.demands} ({self.basis})"
+
     def on(self, execution_provider: str | None) -> Contract:
         """The contract for a target with this execution provider; None: it has none."""
         own = self.providers.get(execution_provider or "")

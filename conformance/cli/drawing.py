@@ -62,7 +62,7 @@ def _sensitivity(case: Case, effects: Mapping[str, float]) -> Iterator[tuple[str
 
 def _terms(label: str, contract: Contract) -> Iterator[tuple[str, str]]:
     """What a contract demands and what that rests on."""
-    yield label, f"{contract.demands} ({contract.basis})"
+    yield label, contract.terms
     if contract.why:
         yield "", contract.why
     yield "", contract.source

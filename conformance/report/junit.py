@@ -152,7 +152,7 @@ def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
         yield f"message: {f'{result.code}: ' if result.code else ''}{result.message}"
     if case is not None:
         contract = contract_of(case, result)
-        yield f"contract: {contract.demands} ({contract.basis}), {contract.source}"
+        yield f"contract: {contract.terms}, {contract.source}"
         if contract.disputed:
             yield f"disputed: {contract.disputed}"
     known = result.expectation

@@ -37,7 +37,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
         yield from _block("message", code + result.message)
     contract = contract_of(case, result)
     words = f", naming one of: {', '.join(contract.mentions)}" if contract.mentions else ""
-    yield f"  contract  {contract.demands} ({contract.basis}){words}"
+    yield f"  contract  {contract.terms}{words}"
     if contract.why:
         yield f"            {contract.why}"
     yield f"            {contract.source}"

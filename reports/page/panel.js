@@ -187,7 +187,7 @@ class Details {
       make("h3", "Contract"),
       make("p", `The call ${DEMANDS[demands] ?? demands}. `, make("bdi", why ?? "")),
       list([
-        ["basis", BASIS[basis] ?? basis],
+        ["basis", demands !== "either" && (BASIS[basis] ?? basis)],
         ["source", link(source)],
         ["disputed by", disputed && link(disputed)],
         ["other readings", readings?.length > 0 && make("bdi", readings.join(", "))],

@@ -154,7 +154,7 @@ def _head(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> list[
     contract = contract_of(case, result)
     told = [
         f"{one_line(case.id)} on {one_line(result.target)}",
-        f"contract: {contract.demands} ({contract.basis}), {one_line(contract.source)}",
+        f"contract: {contract.terms}, {one_line(contract.source)}",
     ]
     if contract.why:
         told.append(f"          {one_line(contract.why)}")
@@ -297,7 +297,8 @@ def _should(contract: Contract) -> str:
         "either": "The runtime computes the right values, or rejects the call.",
     }[contract.demands]
     why = f" {inline(contract.why)}" if contract.why else ""
-    text = f"{must}{why} {contract.basis.capitalize()}: {_link(contract.source)}"
+    basis = "Source" if contract.demands == "either" else contract.basis.capitalize()
+    text = f"{must}{why} {basis}: {_link(contract.source)}"
     return f"{text} (disputed by {_link(contract.disputed)})" if contract.disputed else text
 
 
