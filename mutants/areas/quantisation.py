@@ -164,7 +164,7 @@ class scale_inverted(Kernel):
         return Kernel.store(self, call, side, new)
 
 
-@mutant(Kernel.to_float8, only="Only the theme of quantised caches has float8 beyond its range.")
+@mutant(Kernel.to_float8)
 def float8_overflows(kernel, scaled):
     """Numbers beyond 448 are not clamped before they become float8."""
     return scaled.astype(FLOAT8)

@@ -3,7 +3,7 @@
 from registry import declare
 
 
-def _refuses(name, sentence, when, only=""):
+def _refuses(name, sentence, when):
     """A mutant that rejects the calls for which ``when(call)`` holds."""
 
     def check_extras(kernel, call):
@@ -11,7 +11,7 @@ def _refuses(name, sentence, when, only=""):
             kernel.refuse(f"not implemented: {sentence}")
 
     check_extras.__name__, check_extras.__doc__ = name, sentence
-    declare(check_extras, "behaviour", only, check_extras=check_extras)
+    declare(check_extras, "behaviour", check_extras=check_extras)
 
 
 def _batched_on_past(kernel, call):
@@ -111,7 +111,6 @@ for refusal in (
         "refuses_seqlens_of_rank_two",
         "Rejects seqlens_k of rank two.",
         lambda k, c: c.inputs["seqlens_k"].ndim == 2,
-        "Only the theme of ragged batches has the older forms of seqlens_k.",
     ),
     (
         "refuses_long_prompts",

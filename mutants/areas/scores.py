@@ -42,12 +42,6 @@ def scale_default_by_kv_hidden_size(kernel, call):
 
 
 @mutant(Kernel.factor)
-def scale_zero_is_zero(kernel, call):
-    """A scale of 0 is used as 0; it stands for the default."""
-    return np.float32(call.get("scale", call.size**-0.5))
-
-
-@mutant(Kernel.factor)
 def scale_one_is_default(kernel, call):
     """A scale of 1 is read as not set."""
     given = call.get("scale", 0.0)
