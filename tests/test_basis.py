@@ -81,6 +81,16 @@ def test_an_established_contract_says_all_that_no_text_says() -> None:
     assert all(word in why for word in ("rotary", "softcap", "padded"))
 
 
+def test_what_a_page_describes_is_not_said_to_stand_in_no_text() -> None:
+    assert (
+        contract_on({"quantised": "float8_channel"})["why"]
+        == GROUNDS["quantised", "float8_channel"].words
+    )
+    both = contract_on({"quantised": "int8_tensor", "softcap": "given"})["why"]
+    assert both.startswith("No text says how and when a softcap")
+    assert both.endswith(GROUNDS["quantised", "int8_tensor"].words)
+
+
 def _on(row: dict[str, str], provider: str) -> Contract:
     return Contract.model_validate(contract_of({**PLAIN, **row})).on(provider)
 
@@ -95,10 +105,25 @@ def _on(row: dict[str, str], provider: str) -> Contract:
             "computes either rejects rejects either",
         ),
         ({"causal": "bidirectional"}, "computes either computes either computes"),
-        ({"cache": "sliding_window"}, "rejects either computes either computes"),
+        ({"cache": "sliding_window"}, "rejects either computes either either"),
         (
             {"cache": "sliding_window", "attention_bias": "full"},
             "rejects either computes either either",
+        ),
+        (
+            {"attention_bias": "full", "sink": "head_sink"},
+            "either computes computes computes computes",
+        ),
+        (
+            {"attention_bias": "one_head", "quantised": "int8_tensor"},
+            "either computes computes computes computes",
+        ),
+        ({"rotary": "interleaved", "head_size": "8"}, "either either either either either"),
+        ({"rotary": "partial_half_split", "head_size": "40"}, "either either either either either"),
+        ({"rotary": "partial_half_split"}, "either either either either either"),
+        (
+            {"rotary": "partial_half_split", "head_size": "80"},
+            "computes computes computes computes computes",
         ),
         ({"presents": "one"}, "either either either either either"),
         ({"output_qk": "after_softmax"}, "either either computes either computes"),

@@ -20,7 +20,7 @@ from conformance.case.features import (
 )
 
 _THREADS: Final = "https://github.com/microsoft/onnxruntime"
-_KERNELS: Final = f"{_THREADS}/blob/main/onnxruntime/contrib_ops"
+KERNELS: Final = f"{_THREADS}/blob/main/onnxruntime/contrib_ops"
 
 #: The bases from the strongest to the weakest.
 STRENGTH: Final[tuple[Basis, ...]] = ("specified", "established", "requested")
@@ -31,7 +31,7 @@ class Ground:
     """What a feature's meaning rests on.
 
     ``words``: for `specified`, the words of ``source``, letter by letter; for `established`, the
-    question that no text answers; for `requested`, a sentence.
+    question that no text answers, or a sentence; for `requested`, a sentence.
     """
 
     basis: Basis
@@ -51,7 +51,7 @@ def _done(question: str, source: str) -> Ground:
 PLAIN: Final = _said("implements grouped-query attention with past state (KV cache) support")
 
 _ROTARY: Final = _done(
-    "which elements of a head rotary embedding pairs", f"{_KERNELS}/cpu/bert/rotary_embedding.cc"
+    "which elements of a head rotary embedding pairs", f"{KERNELS}/cpu/bert/rotary_embedding.cc"
 )
 _PARTIAL: Final = _done(
     "that a narrow cos_cache leaves the rest of a head unrotated", f"{_THREADS}/pull/19874"
@@ -74,7 +74,8 @@ _SCORES: Final = _said(
     f"{_THREADS}/pull/25319",
 )
 _CODES: Final = _done(
-    "how numbers are rounded to codes", f"{_THREADS}/blob/main/docs/contrib_ops/cuda/gqa.md"
+    "The operator's documentation has no arithmetic for codes; CUDA's page has.",
+    f"{_THREADS}/blob/main/docs/contrib_ops/cuda/gqa.md",
 )
 
 #: The ground of each value of a feature; a value that is not here adds nothing to a plain call.
@@ -89,7 +90,7 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
     ),
     ("cache", "static"): _done(
         "whether a past that shares no memory with the present may be longer than its tokens",
-        f"{_KERNELS}/cpu/bert/gqa_attention_base.h",
+        f"{KERNELS}/cpu/bert/gqa_attention_base.h",
     ),
     ("cache", "shared_buffer"): _said(
         "When past_key uses same tensor as present_key(k-v cache), it is of length"
@@ -97,7 +98,7 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
     ),
     ("cache", "sliding_window"): _said(
         "rows `[0, L)` of `present_key` and `present_value` hold the `L` most recent positions in"
-        " increasing position order"
+        " increasing position order … the whole window stays resident"
     ),
     ("key_value", "packed"): _said(
         "packed QKV with shape(batch_size, sequence_length, d) where d is (num_heads * head_size +"
@@ -116,7 +117,7 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
     ),
     ("lengths", "ragged"): _done(
         "on which side a shorter sequence is padded",
-        f"{_KERNELS}/cpu/bert/group_query_attention_helper.h",
+        f"{KERNELS}/cpu/bert/group_query_attention_helper.h",
     ),
     ("rotary", "half_split"): _ROTARY,
     ("rotary", "interleaved"): _ROTARY,
@@ -146,19 +147,19 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
 }
 
 
-_BIASES: Final = BY_NAME["attention_bias"].values[1:]
+BIASES: Final = BY_NAME["attention_bias"].values[1:]
 _WITH_A_BIAS: Final = "whether a bias goes together with"
-_BIAS_ON_CUDA: Final = f"{_THREADS}/pull/29525"
+BIAS_ON_CUDA: Final = f"{_THREADS}/pull/29525"
 
 #: The grounds of values that leave more open together than each of them alone.
 TOGETHER: Final[tuple[tuple[Mapping[str, tuple[str, ...]], Ground], ...]] = (
     (
-        {"attention_bias": _BIASES, "sink": BY_NAME["sink"].values[1:]},
-        _done(f"{_WITH_A_BIAS} a sink", _BIAS_ON_CUDA),
+        {"attention_bias": BIASES, "sink": BY_NAME["sink"].values[1:]},
+        _done(f"{_WITH_A_BIAS} a sink", BIAS_ON_CUDA),
     ),
     (
-        {"attention_bias": _BIASES, "quantised": BY_NAME["quantised"].values[1:]},
-        _done(f"{_WITH_A_BIAS} a quantised cache", _BIAS_ON_CUDA),
+        {"attention_bias": BIASES, "quantised": BY_NAME["quantised"].values[1:]},
+        _done(f"{_WITH_A_BIAS} a quantised cache", BIAS_ON_CUDA),
     ),
     (
         {"output_qk": BY_NAME["output_qk"].values[1:], "key_value": ("zero_length",)},
@@ -207,12 +208,21 @@ def _listed(parts: Sequence[str], last: str) -> str:
     return f" {last} ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
+def _unsaid(said: Sequence[str]) -> str:
+    """The questions that no text answers as one sentence, and then the sentences."""
+    sentences = [words for words in said if words.endswith(".")]
+    if questions := [words for words in said if words not in sentences]:
+        sentences.insert(
+            0,
+            f"No text says {_listed(questions, 'or')}; the kernels of ONNX Runtime that do it"
+            " agree, and exporters rely on it.",
+        )
+    return " ".join(sentences)
+
+
 _WHY: Final[Mapping[Basis, Callable[[Sequence[str]], str]]] = {
     "specified": lambda said: f"In words: {_listed([quoted(words) for words in said], 'and')}.",
-    "established": lambda said: (
-        f"No text says {_listed(said, 'or')}; the kernels of ONNX Runtime that do it agree, and"
-        " exporters rely on it."
-    ),
+    "established": _unsaid,
     "requested": lambda said: said[0],
 }
 

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from conformance.case.features import BIDIRECTIONAL, BY_NAME, DOCUMENTATION, SLIDING
-from conformance.maintain.basis import contract_on, quoted
+from conformance.maintain.basis import BIAS_ON_CUDA, BIASES, KERNELS, contract_on, quoted
 
+HEAD_SIZES: Final = f"{KERNELS}/cpu/bert/group_query_attention_helper.h"
+NARROW_TABLES: Final = "https://github.com/microsoft/onnxruntime/pull/19874"
+NORM_ON_WEBGPU: Final = "https://github.com/microsoft/onnxruntime/pull/28484"
 OMITTED_PRESENTS: Final = "https://github.com/microsoft/onnxruntime/pull/28689"
 SCORES: Final = "https://github.com/microsoft/onnxruntime/pull/25319"
 QUANTISED: Final = "https://github.com/microsoft/onnxruntime/pull/28576"
@@ -31,9 +34,18 @@ OPEN: Final = (
     ("key_value", ("zero_length",), "whether such a cache can be borrowed"),
 )
 
+_BIAS_OF_A_WINDOW: Final = (
+    "CPU supports this windowed absolute-column indexing; CUDA rejects attention_bias when"
+    " sliding_window_cache is 1."
+)
+#: call_of gives a sliding-window cache one row more than its window.
+_LONGER_THAN_THE_WINDOW: Final = "An execution provider may accept only part of the `C >= W` range."
 _HONORED: Final = (
     "Currently honored by the CUDA and native WebGPU execution providers; JSEP WebGPU/JS and other"
     " EPs must reject the node when this input is set."
+)
+_CLEAR: Final = (
+    "`NOT_IMPLEMENTED` (explicit, clear errors instead of the previous blanket rejection)"
 )
 
 #: What merged decisions say of single execution providers: the values of a row that it concerns,
@@ -76,7 +88,7 @@ ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Con
             "mentions": ["sliding_window_cache"],
         },
     ),
-    (  # call_of gives a sliding-window cache one row more than its window
+    (
         {"cache": ("sliding_window",)},
         ("CUDAExecutionProvider",),
         {
@@ -89,6 +101,28 @@ ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Con
             )
             + ".",
             "mentions": ["capacity", "local_window_size", "sliding_window_cache"],
+        },
+    ),
+    (
+        {"attention_bias": BIASES, "sink": BY_NAME["sink"].values[1:]},
+        ("CUDAExecutionProvider",),
+        {
+            "demands": "either",
+            "basis": "specified",
+            "source": BIAS_ON_CUDA,
+            "why": f"It kept {quoted(_CLEAR)} for {quoted('bias × smooth-softmax/head_sink')}.",
+            "mentions": ["attention_bias"],
+        },
+    ),
+    (
+        {"attention_bias": BIASES, "quantised": BY_NAME["quantised"].values[1:]},
+        ("CUDAExecutionProvider",),
+        {
+            "demands": "either",
+            "basis": "specified",
+            "source": BIAS_ON_CUDA,
+            "why": f"It kept {quoted(_CLEAR)} for a bias with a quantised cache, too.",
+            "mentions": ["attention_bias"],
         },
     ),
     (
@@ -109,29 +143,41 @@ _STRICTER: Final = ("computes", "either", "rejects")
 def contract_of(row: Row) -> Contract:
     """The row's contract: that of its weakest feature, or `either` where kernels disagree."""
     contract = _either(row) or contract_on(row)
+    usual = contract.get("demands", "computes")  # on a provider that no text names
     whole: Contract = {}  # what holds for every provider
     if readings := contract.pop("readings", []):
         whole["readings"] = readings
     if row["key_value"] == "zero_length" and row["window"] == "shorter":
         whole["disputed"] = WINDOWLESS
     providers: dict[str, Contract] = {}
-    if row["cache"] == "sliding_window" and row["attention_bias"] != "none":
-        providers["CPUExecutionProvider"] = {"demands": "computes", **contract}
+    if row["cache"] == "sliding_window" and usual == "computes":
+        on_cpu = {"demands": "computes", **contract}
+        if contract["source"] == DOCUMENTATION:
+            on_cpu["why"] += f" {quoted('The CPU implementation accepts any `C >= W`')}."
+        providers["CPUExecutionProvider"] = on_cpu
+        bias = row["attention_bias"] != "none"
         contract = {
             "demands": "either",
             "source": DOCUMENTATION,
-            "why": quoted(
-                "CPU supports this windowed absolute-column indexing; CUDA rejects attention_bias"
-                " when sliding_window_cache is 1."
-            )
-            + ".",
-            "mentions": ["attention_bias", "sliding_window_cache"],
+            "why": quoted(_BIAS_OF_A_WINDOW if bias else _LONGER_THAN_THE_WINDOW) + ".",
+            "mentions": [
+                *(["attention_bias"] if bias else []),
+                *("sliding_window_cache", "local_window_size", "capacity"),
+            ],
         }
     if row["qk_norm"] == "given":
         computes = {"demands": "computes", **contract}
         providers["CUDAExecutionProvider"] = computes
         if row["rotary"] != "none" and row["key_value"] != "packed":  # its kernels rotate as well
             providers["WebGpuExecutionProvider"] = computes
+        else:
+            providers["WebGpuExecutionProvider"] = {
+                "demands": "either",
+                "basis": "specified",
+                "source": NORM_ON_WEBGPU,
+                "why": quoted("The optimizer only rewrites nodes that the WebGPU kernel can handle")
+                + "; these must be rotated and not packed.",
+            }
         contract = {
             "demands": "either",
             "source": DOCUMENTATION,
@@ -140,7 +186,7 @@ def contract_of(row: Row) -> Contract:
         }
     for values, names, different in ELSEWHERE:
         for name in names if all(row[feature] in of for feature, of in values.items()) else ():
-            now = providers.get(name, contract).get("demands", "computes")
+            now = providers[name]["demands"] if name in providers else usual
             if _STRICTER.index(different["demands"]) > _STRICTER.index(now):
                 providers[name] = different
     return {**contract, **whole, **({"providers": providers} if providers else {})}
@@ -166,6 +212,24 @@ def _either(row: Row) -> Contract | None:
             " the padding of a prompt.",
             "mentions": ["seqlens_k", "causal"],
             "readings": ["prompt_without_lengths"],
+        }
+    if row["rotary"] != "none" and row["head_size"] in ("8", "40"):
+        return {
+            "demands": "either",
+            "basis": "established",
+            "source": HEAD_SIZES,
+            "why": "The documentation sets no limit to head_size, but all kernels of ONNX Runtime"
+            " reject this one with rotary tables.",
+            "mentions": ["head_size", "cos_cache", "rotary"],
+        }
+    if row["rotary"].startswith("partial_") and row["head_size"] == "16":
+        return {
+            "demands": "either",
+            "source": NARROW_TABLES,
+            "why": "The documentation gives the tables head_size / 2 columns. Narrower ones were"
+            f" allowed where their width is {quoted('<= head_size / 2 and a multiple of 8')}, which"
+            " it is not here.",
+            "mentions": ["cos_cache", "rotary", "head_size"],
         }
     if row["presents"] == "one":
         return {
