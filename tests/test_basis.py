@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.base.paths import data_path
-from conformance.case.case import Basis, Contract
+from conformance.case.case import Basis, Case, Contract
 from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of
 from conformance.case.load import load
 from conformance.maintain.basis import (
@@ -36,6 +36,25 @@ def test_no_contract_promises_more_than_the_features_of_its_call(theme: str) -> 
         < max(STRENGTH.index(ground.basis) for ground in grounds)
     ]
     assert not more, "\n".join(more)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_contract_demands_what_a_provider_s_text_does_not(theme: str) -> None:
+    more = [
+        f"{case.id} on {name}: {found}, but {different['why']}"
+        for case in load([data_path("cases") / f"{theme}.yaml"])
+        for values, names, different in ELSEWHERE
+        if all(features_of(case.call, case.steps)[n] in of for n, of in values.items())
+        # Only a buffer longer than the window is more than CUDA's text allows.
+        and not ("C == W" in different["why"] and not _is_longer(case))
+        for name in names
+        if (found := case.contract.on(name).demands) == "computes"
+    ]
+    assert not more, "\n".join(more)
+
+
+def _is_longer(case: Case) -> bool:
+    return (case.call.max_sequence_length or 0) > (case.call.local_window_size or 0)
 
 
 def test_every_ground_is_that_of_values_that_are_not_plain() -> None:
