@@ -169,10 +169,10 @@ def themes(corpus: list[Case]) -> dict[str, list[Case]]:
 
 @pytest.mark.slow  # creates every bundle; running the cases on a target checks the same
 @pytest.mark.parametrize("theme", [file.stem for file in FILES])
-def test_specified_values_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
-    """A contract that is specified and requires values gets at least some from the oracle."""
+def test_values_that_are_demanded_can_be_judged(theme: str, themes: dict[str, list[Case]]) -> None:
+    """A contract that requires values gets at least some of each output from the oracle."""
     for case in themes[theme]:
-        if (case.contract.demands, case.contract.basis) != ("computes", "specified"):
+        if case.contract.demands != "computes" or theme == "bounds_values":  # NaN hides outputs
             continue
         bundle = bundle_for(case.call)
         assert bundle.unjudged is None, f"{case.id}: {bundle.unjudged}"

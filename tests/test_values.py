@@ -218,7 +218,7 @@ def _check_query(case: Case, values: Values) -> None:
     if "output_qk" in values.outputs:
         qk = values.outputs["output_qk"]
         defined = ~np.isnan(qk.budget)
-        mode = attributes["qk_output"]
+        mode = attributes.get("qk_output")  # None: output_qk was not asked for, and is undefined
         told = np.where(keys.logit > -np.inf, keys.logit, 0) if mode == 1 else keys.probability
         assert np.array_equal(qk.expected, np.where(defined, told, 0.0))
 
