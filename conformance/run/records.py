@@ -82,8 +82,7 @@ def result_record(
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
     contract = case.contract.on(ready.execution_provider)
-    judged_case = replace(case, contract=contract)
-    known = expectation_for(judged_case, version, adapter, expectations)
+    known = expectation_for(case, version, adapter, expectations)
     unexpected = red = is_red(judgement, contract.basis)
     reason, record = judgement.reason, None
     if judgement.verdict == "skip":

@@ -5,34 +5,22 @@ FAULT_SHARE and FAULT_MARK are as those of ``dies_at_random``.
 """
 
 import os
-import random
 
 import miniature
 
 correct = miniature.ran
 
 
-def number():
-    """How many cases were run before, in any process."""
-    with open(os.environ["FAULT_MARK"], "ab") as mark:
-        mark.write(b".")
-        return mark.tell()
-
-
 def ran(request, **more):
-    chance = random.Random(1109 + number())
+    chance = miniature.chance()
     flips = chance.random() < float(os.environ.get("FAULT_SHARE", "0.05"))
     only = chance.choice(["0_", ""])
 
-    def flipped(expected, out):
-        with open(expected, "rb") as source, open(out, "wb") as target:
-            data = bytearray(source.read())
-            if flips and os.path.basename(out).startswith(only):
-                fields = dict(miniature.fields(expected))
-                data[data.index(fields[9]) + 3] ^= 64  # in the exponent of the first number
-            target.write(data)
+    def copy(expected, out):
+        hit = flips and os.path.basename(out).startswith(only)
+        miniature.flipped(expected, out, 64 if hit else 0)
 
-    correct(request, runs=miniature.outputs(request, copy=flipped))
+    correct(request, runs=miniature.outputs(request, copy=copy))
 
 
 miniature.ran = ran

@@ -7,6 +7,7 @@ every case, except those whose bundle has ``FAULT_ON`` (an environment variable,
 
 import json
 import os
+import random
 import shutil
 import sys
 
@@ -64,6 +65,34 @@ def outputs(request, copy=shutil.copyfile):
                     copy(os.path.join(folder, file), out)
             runs[-1].append(names)
     return runs
+
+
+def flipped(expected, out, bits):
+    """Copy a file of float32 numbers, with ``bits`` of the highest byte of its first one flipped.
+
+    128 is the sign, and 64 a bit of the exponent.
+    """
+    with open(expected, "rb") as source, open(out, "wb") as target:
+        data = bytearray(source.read())
+        data[data.index(dict(fields(expected))[9]) + 3] ^= bits
+        target.write(data)
+
+
+def inverted(expected, out):
+    """Copy a file of float32 numbers, with the sign of its first number wrong."""
+    flipped(expected, out, 128)
+
+
+def number():
+    """How many cases were run before, in any process: FAULT_MARK names a file that counts them."""
+    with open(os.environ["FAULT_MARK"], "ab") as mark:
+        mark.write(b".")
+        return mark.tell()
+
+
+def chance():
+    """A generator of random numbers for the next case; those of one run are those of the next."""
+    return random.Random(1109 + number())
 
 
 def fields(path):

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from as_user import Desk, Done, Gqa, in_this_process, wait_for
+from as_user import Desk, Done, Gqa, wait_for
 from case_files import entries, write
 from endings import check_ending, no_hang
 from synthetic_runs import case, realistic, result
@@ -30,16 +30,6 @@ SLOW = entries(
         seed: [1, 2, 3, 4, 5, 6]
     """
 )
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    """``gqa`` in this process, in the folder of ``desk``."""
-    monkeypatch.chdir(desk.folder)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 @pytest.fixture
