@@ -20,8 +20,11 @@ from conformance.case.tensors import Step, Tensor, token_values
 ROTARY_BASE: Final = 10000.0
 
 #: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
-#: are only valid with the scale that they were quantised with.
-_OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+#: are only valid with the scale that they were quantised with, and so must rotary tables, by which
+#: the keys in a cache are rotated.
+_OF_THE_MODEL: Final = (
+    "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache",
+)  # fmt: skip
 
 Array = np.ndarray
 
