@@ -86,10 +86,11 @@ def test_numbers_can_be_multiples_of_a_step() -> None:
     assert set(np.unique(made / 0.75)) == set(range(-4, 5))
 
 
-def test_scales_and_norm_weights_stay_the_same_in_a_loop() -> None:
+def test_what_belongs_to_the_model_stays_the_same_in_a_loop() -> None:
     fields: dict[str, Any] = {"qk_norm": True, "k_quant_type": "PER_CHANNEL", "cache_dtype": "int8"}
+    fields |= {"rotary": "half_split", "inputs": {"cos_cache": {"values": {"kind": "uniform"}}}}
     first, second = (drawn(index, loop=(2, 1), **fields) for index in (0, 1))
-    for name in ("k_scale", "q_norm_weight", "k_norm_weight"):
+    for name in ("k_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache"):
         assert np.array_equal(first[name], second[name])
     assert not np.array_equal(first["query"][:, :1], second["query"])
 
