@@ -494,24 +494,35 @@ def side_by_side(
     return whole, turned(0), turned(1)
 
 
-def last_part(call: OracleCall) -> OracleCall:
-    """The last sequence of a call, with its last key/value head and that head's query heads."""
+def _last_scales(format: Format) -> Format:
+    return format if format.scale is None else Format(format.dtype, format.scale[:, -1:])
+
+
+def last_part(call: OracleCall) -> Callable[[Changes], Changes]:
+    """The function that restricts fields of ``call`` to a part of it.
+
+    The part is the last sequence, with its last key/value head and that head's query heads. Other
+    fields are the same there.
+    """
     group = call.num_heads // call.past_key.shape[1]
+    parts: dict[str, Callable[[Any], Any]] = {
+        "query": lambda array: array[-1:, :, -group:],
+        "key": lambda array: array[-1:, :, -1:],
+        "value": lambda array: array[-1:, :, -1:],
+        "past_key": lambda array: array[-1:, -1:],
+        "past_value": lambda array: array[-1:, -1:],
+        "key_format": _last_scales,
+        "value_format": _last_scales,
+        "lengths": lambda array: array[-1:],
+        "position_ids": lambda ids: query_positions(replace(call, position_ids=ids))[-1:],
+        "bias": lambda array: array[-1:, -group:],
+        "sink": lambda array: array[-group:],
+    }
 
-    def format_of(format: Format) -> Format:
-        return format if format.scale is None else Format(format.dtype, format.scale[:, -1:])
+    def restrict(fields: Changes) -> Changes:
+        return {
+            name: parts[name](value) if name in parts and value is not None else value
+            for name, value in fields.items()
+        }
 
-    return replace(
-        call,
-        query=call.query[-1:, :, -group:],
-        key=call.key[-1:, :, -1:],
-        value=call.value[-1:, :, -1:],
-        past_key=call.past_key[-1:, -1:],
-        past_value=call.past_value[-1:, -1:],
-        key_format=format_of(call.key_format),
-        value_format=format_of(call.value_format),
-        lengths=call.lengths[-1:],
-        position_ids=None if call.position_ids is None else query_positions(call)[-1:],
-        bias=None if call.bias is None else call.bias[-1:, -group:],
-        sink=None if call.sink is None else call.sink[-group:],
-    )
+    return restrict

@@ -13,7 +13,7 @@ Only :func:`insensitive` knows about cases; everything else works on tensors and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -142,7 +142,10 @@ def _replaced_effects(
         for name, (value, computed, unit) in right.items():
             at = np.s_[-1:, :, -width:] if name == "output" else np.s_[-1:, -1:]
             of_part[name] = value[at], computed[at], unit[at]
-        for (one, _, _), effect in _measured(call, of_part, pending, last_part):
+        restrict = last_part(call)
+        part = replace(call, **restrict(vars(call)))
+        restricted = [(one, restrict(changes), compared) for one, changes, compared in pending]
+        for (one, _, _), effect in _measured(part, of_part, restricted):
             if effect >= one.enough:
                 found[one.key] = effect
         pending = [each for each in pending if each[0].key not in found]
@@ -151,27 +154,23 @@ def _replaced_effects(
 
 
 def _measured(
-    call: OracleCall,
-    right: Mapping[str, _Right],
-    pending: Sequence[_Pending],
-    part: Callable[[OracleCall], OracleCall] = lambda call: call,
+    call: OracleCall, right: Mapping[str, _Right], pending: Sequence[_Pending]
 ) -> Iterator[tuple[_Pending, float]]:
-    """The effects on a ``part`` of the call; nothing for a changed call that has no meaning.
+    """The effects on a call; nothing for a changed call that has no meaning.
 
     Changed calls that differ in tensors only are computed side by side, as one batch.
     """
     if not pending:
         return
-    original = part(call)
-    usual = rotated(original)
+    usual = rotated(call)
     groups: dict[object, list[_Made]] = {}
     for each in pending:
-        changed = part(replace(call, **each[1]))
+        changed = replace(call, **each[1])
         alike = (*each[2], *settings(changed))
         with suppress(OracleError):
             turned = rotated(changed) if turns(each[1]) else usual
             groups.setdefault(alike, []).append((each, changed, turned))
-    scores = original.batch_size * original.num_heads * original.sequence_length * original.total
+    scores = call.batch_size * call.num_heads * call.sequence_length * call.total
     at_once = max(1, _SCORES // max(1, scores))
     for made in groups.values():
         for start in range(0, len(made), at_once):
