@@ -443,6 +443,16 @@ def test_single_elements_can_differ_from_the_rest() -> None:
     np.testing.assert_array_equal(made[0, 1], [np.nan, 7.0])
 
 
+def test_several_consecutive_elements_can_differ_from_the_rest() -> None:
+    fields: dict[str, Any] = {"past_sequence_length": 5, "head_size": 2, "kv_num_heads": 1}
+    rows = {"at": [0, 0, -4], "count": 3, "value": 7.0}
+    columns = {"at": [0, 0, 0, 0], "count": 2, "value": float("-inf")}
+    made = drawn(**fields, inputs={"past_key": {"elements": [rows, columns]}})["past_key"]
+    expected = drawn(**fields)["past_key"].copy()
+    expected[0, 0, 1:4], expected[0, 0, 0] = 7.0, float("-inf")
+    np.testing.assert_array_equal(made, expected)
+
+
 def test_the_past_of_a_later_step_comes_from_the_step_before() -> None:
     assert {"past_key", "past_value"} <= set(drawn(loop=(2, 1)))
     assert set(drawn(1, loop=(2, 1))) == {

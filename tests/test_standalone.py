@@ -48,7 +48,8 @@ def kinds(case: Case) -> set[tuple[str, ...]]:
     recipes += [(None, later.recipe) for step in call.later for later in step]
 
     def told(recipe: Recipe) -> str:
-        return " ".join(sorted(name for name in recipe.model_dump(exclude_defaults=True)))
+        counted = ["count"] * any(len(change) == 3 for change in recipe.but)
+        return " ".join([*sorted(recipe.model_dump(exclude_defaults=True)), *counted])
 
     return {(str(dtype), recipe.kind, told(recipe)) for dtype, recipe in recipes}
 

@@ -767,3 +767,11 @@ def test_an_element_override_must_be_within_the_input(at: list[int]) -> None:
     fields = {"sequence_length": 5, "inputs": {"query": {"elements": [{"at": at, "value": 1.0}]}}}
     with pytest.raises(ShapeError, match="is outside the shape"):
         steps_of(Call.model_validate(fields))
+
+
+@pytest.mark.parametrize(("at", "count"), [([0, 4], 2), ([0, -1], 2), ([0, 0, 63], 2), ([0], 2)])
+def test_consecutive_elements_must_end_within_the_input(at: list[int], count: int) -> None:
+    element = {"at": at, "count": count, "value": 1.0}
+    fields = {"sequence_length": 5, "inputs": {"query": {"elements": [element]}}}
+    with pytest.raises(ShapeError, match=rf"{count} from \[.* on end outside the shape"):
+        steps_of(Call.model_validate(fields))

@@ -54,8 +54,9 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = _derived(call, step, tensor)
     if tensor.elements:
         numbers = numbers.copy()
-        for at, number in tensor.elements:
-            numbers[at] = number
+        for (*rows, first), count, number in tensor.elements:
+            below = numbers[tuple(rows)]
+            below[first % len(below) :][:count] = number
     # Casting a float outside the range of an integer type depends on the machine, and so does the
     # sign of the NaN that YAML's .nan becomes.
     exact = numbers.astype(np.int64) if integer else np.where(np.isnan(numbers), np.nan, numbers)

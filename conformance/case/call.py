@@ -111,6 +111,8 @@ class ElementOverride(Model):
 
     at: Annotated[tuple[Int, ...], Field(min_length=1)]
     """Leading indices; they select all elements below. Negative indices count from the end."""
+    count: Count = 1
+    """How many consecutive values the last index takes, from the one in `at` on."""
     value: Number
     """The value of these elements; `.inf`, `-.inf` and `.nan` are allowed."""
 
