@@ -81,12 +81,17 @@ def _filled(
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
     numbers = values.low + uniform * (values.high - values.low)
-    if values.odd_heads != 1.0 and numbers.shape[-1:] and numbers.shape[-1] % call.head_size == 0:
+    if values.odd_heads != 1.0 and _has_heads(call, numbers):
         heads = numbers.reshape(*numbers.shape[:-1], -1, call.head_size)
         heads[..., 1::2, :] *= values.odd_heads
     if values.kind == "marked":
         return _marked(call, step, name, numbers)
     return np.rint(numbers / values.step) * values.step if values.step else numbers
+
+
+def _has_heads(call: Call, numbers: Array) -> bool:
+    """Whether the last dim is one or more whole heads."""
+    return numbers.ndim > 0 and numbers.size > 0 and numbers.shape[-1] % call.head_size == 0
 
 
 def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
@@ -99,7 +104,7 @@ def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
     contributes. Arrays that do not have the shape of tokens are returned unchanged.
     """
     size = call.head_size
-    if numbers.ndim not in (3, 4) or numbers.shape[-1] % size or not numbers.size:
+    if numbers.ndim not in (3, 4) or not _has_heads(call, numbers):
         return numbers
     if numbers.ndim == 3:
         tokens = numbers.reshape(*numbers.shape[:2], -1, size)

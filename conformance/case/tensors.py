@@ -309,7 +309,7 @@ def _input_defaults(
         (batch, names["kv_sequence_length"], kv_hidden),
         ("batch_size", "kv_sequence_length", None),
     )
-    stored = size // 2 if _packs_two(call) else size
+    stored = (size + 1) // 2 if _packs_two(call) else size
     past = (
         (batch, kv_heads, names["max_sequence_length"], stored),
         ("batch_size", None, capacity, None),
@@ -375,9 +375,9 @@ def _query_values(call: Call, keys: int) -> Values:
     """
     scale = abs(call.scale or 0.0)
     if not 0.0 < scale < math.inf:
-        scale = 1.0 / math.sqrt(call.head_size)
+        scale = 1.0 / math.sqrt(call.head_size or 1)
     if _quantised(call):
-        scale *= math.sqrt(call.head_size)
+        scale *= math.sqrt(call.head_size or 1)
     cap = abs(call.softcap or 0.0)
     if call.smooth_softmax == 1 and not call.head_sink and not _quantised(call):
         below = 0.5 + keys.bit_length()  # larger than log(keys)
