@@ -11,13 +11,13 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTE_BY_NAME
 from conformance.bundle.cache import bundle_for
 from conformance.case.case import Case, Contract, Demands
 from conformance.case.case_file import schema
-from conformance.case.load import load
 from conformance.case.tensors import attributes_of
 
 FOLDER = data_path("cases")
@@ -28,7 +28,7 @@ each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 @pytest.fixture(scope="module")
 def corpus() -> list[Case]:
-    return load([FOLDER])
+    return list(shipped_cases())
 
 
 def by_theme(corpus: list[Case]) -> dict[str, list[Case]]:

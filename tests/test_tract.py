@@ -6,6 +6,7 @@ The theme of borrowed caches, and basic calls: prefill, decode, and calls longer
 from __future__ import annotations
 
 import pytest
+from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.case.load import load
@@ -56,7 +57,7 @@ def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
 @pytest.mark.slow
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
 def test_every_result_of_tract_is_expected(ep: str) -> None:
-    cases = load([data_path("cases")])
+    cases = shipped_cases()
     (plan,) = target_plans(cases, [target_for(ep)], whole_corpus=True)
     with TargetRun(plan, jobs=2) as run:
         if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
