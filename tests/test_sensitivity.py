@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries, write
+from shipped import shipped_cases
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.sensitivity import (
@@ -25,7 +26,6 @@ from conformance.bundle.sensitivity import (
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
-from conformance.case.load import load
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.maintain.sensitivity import main
 from conformance.oracle import reference
@@ -262,7 +262,7 @@ def test_shipped_cases_that_the_cpu_rejects_are_sensitive() -> None:
     """The others are checked whenever they run."""
     cases = [
         case
-        for case in load([data_path("cases")])
+        for case in shipped_cases()
         if "bfloat16" in case.call.dtype or case.call.cache_dtype == "float8e4m3fn"
     ]
     found = {case.id: insensitive(case, bundle_for(case.call).sensitivity) for case in cases}

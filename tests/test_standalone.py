@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shipped import shipped_cases
 
 from conformance.base.paths import CACHE_VARIABLE
 from conformance.bundle.script import script_of
 from conformance.case.case import Case
-from conformance.case.corpus import find
 from conformance.report.repro import standalone
 from conformance.report.repro.model_source import HELPERS, IMPORTS, model_source
 from conformance.results.records import (
@@ -38,7 +38,7 @@ from conformance.run.records import case_record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
 
-CORPUS = find([]).named
+CORPUS = shipped_cases()
 
 
 def kinds(case: Case) -> set[tuple[str, ...]]:

@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 import pytest
 from onnx import AttributeProto
+from shipped import shipped_cases
 
 from conformance.base.dtypes import INTEGER_RANGE, NUMPY, WORD_OF_ONNX
-from conformance.base.paths import data_path
 from conformance.base.signature import (
     ATTRIBUTES,
     INPUT_NAMES,
@@ -26,7 +26,6 @@ from conformance.base.signature import (
 )
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
-from conformance.case.load import load
 from conformance.case.tensors import (
     MAX_ELEMENTS,
     MAX_INPUT_ELEMENTS,
@@ -670,7 +669,7 @@ def test_the_length_of_a_static_cache_has_its_own_name() -> None:
 
 
 def test_one_name_is_one_number_in_every_shipped_case() -> None:
-    for case in load([data_path("cases")]):
+    for case in shipped_cases():
         for step in case.steps:
             meant: dict[str, int] = {}
             for tensor in step.inputs:
