@@ -70,6 +70,13 @@ class Replacement:
         return f"{self.of}/{self.name}" if self.name else self.of
 
     @property
+    def sentence(self) -> str:
+        """What replaces what, and the effect that a case must show or that counts as coverage."""
+        must = "must move" if self.part else "counts as looked at if it moves"
+        outputs = " or ".join(self.outputs)
+        return f"{self.of} replaced by {self.words}: {must} {outputs} by {self.enough:g} budgets."
+
+    @property
     def enough(self) -> float:
         """The effect, in error budgets, from which on a case shows this replacement."""
         return self.threshold if self.part else EDGE_THRESHOLD
@@ -242,14 +249,30 @@ def _past(name: str) -> Iterator[Replacement]:
 
 
 def _norm(side: str) -> Iterator[Replacement]:
-    name, field = f"{side}_norm_weight", f"{side}_norm"
+    name, field, normed = f"{side}_norm_weight", f"{side}_norm", {"q": "query", "k": "key"}[side]
+
+    def read(change: Callable[[Given], Changes | None]) -> Callable[[Given], Changes | None]:
+        """A weight is read only if there is something to norm: not for borrowed keys or zeros."""
+        return lambda given: change(given) if getattr(given.call, normed).any() else None
 
     def none(given: Given) -> Changes | None:
         return None if getattr(given.call, field) is None else {field: None}
 
-    yield Replacement(name, "none", "no norm", none, "qk_norm")
-    yield Replacement(name, "ones", "ones", _filled(field, 1.0))
-    yield Replacement(name, "first", "its first element for all", _first(field, 0))
+    yield Replacement(name, "none", "no norm", read(none), "qk_norm", EDGE_THRESHOLD)
+    yield Replacement(name, "ones", "ones", read(_filled(field, 1.0)))
+    yield Replacement(name, "first", "its first element for all", read(_first(field, 0)))
+
+
+def _row_0(field: str) -> Callable[[Given], Changes | None]:
+    """Row 0 of a table, unless it is that of the angle 0, which is another replacement."""
+    alike = {"cos": 1.0, "sin": 0.0}[field]
+    first = _first(field, 0)
+
+    def changes(given: Given) -> Changes | None:
+        table = getattr(given.call, field)
+        return None if table is None or np.all(table[0] == alike) else first(given)
+
+    return changes
 
 
 def _sink(changes: Callable[[Given], Changes | None]) -> Callable[[Given], Changes | None]:
@@ -258,6 +281,10 @@ def _sink(changes: Callable[[Given], Changes | None]) -> Callable[[Given], Chang
 
 def _unturned(given: Given) -> Changes | None:
     return None if given.call.cos is None else {"cos": None, "sin": None}
+
+
+def _unnormed(given: Given) -> Changes | None:
+    return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
 
 
 def _layout(given: Given) -> Changes | None:
@@ -323,6 +350,7 @@ _ATTRIBUTES: Final = (
     Replacement(
         "window_edge", "shorter", "one token fewer", _edge(-1), "window_edge", EDGE_THRESHOLD
     ),
+    Replacement("qk_norm", "", "no norm of queries and keys", _unnormed, "qk_norm"),
     Replacement("softcap", "", "no cap", _softcap, "softcap"),
     Replacement("smooth_softmax", "", "no sink", _smooth_softmax, "smooth_softmax"),
     Replacement("causal", "", "the opposite", _causal, "causal"),
@@ -375,9 +403,9 @@ REPLACEMENTS: Final = (
         _total(lambda call: call.past_sequence_length + call.kv_sequence_length),
     ),
     Replacement("cos_cache", "ones", "ones", _filled("cos", 1.0), outputs=_TURNED),
-    Replacement("cos_cache", "row_0", "row 0 at every position", _first("cos", 0), outputs=_TURNED),
+    Replacement("cos_cache", "row_0", "row 0 at every position", _row_0("cos"), outputs=_TURNED),
     Replacement("sin_cache", "zeros", "zeros", _filled("sin", 0.0), outputs=_TURNED),
-    Replacement("sin_cache", "row_0", "row 0 at every position", _first("sin", 0), outputs=_TURNED),
+    Replacement("sin_cache", "row_0", "row 0 at every position", _row_0("sin"), outputs=_TURNED),
     # In a first prompt all positions move together, which only the rotated keys show.
     Replacement(
         "position_ids",
@@ -430,7 +458,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 #: Fields that change the rotated queries and keys.
-_TURNING: Final = {"query", "key", "lengths", "position_ids", "cos", "sin", "q_norm", "k_norm"}
+_TURNING: Final = {
+    "query", "key", "lengths", "position_ids", "cos", "sin", "interleaved", "q_norm", "k_norm",
+}  # fmt: skip
 
 
 def turns(changes: Collection[str]) -> bool:

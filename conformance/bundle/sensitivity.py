@@ -1,11 +1,11 @@
 """Whether a case can detect a fault: how far the output moves when one part of the call changes.
 
-A case about a feature detects nothing if the call without the feature has the same result within
-the tolerance: a runtime that ignores the feature would pass. Therefore each active feature of a
-call is turned off, one at a time, and the oracle computes that call too. The feature's *effect* is
-the largest change of any output element, in multiples of that element's error budget.
-:data:`PERTURBATIONS` lists the changes. If the changed call has no meaning, the feature has no
-effect value.
+A case about a softcap detects nothing if the call without it has the same result within the
+tolerance: a runtime that ignores it would pass. The same holds for an input that is what a kernel
+would use in its place. Therefore each attribute is changed and each input replaced, one at a time,
+and the oracle computes that call too. The *effect* is the largest change of any output element, in
+multiples of that element's error budget. :data:`REPLACEMENTS` lists the changes. If the changed
+call has no meaning, there is no effect value.
 
 Only :func:`insensitive` knows about cases; everything else works on tensors and attributes.
 ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from conformance.base.signature import INPUT_NAMES
 from conformance.bundle.replacements import (
     REPLACEMENTS,
     THRESHOLD,
@@ -257,8 +258,13 @@ def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
 
 
 def sufficient(found: Mapping[str, float]) -> set[str]:
-    """The features whose effects reach their thresholds; later steps of a loop can skip them."""
-    return {name for name, effect in found.items() if effect >= THRESHOLDS.get(name, np.inf)}
+    """The effects that are large enough; later steps of a loop can skip them."""
+    return {name for name, effect in found.items() if effect >= enough(name)}
+
+
+def enough(name: str) -> float:
+    """The effect, in error budgets, from which on a case shows what ``name`` says; or infinity."""
+    return REPLACED[name].enough if name in REPLACED else THRESHOLDS.get(name, np.inf)
 
 
 def combined(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
@@ -282,6 +288,20 @@ def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
     return " ".join(shortfalls(found, case.insensitive_to)) or None
 
 
+def lines(found: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """What to tell of effects, as (label, line): the required ones, and which replacements fail."""
+    told = {name: effect for name, effect in found.items() if name not in REPLACED}
+    told |= {name: effect for name, effect in found.items() if name in THRESHOLDS}
+    if told:
+        yield "effects", f"in error budgets: {_listed(told)}"
+    if unseen := {name: found[name] for name in found.keys() - told.keys() - sufficient(found)}:
+        yield "not seen", _listed(dict(sorted(unseen.items())))
+
+
+def _listed(found: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {effect:g}" for name, effect in found.items())
+
+
 def shortfalls(found: Mapping[str, float], insensitive_to: Collection[str]) -> Iterator[str]:
     """A sentence for each of the effects ``found`` that is too small, and each wrong declaration.
 
@@ -299,9 +319,9 @@ def shortfalls(found: Mapping[str, float], insensitive_to: Collection[str]) -> I
         part, threshold = part_of(name), THRESHOLDS[name]
         if part in insensitive_to or effect >= threshold:
             continue
-        change = f"{name}: changing it"
-        if name in REPLACED:
-            replaced = REPLACED[name]
+        change = f"{part}: changing it"
+        replaced = REPLACED.get(name)
+        if replaced is not None and replaced.of in INPUT_NAMES:
             change = f"{replaced.of}: replacing it by {replaced.words}"
         declare = f", or write insensitive_to: [{part}] if it must not change the result"
         yield (

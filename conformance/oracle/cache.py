@@ -59,10 +59,9 @@ def _rows(numbers: Float, rows: Int) -> Float:
     """Return the ``rows`` [B, n] of numbers [B, K, tokens, D]; zeros where the row is -1."""
     if not numbers.shape[2]:
         return np.zeros((*numbers.shape[:2], rows.shape[1], numbers.shape[3]))
-    there = (rows >= 0)[:, None, :, None]
-    found = np.take_along_axis(numbers, np.maximum(rows, 0)[:, None, :, None], axis=2)
-    kept: Float = np.where(there, found, 0.0)
-    return kept
+    found = numbers.swapaxes(1, 2)[np.arange(len(rows))[:, None], np.maximum(rows, 0)]
+    found[rows < 0] = 0.0
+    return np.ascontiguousarray(found.swapaxes(1, 2))
 
 
 @dataclass(frozen=True, eq=False)
