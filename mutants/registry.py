@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel import Kernel
+from needs import needs_of, outputs_of
+from parts import of_keys, replaced
+from regions import Needs
 
 Step = Callable[..., Any]
 #: How a mutant can be detected: by numbers, by behaviour (accepts, rejects, ends), by messages, by
@@ -27,7 +30,11 @@ Kind = Literal["numbers", "behaviour", "message", "hazard"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so."""
+    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so.
+
+    ``needs``: what a call needs to show the fault, one of the alternatives (needs.py). ``outputs``:
+    those that it can change. ``of_keys``: whether it can be on for some keys only (switched.py).
+    """
 
     name: str
     area: str
@@ -35,6 +42,9 @@ class Mutant:
     kind: Kind
     only: str
     kernel: type[Kernel]
+    needs: list[Needs]
+    outputs: list[str]
+    of_keys: bool
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -65,4 +75,6 @@ def _add(named: Step, kind: Kind, only: str, kernel: Any) -> None:
     name, area = named.__name__, named.__module__.rpartition(".")[2]
     if name in MUTANTS:
         raise ValueError(f"two mutants are called {name}")
-    MUTANTS[name] = Mutant(name, area, (named.__doc__ or "").strip(), kind, only, kernel)
+    needs, outputs = needs_of(name, area), outputs_of(name, area, replaced(kernel))
+    what = (named.__doc__ or "").strip()
+    MUTANTS[name] = Mutant(name, area, what, kind, only, kernel, needs, outputs, of_keys(kernel))

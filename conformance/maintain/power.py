@@ -24,6 +24,7 @@ from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
+from conformance.maintain.regions import Needs, Region
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.assessment import Assessment, CaseJob
@@ -60,13 +61,16 @@ class PowerError(Exception):
 class Mutant:
     """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
     process), in the message of a rejection, or as a hazard. ``only``: why one theme alone can
-    detect it."""
+    detect it. ``needs``, ``outputs``, ``of_keys``: see ``mutants/needs.py``."""
 
     name: str
     area: str
     what: str
     kind: Literal["numbers", "behaviour", "message", "hazard"] = "numbers"
     only: str = ""
+    needs: Sequence[Needs] = field(default=({},), hash=False)
+    outputs: Sequence[str] = field(default=(), hash=False)
+    of_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,12 +137,22 @@ class Score:
 
 def known_mutants() -> list[Mutant]:
     """All mutants, as the runner lists them. Raises :class:`PowerError`."""
+    return [Mutant(**json.loads(line)) for line in _listed("--list")]
+
+
+def known_regions() -> list[Region]:
+    """All regions, as the runner lists them. Raises :class:`PowerError`."""
+    return [Region.read(line) for line in _listed("--list-regions")]
+
+
+def _listed(option: str) -> list[str]:
+    """The lines that the runner writes for ``option``."""
     if not RUNNER.is_file():
         raise PowerError(f"The mutants are missing: there is no {RUNNER}.")
-    done = subprocess.run([sys.executable, str(RUNNER), "--list"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(RUNNER), option], capture_output=True, text=True)
     if done.returncode:
-        raise PowerError(f"{RUNNER} does not list its mutants: {done.stderr.strip()}")
-    return [Mutant(**json.loads(line)) for line in done.stdout.splitlines()]
+        raise PowerError(f"{RUNNER} {option} failed: {done.stderr.strip()}")
+    return done.stdout.splitlines()
 
 
 def recorded_killers() -> dict[str, list[str]]:
