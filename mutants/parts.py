@@ -34,7 +34,7 @@ def with_heads(name: str, array: Array, heads: int) -> Array:
     """The output ``name`` with an axis for the heads."""
     if name != "output" or array.ndim != 3 or array.shape[2] % heads:
         return array
-    return array.reshape(*array.shape[:2], heads, -1)
+    return array.reshape(*array.shape[:2], heads, array.shape[2] // heads)
 
 
 def of_keys(kernel: type[Kernel]) -> bool:
