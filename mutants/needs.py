@@ -228,9 +228,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "softmax_summed_in_storage": (NO_SINK,),
     # presents
     "present_key_not_turned": (_all(OWN_KEYS, {"rotary": ROTARIES}),),
-    "present_key_turned_twice": (
-        _all(OWN_KEYS, {"rotary": ROTARIES}, UNQUANTISED, NOT_SLIDING),
-    ),
+    "present_key_turned_twice": (_all(OWN_KEYS, {"rotary": ROTARIES}, UNQUANTISED, NOT_SLIDING),),
     "present_without_past": (_all(_APPENDING, NOT_SLIDING),),
     "present_of_borrowed_empty": (BORROWED,),
     "present_without_new": (_all(OWN, NOT_SLIDING),),

@@ -1,4 +1,4 @@
-"""The parts of a call: where sequences, heads, rows, keys and channels lie in what a kernel makes."""
+"""The parts of a call: where sequences, heads, rows, keys and channels lie in an array."""
 
 from __future__ import annotations
 

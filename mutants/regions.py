@@ -108,7 +108,13 @@ WINDOWS = ("shorter", "whole", "longer")
 ROTARIES = ("half_split", "interleaved", "partial_half_split", "partial_interleaved")
 
 DTYPES = [
-    Region(name, "dtype", f"Calls in {name}.", {"dtype": (name,)}, lambda c, n=name: c.dtype.name == n)  # type: ignore[misc]
+    Region(
+        name,
+        "dtype",
+        f"Calls in {name}.",
+        {"dtype": (name,)},
+        lambda c, n=name: c.dtype.name == n,  # type: ignore[misc]
+    )
     for name in ("float32", "float16", "bfloat16")
 ]
 PHASES = [
@@ -415,7 +421,7 @@ FEATURES = [
         Region(
             name,
             "quantised cache",
-            f"A cache of {name.partition('_')[0]} with one scale for each {name.partition('_')[2]}.",
+            "A cache of {} with one scale for each {}.".format(*name.split("_")),
             {"quantised": (name,)},
             holds,
         )
@@ -449,9 +455,8 @@ def _pairs() -> Iterator[Region]:
 
 
 def _part(axis: str, group: str, what: str, needs: Needs, *firsts: int) -> Iterator[Region]:
-    size = {name: values for name, values in needs.items() if name in SIZES}
     for first in firsts:
-        least = {name: (first + 1, inf) for name in size}
+        least = dict.fromkeys(set(needs) & set(SIZES), (first + 1, inf))
         yield Region(
             f"{group.replace(' ', '_')}_from_{first}",
             f"part: {group}",

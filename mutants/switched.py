@@ -14,6 +14,7 @@ from regions import Part, Region
 Array = np.ndarray
 Arrays = dict[str, Array]
 
+
 def in_region(kernel: type[Kernel], region: Region) -> type[Kernel]:
     """``kernel`` in the region, and the correct kernel elsewhere."""
     part = region.part
@@ -29,7 +30,10 @@ def in_region(kernel: type[Kernel], region: Region) -> type[Kernel]:
             self.call: Call | None = None
 
         def run(
-            self, inputs: Mapping[str, Array], attributes: Mapping[str, Any], outputs: Collection[str]
+            self,
+            inputs: Mapping[str, Array],
+            attributes: Mapping[str, Any],
+            outputs: Collection[str],
         ) -> Arrays:
             self.now, self.call = self.right, self._call(inputs, attributes, outputs)
             if self.call is None or not region.holds(self.call):

@@ -198,8 +198,8 @@ class Power:
 
     ``only`` maps a mutant to the ids of the cases it is run on; None: all cases. ``quick``: a
     mutant is run until cases of three themes have killed it, and not on further cases of a theme
-    that has killed it. ``correct`` is the result of the correct kernel; ``troubles`` lists the
-    problems that concern no mutant.
+    that has killed it. ``region``: the mutants are at fault in it only. ``correct`` is the result
+    of the correct kernel; ``troubles`` lists the problems that concern no mutant.
     """
 
     mutants: Sequence[Mutant]
@@ -207,6 +207,7 @@ class Power:
     jobs: int = 1
     only: Mapping[str, Sequence[str]] | None = None
     quick: bool = False
+    region: str = ""
     correct: Score = field(init=False)
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
@@ -252,7 +253,8 @@ class Power:
                 self._excluded.add(case.id)
                 self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
-            tasks = ((case, score, score.mutant.name) for case, score in pairs)
+            where = f"@{self.region}" if self.region else ""
+            tasks = ((case, score, score.mutant.name + where) for case, score in pairs)
             for done, (job, outcome) in enumerate(pool.run(self._work(tasks, Path(folder)))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome)

@@ -8,12 +8,13 @@ earlier run has filled, and a loop with some of its calls in a region does not c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from typing import Any, Final
+from typing import Final
 
 from conformance.case.case import Case
 from conformance.maintain.power import Mutant, PowerError, Watch
@@ -49,7 +50,8 @@ class Cells:
     """A cell for each mutant and region.
 
     ``excluded`` has the reason of cells that no call can be in; ``killers`` the cases that detect
-    a mutant, with the regions that each of them fills; ``within`` the largest share of the budget
+    a mutant, with the regions that each of them fills; ``seen`` the regions of these cases;
+    ``within`` the largest share of the budget
     where no case detects a fault of rounding.
     """
 
@@ -59,6 +61,7 @@ class Cells:
     open: dict[str, set[str]] = field(default_factory=dict)
     killers: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     within: dict[tuple[str, str], float] = field(default_factory=dict)
+    seen: dict[str, frozenset[str]] = field(default_factory=dict)
     runs: int = 0
 
     def __post_init__(self) -> None:
@@ -81,7 +84,8 @@ class Cells:
         later = {
             region.name
             for region in self.regions
-            if region.part is not None and region.part.axis == "key"
+            if region.part is not None
+            and region.part.axis == "key"
             and region.part.first < seen.keys
         }
         roles = []
@@ -104,6 +108,7 @@ class Cells:
                 continue
             if trial.killed:
                 self.open[name] -= regions
+                self.seen[seen.case] = seen.regions
                 self.killers[name].setdefault(seen.case, []).extend(sorted(regions))
             else:
                 for region in regions:
@@ -117,8 +122,7 @@ class Cells:
             for region in self.regions
             if region.part is not None
             and any(
-                axes.get(region.part.axis, -1) >= region.part.first
-                for axes in trial.reach.values()
+                axes.get(region.part.axis, -1) >= region.part.first for axes in trial.reach.values()
             )
         }
 
@@ -150,12 +154,19 @@ def _try(case: Case, roles: Sequence[str]) -> list[Trial]:
 
 
 def fill(
-    cells: Cells, cases: Sequence[Case], jobs: int = 1, watch: Watch = lambda what, done, total: None
+    cells: Cells,
+    cases: Sequence[Case],
+    jobs: int = 1,
+    only: Mapping[str, Collection[str]] | None = None,
+    watch: Watch = lambda what, done, total: None,
 ) -> None:
     """Run the mutants on the cases until no case can fill an open cell.
 
+    ``only`` maps a mutant to the ids of the cases it is run on; None: all cases.
+
     Raises :class:`conformance.maintain.power.PowerError`.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes share the cores
     context = get_context("spawn")
     try:
         with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start) as pool:
@@ -171,6 +182,8 @@ def fill(
             for number, (case, seen) in enumerate(found):
                 watch("mutants in regions", number + 1, len(found))
                 roles = cells.roles(seen)
+                if only is not None:
+                    roles = [role for role in roles if case.id in only[role.partition("@")[0]]]
                 if not roles:
                     continue
                 while len(waiting) > jobs:

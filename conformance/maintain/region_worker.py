@@ -7,7 +7,6 @@ that ends or stalls its process is not for it.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +64,6 @@ class Worker:
     """Runs mutants, on one case after the other."""
 
     def __init__(self) -> None:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         mutants, common = data_path("mutants"), data_path("runners") / "common"
         sys.path[:0] = [str(mutants), str(common)]
         self._graph: Any = importlib.import_module("graph")
@@ -147,8 +145,12 @@ class Worker:
         return Trial(role, True, not share <= 1, share, reach)
 
     def _judged(
-        self, case: Case, expected: Sequence[Mapping[str, Expected]], outputs: Outputs,
-        first: Outputs, name: str
+        self,
+        case: Case,
+        expected: Sequence[Mapping[str, Expected]],
+        outputs: Outputs,
+        first: Outputs,
+        name: str,
     ) -> tuple[float, dict[str, dict[str, int]]]:
         """The largest share, and how far elements beyond their budget reach in a single call."""
         largest = 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, NamedTuple
 
-from conformance.case.features import BY_NAME, DOCUMENTATION, RULES, SLIDING, Rule
+from conformance.case.features import BY_NAME, RULES, SLIDING, Rule
 
 #: What a region or a mutant needs: the values of a feature that it may have, or the smallest and
 #: the largest size.
@@ -35,7 +35,7 @@ OF_KIND: Final = {"hazard": "It shows in undefined elements only, where nothing 
 #: Areas whose faults may be within the error budget: they are errors of rounding.
 SMALL: Final = ("precision",)
 
-#: Rules of the operator that concern three features or more, and sizes.
+#: The rules of the features, and one that concerns three of them.
 _RULES: Final = (
     *RULES,
     Rule(
@@ -43,11 +43,17 @@ _RULES: Final = (
         "Several tokens on a sliding-window cache require a batch of one.",
         SLIDING,
     ),
-    Rule(
-        {"queries": ("one",), "phase": ("chunked_prefill",)},
-        "A chunk has several tokens.",
-        DOCUMENTATION,
-    ),
+)
+#: The features that a rule names.
+_RULED: Final = tuple(name for name in BY_NAME if any(name in rule.values for rule in _RULES))
+
+#: If a size lies in a range, then a feature does not have a value.
+_ARITHMETIC: Final = (
+    ("queries", 2, math.inf, "phase", "decode", "A decode has one query token."),
+    ("queries", 1, 1, "phase", "chunked_prefill", "A chunk has several query tokens."),
+    ("batch_size", 2, math.inf, "batch", "one", "A batch of one has no second sequence."),
+    ("batch_size", 1, 1, "batch", "more", "A batch of one has no second sequence."),
+    ("keys", 1, 1, "phase", "decode", "A sequence of one token has no past."),
 )
 
 
@@ -87,7 +93,7 @@ def joined(one: Needs, other: Needs) -> Needs:
             both[name] = values
         elif name in SIZES:
             low, high = both[name], values
-            both[name] = (max(low[0], high[0]), min(low[1], high[1]))  # type: ignore[type-var]
+            both[name] = (max(low[0], high[0]), min(low[1], high[1]))
         else:
             both[name] = [value for value in both[name] if value in values]
     return both
@@ -95,32 +101,30 @@ def joined(one: Needs, other: Needs) -> Needs:
 
 def excluded(needs: Needs) -> str:
     """Why no call can have all that is needed; empty if a call can."""
-    return _excluded(json.dumps(needs, sort_keys=True))
+    for name, values in needs.items():
+        what = name.replace("_", " ")
+        if name in SIZES and values[0] > values[1]:  # type: ignore[operator]
+            return f"The two need different numbers of {what}."
+        if not values:
+            return f"The two need different values of {what}."
+    for name, low, high, other, value, why in _ARITHMETIC:
+        least, most = needs.get(name, (1, math.inf))
+        if least >= low and most <= high and set(needs.get(other, ())) == {value}:  # type: ignore[operator]
+            return why
+        if least >= low and most <= high:  # type: ignore[operator]
+            needs = {**needs, other: _without(value, needs.get(other, BY_NAME[other].values))}
+    return _by_rules(
+        tuple((name, tuple(map(str, needs.get(name, BY_NAME[name].values)))) for name in _RULED)
+    )
+
+
+def _without(value: str, values: Sequence[str | float]) -> tuple[str | float, ...]:
+    return tuple(other for other in values if other != value)
 
 
 @cache
-def _excluded(text: str) -> str:
-    needs: Needs = json.loads(text)
-    for name, values in needs.items():
-        if name in SIZES and values[0] > values[1]:  # type: ignore[operator]
-            return f"The two need different numbers of {name.replace('_', ' ')}."
-        if not values:
-            return f"The two need different values of {name.replace('_', ' ')}."
-    domains = {
-        name: list(needs.get(name, feature.values)) for name, feature in BY_NAME.items()
-    }
-    if needs.get("queries", (1, math.inf))[0] > 1:  # type: ignore[operator]
-        domains["phase"] = [value for value in domains["phase"] if value != "decode"]
-        if not domains["phase"]:
-            return "A decode has one query token."
-    if needs.get("queries", (1, math.inf))[1] == 1:
-        domains["phase"] = [value for value in domains["phase"] if value != "chunked_prefill"]
-        if not domains["phase"]:
-            return "A chunk has several query tokens."
-    if needs.get("batch_size", (1, math.inf))[0] > 1:  # type: ignore[operator]
-        domains["batch"] = [value for value in domains["batch"] if value != "one"]
-        if not domains["batch"]:
-            return "A batch of one has no second sequence."
+def _by_rules(domains: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    """The reason of the rule by which no call has a value of each domain."""
     if _possible(domains, _RULES):
         return ""
     for rule in _RULES:
@@ -129,24 +133,22 @@ def _excluded(text: str) -> str:
     return "Several rules of the features exclude it."
 
 
-def _possible(domains: Mapping[str, Sequence[str | float]], rules: Sequence[Rule]) -> bool:
+def _possible(domains: Sequence[tuple[str, tuple[str, ...]]], rules: Sequence[Rule]) -> bool:
     """Whether there is a value for each feature that no rule forbids."""
-    order = sorted(domains, key=lambda name: len(domains[name]))
-    watching = {
-        name: [rule for rule in rules if name in rule.values] for name in order
-    }
+    order = sorted(domains, key=lambda one: len(one[1]))
+    names = [name for name, _ in order]
+    due: list[list[Rule]] = [[] for _ in order]  # rules whose features are then all chosen
+    for rule in rules:
+        due[max(names.index(name) for name in rule.values)].append(rule)
 
     def search(row: dict[str, str | None], place: int) -> bool:
         if place == len(order):
             return True
-        name = order[place]
-        if not watching[name]:
-            return search(row, place + 1)
-        for value in domains[name]:
-            row[name] = str(value)
-            if not any(rule.forbids(row) for rule in watching[name]) and search(row, place + 1):
+        name, values = order[place]
+        for value in values:
+            row[name] = value
+            if not any(rule.forbids(row) for rule in due[place]) and search(row, place + 1):
                 return True
-        row.pop(name, None)
         return False
 
     return search({}, 0)
