@@ -85,6 +85,8 @@ OF_AREA: Mapping[str, Needs] = {
 _PAST = (LATER, BORROWED)
 #: A query cannot attend to some key that is there.
 _MASKED = (_all(CAUSAL, SEVERAL), SHORTER)
+#: A score counts: a softmax over a single key is 1 without a sink.
+_WEIGHED = (LATER, HEAD_SINK, SMOOTH, BEFORE)
 #: Tokens of the call are added to a past.
 _APPENDING = _all(LATER, OWN)
 
@@ -98,7 +100,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "value_of_the_first_sequence": (OWN_KEYS,),
     "value_batch_stride_of_query": (_all(OWN_KEYS, GROUPS),),
     # bias
-    "bias_ignored_for_one_token": (ONE,),
+    "bias_ignored_for_one_token": tuple(_all(ONE, one) for one in _WEIGHED),
     "bias_of_the_first_sequence": (_all(BATCH, {"attention_bias": ("full", "one_head")}),),
     "bias_of_the_first_head": ({"attention_bias": ("full", "one_batch")},),
     "bias_by_kv_head": (_all(GROUPS, {"attention_bias": ("full", "one_batch")}),),
@@ -151,7 +153,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "past_laid_out_by_tokens": tuple(_all(one, KV_HEADS) for one in _PAST),
     "head_size_in_vectors_of_sixteen": ({"sixteens": ("rest",), "head_size": (17, inf)},),
     # lengths
-    "lengths_of_the_longest": (RAGGED,),
+    "lengths_of_the_longest": (_all(RAGGED, LATER), _all(RAGGED, BIDIRECTIONAL)),
     "lengths_of_the_first_sequence": (RAGGED,),
     "lengths_of_the_last_sequence": (RAGGED,),
     "lengths_in_reverse": (RAGGED,),
@@ -162,7 +164,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "window_one_longer": (SHORTER,),
     "window_one_shorter": ({"window": ("shorter", "whole")},),
     "window_ignored": (SHORTER,),
-    "window_ignored_for_one_token": (_all(SHORTER, ONE),),
+    "window_ignored_for_one_token": (_all(SHORTER, ONE, LATER),),
     "window_ignored_for_prompts": (_all(SHORTER, PREFILL),),
     "window_of_the_last_query": (_all(SHORTER, SEVERAL),),
     "causal_one_more": (_all(CAUSAL, SEVERAL),),
@@ -181,10 +183,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "mask_before_softcap": tuple(_all(SOFTCAP, one) for one in _MASKED),
     "row_without_a_key_in_the_first_tile": (_all(SHORTER, SEVERAL, {"keys": (34, inf)}),),
     # memory
-    "accumulator_not_cleared": (BATCH,),
-    "past_of_the_first_run": (LATER,),
     "position_counted_by_the_session": (LATER,),
-    "positions_of_the_first_run": (_all(LATER, {"rotary": ROTARIES}),),
     # norm
     "norm_of_queries_alone": (OWN_KEYS,),
     # outputs
@@ -226,6 +225,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "values_in_ten_bits": (FLOAT32,),
     "tables_in_bfloat16": ({"rotary": ROTARIES},),
     "softmax_summed_in_storage": (NO_SINK,),
+    "softmax_maximum_of_the_first_row": (SEVERAL,),
     # presents
     "present_key_not_turned": (_all(OWN_KEYS, {"rotary": ROTARIES}),),
     "present_key_turned_twice": (_all(OWN_KEYS, {"rotary": ROTARIES}, UNQUANTISED, NOT_SLIDING),),
@@ -234,13 +234,13 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "present_without_new": (_all(OWN, NOT_SLIDING),),
     "present_begins_with_new": (_all(_APPENDING, NOT_SLIDING),),
     "present_of_the_first_head_alone": (KV_HEADS,),
-    "present_grows_the_buffer": (_all(OWN, BUFFER),),
+    "present_grows_the_buffer": (_all(OWN, BUFFER), _all(OWN, SLIDING)),
     "present_cut_to_the_tokens": (BUFFER,),
     "present_laid_out_by_tokens": (KV_HEADS,),
     "present_of_the_first_sequence": (BATCH,),
     "present_rounded_to_half": (_all(FLOAT32, UNQUANTISED),),
-    "shared_buffer_not_written": (_all(SHARED, OWN),),
-    "shared_buffer_cleared": (SHARED,),
+    "shared_buffer_not_written": (_all(SHARED, OWN), SLIDING),
+    "shared_buffer_cleared": (SHARED, SLIDING),
     # quantisation
     "quantised_by_truncation": (_all(OWN, {"quantised": INTEGERS}),),
     "quantised_downwards": (_all(OWN, {"quantised": INTEGERS}),),
@@ -252,6 +252,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "nibbles_offset_by_seven": ({"quantised": INT4},),
     "nibbles_in_twos_complement": ({"quantised": INT4},),
     "channels_read_as_one": ({"quantised": QUANTISED[1::2]},),
+    "new_tokens_not_quantised": (_APPENDING,),
     "float8_overflows": (_all(OWN, {"quantised": FLOAT8}),),
     "float8_by_truncation": (_all(OWN, {"quantised": FLOAT8}),),
     # rotary
@@ -275,7 +276,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "scale_after_softcap": (SOFTCAP,),
     "scale_after_bias": (_all(BIAS, {"softcap": ("none",)}),),
     "softcap_ignored": (SOFTCAP,),
-    "softcap_ignored_for_one_token": (_all(SOFTCAP, ONE),),
+    "softcap_ignored_for_one_token": tuple(_all(SOFTCAP, ONE, one) for one in _WEIGHED),
     "softcap_after_bias": (_all(SOFTCAP, BIAS),),
     "softcap_without_division": (SOFTCAP,),
     "softcap_without_product": (SOFTCAP,),
@@ -303,6 +304,8 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "window_cache_positions_in_the_buffer": (LATER,),
     "window_cache_keys_placed_from_zero": (LATER,),
     "window_cache_bias_by_row": (_all(BIAS, LATER),),
+    "window_cache_evicts_first": (PREFILL, CHUNK),
+    "window_cache_evicts_by_step": (PREFILL, CHUNK),
     # refusals
     "refuses_float16": ({"dtype": ("float16",)},),
     "refuses_bfloat16": ({"dtype": ("bfloat16",)},),
@@ -317,6 +320,8 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "refuses_omitted_presents": ({"presents": ("none", "one")},),
     "refuses_groups": (GROUPS,),
     "refuses_ragged_batches": (RAGGED,),
+    "refuses_static_caches": (_all(OWN, BUFFER), _all(OWN, SLIDING)),
+    "refuses_an_empty_past": (_all(OWN, PREFILL, GROWING),),
     "refuses_windows": ({"window": ("shorter", "whole", "longer")},),
     "refuses_partial_rotary": (PARTIAL,),
     "refuses_interleaved_rotary": ({"rotary": ROTARIES[1::2]},),
@@ -326,8 +331,43 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "refuses_sinks": (HEAD_SINK,),
     "refuses_causal_0": (BIDIRECTIONAL,),
     "refuses_long_prompts": ({"queries": (65, inf)},),
-    "refuses_one_token_prompts": (_all(PREFILL, ONE),),
+    "refuses_one_token_prompts": (_all(PREFILL, ONE, {"keys": (1, 1)}),),
 }
+
+
+_REJECTED = "The calls must be rejected. A region is a set of calls that are computed."
+_SESSION = "It keeps what another call of the session left, which can lie in another region."
+_EVERYWHERE_OF_AREA = {
+    "acceptances": _REJECTED,
+    "messages": _REJECTED,
+    "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",
+}
+_EVERYWHERE = {
+    "masked_values_spread": "It shows in undefined elements only, where nothing is wrong.",
+    "refuses_seqlens_of_rank_two": "Whatever is computed, seqlens_k has its rank.",
+    "output_of_the_run_before": _SESSION,
+    "past_of_the_first_run": _SESSION,
+    "position_counted_by_the_session": _SESSION,
+    "positions_of_the_first_run": _SESSION,
+}
+
+
+def everywhere(name: str, area: str) -> str:
+    """Why the mutant is not switched on in regions; empty if it is."""
+    return _EVERYWHERE.get(name) or _EVERYWHERE_OF_AREA.get(area, "")
+
+
+#: Of the area of rounding, those that overflow: they are wrong by any number.
+_OVERFLOWS = {
+    "softmax_without_maximum",
+    "softmax_with_the_global_minimum",
+    "softmax_maximum_of_the_first_row",
+}
+
+
+def is_small(name: str, area: str) -> bool:
+    """Whether the fault is an error of rounding, which may be within the error budget."""
+    return area == "precision" and name not in _OVERFLOWS
 
 
 def needs_of(name: str, area: str) -> list[Needs]:
@@ -339,7 +379,7 @@ def needs_of(name: str, area: str) -> list[Needs]:
 _AFTER_THE_CACHE = {
     "logits", "products", "scale", "factor", "cap", "add_bias", "bias", "visible", "query_places",
     "last_visible", "window", "sink", "softmax", "top", "exp", "first_place", "kv_head",
-    "turn_query", "readable",
+    "turn_query", "readable", "load",
 }  # fmt: skip
 _OUTPUTS = {
     **dict.fromkeys(_AFTER_THE_CACHE, ("output", "output_qk")),
@@ -347,19 +387,25 @@ _OUTPUTS = {
     **dict.fromkeys(("show", "shown_stage"), ("output_qk",)),
     **dict.fromkeys(("kept", "empty_present", "bind"), ("present_key", "present_value")),
 }
+#: Mutants that are at fault for the first key only.
+OF_THE_FIRST_KEY = ("first_key_unseen",)
 ALL_OUTPUTS = ("output", "present_key", "present_value", "output_qk")
 #: Mutants that change fewer outputs than their steps could.
 _CHANGES = {
     "query_of_the_first_sequence": ("output", "output_qk"),
     "query_laid_out_by_heads": ("output", "output_qk"),
     "norm_of_keys_alone": ("output", "output_qk"),
+    "padding_visible": ("output", "output_qk"),
+    "new_tokens_not_quantised": ("output", "output_qk"),
+    "position_ids_move_the_mask": ("output", "output_qk"),
     **dict.fromkeys(
         ("output_qk_without_bias", "output_qk_not_scaled", "output_qk_before_softcap"),
         ("output_qk",),
     ),
 }
-#: Mutants whose fault is a type or a shape.
-_SHAPES = {
+#: Mutants whose fault is a type, a shape or the first element.
+_WHOLE = {
+    "differs_in_the_last_bit", "memory_of_the_process_not_cleared",
     "output_in_float32", "output_flattened", "output_by_heads", "output_of_the_last_token_alone",
     "present_one_row_short", "present_one_row_longer", "present_grows_the_buffer",
     "present_cut_to_the_tokens",
@@ -368,7 +414,7 @@ _SHAPES = {
 
 def outputs_of(name: str, area: str, steps: set[str]) -> list[str]:
     """The outputs of which a mutant of ``steps`` can change a part."""
-    if name in _SHAPES or area == "refusals":
+    if name in _WHOLE or area == "refusals":
         return []
     if name in _CHANGES:
         return list(_CHANGES[name])

@@ -70,6 +70,10 @@ def joined(one: Needs, other: Needs) -> Needs:
     return both
 
 
+def _on_a_past(call: Call) -> bool:
+    return not call.first_prompt and call.past > 0
+
+
 def _static(call: Call) -> bool:
     full = call.past == call.total and not call.borrowed
     return call.has("past_key") and not call.sliding and (call.past > call.total or full)
@@ -130,14 +134,14 @@ PHASES = [
         "phase",
         "One token on a past.",
         {"phase": ("decode",), "queries": (1, 1)},
-        lambda c: not c.first_prompt and c.queries == 1,
+        lambda c: _on_a_past(c) and c.queries == 1,
     ),
     Region(
         "chunked_prefill",
         "phase",
         "Several tokens on a past.",
         {"phase": ("chunked_prefill",), "queries": (2, inf)},
-        lambda c: not c.first_prompt and c.queries > 1,
+        lambda c: _on_a_past(c) and c.queries > 1,
     ),
 ]
 CACHES = [
@@ -167,7 +171,7 @@ CACHES = [
         "cache",
         "Past and present are the same memory.",
         {"cache": ("shared_buffer",)},
-        lambda c: c.shared,
+        lambda c: c.shared and not c.sliding,
     ),
     Region(
         "sliding_window_cache",

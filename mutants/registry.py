@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel import Kernel
-from needs import needs_of, outputs_of
+from needs import OF_THE_FIRST_KEY, everywhere, is_small, needs_of, outputs_of
 from parts import of_keys, replaced
 from regions import Needs
 
@@ -33,7 +33,8 @@ class Mutant:
     """One fault. ``only`` says why only a single theme of the corpus can detect it, if so.
 
     ``needs``: what a call needs to show the fault, one of the alternatives (needs.py). ``outputs``:
-    those that it can change. ``of_keys``: whether it can be on for some keys only (switched.py).
+    those of which it can change a part. ``of_keys``: whether it can be on for some keys only
+    (switched.py). ``small``: an error of rounding. ``everywhere``: why it is not for regions.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Mutant:
     needs: list[Needs]
     outputs: list[str]
     of_keys: bool
+    small: bool
+    everywhere: str
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -75,6 +78,16 @@ def _add(named: Step, kind: Kind, only: str, kernel: Any) -> None:
     name, area = named.__name__, named.__module__.rpartition(".")[2]
     if name in MUTANTS:
         raise ValueError(f"two mutants are called {name}")
-    needs, outputs = needs_of(name, area), outputs_of(name, area, replaced(kernel))
-    what = (named.__doc__ or "").strip()
-    MUTANTS[name] = Mutant(name, area, what, kind, only, kernel, needs, outputs, of_keys(kernel))
+    MUTANTS[name] = Mutant(
+        name,
+        area,
+        (named.__doc__ or "").strip(),
+        kind,
+        only,
+        kernel,
+        needs_of(name, area),
+        outputs_of(name, area, replaced(kernel)),
+        of_keys(kernel) and name not in OF_THE_FIRST_KEY,
+        is_small(name, area),
+        everywhere(name, area),
+    )

@@ -16,6 +16,7 @@ import os
 import resource
 import sys
 import traceback
+from dataclasses import fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,6 +32,7 @@ from execution import Arrays, Bundles, steps  # noqa: E402
 from kernel import Kernel, Refused  # noqa: E402
 from probe import probe  # noqa: E402
 from regions import REGIONS  # noqa: E402
+from registry import Mutant  # noqa: E402
 from switched import in_region  # noqa: E402
 from tensor_file import Tensor, write_tensor  # noqa: E402
 
@@ -39,7 +41,7 @@ PROVIDER = "KernelExecutionProvider"
 PROBE = probe()
 
 #: The fields of a mutant that --list prints.
-SHOWN = ("name", "area", "what", "kind", "only", "needs", "outputs", "of_keys")
+SHOWN = tuple(field.name for field in fields(Mutant) if field.name != "kernel")
 #: The fields of a region that --list-regions prints.
 SHOWN_OF_REGIONS = ("name", "group", "what", "needs", "part", "outputs")
 

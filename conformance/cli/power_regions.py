@@ -131,30 +131,24 @@ def _cell(cells: Cells, names: Sequence[str], region: Region) -> str:
 def _reasons(cells: Cells) -> Iterator[str]:
     """Why cells are empty: the faults within the budget, and the pairs that exclude each other."""
     yield from ("### Why a cell is empty", "")
-    holes: dict[str, list[str]] = {}
-    for mutant, region in cells.holes():
-        holes.setdefault(mutant.name, []).append(region.name)
-    for name, regions in holes.items():
-        yield f"- `{name}`: **not detected** in {_names(regions)}."
-    small: dict[str, list[tuple[str, float]]] = {}
-    for (name, where), number in cells.within.items():
-        if where in cells.open[name] and where not in holes.get(name, ()):
-            small.setdefault(name, []).append((where, number))
-    for name, found in small.items():
-        most = share(max(number for _, number in found))
-        yield (
-            f"- `{name}`: within the error budget in {_names([region for region, _ in found])}:"
-            f" the largest error there is {most} of the budget."
-        )
+    for region, members in groupby(cells.holes(), key=lambda hole: hole[1]):
+        areas = Counter(mutant.area.replace("_", " ") for mutant, _ in members)
+        listed = ", ".join(f"{area} {number}" for area, number in areas.items())
+        yield f"- `{region.name}`: {areas.total()} faults **not detected** ({listed})."
+    for mutant in cells.mutants:
+        small = sorted(cells.small(mutant))
+        if small:
+            most = share(max(cells.within[mutant.name, region] for region in small))
+            names = ", ".join(f"`{region}`" for region in small)
+            yield (
+                f"- `{mutant.name}`: within the error budget in {names}; the largest error is"
+                f" {most} of the budget."
+            )
     yield from ("", "| why a fault cannot be on in a region | pairs |", "| --- | --- |")
     counts = Counter(cells.excluded.values())
     for why, number in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
         yield f"| {why} | {number:,} |"
     yield ""
-
-
-def _names(regions: Sequence[str]) -> str:
-    return ", ".join(f"`{region}`" for region in regions)
 
 
 def write_page(cells: Cells, page: Path = PAGE) -> None:

@@ -61,7 +61,7 @@ class PowerError(Exception):
 class Mutant:
     """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
     process), in the message of a rejection, or as a hazard. ``only``: why one theme alone can
-    detect it. ``needs``, ``outputs``, ``of_keys``: see ``mutants/needs.py``."""
+    detect it. The other fields: see ``mutants/registry.py``."""
 
     name: str
     area: str
@@ -71,6 +71,8 @@ class Mutant:
     needs: Sequence[Needs] = field(default=({},), hash=False)
     outputs: Sequence[str] = field(default=(), hash=False)
     of_keys: bool = False
+    small: bool = False
+    everywhere: str = ""
 
 
 @dataclass(frozen=True)

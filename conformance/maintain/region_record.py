@@ -22,12 +22,13 @@ FIX: Final = "gqa power --regions --record"
 
 @dataclass(frozen=True)
 class OfMutant:
-    """The ``cases`` that fill a mutant's cells, the parts that they fill, and the largest shares
-    where the fault is within the error budget."""
+    """The ``cases`` that fill a mutant's cells, the parts that they fill, the largest shares where
+    the fault is within the error budget, and the regions in which it is not detected."""
 
     cases: tuple[str, ...] = ()
     parts: frozenset[str] = frozenset()
     within: Mapping[str, float] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,12 @@ class Recorded:
         for mutant in cells.mutants:
             filled = cells.killers[mutant.name]
             cases |= {case: cells.seen[case] for case in filled}
+            small = cells.small(mutant)
             mutants[mutant.name] = OfMutant(
                 tuple(filled),
                 frozenset(region for regions in filled.values() for region in regions) & parts,
-                {
-                    region: share
-                    for (name, region), share in cells.within.items()
-                    if name == mutant.name and region in cells.open[name]
-                },
+                {region: cells.within[mutant.name, region] for region in sorted(small)},
+                frozenset(cells.open[mutant.name] - small),
             )
         return Recorded(tuple(region.name for region in cells.regions), cases, mutants)
 
@@ -73,6 +72,7 @@ class Recorded:
                         tuple(ids[number] for number in of["cases"]),
                         _names(of["parts"], regions),
                         of["within"],
+                        _names(of["missing"], regions),
                     )
                     for name, of in data["mutants"].items()
                 },
@@ -88,6 +88,7 @@ class Recorded:
             name: {
                 "cases": [place[case] for case in of.cases],
                 "parts": _bits(of.parts, self.regions),
+                "missing": _bits(of.missing, self.regions),
                 "within": {region: float(f"{share:.2g}") for region, share in of.within.items()},
             }
             for name, of in self.mutants.items()
@@ -107,7 +108,7 @@ class Recorded:
             if case not in corpus:
                 return f"the case {case} no longer exists"
         for name, of in self.mutants.items():
-            filled = of.parts.union(of.within, *(self.cases[case] for case in of.cases))
+            filled = of.parts.union(of.missing, of.within, *(self.cases[case] for case in of.cases))
             for region in sorted(cells.open[name] - filled):
                 return f"no case is recorded for {name} in {region}"
         return ""

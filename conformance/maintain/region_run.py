@@ -19,7 +19,7 @@ from typing import Final
 from conformance.case.case import Case
 from conformance.maintain.power import Mutant, PowerError, Watch
 from conformance.maintain.region_worker import Seen, Trial, Worker
-from conformance.maintain.regions import EVERYWHERE, OF_KIND, SMALL, Region, excluded, joined
+from conformance.maintain.regions import Region, excluded, joined
 
 #: The time that a run costs besides the kernel's own, in seconds.
 _OVERHEAD: Final = 0.002
@@ -27,11 +27,10 @@ _OVERHEAD: Final = 0.002
 
 def impossible(mutant: Mutant, region: Region) -> str:
     """Why the fault cannot be on in the region; empty if it can."""
-    why = EVERYWHERE.get(mutant.area) or OF_KIND.get(mutant.kind)
-    if why:
-        return why
+    if mutant.everywhere:
+        return mutant.everywhere
     if region.part is not None and not mutant.outputs:
-        return "A rejection, a type or a shape is wrong as a whole."
+        return "A rejection, a type, a shape and a single element have no parts."
     if region.part is not None and region.part.axis == "key":
         if not mutant.of_keys:
             return "Its step makes nothing for each key."
@@ -76,11 +75,7 @@ class Cells:
 
     def roles(self, seen: Seen) -> list[str]:
         """The mutants that could fill an open cell with the case, some in a region only."""
-        around = seen.regions | {
-            region.name
-            for region in self.regions
-            if region.part is not None and region.part.first <= seen.reach.get(region.part.axis, -1)
-        }
+        around = self._around(seen)
         later = {
             region.name
             for region in self.regions
@@ -100,20 +95,28 @@ class Cells:
         for trial in trials:
             self.runs += 1
             name, _, one = trial.role.partition("@")
-            if one:
-                regions = {one} & self.open[name]
-            else:
-                regions = self.open[name] & (seen.regions | self._parts(trial))
-            if not regions or not trial.differs:
+            if not trial.differs:
                 continue
             if trial.killed:
+                shown = {one} if one else seen.regions | self._parts(trial)
+                regions = self.open[name] & shown
+                if not regions:
+                    continue
                 self.open[name] -= regions
                 self.seen[seen.case] = seen.regions
                 self.killers[name].setdefault(seen.case, []).extend(sorted(regions))
-            else:
-                for region in regions:
+            elif trial.share > 0:
+                for region in self.open[name] & ({one} if one else self._around(seen)):
                     before = self.within.get((name, region), 0.0)
                     self.within[name, region] = max(before, trial.share)
+
+    def _around(self, seen: Seen) -> frozenset[str]:
+        """The regions that the case lies in, and the parts that its call has."""
+        return seen.regions | {
+            region.name
+            for region in self.regions
+            if region.part is not None and region.part.first <= seen.reach.get(region.part.axis, -1)
+        }
 
     def _parts(self, trial: Trial) -> set[str]:
         """The regions that are parts of a call in which the fault shows."""
@@ -126,12 +129,20 @@ class Cells:
             )
         }
 
+    def small(self, mutant: Mutant) -> set[str]:
+        """The regions in which an error of rounding is within the budget."""
+        return {
+            region
+            for region in self.open[mutant.name]
+            if mutant.small and (mutant.name, region) in self.within
+        }
+
     def holes(self) -> Iterator[tuple[Mutant, Region]]:
         """The cells that nothing fills, without those where the fault is within the budget."""
+        small = {mutant.name: self.small(mutant) for mutant in self.mutants}
         for region in self.regions:
             for mutant in self.mutants:
-                small = mutant.area in SMALL and (mutant.name, region.name) in self.within
-                if region.name in self.open[mutant.name] and not small:
+                if region.name in self.open[mutant.name] - small[mutant.name]:
                     yield mutant, region
 
 

@@ -93,9 +93,9 @@ class Worker:
         except self._kernel.Refused:
             return nothing
         self._right = outputs
-        for expected in _answers(bundle):
-            if self._judged(case, expected, outputs, outputs, "")[0] > 1:
-                return nothing
+        found = [self._judged(case, one, outputs, outputs)[0] for one in _answers(bundle)]
+        if min(found, default=np.inf) > 1:
+            return nothing
         regions = frozenset(
             name
             for name, region in self._regions.items()
@@ -137,7 +137,7 @@ class Worker:
             return Trial(role)
         for expected in _answers(bundle):
             worst, places = max(
-                (self._judged(case, expected, outputs, runs[0], name) for outputs in runs),
+                (self._judged(case, expected, outputs, runs[0]) for outputs in runs),
                 key=lambda found: found[0],
             )
             if worst < share or not reach:
@@ -150,7 +150,6 @@ class Worker:
         expected: Sequence[Mapping[str, Expected]],
         outputs: Outputs,
         first: Outputs,
-        name: str,
     ) -> tuple[float, dict[str, dict[str, int]]]:
         """The largest share, and how far elements beyond their budget reach in a single call."""
         largest = 0.0

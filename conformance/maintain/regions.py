@@ -23,18 +23,6 @@ Needs = Mapping[str, Sequence[str | float]]
 #: Needs that are a range of numbers, not a choice of values.
 SIZES: Final = ("keys", "queries", "batch_size", "head_size")
 
-#: Areas whose faults are on in all calls or in none, and why.
-EVERYWHERE: Final = {
-    "acceptances": "The calls must be rejected. A region is a set of calls that are computed.",
-    "messages": "The calls must be rejected. A region is a set of calls that are computed.",
-    "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",
-}
-#: The same for the mutants of a kind.
-OF_KIND: Final = {"hazard": "It shows in undefined elements only, where nothing is wrong."}
-
-#: Areas whose faults may be within the error budget: they are errors of rounding.
-SMALL: Final = ("precision",)
-
 #: The rules of the features, and one that concerns three of them.
 _RULES: Final = (
     *RULES,
@@ -54,6 +42,7 @@ _ARITHMETIC: Final = (
     ("batch_size", 2, math.inf, "batch", "one", "A batch of one has no second sequence."),
     ("batch_size", 1, 1, "batch", "more", "A batch of one has no second sequence."),
     ("keys", 1, 1, "phase", "decode", "A sequence of one token has no past."),
+    ("keys", 1, 1, "lengths", "ragged", "A sequence has a token."),
 )
 
 
