@@ -14,16 +14,19 @@ from case_files import cases_of, complaints, entries, write
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
+from conformance.base.signature import INPUT_NAMES
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.replacements import EDGE_THRESHOLD, THRESHOLD
+from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
 from conformance.bundle.sensitivity import (
     NO_EFFECT,
     REPLACED,
     THRESHOLDS,
     combined,
+    enough,
     insensitive,
     part_of,
+    sufficient,
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName

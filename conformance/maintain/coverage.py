@@ -217,10 +217,10 @@ def _features(cases: Sequence[Case]) -> Iterator[str]:
     yield "## Features"
     yield ""
     yield "Cases that must compute and, after a +, those that may compute or reject. Calls without"
-    yield "a listed value (invalid on purpose, or a reading only requested) are not counted. Nor is a"
-    yield "value on which the result does not depend: the case lists the part in `insensitive_to`, or it"
-    yield "is the lengths of a causal prompt. [inputs.md](inputs.md) counts the cases that look at each"
-    yield "input."
+    yield "a listed value (invalid on purpose, or a reading only requested) are not counted."
+    yield "Nor is a value on which the result does not depend: the case lists the part in"
+    yield "`insensitive_to`, or it is the lengths of a causal prompt. [inputs.md](inputs.md)"
+    yield "counts the cases that look at each input."
     yield ""
     plain: Counter[tuple[str, str | None]] = Counter()
     either: Counter[tuple[str, str | None]] = Counter()

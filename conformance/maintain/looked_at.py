@@ -35,14 +35,15 @@ def text(cases: Sequence[Case]) -> str:
 def _head(judged: int) -> Iterator[str]:
     yield "# What the cases look at"
     yield ""
-    yield "Written by `python -m conformance.maintain.generate docs/inputs.md`. A slow test keeps it"
-    yield "current."
+    yield "Written by `python -m conformance.maintain.generate docs/inputs.md`. A slow test keeps"
+    yield "it current."
     yield ""
     yield f"{judged} cases must or may compute. For each input: in how many it is connected and not"
-    yield "empty. For each thing that a faulty kernel can use in its place: to how many cases it applies,"
-    yield "because the input is another one, and how many of them *look at* the input, because their"
-    yield "result moves by enough error budgets ([how it is measured](cases.md#sensitivity)). A required"
-    yield "effect must be there unless the case lists it in `insensitive_to`."
+    yield "empty. For each thing that a faulty kernel can use in its place: to how many cases"
+    yield "it applies, because the input is another one, and how many of them *look at* the"
+    yield "input, because their result moves by enough error budgets ([how that is"
+    yield "measured](cases.md#sensitivity)). A required effect must be there unless the case"
+    yield "lists it in `insensitive_to`."
     yield ""
 
 
