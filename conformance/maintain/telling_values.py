@@ -1,0 +1,44 @@
+"""Values of a generated call that make every active feature show in its result."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from conformance.bundle.cache import bundle_for
+from conformance.bundle.sensitivity import THRESHOLDS
+from conformance.case.call import Call
+
+#: Seeds and values of queries tried for a row's numbers.
+SEEDS: Final = 4
+QUERIES: Final = (
+    None,
+    {"kind": "marked"},
+    {"low": -0.5, "high": 0.5},
+    {"low": -1.5, "high": 1.5},
+    {"low": -4.0, "high": 4.0},
+)
+
+
+def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
+    """Whether the effect of every feature of the row reaches its threshold."""
+    call = {name: value for name, value in fields.items() if name in Call.model_fields}
+    found = bundle_for(Call.model_validate({**call, "dtype": dtype})).sensitivity
+    hidden = fields.get("insensitive_to", [])
+    return all(
+        found[name] >= THRESHOLDS[name] for name in THRESHOLDS.keys() & found.keys() - set(hidden)
+    )
+
+
+def sensitive(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:
+    """The fields, with the first seed and queries that make the row sensitive in all ``dtypes``."""
+    for seed, query in itertools.product(range(SEEDS), QUERIES):
+        made = dict(fields)
+        if query:
+            made["inputs"] = {**fields.get("inputs", {}), "query": {"values": query}}
+        if seed:
+            made["seed"] = seed
+        if all(is_sensitive(made, dtype) for dtype in dtypes):
+            return made
+    return None
