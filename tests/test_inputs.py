@@ -14,7 +14,7 @@ from numpy.random import RandomState
 from conformance.base.dtypes import INTEGER_RANGE, NUMPY
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
-from conformance.case.tensors import steps_of
+from conformance.case.tensors import ShapeError, steps_of
 
 Arrays = dict[str, np.ndarray]
 
@@ -255,12 +255,92 @@ def test_lengths_keep_their_numbers_in_another_shape() -> None:
     ],
     ids=["prompt", "decode", "several tokens", "ragged prompt", "ragged decode", "borrowed"],
 )
-def test_positions_match_the_operators_own(
+def test_implied_positions_match_the_operators_own(
     fields: dict[str, Any], positions: list[list[int]]
 ) -> None:
-    made = drawn(rotary="half_split", position_ids=True, **fields)["position_ids"]
+    made = drawn(rotary="half_split", position_ids="implied", **fields)["position_ids"]
     assert made.dtype == np.int64
     assert made.tolist() == positions
+
+
+@pytest.mark.parametrize(
+    ("fields", "positions", "rows"),
+    [
+        ({"batch_size": 2, "sequence_length": 3}, [[3, 4, 5]] * 2, 6),
+        (
+            {"batch_size": 2, "sequence_length": 3, "total_sequence_lengths": (3, 1)},
+            [[3, 4, 5]] * 2,
+            6,
+        ),
+        ({"past_sequence_length": 8}, [[10]], 11),
+        ({"past_sequence_length": 9}, [[7]], 10),
+        ({"past_sequence_length": 1}, [[3]], 4),  # there is no room below
+        ({"past_sequence_length": 8, "max_sequence_length": 20}, [[10]], 20),
+        ({"past_sequence_length": 8, "rotary_cache_length": 10}, [[6]], 10),
+        ({"past_sequence_length": 8, "sequence_length": 6}, [[10, 12, 13, 14, 15, 17]], 18),
+        ({"past_sequence_length": 9, "sequence_length": 3}, [[6, 8, 9]], 12),
+        ({"batch_size": 4, "past_sequence_length": 8}, [[10], [5], [12], [3]], 13),
+        (
+            {"batch_size": 3, "past_sequence_length": 9, "total_sequence_lengths": (10, 5, 1)},
+            [[7], [8], [4]],  # one above, since 7 is taken
+            10,
+        ),
+    ],
+    ids=str,
+)
+def test_drawn_positions_are_not_the_implied_ones(
+    fields: dict[str, Any], positions: list[list[int]], rows: int
+) -> None:
+    made = drawn(rotary="half_split", position_ids=True, **fields)
+    assert made["position_ids"].dtype == np.int64
+    assert made["position_ids"].tolist() == positions
+    assert len(made["cos_cache"]) == len(made["sin_cache"]) == rows
+    assert (
+        drawn(rotary="half_split", inputs={"position_ids": "connected"}, **fields)[
+            "position_ids"
+        ].tolist()
+        == positions
+    )
+
+
+def test_the_drawn_positions_of_a_loop_go_on() -> None:
+    call = Call(
+        rotary="half_split",
+        position_ids=True,
+        batch_size=2,
+        loop=(4, 1, 2),
+        total_sequence_lengths=(4, 2),
+    )
+    made = [draw_inputs(call, step) for step in steps_of(call)]
+    assert [inputs["position_ids"].tolist() for inputs in made] == [
+        [[3, 4, 5, 6]] * 2,
+        [[9], [8]],
+        [[10, 12], [9, 11]],
+    ]
+    assert {len(inputs["cos_cache"]) for inputs in made} == {13}
+
+
+def test_no_drawn_position_is_an_implied_one() -> None:
+    stream = RandomState(0)
+    for _ in range(300):
+        batch, past, new = (int(n) for n in stream.randint((1, 1, 1), (9, 40, 30)))
+        totals = tuple(int(n) for n in stream.randint(new, past + new + 1, batch))
+        fields = {"batch_size": batch, "past_sequence_length": past, "sequence_length": new}
+        given, own = (
+            drawn(rotary="half_split", position_ids=kind, total_sequence_lengths=totals, **fields)[
+                "position_ids"
+            ]
+            for kind in (True, "implied")
+        )
+        assert np.all(given != own), (fields, totals)
+        if max(totals) > new:  # not a first prompt
+            assert len({*given[:, 0].tolist()}) == batch, (fields, totals)
+
+
+def test_tables_without_room_for_the_drawn_positions_are_refused() -> None:
+    call = Call(rotary="half_split", position_ids=True, sequence_length=3, rotary_cache_length=5)
+    with pytest.raises(ShapeError, match="the drawn position_ids need 6 rows"):
+        steps_of(call)
 
 
 # Rotary tables

@@ -567,6 +567,14 @@ MISTAKES = {
         "- {name: a, position_ids: true}",
         "6:29: only rotary uses positions; rotary is none",
     ),
+    "positions of an unknown kind": (
+        "- {name: a, rotary: half_split, position_ids: given}",
+        "6:49: position_ids: found 'given', allowed: implied",
+    ),
+    "positions by a number": (
+        "- {name: a, rotary: half_split, position_ids: 1}",
+        "6:49: position_ids: expected true, false or implied, found 1",
+    ),
     "rotary_dim of no rotary": ("- {name: a, rotary_dim: 8}", "6:27: rotary is none"),
     "table of no rotary": ("- {name: a, rotary_cache_length: 8}", "6:36: rotary is none"),
     "odd rotary_dim": (

@@ -172,7 +172,7 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "total_sequence_length":
         return np.full(tensor.shape, float(step.total_sequence_length))
     if tensor.name == "position_ids":
-        return np.resize(positions(call, step), tensor.shape)
+        return np.resize(positions(step), tensor.shape)
     if tensor.name in ("cos_cache", "sin_cache"):
         # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
@@ -183,13 +183,8 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     raise AssertionError(tensor.name)
 
 
-def positions(call: Call, step: Step) -> Array:
-    """Positions of the query tokens without position_ids: (batch_size, sequence_length).
-
-    In a right-padded first prompt they count from 0 in every sequence; later tokens follow the past
-    of their own sequence.
-    """
-    starts = np.array(step.total_lengths) - step.sequence_length
-    if step.total_sequence_length == step.sequence_length:
-        starts = np.zeros_like(starts)
-    return (starts[:, None] + np.arange(step.sequence_length)).astype(np.float64)
+def positions(step: Step) -> Array:
+    """Positions of the query tokens, as numbers: (batch_size, sequence_length)."""
+    steps = np.array(step.positions.steps(step.sequence_length))
+    numbers: Array = np.array(step.positions.starts, np.float64)[:, None] + steps
+    return numbers

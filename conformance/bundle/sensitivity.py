@@ -13,31 +13,39 @@ Only :func:`insensitive` knows about cases; everything else works on tensors and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from conformance.bundle.replacements import (
+    EDGE_THRESHOLD,
+    REPLACEMENTS,
+    THRESHOLD,
+    Changes,
+    Given,
+    Replacement,
+    equals,
+    last_head,
+    side_by_side,
+    turns,
+)
 from conformance.case.case import Case, EffectName
 from conformance.oracle import Attention, OracleError, Reference, reference
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
-from conformance.oracle.numbers import Float
-from conformance.oracle.tolerance import CONSTANTS, shares
+from conformance.oracle.numbers import Bool, Float
+from conformance.oracle.reference import attended, outputs_of, rotated
+from conformance.oracle.rotary import Rotated
+from conformance.oracle.tolerance import CONSTANTS, TargetClass, shares
 
-#: The effect, in error budgets, that a feature must have unless its perturbation says otherwise.
-THRESHOLD: Final = 20.0
-#: The threshold for a window that is one token longer or shorter, and for mixed-up channels. One
-#: key among hundreds contributes no more to the output, and a correct kernel's error cannot reach
-#: two budgets.
-EDGE_THRESHOLD: Final = 2.0
-#: The threshold for doubled quantisation scales. A doubled key scale only sharpens the softmax, and
-#: bfloat16 can barely resolve the difference.
-SCALE_THRESHOLD: Final = 5.0
 #: A case is insensitive to a feature if the effect is below this: one error budget.
 NO_EFFECT: Final = 1.0
 #: Effects are capped here: a larger one carries no more information, and JSON has no infinity.
 _LARGEST_EFFECT: Final = 1e9
+#: The target class with the largest error budgets, in which effects are measured.
+_WIDEST: Final[TargetClass] = max(CONSTANTS, key=lambda one: CONSTANTS[one])
 
 #: Inputs and attributes of a call with one feature changed.
 Perturbed = tuple[Inputs, Attributes]
@@ -55,16 +63,6 @@ class Original:
     def with_attributes(self, **attributes: float) -> Perturbed:
         """The call with these attributes changed."""
         return self.inputs, {**self.attributes, **attributes}
-
-    def with_inputs(self, **inputs: np.ndarray) -> Perturbed:
-        """The call with these inputs replaced."""
-        return {**self.inputs, **inputs}, self.attributes
-
-    def without(self, *names: str) -> Iterator[Perturbed]:
-        """The call without these inputs; yields nothing if it has none of them."""
-        if any(name in self.inputs for name in names):
-            kept = {name: array for name, array in self.inputs.items() if name not in names}
-            yield kept, self.attributes
 
 
 @dataclass(frozen=True)
@@ -90,15 +88,6 @@ def _rotary(original: Original) -> Iterator[Perturbed]:
 def _layout(original: Original) -> Iterator[Perturbed]:
     if original.call.cos is not None:
         yield original.with_attributes(rotary_interleaved=int(not original.call.interleaved))
-
-
-def _positions(original: Original) -> Iterator[Perturbed]:
-    """Every position moved by one, done by rotating the rows of the cos and sin tables."""
-    if original.call.cos is not None and original.call.position_ids is not None:
-        tables = ("cos_cache", "sin_cache")
-        yield original.with_inputs(
-            **{name: np.roll(original.inputs[name], -1, axis=0) for name in tables}
-        )
 
 
 def _window(original: Original) -> Iterator[Perturbed]:
@@ -136,55 +125,6 @@ def _scale(original: Original) -> Iterator[Perturbed]:
         yield original.with_attributes(scale=0.0)
 
 
-def _ragged(original: Original) -> Iterator[Perturbed]:
-    """Every sequence as long as the longest one.
-
-    In a causal first prompt the padding comes after every token that is compared, so the lengths
-    change no defined element there.
-    """
-    call = original.call
-    if np.any(call.lengths < call.total) and not (call.first_prompt and call.causal):
-        yield original.with_inputs(
-            seqlens_k=np.full_like(original.inputs["seqlens_k"], call.total - 1)
-        )
-
-
-def _doubled(original: Original, names: Collection[str]) -> Iterator[Perturbed]:
-    """One call for each of these scales, with that scale doubled."""
-    for name in names:
-        if name in original.inputs:
-            yield original.with_inputs(**{name: 2 * original.inputs[name]})
-
-
-def _mixed_up(original: Original, names: Collection[str]) -> Iterator[Perturbed]:
-    """One call for each of these per-channel scales, with the scales shifted by one channel."""
-    for name in names:
-        if name in original.inputs and np.ptp(original.inputs[name]) > 0:
-            yield original.with_inputs(**{name: np.roll(original.inputs[name], 1, axis=-1)})
-
-
-def _quantisation(original: Original) -> Iterator[Perturbed]:
-    """Changed scales for new tokens, seen in the presents; zeros are zeros at any scale."""
-    for scale, present, new in (
-        ("k_scale", "present_key", original.call.key),
-        ("v_scale", "present_value", original.call.value),
-    ):
-        if present in original.outputs and new.any():
-            yield from _doubled(original, [scale])
-            yield from _mixed_up(original, [scale])
-
-
-def _dequantisation(original: Original) -> Iterator[Perturbed]:
-    """Changed scales for the past, seen in the output."""
-    if original.call.past_lengths.any():
-        yield from _doubled(original, ["k_scale", "v_scale"])
-
-
-def _channels(original: Original) -> Iterator[Perturbed]:
-    if original.call.past_lengths.any():
-        yield from _mixed_up(original, ["k_scale", "v_scale"])
-
-
 def _sliding(original: Original) -> Iterator[Perturbed]:
     """A cache of all tokens, if the window cache has to evict any."""
     call = original.call
@@ -194,33 +134,35 @@ def _sliding(original: Original) -> Iterator[Perturbed]:
 
 _ALL: Final = ("output", "present_key", "present_value")
 
-#: How each feature is changed. The past is handled separately (:func:`_past_effects`).
+#: How each feature is changed that is an attribute. :data:`REPLACEMENTS` are the changes of inputs;
+#: the past is handled separately (:func:`_past_effects`).
 PERTURBATIONS: Final[Mapping[EffectName, Perturbation]] = {
     "rotary": Perturbation(_rotary),
     "rotary_interleaved": Perturbation(_layout),
-    # In a first prompt all positions move together, which only the rotated keys show.
-    "position_ids": Perturbation(_positions, outputs=("output", "present_key")),
     "window": Perturbation(_window),
     "window_edge": Perturbation(_window_edge, EDGE_THRESHOLD),
     "softcap": Perturbation(_softcap),
-    "attention_bias": Perturbation(lambda original: original.without("attention_bias")),
-    "head_sink": Perturbation(lambda original: original.without("head_sink")),
     "smooth_softmax": Perturbation(_smooth_softmax),
     "causal": Perturbation(_causal),
     "scale": Perturbation(_scale),
-    "ragged": Perturbation(_ragged),
-    "qk_norm": Perturbation(lambda original: original.without("q_norm_weight", "k_norm_weight")),
-    "quantisation": Perturbation(_quantisation, outputs=("present_key", "present_value")),
-    "dequantisation": Perturbation(_dequantisation, SCALE_THRESHOLD),
-    "channels": Perturbation(_channels, EDGE_THRESHOLD),
     "sliding_window_cache": Perturbation(_sliding, outputs=_ALL),
 }
 
-#: The effect that a case must show for each of its active features.
+#: The effects that a case must show: the threshold of each, by its name.
 THRESHOLDS: Final[Mapping[str, float]] = {
     **{str(name): perturbation.threshold for name, perturbation in PERTURBATIONS.items()},
     "past": THRESHOLD,
+    **{one.key: one.threshold for one in REPLACEMENTS if one.part},
 }
+
+#: The replacements, by the names of their effects.
+REPLACED: Final[Mapping[str, Replacement]] = {one.key: one for one in REPLACEMENTS}
+
+
+def part_of(name: str) -> str:
+    """The part of a call, as in ``insensitive_to``, that an effect of this name concerns."""
+    replaced = REPLACED.get(name)
+    return name if replaced is None or replaced.part is None else replaced.part
 
 
 def effects(
@@ -251,7 +193,9 @@ def effects(
     # or quantised keys, so its budget is wide and its output shows little. Compare the present too.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
     stored = ("present_key",) if quantised and call.first_prompt else ()
-    found: dict[str, float] = {}
+    found: dict[str, float] = _replaced_effects(
+        Given(call, inputs, references), references, units, stored, skipped
+    )
     for name, perturbation in PERTURBATIONS.items():
         if name in skipped:
             continue
@@ -285,16 +229,123 @@ def _effect(
         found = reference(*perturbed, outputs)
     except OracleError:
         return None
-    target_class = max(CONSTANTS, key=lambda one: CONSTANTS[one])
     most = 0.0
     for name in outputs:
         right, wrong = references[name], found[name]
         if right.value.shape != wrong.value.shape:
             return None
         unit = np.where(right.computed & wrong.computed, units[name], np.nan)
-        each = shares(wrong.value, right.value, unit, target_class)
+        each = shares(wrong.value, right.value, unit, _WIDEST)
         most = max(most, float(each.max(initial=0.0)))
     return most
+
+
+#: A replacement, the fields of the call that it changes, and the outputs that are compared.
+_Pending = tuple[Replacement, Changes, Sequence[str]]
+#: An output: its values, which of them are computed, and their unit budgets.
+_Right = tuple[Float, Bool, Float]
+
+#: Scores that are computed at a time; a call with more is first looked at in its last head alone.
+_SCORES: Final = 1 << 16
+
+
+def _replaced_effects(
+    given: Given,
+    references: Mapping[str, Reference],
+    units: Mapping[str, Float],
+    stored: Sequence[str],
+    skipped: Collection[str],
+) -> dict[str, float]:
+    """The effect of each replacement of an input; ``stored`` is compared in addition.
+
+    In a large call, the effect on the last key/value head is used if it is large enough: the effect
+    on all heads is at least that.
+    """
+    call, found = given.call, dict[str, float]()
+    pending: list[_Pending] = []
+    for one in REPLACEMENTS:
+        compared = [name for name in {*one.outputs, *stored} if name in references]
+        changes = one.changes(given) if compared and one.key not in skipped else None
+        if changes is None:
+            continue
+        if not equals(call, changes):
+            pending.append((one, changes, compared))
+        elif one.part:
+            found[one.key] = 0.0
+    names = {name for _, _, compared in pending for name in compared}
+    right = {
+        name: (references[name].value, references[name].computed, units[name]) for name in names
+    }
+    if _scores(call) > _SCORES and call.past_key.shape[1] > 1:
+        width = call.num_heads // call.past_key.shape[1] * call.head_size
+        of_head = {}
+        for name, (value, computed, unit) in right.items():
+            at = np.s_[..., -width:] if name == "output" else np.s_[:, -1:]
+            of_head[name] = value[at], computed[at], unit[at]
+        for (one, _, _), effect in _measured(call, of_head, pending, last_head):
+            if effect >= one.threshold:
+                found[one.key] = effect
+        pending = [each for each in pending if each[0].key not in found]
+    found |= {each[0].key: effect for each, effect in _measured(call, right, pending)}
+    return found
+
+
+def _scores(call: OracleCall) -> int:
+    return call.batch_size * call.num_heads * call.sequence_length * call.total
+
+
+def _measured(
+    call: OracleCall,
+    right: Mapping[str, _Right],
+    pending: Sequence[_Pending],
+    part: Callable[[OracleCall], OracleCall] = lambda call: call,
+) -> Iterator[tuple[_Pending, float]]:
+    """The effects on a ``part`` of the call; nothing for a changed call that has no meaning.
+
+    The changed calls are computed side by side, as one batch.
+    """
+    if not pending:
+        return
+    original = part(call)
+    usual = rotated(original)
+    made = []
+    for each in pending:
+        changed = part(replace(call, **each[1]))
+        with suppress(OracleError):
+            made.append((each, changed, rotated(changed) if turns(each[1]) else usual))
+    at_once = max(1, _SCORES // max(1, _scores(original)))
+    for start in range(0, len(made), at_once):
+        some = made[start : start + at_once]
+        try:
+            yield from _side_by_side(some, right)
+        except OracleError:
+            for one in some:
+                with suppress(OracleError):
+                    yield from _side_by_side([one], right)
+
+
+def _side_by_side(
+    made: Sequence[tuple[_Pending, OracleCall, tuple[Rotated, Rotated]]],
+    right: Mapping[str, _Right],
+) -> Iterator[tuple[_Pending, float]]:
+    """The effects of changed calls with their rotated queries and keys. Raises OracleError."""
+    work = attended(*side_by_side([call for _, call, _ in made], [turned for _, _, turned in made]))
+    names = {name for (_, _, compared), _, _ in made for name in compared}
+    effects = {
+        name: _distances(reference, len(made), right[name])
+        for name, reference in outputs_of(work, names).items()
+    }
+    for index, (each, _, _) in enumerate(made):
+        yield each, max(float(effects[name][index]) for name in each[2])
+
+
+def _distances(reference: Reference, calls: int, right: _Right) -> Float:
+    """How far one output of each of ``calls``, of which a reference has all sequences, is off."""
+    value, computed, units = right
+    wrong = reference.value.reshape(calls, *value.shape)
+    unit = np.where(computed & reference.computed.reshape(wrong.shape), units, np.nan)
+    off: Float = shares(wrong, value, unit, _WIDEST).reshape(calls, -1).max(axis=1, initial=0.0)
+    return off
 
 
 def _past_effects(call: OracleCall, output: Reference, unit: Float) -> dict[str, float]:
@@ -361,7 +412,7 @@ def combined(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
 
 
 def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
-    """Why the case cannot detect a fault, or names a feature in ``insensitive_to`` wrongly.
+    """Why the case cannot detect a fault, or names a part in ``insensitive_to`` wrongly.
 
     None if it is sensitive enough. ``found`` are the effects of its call. A case that must be
     rejected has no values to compare and is always accepted; one that may either compute or be
@@ -369,21 +420,33 @@ def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
     """
     if case.contract.demands == "rejects":
         return None
-    wrong = []
-    for name, threshold in THRESHOLDS.items():
-        effect = found.get(name)
-        if effect is None:
+    return " ".join(shortfalls(found, case.insensitive_to)) or None
+
+
+def shortfalls(found: Mapping[str, float], insensitive_to: Collection[str]) -> Iterator[str]:
+    """A sentence for each of the effects ``found`` that is too small, and each wrong declaration.
+
+    A part in ``insensitive_to`` is declared wrongly if all its effects are at least one budget.
+    """
+    required = {name: found[name] for name in THRESHOLDS if name in found}
+    for part in insensitive_to:
+        least = min((e for name, e in required.items() if part_of(name) == part), default=0.0)
+        if least >= NO_EFFECT:
+            yield (
+                f"insensitive_to lists {part}, but changing it moves the result by {least:g} error"
+                f" budgets: remove {part} from insensitive_to."
+            )
+    for name, effect in required.items():
+        part, threshold = part_of(name), THRESHOLDS[name]
+        if part in insensitive_to or effect >= threshold:
             continue
-        if name in case.insensitive_to and effect >= NO_EFFECT:
-            wrong.append(
-                f"insensitive_to lists {name}, but changing it moves the result by {effect:g} error"
-                f" budgets: remove {name} from insensitive_to."
-            )
-        elif name not in case.insensitive_to and effect < threshold:
-            declare = f", or write insensitive_to: [{name}] if it must not change the result"
-            wrong.append(
-                f"The case cannot show a fault in {name}: changing it moves the result by only"
-                f" {effect:g} error budgets, and {threshold:g} are required. Choose values that"
-                f" make it larger{declare if effect < NO_EFFECT else ''}."
-            )
-    return " ".join(wrong) or None
+        change = f"{name}: changing it"
+        if name in REPLACED:
+            replaced = REPLACED[name]
+            change = f"{replaced.input}: replacing it by {replaced.words}"
+        declare = f", or write insensitive_to: [{part}] if it must not change the result"
+        yield (
+            f"The case cannot show a fault in {change} moves the result by only {effect:g} error"
+            f" budgets, and {threshold:g} are required. Choose values that make it"
+            f" larger{declare if effect < NO_EFFECT else ''}."
+        )

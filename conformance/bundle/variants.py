@@ -269,7 +269,7 @@ def _other_later(call: Call, inputs: Arrays) -> Arrays:
 
 def _rotary_before(call: Call) -> Script:
     """Query and new keys rotated in float64 and rounded to storage beforehand."""
-    inputs, rows = _drawn(call), positions(call, steps_of(call)[0]).astype(np.int64)
+    inputs, rows = _drawn(call), positions(steps_of(call)[0]).astype(np.int64)
     for name, heads in (("query", call.num_heads), ("key", call.kv_num_heads)):
         if inputs[name].shape[1]:
             inputs[name] = _apply_rotary(call, inputs, inputs[name], heads, rows)

@@ -23,6 +23,10 @@ Scalar = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[Number, Tag("<float>")] | Annotated[str, Tag("<str>")],
     Discriminator(alternative, "alternative", "expected a number or a string"),
 ]
+PositionIds = Annotated[
+    Annotated[Flag, Tag("<bool>")] | Annotated[Literal["implied"], Tag("<str>")],
+    Discriminator(alternative, "alternative", "expected true, false or implied"),
+]
 Dim = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[str, Tag("<str>")],
     Discriminator(alternative, "alternative", "expected a number or a field's name"),
@@ -191,8 +195,9 @@ class Call(Model):
     """Number of rotated elements of a head, if fewer than `head_size`."""
     rotary_cache_length: Count | None = None
     """Rows of cos_cache and sin_cache; default: as many as the call needs."""
-    position_ids: Flag = False
-    """Connect position_ids, with the positions that the operator would use without them."""
+    position_ids: PositionIds = False
+    """Connect position_ids, with positions that differ from those that the operator would use
+    without them; `implied`: with the same ones, as exporters write them."""
     attention_bias: Literal["none", "full", "one_batch", "one_head", "one_batch_one_head"] = "none"
     """Connect attention_bias; `one_batch`, `one_head`: that dim is 1 and is broadcast."""
     head_sink: Flag = False

@@ -51,7 +51,9 @@ class _Reader:
         return layout if 2 * table.shape[1] >= self.call.head_size else f"partial_{layout}"
 
     def position_ids(self) -> str:
-        return "given" if self.tensor("position_ids") else "none"
+        if not self.tensor("position_ids"):
+            return "none"
+        return IMPLIED if self.call.position_ids == IMPLIED else "given"
 
     def window(self) -> str | None:
         window = self.attributes.get("local_window_size", -1)
@@ -148,6 +150,8 @@ class _Reader:
 
 #: The value that stands for all values not listed; pairs with it are not required.
 REST: Final = "other"
+#: The value of position_ids that say what the lengths say; they show nothing beside none.
+IMPLIED: Final = "implied"
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ class Feature:
     @property
     def paired(self) -> tuple[str, ...]:
         """The values for which pairs are required."""
-        return tuple(value for value in self.values if value != REST)
+        return tuple(value for value in self.values if value not in (REST, IMPLIED))
 
 
 FEATURES: Final = (
@@ -194,7 +198,7 @@ FEATURES: Final = (
         ("none", "half_split", "interleaved", "partial_half_split", "partial_interleaved"),
         _Reader.rotary,
     ),
-    Feature("position_ids", ("none", "given"), _Reader.position_ids),
+    Feature("position_ids", ("none", "given", IMPLIED), _Reader.position_ids),
     Feature("qk_norm", ("none", "given"), _Reader.qk_norm),
     Feature("causal", ("causal", "bidirectional"), _Reader.causal),
     Feature("window", ("none", "shorter", "whole", "longer"), _Reader.window),

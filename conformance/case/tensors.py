@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
 from conformance.case.call import Call, InputOverride, OutputOverride, State, Values
+from conformance.case.positions import Positions, are_drawn, drawn, implied
 
 #: Largest number of elements of a tensor (256 MiB of float32).
 MAX_ELEMENTS: Final = 1 << 26
@@ -66,7 +67,8 @@ class Step:
     """One execution of the model: its tensors in the signature's order, and its lengths.
 
     ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
-    number of new key/value tokens. ``carried``: the past is the present of the step before.
+    number of new key/value tokens. ``positions`` are those of position_ids, or the implied ones.
+    ``carried``: the past is the present of the step before.
     """
 
     index: int
@@ -74,6 +76,7 @@ class Step:
     new_tokens: int
     total_lengths: tuple[int, ...]
     total_sequence_length: int
+    positions: Positions
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     carried: bool
@@ -117,27 +120,46 @@ def steps_of(call: Call) -> tuple[Step, ...]:
     """The steps of a case: one, or one for each call of a loop. Raises :class:`ShapeError`."""
     if call.batch_size > MAX_BATCH:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
-    steps: list[Step] = []
-    past = call.past_sequence_length
-    lengths: tuple[int, ...] | None = call.total_sequence_lengths
-    last_row = _rows_needed(call)
-    for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
-        new = _new_tokens(call, sequence_length)
-        if index == 0:
-            totals = lengths if lengths is not None else (past + new,) * call.batch_size
-        else:
-            totals = tuple(length + new for length in steps[-1].total_lengths)
-            past = steps[-1].total_sequence_length
-        total = max(totals, default=0)
-        if total > INTEGER_RANGE["int32"][1]:
-            raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
-        steps.append(_step(call, index, sequence_length, new, past, totals, total, last_row))
+    lengths = list(_lengths_of(call))
+    rows = _rows_needed(call, lengths)
+    steps = [_step(call, each, rows) for each in lengths]
     elements = sum(map(input_elements, steps))
     if elements > MAX_INPUT_ELEMENTS:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
         raise ShapeError("batch_size", sentence)
     _check_steps(call, steps)
     return tuple(steps)
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """The lengths of a step, as in :class:`Step`; ``past``: rows of a past without a buffer."""
+
+    index: int
+    sequence_length: int
+    new: int
+    past: int
+    totals: tuple[int, ...]
+    total: int
+    positions: Positions
+
+
+def _lengths_of(call: Call) -> Iterator[_Lengths]:
+    """The lengths of each step. Raises :class:`ShapeError`."""
+    positions_of = partial(drawn, call) if are_drawn(call) else implied
+    past, total, totals = call.past_sequence_length, 0, call.total_sequence_lengths
+    for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
+        new = _new_tokens(call, sequence_length)
+        if index:
+            assert totals is not None
+            past, totals = total, tuple(length + new for length in totals)
+        elif totals is None:
+            totals = (past + new,) * call.batch_size
+        total = max(totals, default=0)
+        if total > INTEGER_RANGE["int32"][1]:
+            raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
+        positions = positions_of(sequence_length, totals)
+        yield _Lengths(index, sequence_length, new, past, totals, total, positions)
 
 
 def input_elements(step: Step) -> int:
@@ -170,25 +192,27 @@ def _new_tokens(call: Call, sequence_length: int) -> int:
     return sequence_length
 
 
-def _rows_needed(call: Call) -> int:
-    """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end."""
+def _rows_needed(call: Call, steps: list[_Lengths]) -> int:
+    """Rows of the rotary tables: the cache's capacity, or the number of tokens at the end.
+
+    Drawn positions may need more. Raises :class:`ShapeError` if the case's own tables lack them.
+    """
+    end = max(each.positions.end(each.sequence_length) for each in steps) if are_drawn(call) else 0
     if call.rotary_cache_length is not None:
+        if end > call.rotary_cache_length:
+            raise ShapeError(
+                "rotary_cache_length",
+                f"the drawn position_ids need {end} rows; give more, or write position_ids by hand",
+            )
         return call.rotary_cache_length
-    new = sum(_new_tokens(call, length) for length in call.loop or (call.sequence_length,))
+    new = sum(each.new for each in steps)
     longest = max(call.total_sequence_lengths or (0,))
-    return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, 1)
+    return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, end, 1)
 
 
-def _step(
-    call: Call,
-    index: int,
-    sequence_length: int,
-    new: int,
-    past: int,
-    totals: tuple[int, ...],
-    total: int,
-    rotary_rows: int,
-) -> Step:
+def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
+    sequence_length, new, past = lengths.sequence_length, lengths.new, lengths.past
+    total = lengths.total
     batch, heads, kv_heads, size = (
         call.batch_size,
         call.num_heads,
@@ -232,14 +256,15 @@ def _step(
     ]
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
     return Step(
-        index=index,
+        index=lengths.index,
         sequence_length=sequence_length,
         new_tokens=new,
-        total_lengths=totals,
+        total_lengths=lengths.totals,
         total_sequence_length=total,
+        positions=lengths.positions,
         inputs=_mark_trailing(inputs, "inputs"),
         outputs=_mark_trailing(outputs, "outputs"),
-        carried=index > 0,
+        carried=lengths.index > 0,
     )
 
 

@@ -33,6 +33,7 @@ WORDS: Final = {
     ("rotary", "partial_half_split"): "partial rotary",
     ("rotary", "partial_interleaved"): "partial interleaved rotary",
     ("position_ids", "given"): "position_ids",
+    ("position_ids", "implied"): "implied position_ids",
     ("qk_norm", "given"): "QK norm",
     ("causal", "bidirectional"): "bidirectional",
     ("window", "shorter"): "local window",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from conformance.bundle.cache import bundle_for
-from conformance.bundle.sensitivity import THRESHOLDS
+from conformance.bundle.sensitivity import shortfalls
 from conformance.case.call import Call
 
 #: Seeds and values of queries tried for a row's numbers.
@@ -25,10 +25,7 @@ def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
     """Whether the effect of every feature of the row reaches its threshold."""
     call = {name: value for name, value in fields.items() if name in Call.model_fields}
     found = bundle_for(Call.model_validate({**call, "dtype": dtype})).sensitivity
-    hidden = fields.get("insensitive_to", [])
-    return all(
-        found[name] >= THRESHOLDS[name] for name in THRESHOLDS.keys() & found.keys() - set(hidden)
-    )
+    return not any(shortfalls(found, fields.get("insensitive_to", [])))
 
 
 def sensitive(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:

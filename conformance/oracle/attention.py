@@ -43,7 +43,7 @@ class Attention:
     logits: Float
     """[B, K, G, S, T]: the input of the softmax; -inf for keys that are not attended to."""
     sink: Float | None
-    """[K, G]: the sink's logit."""
+    """[K, G], or [B, K, G] where sequences have sinks of their own: the sink's logit."""
     probabilities: Float
     """[B, K, G, S, T]; together with the sink's probability they sum to 1."""
     sink_probability: Float
@@ -168,11 +168,12 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
     attending = mask & ~np.isneginf(bias)
     computable = finite_query & np.all(Storage.of(call.dtype).holds(q), axis=-1)
     computable = computable & np.all(clean | ~attending, axis=-1) & real[:, None, None, :]
-    sink = None if call.sink is None else call.sink.reshape(kv_num_heads, group)
+    sink = call.sink
     if sink is not None:
-        computable = computable & (sink < np.inf)[:, :, None]
+        sink = sink.reshape(*sink.shape[:-1], kv_num_heads, group)
+        computable = computable & (sink < np.inf)[..., None]
         sink = np.where(sink < np.inf, sink, 0.0)
-    probabilities, sink_probability = softmax(logits, None if sink is None else sink[:, :, None])
+    probabilities, sink_probability = softmax(logits, None if sink is None else sink[..., None])
     some = probabilities.any(axis=-1) | (sink_probability > 0.0)
     unmasked = np.all(clean, axis=-1) & cache.unused_finite[:, :, None, None]
     return Attention(

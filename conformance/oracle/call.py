@@ -61,7 +61,8 @@ class OracleCall:
     bias: Float | None
     """[B or 1, N or 1, S, T]"""
     sink: Float | None
-    """[N]: the logit of each head's sink (zeros for smooth_softmax); None without a sink."""
+    """[N]: the logit of each head's sink (zeros for smooth_softmax); None without a sink. [B, N] in
+    calls put together from several (see :mod:`conformance.bundle.replacements`)."""
     scale: float
     softcap: float
     """0 if not used."""

@@ -13,7 +13,13 @@ from conformance.oracle.attention import Attention, Watched, attend
 from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float, Storage
-from conformance.oracle.rotary import apply_rotary, key_positions, normed, query_positions
+from conformance.oracle.rotary import (
+    Rotated,
+    apply_rotary,
+    key_positions,
+    normed,
+    query_positions,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +72,15 @@ def compute(
 ) -> Computation:
     """Compute a call up to its attention; arguments and errors are those of :func:`reference`."""
     call = read_call(inputs, attributes, outputs, reading)
+    return attended(call, *rotated(call))
+
+
+def rotated(call: OracleCall) -> tuple[Rotated, Rotated]:
+    """Return the queries and the new keys after the RMS norm and the rotary embedding.
+
+    Raises:
+        OracleError: a token's position has no row in the tables.
+    """
     query = apply_rotary(
         normed(call.query, call.q_norm, call.norm_epsilon),
         query_positions(call),
@@ -80,6 +95,15 @@ def compute(
         call,
         normed=call.k_norm is not None,
     )
+    return query, key
+
+
+def attended(call: OracleCall, query: Rotated, key: Rotated) -> Computation:
+    """Compute a call from its rotated queries and new keys.
+
+    Raises:
+        OracleError: a query's window includes tokens that the window cache has evicted.
+    """
     cache = build_cache(call, key)
     return Computation(call, cache, attend(call, query, cache))
 
@@ -102,7 +126,11 @@ def reference(
     Raises:
         OracleError: the call has no defined meaning.
     """
-    work = compute(inputs, attributes, outputs, reading)
+    return outputs_of(compute(inputs, attributes, outputs, reading), outputs)
+
+
+def outputs_of(work: Computation, outputs: Collection[str]) -> dict[str, Reference]:
+    """Return the references of these outputs of a computed call, in the operator's order."""
     call, cache, attention = work.call, work.cache, work.attention
     makers: dict[str, Callable[[], Reference]] = {
         "output": lambda: _output(call, attention),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import packed_parts, positions, spread_of, starts_of, stream_of
 from conformance.bundle.script import CARRY
@@ -104,9 +106,15 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
     if tensor.name == "total_sequence_length":
         return Recipe(kind="constant", value=step.total_sequence_length)
     if tensor.name == "position_ids":
-        starts = tuple(int(start) for start in positions(call, step)[:, :1].ravel())
-        return Recipe(kind="positions", starts=starts, count=step.sequence_length)
+        return _positions(step, tensor.shape)
     return Recipe(kind="cosines" if tensor.name == "cos_cache" else "sines")
+
+
+def _positions(step: Step, shape: tuple[int, ...]) -> Recipe:
+    starts, count = step.positions.starts, step.sequence_length
+    if step.positions.steps(count) == [*range(count)]:
+        return Recipe(kind="positions", starts=starts, count=count)
+    return _numbers([int(number) for number in np.resize(positions(step), shape).ravel()])
 
 
 def _numbers(numbers: list[int] | list[float]) -> Recipe:
