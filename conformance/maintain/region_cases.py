@@ -17,20 +17,16 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from conformance.bundle.script import script_of
-from conformance.bundle.sensitivity import EDGE_THRESHOLD
 from conformance.case.call import Call
 from conformance.case.features import BY_NAME, features_of
-from conformance.case.tensors import steps_of
+from conformance.case.tensors import SCORE, steps_of
 from conformance.maintain.case_text import MadeEntry, file_text
 from conformance.maintain.contracts import contract_of
 from conformance.maintain.covering import Covering, Pair, Row
-from conformance.maintain.telling_values import is_sensitive, sensitive
-from conformance.oracle.tolerance import CONSTANTS, budgets
+from conformance.maintain.telling_values import sensitive
 
-DTYPES: Final = ("float32", "float16")
+#: The harder type first: values that suffice for it mostly suffice for the other.
+DTYPES: Final = ("float16", "float32")
 
 #: The sizes of a call, and its form. ``keys`` is the power of two that the number of keys exceeds,
 #: ``edge`` where between two tiles the number lies.
@@ -39,7 +35,7 @@ SIZES: Final[Mapping[str, tuple[str, ...]]] = {
     "cache": ("none", "concatenated", "static", "shared_buffer"),
     "batch": ("1", "2", "5", "9"),
     "lengths": ("equal", "ragged"),
-    "heads": ("4:2", "2:2", "5:1", "6:2", "9:3", "10:2", "9:9"),
+    "heads": ("4:2", "2:2", "5:1", "6:2", "9:3", "18:2", "9:9"),
     "head_size": ("8", "16", "40", "64", "80", "96", "128", "256", "512"),
     "keys": ("16", "64", "128", "256", "512", "1024", "2048", "4096"),
     "edge": ("one_more", "odd", "one_less", "whole"),
@@ -49,7 +45,7 @@ FEWER_SIZES: Final[Mapping[str, tuple[str, ...]]] = {
     **SIZES,
     "phase": ("prefill", "decode", "chunk_3", "chunk_33", "loop"),
     "batch": ("1", "2", "9"),
-    "heads": ("4:2", "2:2", "5:1", "9:3"),
+    "heads": ("4:2", "2:2", "5:1", "9:3", "18:2"),
     "head_size": ("8", "64", "80", "128", "256", "512"),
     "keys": ("16", "128", "512", "1024", "4096"),
 }
@@ -61,7 +57,7 @@ _UNROTATED: Final = ("8", "40")
 _UNROTATED_IN_PART: Final = (*_UNROTATED, "16")
 
 #: The largest cost of a row, and then of rows for the pairs that only larger ones can have.
-MOST: Final = (1 << 18, 1 << 20, 1 << 22)
+MOST: Final = (1 << 19, 1 << 22)
 
 
 _MANY_SCORES: Final = "So many scores take longer than they teach."
@@ -110,6 +106,33 @@ CHUNKS: Final = Rule(
 )
 
 
+#: Pairs that the rules leave no room for together, and the one of the largest caches.
+IMPLIED: Final = (
+    Rule(
+        {"phase": _CHUNKS, "lengths": ("ragged",)},
+        "Several tokens on a past have one sequence, except in the family of several sequences.",
+    ),
+    Rule(
+        {"feature": ("one_batch_bias", "one_batch_one_head_bias"), "phase": _CHUNKS},
+        "Several tokens on a past have one sequence.",
+    ),
+    Rule(
+        {"cache": ("none",), "lengths": ("ragged",)}, "Without a cache there are only prompts."
+    ),
+    Rule({"cache": ("none",), "keys": ("512", *_LARGE)}, "Without a cache there are only prompts."),
+    Rule({"feature": ("several",), "cache": ("none",)}, "There is no past without a cache."),
+    Rule({"feature": ("bidirectional",), "lengths": ("ragged",)}, "It has prompts and one sequence."),
+    Rule(
+        {"feature": ("no_present",), "lengths": ("ragged",)}, "It has only prompts."
+    ),
+    Rule({"feature": ("no_present",), "keys": ("512", *_LARGE)}, "It has only prompts."),
+    Rule(
+        {"head_size": ("512",), "keys": ("4096",)},
+        "So large a cache takes longer than it teaches.",
+    ),
+)
+
+
 class Size(NamedTuple):
     """The numbers of a row; ``keys`` of its longest sequence after the (first) call."""
 
@@ -126,11 +149,11 @@ def size_of(row: Mapping[str, str]) -> Size:
     """The numbers of a complete row."""
     above = int(row["keys"])
     tile = min(above, 128)
-    keys = above + {
-        "one_more": 1,
-        "odd": tile // 4 + 3,
-        "one_less": tile - 1,
-        "whole": tile,
+    keys = {
+        "one_more": above + 1,
+        "odd": above + tile // 4 + 3,
+        "one_less": above + tile - 1,
+        "whole": 2 * above if above < 4096 else above + 256,
     }[row["edge"]]
     phase = row["phase"]
     if phase.startswith("chunk"):
@@ -240,7 +263,7 @@ def _sliding(size: Size) -> Fields:
 
 _OUT_OF_ROTARY: Final = Rule(
     {
-        "feature": ("partial_half_split", "partial_interleaved"),
+        "feature": ("partial_rotary", "partial_interleaved_rotary"),
         "head_size": _UNROTATED_IN_PART,
     },
     "ONNX Runtime wants 16 elements or more to turn, a multiple of 16.",
@@ -258,25 +281,28 @@ FAMILIES: Final = (
     Family(
         "rotary",
         {
-            "half_split": _rotary("half_split"),
-            "interleaved_positions": _rotary("interleaved", ids=True),
-            "partial_half_split": _rotary("half_split", ids=True, narrow=True),
-            "partial_interleaved": _rotary("interleaved", narrow=True),
+            "half_split_rotary": _rotary("half_split"),
+            "interleaved_rotary": _rotary("interleaved", ids=True),
+            "partial_rotary": _rotary("half_split", ids=True, narrow=True),
+            "partial_interleaved_rotary": _rotary("interleaved", narrow=True),
         },
         {"head_size": _ROTATED},
         (CHUNKS, _OUT_OF_ROTARY),
         common=True,
     ),
     Family(
-        "window", {kind: _window(kind) for kind in ("few", "tile", "most")}, common=True
+        "window", {f"window_of_{kind}": _window(kind) for kind in ("few", "tile", "most")}, common=True
     ),
     Family(
         "bias",
-        {kind: _fields(attention_bias=kind) for kind in BY_NAME["attention_bias"].values[1:]},
+        {
+            f"{kind}_bias": _fields(attention_bias=kind)
+            for kind in BY_NAME["attention_bias"].values[1:]
+        },
         rules=(
             CHUNKS,
             Rule(
-                {"feature": ("one_batch", "one_batch_one_head"), "batch": ("1",)},
+                {"feature": ("one_batch_bias", "one_batch_one_head_bias"), "batch": ("1",)},
                 "In a batch of one these shapes are the same as full and one_head.",
             ),
         ),
@@ -344,7 +370,7 @@ FAMILIES: Final = (
     ),
     Family(
         "qk_norm",
-        {"qk_norm": _together(_fields(qk_norm=True), _rotary("half_split"))},
+        {"qk_norm": _together(_fields(qk_norm=True, qk_norm_epsilon=0.1), _rotary("half_split"))},
         {"head_size": _ROTATED},
     ),
     Family("scores", {"scores": _fields(qk_output=1), "weights": _fields(qk_output=2)}),
@@ -376,10 +402,18 @@ FAMILIES: Final = (
             "rotary_bias": _together(
                 _fields(attention_bias="one_head"), _scale, _rotary("interleaved", ids=True)
             ),
-            "packed_window_smooth": _together(
-                _fields(key_value="packed", smooth_softmax=1),
+            "packed_window_sink": _together(
+                _fields(key_value="packed", head_sink=True),
                 _rotary("half_split"),
                 _window("most"),
+            ),
+            "packed_window_bias_sink_softcap": _together(
+                _fields(
+                    key_value="packed", attention_bias="full", head_sink=True, softcap=2.0
+                ),
+                _scale,
+                _rotary("interleaved", ids=True),
+                _window("tile"),
             ),
             "rotary_window_softcap": _together(
                 _fields(softcap=2.0), _rotary("half_split", narrow=True), _window("tile")
@@ -395,8 +429,13 @@ FAMILIES: Final = (
                 _rotary("half_split"),
                 _window("tile"),
             ),
+            "borrowed_bias_softcap": _together(
+                _fields(key_value="zero_length", attention_bias="one_head", softcap=2.0),
+                _scale,
+                _rotary("interleaved", ids=True, narrow=True),
+            ),
         },
-        {"phase": _PAST, "head_size": _ROTATED, "cache": _CACHES},
+        {"phase": _PAST, "head_size": _ROTATED_IN_PART, "cache": _CACHES},
         borrowed=True,
     ),
     Family(
@@ -407,6 +446,9 @@ FAMILIES: Final = (
             ),
             "int4_rotary": _together(
                 _quantised("int4", "channel"), _rotary("half_split", ids=True)
+            ),
+            "int8_bias_sink": _together(
+                _quantised("int8", "channel"), _fields(attention_bias="full", head_sink=True)
             ),
         },
         {"phase": (*_PAST, "loop"), "cache": _CACHES, "head_size": _ROTATED},
@@ -485,7 +527,7 @@ def _rows(family: Family, sizes: dict[Pair, None], all_sizes: bool) -> Iterator[
         covering = Covering(
             family.factors,
             partial(allowed, family, most),
-            lambda row: 1 + 2 * cost(size_of(row)) / MOST[0],
+            lambda row: 1 + 4 * cost(size_of(row)) / MOST[0],
             FAMILIES.index(family),
         )
         for row, new in covering.rows(list(wanted if all_sizes else needed), wanted):
@@ -501,10 +543,11 @@ def lengths_of(row: Mapping[str, str], size: Size, borrowed: bool) -> list[int]:
     """
     tile = 64 if size.keys > 64 else 16
     whole = (size.keys - 1) // tile * tile
-    least = size.queries if size.queries > 1 or borrowed else 2
+    prompt = size.queries == size.keys
+    least = size.queries if (size.queries > 1 or borrowed) and not prompt else 2
     turn = int(row["head_size"]) // 8 + int(row["keys"]) // 16
     if size.batch == 2:
-        other = (whole - 1, least, whole + 1, size.keys * 3 // 4)[turn % 4]
+        other = (least, size.keys // 2 + 1, size.keys * 3 // 4)[turn % 3]
         return [max(min(other, size.keys - 1), least), size.keys]
     found = [whole - 1, least, size.keys, whole, size.keys * 3 // 5, size.keys - 1, least + 1]
     found += [size.keys // 2, size.keys]
@@ -544,64 +587,92 @@ def call_of(made: Made) -> Fields:
     }
 
 
-def least_tile(call: Call) -> float:
-    """How far the output moves without one tile of keys, in error budgets: the least such effect.
+def loud(made: Made) -> Fields:
+    """Inputs with tokens whose values outweigh those of all others, where one more or less counts.
 
-    The effect of a tile is the largest over the elements of a sequence. A tile has 16 keys, or a
-    thirty-second of them all if that is more. Only of a single call.
+    One token of a thousand hardly moves the output. So the new tokens are loud, which shows the
+    causal mask, and so are the two tokens at the edge of a window, and the last ones of a borrowed
+    cache, in one head of the first sequence.
     """
-    script = script_of(call)
-    references = script.compute(dict(script.steps[0].inputs))
-    output = references["output"]
-    a = output.attention
-    assert a is not None
-    batch, kv_heads, group, queries, head_size = a.output.shape
-    unit = np.where(output.computed, budgets(references, None)["output"], np.inf)
-    budget = max(CONSTANTS.values()) * unit.reshape(batch, queries, kv_heads, group, head_size)
-    budget = budget.transpose(0, 2, 3, 1, 4)
-    keys = a.probabilities.shape[-1]
-    tile = max(16, keys // 32)
-    least = math.inf
-    for start in range(0, keys, tile):
-        part = a.probabilities[..., start : start + tile]
-        weight = part.sum(axis=-1, keepdims=True)
-        kept = np.maximum(1.0 - weight, 1e-12)
-        without = (a.output - part @ a.value[:, :, None, start : start + tile]) / kept
-        moved = np.abs(np.where(weight < 1.0, without, 0.0) - a.output) / budget
-        seen = weight.max(axis=(1, 2, 3, 4)) > 0
-        effects = moved.max(axis=(1, 2, 3, 4))[seen]
-        least = min(least, float(effects.min(initial=math.inf)))
-    return least
+    size, fields = size_of(made.row), call_of(made)
+    if "cache_dtype" in fields or fields.get("key_value") == "packed":
+        return {}
+    volume = max(2.0, size.keys / 16)
+    inputs: Fields = {}
+    if not made.family.borrowed and fields.get("key_value") != "zero_valued":
+        inputs["value"] = {"values": {"low": -volume, "high": volume}}
+    length = fields.get("total_sequence_lengths", [size.keys])[0]
+    rows = [length - 1, length - 2] if made.family.borrowed else []
+    if (window := fields.get("local_window_size")) and "sliding_window_cache" not in fields:
+        rows += [length - 1 - window, length - window]
+    past = length - (0 if made.family.borrowed else size.queries)
+    if found := [{"at": [0, 0, row], "value": volume} for row in rows if 0 <= row < past]:
+        inputs["past_value"] = {"elements": found}
+    return inputs
 
 
-#: The words of a size in the name of a row, if they differ from the level.
-_WORDS: Final = {
-    "batch": "b{}",
-    "head_size": "d{}",
-}
+def queries_of(made: Made) -> list[Fields | None]:
+    """Values of the queries that are tried: the usual ones, sharper ones, and marked ones.
+
+    Sharp ones come first if there are many keys: a split of them then has a largest score of its
+    own, which shows where splits are joined.
+    """
+    fields = call_of(made)
+    high = 3 * SCORE * (1 if "cache_dtype" in fields else math.sqrt(fields["head_size"]))
+    sharp = {"low": -round(high, 1), "high": round(high, 1)}
+    if "smooth_softmax" in fields or "softcap" in fields:  # their queries have a range of their own
+        return [None, sharp, {"kind": "marked"}]
+    many = size_of(made.row).keys > 500
+    return [*((sharp, None) if many else (None, sharp)), {"kind": "marked"}]
+
+
+def values_of(made: Made) -> Fields | None:
+    """The fields of the row's call, with values that make it sensitive."""
+    return sensitive(
+        call_of(made), DTYPES, inputs=[{}, loud(made)], queries=queries_of(made), seeds=2
+    )
 
 
 def name_of(made: Made) -> str:
     """The row's name: its feature and its sizes."""
     row, size = made.row, size_of(made.row)
-    words = [row["feature"], row["phase"], row["cache"], f"b{row['batch']}"]
-    if row["lengths"] == "ragged":
-        words.append("ragged")
+    words = [row["feature"], row["phase"], row["cache"], f"b{size.batch}"]
+    words += ["ragged"] * (row["lengths"] == "ragged")
     words += [f"h{size.heads}_{size.kv_heads}", f"d{size.head_size}", f"keys{size.keys}"]
     return "_".join(words)
+
+
+def title_of(made: Made) -> str:
+    """The row's call in words."""
+    row, size = made.row, size_of(made.row)
+    past = size.keys - (0 if made.family.borrowed else size.queries)
+    new = f"{size.queries} token{'s' * (size.queries > 1)}{' on ' + str(past) if past else ''}"
+    lengths = f" of {size.batch} ragged sequences" if row["lengths"] == "ragged" else ""
+    batch = f", {size.batch} sequences" if size.batch > 1 and not lengths else ""
+    cache = {"static": ", static", "shared_buffer": ", shared"}.get(row["cache"], "")
+    loop = "Loop of " * (size.phase == "loop")
+    feature = row["feature"].replace("_", " ")
+    heads = f"{size.heads}:{size.kv_heads} heads of {size.head_size}"
+    return f"{loop}{new}{lengths}{batch}, {heads}{cache}, {feature}"
 
 
 def text() -> str:
     """The file cases/regions.yaml."""
     entries = []
     for made in rows():
-        fields = sensitive(call_of(made), DTYPES)
-        assert fields is not None, f"no values make {name_of(made)} sensitive"
+        fields = values_of(made)
+        if fields is None:
+            continue
         call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
         found = features_of(call, steps_of(call))
         row = {name: value for name, value in found.items() if value is not None}
         entries.append(
-            MadeEntry(name_of(made), {"why": why(made.new), **fields}, contract_of(row), DTYPES)
+            MadeEntry(
+                name_of(made),
+                {"title": title_of(made), "why": why(made.new), **fields},
+                contract_of(row),
+                ("float32", "float16"),
+            )
         )
     return file_text(
         "regions",

@@ -28,12 +28,26 @@ def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
     return not any(shortfalls(found, fields.get("insensitive_to", [])))
 
 
-def sensitive(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:
-    """The fields, with the first seed and queries that make the row sensitive in all ``dtypes``."""
-    for seed, query in itertools.product(range(SEEDS), QUERIES):
+def sensitive(
+    fields: dict[str, Any],
+    dtypes: Sequence[str],
+    *,
+    inputs: Sequence[Mapping[str, Any]] = ({},),
+    queries: Sequence[Mapping[str, Any] | None] = QUERIES,
+    seeds: int = SEEDS,
+) -> dict[str, Any] | None:
+    """The fields, with the first values that make the row sensitive in all ``dtypes``.
+
+    Those are a seed, values of other ``inputs`` and values of ``queries``; of each, the ones that
+    come first are preferred.
+    """
+    for seed, others, query in itertools.product(range(seeds), inputs, queries):
         made = dict(fields)
+        values = {**fields.get("inputs", {}), **others}
         if query:
-            made["inputs"] = {**fields.get("inputs", {}), "query": {"values": query}}
+            values["query"] = {"values": query}
+        if values:
+            made["inputs"] = values
         if seed:
             made["seed"] = seed
         if all(is_sensitive(made, dtype) for dtype in dtypes):
