@@ -53,6 +53,8 @@ class Call:
     lengths: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """Tokens of each sequence after the call."""
     packed: bool = False
+    shared: bool = False
+    """Past and present are the same memory."""
 
     def has(self, name: str) -> bool:
         return name in self.inputs
@@ -96,8 +98,7 @@ class Kernel:
     ) -> dict[str, Array]:
         """The connected ``outputs`` of one call. Raises `Refused`."""
         with np.errstate(all="ignore"):  # padding may hold anything
-            call = Call(inputs, attributes, outputs)
-            self.accept(call)
+            call = self.known(inputs, attributes, outputs)
             query, key, value = self.split(call)
             query, key = self.normalise(call, query, key)
             query = self.turn_query(call, query)
@@ -105,6 +106,14 @@ class Kernel:
             keys = self.join(call, "key", key)
             values = self.join(call, "value", value)
             return self.results(call, query, keys, values)
+
+    def known(
+        self, inputs: Mapping[str, Array], attributes: Mapping[str, Any], outputs: Collection[str]
+    ) -> Call:
+        """The call with its sizes. Raises `Refused`."""
+        call = Call(inputs, attributes, outputs, shared=self.memory.get("shared", False))
+        self.accept(call)
+        return call
 
     def results(
         self,

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel import Kernel
+from needs import OF_THE_FIRST_KEY, everywhere, is_small, needs_of, outputs_of
+from parts import of_keys, replaced
+from regions import Needs
 
 Step = Callable[..., Any]
 #: How a mutant can be detected: by numbers, by behaviour (accepts, rejects, ends), by messages, by
@@ -27,7 +30,12 @@ Kind = Literal["numbers", "behaviour", "message", "hazard"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so."""
+    """One fault. ``only`` says why only a single theme of the corpus can detect it, if so.
+
+    ``needs``: what a call needs to show the fault, one of the alternatives (needs.py). ``outputs``:
+    those of which it can change a part. ``of_keys``: whether it can be on for some keys only
+    (switched.py). ``small``: an error of rounding. ``everywhere``: why it is not for regions.
+    """
 
     name: str
     area: str
@@ -35,6 +43,11 @@ class Mutant:
     kind: Kind
     only: str
     kernel: type[Kernel]
+    needs: list[Needs]
+    outputs: list[str]
+    of_keys: bool
+    small: bool
+    everywhere: str
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -65,4 +78,16 @@ def _add(named: Step, kind: Kind, only: str, kernel: Any) -> None:
     name, area = named.__name__, named.__module__.rpartition(".")[2]
     if name in MUTANTS:
         raise ValueError(f"two mutants are called {name}")
-    MUTANTS[name] = Mutant(name, area, (named.__doc__ or "").strip(), kind, only, kernel)
+    MUTANTS[name] = Mutant(
+        name,
+        area,
+        (named.__doc__ or "").strip(),
+        kind,
+        only,
+        kernel,
+        needs_of(name, area),
+        outputs_of(name, area, replaced(kernel)),
+        of_keys(kernel) and name not in OF_THE_FIRST_KEY,
+        is_small(name, area),
+        everywhere(name, area),
+    )

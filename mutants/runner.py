@@ -16,6 +16,7 @@ import os
 import resource
 import sys
 import traceback
+from dataclasses import fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,17 +28,22 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "runners" / "common")]
 import graph  # noqa: E402
 import numpy as np  # noqa: E402
 from areas import MUTANTS  # noqa: E402
+from execution import Arrays, Bundles, steps  # noqa: E402
 from kernel import Kernel, Refused  # noqa: E402
 from probe import probe  # noqa: E402
-from tensor_file import Tensor, read_file, read_tensor, write_tensor  # noqa: E402
+from regions import REGIONS  # noqa: E402
+from registry import Mutant  # noqa: E402
+from switched import in_region  # noqa: E402
+from tensor_file import Tensor, write_tensor  # noqa: E402
 
 PROVIDER = "KernelExecutionProvider"
-Arrays = dict[str, np.ndarray]
 
 PROBE = probe()
 
 #: The fields of a mutant that --list prints.
-SHOWN = ("name", "area", "what", "kind", "only")
+SHOWN = tuple(field.name for field in fields(Mutant) if field.name != "kernel")
+#: The fields of a region that --list-regions prints.
+SHOWN_OF_REGIONS = ("name", "group", "what", "needs", "part", "outputs")
 
 
 def main() -> int:
@@ -46,10 +52,15 @@ def main() -> int:
     parser.add_argument("--mutant", metavar="NAME", default="correct")
     parser.add_argument("--by-folder", action="store_true")
     parser.add_argument("--list", action="store_true", help="list the mutants as JSON lines")
+    parser.add_argument("--list-regions", action="store_true", help="list the regions likewise")
     arguments = parser.parse_args()
     if arguments.list:
         for mutant in MUTANTS.values():
             print(json.dumps({name: getattr(mutant, name) for name in SHOWN}))
+        return 0
+    if arguments.list_regions:
+        for region in REGIONS.values():
+            print(json.dumps({name: getattr(region, name) for name in SHOWN_OF_REGIONS}))
         return 0
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some mutants crash; avoid core files
     answers = os.fdopen(os.dup(1), "w")
@@ -73,10 +84,15 @@ def main() -> int:
 
 
 def kernel_of(name: str) -> type[Kernel]:
-    """The kernel named ``name``; `probe` is the correct one too (see probe.py)."""
+    """The kernel named ``name``; `probe` is the correct one too (see probe.py).
+
+    ``MUTANT@REGION`` is at fault in the region only (see switched.py).
+    """
     if name == "probe":
         return PROBE
-    return Kernel if name == "correct" else MUTANTS[name].kernel
+    mutant, _, region = name.partition("@")
+    kernel = Kernel if mutant == "correct" else MUTANTS[mutant].kernel
+    return in_region(kernel, REGIONS[region]) if region else kernel
 
 
 def describe() -> dict[str, Any]:
@@ -92,62 +108,27 @@ def describe() -> dict[str, Any]:
     }
 
 
-class Bundles:
-    """The last bundle, kept because `gqa power` runs every mutant on it."""
-
-    def __init__(self) -> None:
-        self._path = ""
-        self._graph: graph.Graph | None = None
-        self._tensors: dict[str, Tensor] = {}
-
-    def open(self, path: str) -> Bundles:
-        path = os.path.realpath(path)
-        if path != self._path:
-            self._path, self._graph, self._tensors = path, None, {}
-        return self
-
-    @property
-    def graph(self) -> graph.Graph:
-        if self._graph is None:
-            self._graph = graph.Graph(read_file(f"{self._path}/model.onnx"))
-        return self._graph
-
-    def array(self, file: str) -> np.ndarray:
-        """The tensor in ``file``, in memory of its own."""
-        tensor = self._tensors.get(file)
-        if tensor is None:
-            tensor = self._tensors[file] = read_tensor(f"{self._path}/{file}")
-        dtype = graph.NUMPY[tensor.data_type]
-        return np.frombuffer(bytearray(tensor.raw), dtype).reshape(tensor.dims)
-
-
 def run(kernel: Kernel, name: str, bundle: Bundles, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a `run` request, without its id."""
     start = perf_counter()
     session = graph.Session(bundle.graph, kernel)
     load, runs, fastest = perf_counter() - start, [], float("inf")
     for repeat in range(request["repeat"]):
-        outputs: Arrays = {}
         seconds, files = 0.0, []
-        for number, step in enumerate(request["steps"]):
-            feeds = {graph_input: bundle.array(file) for graph_input, file in step["files"].items()}
-            feeds.update({fed: outputs[output] for fed, output in step["carry"].items()})
-            start = perf_counter()
-            try:
-                outputs = session.run(feeds)
-                for output, shared in step["share"].items():
-                    session.kernel.bind(feeds[shared], outputs[output])
-                    outputs[output] = feeds[shared]
-            except Refused as refusal:
-                return rejected(number, str(refusal))
-            except Exception as error:
-                if name in ("correct", "probe"):
-                    raise
-                # Any exception inside a runtime is an error to its users.
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                return rejected(number, f"internal: {type(error).__name__} in {place.name}")
-            seconds += perf_counter() - start
-            files.append(write(outputs, f"{request['out']}/{repeat}_{number}_"))
+        start = perf_counter()
+        try:
+            for number, outputs in enumerate(steps(session, bundle, request["steps"])):
+                seconds += perf_counter() - start
+                files.append(write(outputs, f"{request['out']}/{repeat}_{number}_"))
+                start = perf_counter()
+        except Refused as refusal:
+            return rejected(len(files), str(refusal))
+        except Exception as error:
+            if name in ("correct", "probe"):
+                raise
+            # Any exception inside a runtime is an error to its users.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            return rejected(len(files), f"internal: {type(error).__name__} in {place.name}")
         runs.append(files)
         fastest = min(fastest, seconds)
     return {

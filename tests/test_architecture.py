@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,14 +47,17 @@ def part_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def imports(file: Path) -> Iterator[str]:
+@cache
+def imports(file: Path) -> list[str]:
     """Every module that ``file`` imports, anywhere in it."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{file}:{node.lineno} imports relatively"
-            yield node.module or ""
+            found.append(node.module or "")
+    return found
 
 
 def own(file: Path) -> Iterator[str]:

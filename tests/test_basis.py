@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from shipped import cases_of_theme
 
 from conformance.base.paths import data_path
 from conformance.case.case import Basis, Contract
 from conformance.case.features import BORROWING, BY_NAME, DOCUMENTATION, features_of
-from conformance.case.load import load
 from conformance.maintain.basis import (
     GROUNDS,
     STRENGTH,
@@ -29,7 +29,7 @@ PLAIN = {feature.name: feature.values[0] for feature in BY_NAME.values()}
 def test_no_contract_promises_more_than_the_features_of_its_call(theme: str) -> None:
     more = [
         f"{case.id}: {case.contract.basis}, but {[ground.words for ground in grounds]}"
-        for case in load([data_path("cases") / f"{theme}.yaml"])
+        for case in cases_of_theme(theme)
         if case.contract.demands == "computes"
         and (grounds := grounds_of(features_of(case.call, case.steps)))
         and STRENGTH.index(case.contract.basis)
@@ -41,7 +41,7 @@ def test_no_contract_promises_more_than_the_features_of_its_call(theme: str) -> 
 @pytest.mark.parametrize("theme", THEMES)
 def test_no_contract_demands_of_a_provider_what_its_text_refuses(theme: str) -> None:
     more = []
-    for case in load([data_path("cases") / f"{theme}.yaml"]):
+    for case in cases_of_theme(theme):
         features = features_of(case.call, case.steps)
         rows, window = case.call.max_sequence_length, case.call.local_window_size
         for values, names, different in ELSEWHERE:

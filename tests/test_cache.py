@@ -22,9 +22,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from shipped import shipped_cases
 
 from conformance.base.dtypes import NUMPY
-from conformance.base.paths import CACHE_VARIABLE, cache_root, data_path
+from conformance.base.paths import CACHE_VARIABLE, cache_root
 from conformance.bundle import cache as bundles
 from conformance.bundle.cache import (
     Bundle,
@@ -41,7 +42,6 @@ from conformance.bundle.cache import (
     write_bundle,
 )
 from conformance.case.call import Call
-from conformance.case.load import load
 from conformance.case.tensors import steps_of
 
 CALLS: dict[str, dict[str, Any]] = {
@@ -366,7 +366,7 @@ def test_every_field_changes_the_bundle() -> None:
 
 
 def test_every_shipped_case_has_its_own_bundle() -> None:
-    cases = load([data_path("cases")])
+    cases = shipped_cases()
     assert len({digest_of(case.call, case.relation) for case in cases}) == len(cases)
 
 

@@ -14,9 +14,9 @@ import time
 import pytest
 from as_user import Desk
 from click.shell_completion import BashComplete
+from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
-from conformance.case.load import load_file
 from conformance.cli.commands import gqa
 from conformance.cli.completion import case_names, tags
 from conformance.targets.catalogue import ADAPTERS, TARGETS
@@ -65,7 +65,7 @@ def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
 
     files = sorted(data_path("cases").glob("*.yaml"))
     assert texts([*case_names(context, parameter, "")]) == {file.stem for file in files}
-    loaded = [case for file in files for case in load_file(file)]
+    loaded = shipped_cases()
     for file in files:
         entries = {f"{c.theme}/{c.name}" for c in loaded if c.theme == file.stem}
         assert texts([*case_names(context, parameter, f"{file.stem}/")]) == entries

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from case_files import cases_of
+from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, RULES, features_of
-from conformance.case.load import load
 from conformance.case.tensors import steps_of
 from conformance.maintain.coverage import faults, pair_counts, text
 from conformance.maintain.pairs import legal_pairs
@@ -22,7 +22,7 @@ from conformance.maintain.pairs import text as pairs_text
 
 @pytest.fixture(scope="module")
 def corpus() -> list[Case]:
-    return load([data_path("cases")])
+    return list(shipped_cases())
 
 
 PLAIN = {feature.name: feature.values[0] for feature in FEATURES}

@@ -13,6 +13,7 @@ from typing import Any, cast
 import jsonschema
 import pytest
 from case_files import cases_of, entries, write
+from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import InputError, read_yaml
@@ -723,7 +724,7 @@ def test_the_schema_agrees_with_the_loader() -> None:
 def test_shipped_expectations_match_the_corpus_and_have_reasons(file: Path) -> None:
     lines = load_expectations([file])
     usual = target_for(file.stem).expectations
-    check_stale(load_expectations(usual), load([data_path("cases")]), whole=True)
+    check_stale(load_expectations(usual), shipped_cases(), whole=True)
     assert lines
     for line in lines:
         link = line.known.link
@@ -735,7 +736,7 @@ def test_shipped_expectations_match_the_corpus_and_have_reasons(file: Path) -> N
 
 def test_no_shipped_expectation_hides_another() -> None:
     lines = shipped()
-    for case in load([data_path("cases")]):
+    for case in shipped_cases():
         of_it = Subject(case)
         covering = [line for line in lines if line.covers(of_it) and line.holds_for("1.31.1")]
         assert len(covering) <= 1, case.id
@@ -746,7 +747,7 @@ def test_no_shipped_expectation_hides_another() -> None:
 )
 def test_each_shipped_expectation_applies_to_some_case(file: Path) -> None:
     lines = load_expectations([file])
-    subjects = [Subject(case) for case in load([data_path("cases")])]
+    subjects = [Subject(case) for case in shipped_cases()]
     # Lines for several adapters or ranges of versions may be for the same cases.
     adapters = {None, *(adapter for line in lines for adapter in line.known.adapters)}
     first = {

@@ -86,10 +86,11 @@ def test_numbers_can_be_multiples_of_a_step() -> None:
     assert set(np.unique(made / 0.75)) == set(range(-4, 5))
 
 
-def test_scales_and_norm_weights_stay_the_same_in_a_loop() -> None:
+def test_what_belongs_to_the_model_stays_the_same_in_a_loop() -> None:
     fields: dict[str, Any] = {"qk_norm": True, "k_quant_type": "PER_CHANNEL", "cache_dtype": "int8"}
+    fields |= {"rotary": "half_split", "inputs": {"cos_cache": {"values": {"kind": "uniform"}}}}
     first, second = (drawn(index, loop=(2, 1), **fields) for index in (0, 1))
-    for name in ("k_scale", "q_norm_weight", "k_norm_weight"):
+    for name in ("k_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache"):
         assert np.array_equal(first[name], second[name])
     assert not np.array_equal(first["query"][:, :1], second["query"])
 
@@ -440,6 +441,16 @@ def test_single_elements_can_differ_from_the_rest() -> None:
     made = drawn(**fields, inputs={"key": {"elements": elements}})["key"]
     np.testing.assert_array_equal(made[0, 0], drawn(**fields)["key"][0, 0])
     np.testing.assert_array_equal(made[0, 1], [np.nan, 7.0])
+
+
+def test_several_consecutive_elements_can_differ_from_the_rest() -> None:
+    fields: dict[str, Any] = {"past_sequence_length": 5, "head_size": 2, "kv_num_heads": 1}
+    rows = {"at": [0, 0, -4], "count": 3, "value": 7.0}
+    columns = {"at": [0, 0, 0, 0], "count": 2, "value": float("-inf")}
+    made = drawn(**fields, inputs={"past_key": {"elements": [rows, columns]}})["past_key"]
+    expected = drawn(**fields)["past_key"].copy()
+    expected[0, 0, 1:4], expected[0, 0, 0] = 7.0, float("-inf")
+    np.testing.assert_array_equal(made, expected)
 
 
 def test_the_past_of_a_later_step_comes_from_the_step_before() -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from shipped import shipped_cases
 
-from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
 from conformance.case.case import Case
-from conformance.case.load import load
 from conformance.maintain.known_bugs import FILE, ListedBug, load_known_bugs, uncovered
 
 BUG: dict[str, Any] = {
@@ -32,7 +31,7 @@ def shipped() -> list[ListedBug]:
 
 @pytest.fixture(scope="module")
 def corpus() -> list[Case]:
-    return load([data_path("cases")])
+    return list(shipped_cases())
 
 
 def written(folder: Path, *bugs: dict[str, Any]) -> Path:

@@ -9,14 +9,13 @@ import onnx
 import pytest
 from onnx import ModelProto
 from packaging.version import Version
+from shipped import shipped_cases
 
-from conformance.base.paths import data_path
 from conformance.base.signature import ATTRIBUTES, DOMAIN, INPUTS, OP_TYPE, OUTPUTS
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION, build_model
 from conformance.case.call import Call
 from conformance.case.case import Case
-from conformance.case.load import load
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.judge.expectations import Subject, load_expectations
 from conformance.targets.registry import target_for
@@ -29,7 +28,7 @@ def build(**fields: Any) -> ModelProto:
 
 @pytest.fixture(scope="module")
 def corpus() -> list[Case]:
-    return load([data_path("cases")])
+    return list(shipped_cases())
 
 
 def test_a_model_is_one_node_of_the_operator() -> None:

@@ -11,6 +11,7 @@ from gqa_calls import Arrays, Attributes
 from numpy.random import RandomState
 
 from conformance.oracle import Format, OracleError, reference
+from conformance.oracle.tolerance import budgets
 
 PRESENTS = ("present_key", "present_value")
 FLOAT8 = ml_dtypes.float8_e4m3fn
@@ -113,12 +114,41 @@ def test_bytes_beyond_the_end_are_undefined() -> None:
     np.testing.assert_array_equal(present.defined[0, 0, :, 0], [True, True, True, False])
 
 
+def test_the_last_element_of_an_odd_head_is_alone_in_its_byte() -> None:
+    format = Format(np.dtype(np.uint8), np.ones((1, 1, 1, 1)))
+    stored = np.array([[[[0x1A, 0xF7]]]], np.uint8)
+    np.testing.assert_array_equal(format.unpack(stored, 3), [[[[2, -7, -1]]]])
+    assert format.pack(format.unpack(stored, 3))[0, 0, 0, 0] == 0x1A
+
+    past = np.array([[[[0x87, 0xF9]]]], np.uint8)
+    inputs = {
+        "query": np.zeros((1, 1, 3), "f"),
+        "key": np.ones((1, 1, 3), "f"),
+        "value": np.full((1, 1, 3), 3.0, "f"),
+        "past_key": past,
+        "past_value": past,
+        "seqlens_k": np.array([1], "i4"),
+        "total_sequence_length": np.array(2, "i4"),
+        "k_scale": np.ones(1, "f"),
+        "v_scale": np.ones(1, "f"),
+    }
+    types = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": 4}
+    found = reference(inputs, {"num_heads": 1, "kv_num_heads": 1, **types}, ("output", *PRESENTS))
+    np.testing.assert_array_equal(found["output"].value, [[[1.0, 1.5, 2.0]]])
+    present = found["present_value"]
+    np.testing.assert_array_equal(present.value[0, 0, :, 0], [0x87, 0xBB])
+    np.testing.assert_array_equal(present.defined[0, 0], [[True, False], [True, False]])
+    assert budgets(found)["present_value"].shape == (1, 1, 2, 2)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, FLOAT8])
 def test_every_code_round_trips(dtype: Any) -> None:
     raw = np.arange(256, dtype=np.uint8).view(dtype)
     raw = raw[np.isfinite(raw.astype(np.float32))].reshape(1, 1, 1, -1)
     format = Format(np.dtype(dtype), np.array([[[[0.0123]]]], np.float32).astype(float))
-    back = format.pack(format.encode(format.decode(format.unpack(raw))))
+    back = format.pack(
+        format.encode(format.decode(format.unpack(raw, raw.size * (1 + format.packed))))
+    )
     np.testing.assert_array_equal(back, raw.astype(float))
 
 

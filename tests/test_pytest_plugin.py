@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from as_user import Desk, Done
 from case_files import HEAD, entries, write
+from shipped import shipped_cases
 
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
 from conformance.bundle.cache import digest_of
 from conformance.case.corpus import find, name_on, names_of
 from conformance.case.load import load
@@ -174,7 +175,7 @@ def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
     done = in_root(desk, "--collect-only", "-q", "--ep", eps[0], "--ep", eps[1])
     assert done.status == 0, done.both
     found = [line for line in done.out.splitlines() if "::" in line]
-    cases = load([data_path("cases")])
+    cases = shipped_cases()
     assert found == [
         f"cases/{case.theme}.yaml::{name_on(case, ep)}" for case in cases for ep in eps
     ]
@@ -529,7 +530,7 @@ def test_tags_are_markers(desk: Desk) -> None:
 def test_markers_lists_the_tags(desk: Desk) -> None:
     done = py_test(desk, "--markers")
     assert done.status == 0
-    for tag in {tag for case in load([data_path("cases")]) for tag in case.tags}:
+    for tag in {tag for case in shipped_cases() for tag in case.tags}:
         assert f"@pytest.mark.{tag}: cases with this tag" in done.out
 
 
@@ -772,7 +773,7 @@ def test_a_folder_without_case_files_gets_the_corpus(desk: Desk, tmp_path: Path)
     name = "zero_length_kv_static"
     done = py_test(empty, "--ep", target, "--collect-only", "-q", "-k", name)
     assert done.status == 0, done.both
-    cases = [case for case in load([data_path("cases")]) if case.name == name]
+    cases = [case for case in shipped_cases() if case.name == name]
     found = [line for line in done.out.splitlines() if "::" in line]
     assert [line.partition("::")[2] for line in found] == [name_on(c, target) for c in cases]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.case.case import Case, Contract, ProviderContract
@@ -37,7 +38,7 @@ def case() -> Case:
 def test_every_specified_contract_quotes_its_source(
     citations: Citations, texts: dict[str, str]
 ) -> None:
-    found = unfounded(load([data_path("cases")]), citations.threads, texts)
+    found = unfounded(shipped_cases(), citations.threads, texts)
     assert not found, "\n".join([f"{len(found)} contracts:", *found])
 
 

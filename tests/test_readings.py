@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from case_files import cases_of, complaints, entries
 from gqa_calls import ALL, Arrays, Attributes
+from shipped import shipped_cases
 from test_oracle import call_of
 from test_verdict import Values, case_of, ran
 
@@ -20,7 +21,6 @@ from conformance.bundle.cache import Bundle, bundle_for, digest_of
 from conformance.bundle.values import computation_of
 from conformance.case.call import Call
 from conformance.case.case import Contract
-from conformance.case.corpus import find
 from conformance.judge.verdict import Judgement, judge
 from conformance.oracle import OracleError, reference
 from conformance.oracle.tolerance import budgets
@@ -114,6 +114,22 @@ def of_prompt_without_lengths() -> None:
         reference(inputs, attributes, ALL, "prompt_without_lengths")
 
 
+def of_lengths_beyond_the_total() -> None:
+    """It is as if the total were the longest length, as long as the buffer has the rows."""
+    step, attributes = prompt(2, 1)
+    step |= {name: tokens(2, 6, 4).reshape(2, 1, 6, 4) for name in ("past_key", "past_value")}
+    step |= {"seqlens_k": np.array([1, 4], "i4"), "total_sequence_length": np.array(3, "i4")}
+    with pytest.raises(OracleError, match=r"seqlens_k\[1\] = 4 is not the index"):
+        reference(step, attributes, ALL)
+    longer = step | {"total_sequence_length": np.array(5, "i4")}
+    made = reference(step, attributes, ALL, "lengths_beyond_the_total")
+    assert same(made, reference(longer, attributes, ALL))
+    assert same(made, reference(longer, attributes, ALL, "lengths_beyond_the_total"))
+    step["seqlens_k"][0] = 8
+    with pytest.raises(OracleError, match="neither"):
+        reference(step, attributes, ALL, "lengths_beyond_the_total")
+
+
 def of_negative_softcap_is_none() -> None:
     """The formula has the values of the positive softcap; by the reading there is none."""
     call, positive = prompt(softcap=-0.5), {"softcap": 0.5}
@@ -128,6 +144,7 @@ ORACLES: dict[ReadingName, Callable[[], None]] = {
     "position_ids_of_each_row": of_position_ids_of_each_row,
     "beyond_the_tables_unrotated": of_beyond_the_tables_unrotated,
     "prompt_without_lengths": of_prompt_without_lengths,
+    "lengths_beyond_the_total": of_lengths_beyond_the_total,
     "negative_softcap_is_none": of_negative_softcap_is_none,
 }
 
@@ -294,7 +311,7 @@ def test_readings_are_for_calls_with_values_and_without_a_variant(tmp_path: Path
 
 def test_the_readings_of_the_corpus_have_other_values_than_the_usual_one() -> None:
     """Otherwise a contract names a reading for nothing."""
-    for case in find([]).named:
+    for case in shipped_cases():
         if not case.contract.readings:
             continue
         bundle = bundle_for(case.call, readings=case.contract.readings)

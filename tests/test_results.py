@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -789,6 +790,7 @@ def test_a_next_stream_that_is_cut_in_its_beginning_is_told(tmp_path: Path) -> N
     assert "Its compressed data is broken off." in read(packed).problems
 
 
+@cache
 def _stream_of(size: int) -> bytes:
     """A compressed stream of ``size`` bytes, a multiple of 4."""
     noise = random.Random(0).randbytes(size)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shipped import shipped_cases
 
 from conformance.base.paths import CACHE_VARIABLE
 from conformance.bundle.script import script_of
 from conformance.case.case import Case
-from conformance.case.corpus import find
 from conformance.report.repro import standalone
 from conformance.report.repro.model_source import HELPERS, IMPORTS, model_source
 from conformance.results.records import (
@@ -38,7 +38,7 @@ from conformance.run.records import case_record
 from conformance.run.target import TargetPlan
 from conformance.targets.registry import target_for
 
-CORPUS = find([]).named
+CORPUS = shipped_cases()
 
 
 def kinds(case: Case) -> set[tuple[str, ...]]:
@@ -48,7 +48,8 @@ def kinds(case: Case) -> set[tuple[str, ...]]:
     recipes += [(None, later.recipe) for step in call.later for later in step]
 
     def told(recipe: Recipe) -> str:
-        return " ".join(sorted(name for name in recipe.model_dump(exclude_defaults=True)))
+        counted = ["count"] * any(len(change) == 3 for change in recipe.but)
+        return " ".join([*sorted(recipe.model_dump(exclude_defaults=True)), *counted])
 
     return {(str(dtype), recipe.kind, told(recipe)) for dtype, recipe in recipes}
 

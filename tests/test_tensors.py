@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 import pytest
 from onnx import AttributeProto
+from shipped import shipped_cases
 
 from conformance.base.dtypes import INTEGER_RANGE, NUMPY, WORD_OF_ONNX
-from conformance.base.paths import data_path
 from conformance.base.signature import (
     ATTRIBUTES,
     INPUT_NAMES,
@@ -26,7 +26,6 @@ from conformance.base.signature import (
 )
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
-from conformance.case.load import load
 from conformance.case.tensors import (
     MAX_ELEMENTS,
     MAX_INPUT_ELEMENTS,
@@ -670,7 +669,7 @@ def test_the_length_of_a_static_cache_has_its_own_name() -> None:
 
 
 def test_one_name_is_one_number_in_every_shipped_case() -> None:
-    for case in load([data_path("cases")]):
+    for case in shipped_cases():
         for step in case.steps:
             meant: dict[str, int] = {}
             for tensor in step.inputs:
@@ -766,4 +765,12 @@ def test_a_step_is_a_value() -> None:
 def test_an_element_override_must_be_within_the_input(at: list[int]) -> None:
     fields = {"sequence_length": 5, "inputs": {"query": {"elements": [{"at": at, "value": 1.0}]}}}
     with pytest.raises(ShapeError, match="is outside the shape"):
+        steps_of(Call.model_validate(fields))
+
+
+@pytest.mark.parametrize(("at", "count"), [([0, 4], 2), ([0, -1], 2), ([0, 0, 63], 2), ([0], 2)])
+def test_consecutive_elements_must_end_within_the_input(at: list[int], count: int) -> None:
+    element = {"at": at, "count": count, "value": 1.0}
+    fields = {"sequence_length": 5, "inputs": {"query": {"elements": [element]}}}
+    with pytest.raises(ShapeError, match=rf"{count} from \[.* on end outside the shape"):
         steps_of(Call.model_validate(fields))

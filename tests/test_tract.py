@@ -5,10 +5,11 @@ The theme of borrowed caches, and basic calls: prefill, decode, and calls longer
 
 from __future__ import annotations
 
-import pytest
+from functools import cache
 
-from conformance.base.paths import data_path
-from conformance.case.load import load
+import pytest
+from shipped import cases_of_theme, shipped_cases
+
 from conformance.judge.expectations import load_expectations
 from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
@@ -21,33 +22,27 @@ THEMES = ("shared_kv", "prefill", "decode_shapes", "loop", "tiles")
 Results = dict[str, ResultRecord]
 
 
-@pytest.fixture(scope="module")
-def results() -> dict[str, tuple[str, Results]]:
-    """The results of each installed target on these themes, with its name and version."""
-    cases = tuple(load([data_path("cases") / f"{theme}.yaml" for theme in THEMES]))
-    found = {}
-    for ep in ("tract", "tract-plain", "tract-wheel"):
-        target = target_for(ep)
-        lines = tuple(load_expectations(target.expectations))
-        with TargetRun(TargetPlan(target, cases, lines), jobs=2) as run:
-            if run.ready.described is None:
-                assert run.ready.unavailable is not None
-                found[ep] = (f"{run.ready.unavailable} {run.ready.fix or ''}", {})
-                continue
-            version = run.ready.described.version
-            if version != TRACT_VERSION:
-                found[ep] = (f"it is {version}, and {TRACT_VERSION} is what is known", {})
-                continue
-            records = [record for _, record in run.run()]
-            assert all(isinstance(record, ResultRecord) for record in records)
-            kept = {r.case: r for r in records if isinstance(r, ResultRecord)}
-            found[ep] = (run.ready.name, kept)
-    return found
+@cache
+def found(ep: str) -> tuple[str, Results]:
+    """The results of ``ep`` on these themes, with its name; or why there are none."""
+    cases = tuple(case for theme in THEMES for case in cases_of_theme(theme))
+    target = target_for(ep)
+    lines = tuple(load_expectations(target.expectations))
+    with TargetRun(TargetPlan(target, cases, lines), jobs=2) as run:
+        if run.ready.described is None:
+            assert run.ready.unavailable is not None
+            return f"{run.ready.unavailable} {run.ready.fix or ''}", {}
+        version = run.ready.described.version
+        if version != TRACT_VERSION:
+            return f"it is {version}, and {TRACT_VERSION} is what is known", {}
+        records = [record for _, record in run.run()]
+    assert all(isinstance(record, ResultRecord) for record in records)
+    return run.ready.name, {r.case: r for r in records if isinstance(r, ResultRecord)}
 
 
-def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
+def of(ep: str) -> Results:
     """The results of ``ep``; skips if it is not installed."""
-    name, records = results[ep]
+    name, records = found(ep)
     if not records:
         pytest.skip(f"{ep}: {name}")
     return records
@@ -56,7 +51,7 @@ def of(results: dict[str, tuple[str, Results]], ep: str) -> Results:
 @pytest.mark.slow
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
 def test_every_result_of_tract_is_expected(ep: str) -> None:
-    cases = load([data_path("cases")])
+    cases = shipped_cases()
     (plan,) = target_plans(cases, [target_for(ep)], whole_corpus=True)
     with TargetRun(plan, jobs=2) as run:
         if run.ready.described is None or run.ready.described.version != TRACT_VERSION:
@@ -79,8 +74,8 @@ def test_every_result_of_tract_is_expected(ep: str) -> None:
     "ep",
     ["tract-wheel", *(pytest.param(ep, marks=pytest.mark.slow) for ep in ("tract", "tract-plain"))],
 )
-def test_every_expectation_of_tract_holds(results: dict[str, tuple[str, Results]], ep: str) -> None:
-    records = of(results, ep)
+def test_every_expectation_of_tract_holds(ep: str) -> None:
+    records = of(ep)
     assert [f"{r.case}: {r.reason}" for r in records.values() if r.unexpected] == []
     verdicts = {record.verdict for record in records.values()}
     assert {"pass", "unsupported"} <= verdicts
@@ -89,20 +84,16 @@ def test_every_expectation_of_tract_holds(results: dict[str, tuple[str, Results]
 
 
 @pytest.mark.slow
-def test_the_binary_and_the_package_agree_to_the_bit(
-    results: dict[str, tuple[str, Results]],
-) -> None:
-    binary, package = of(results, "tract"), of(results, "tract-wheel")
+def test_the_binary_and_the_package_agree_to_the_bit() -> None:
+    binary, package = of("tract"), of("tract-wheel")
     for case, record in binary.items():
         other = package[case]
         assert (record.verdict, record.bits) == (other.verdict, other.bits), case
 
 
 @pytest.mark.slow
-def test_the_optimised_and_the_plain_graph_agree_except_for_known_defects(
-    results: dict[str, tuple[str, Results]],
-) -> None:
-    optimised, plain = of(results, "tract"), of(results, "tract-plain")
+def test_the_optimised_and_the_plain_graph_agree_except_for_known_defects() -> None:
+    optimised, plain = of("tract"), of("tract-plain")
     differ = {
         case.partition("[")[0]
         for case, record in optimised.items()

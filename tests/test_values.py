@@ -16,6 +16,7 @@ import pytest
 from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
+from shipped import shipped_cases
 from synthetic_runs import header, target
 
 from conformance.base.paths import ROOT
@@ -32,7 +33,7 @@ from conformance.results.records import OutputErrorRecord, ResultRecord
 from conformance.results.writer import Writer
 from conformance.run.records import case_record
 
-CORPUS = find([]).named
+CORPUS = shipped_cases()
 ONE_OF_EACH_THEME = [*{case.theme: case for case in reversed(CORPUS)}.values()]
 
 #: A bit of everything: ragged, a past, rotary, a window, softcap, a bias and a sink.

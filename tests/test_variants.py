@@ -11,9 +11,10 @@ import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries
 from onnx.reference import ReferenceEvaluator
+from shipped import shipped_cases
 
 from conformance.base.dtypes import NUMPY
-from conformance.base.paths import ROOT, data_path
+from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, Attribute
 from conformance.bundle.cache import Bundle, bundle_for, digest_of
 from conformance.bundle.variants import Outputs, comparisons, variant_script
@@ -24,7 +25,7 @@ from conformance.case.variants import RELATIONS, RelationName, document
 from conformance.judge.verdict import RelationResult, relate
 from conformance.oracle.tolerance import CONSTANTS, shares
 
-SHIPPED = [case for case in load([data_path("cases")]) if case.relation]
+SHIPPED = [case for case in shipped_cases() if case.relation]
 
 
 @pytest.fixture(scope="module")

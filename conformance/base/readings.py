@@ -13,6 +13,7 @@ ReadingName = Literal[
     "position_ids_of_each_row",
     "beyond_the_tables_unrotated",
     "prompt_without_lengths",
+    "lengths_beyond_the_total",
     "negative_softcap_is_none",
 ]
 
@@ -28,6 +29,9 @@ READINGS: Final[dict[ReadingName, str]] = {
     ),
     "prompt_without_lengths": (
         "Of a first prompt, seqlens_k does not count: every sequence is as long as query."
+    ),
+    "lengths_beyond_the_total": (
+        "seqlens_k counts where it goes beyond total_sequence_length, which only checks inputs."
     ),
     "negative_softcap_is_none": "A negative softcap means that there is none.",
 }

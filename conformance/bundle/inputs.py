@@ -20,8 +20,11 @@ from conformance.case.tensors import Step, Tensor, token_values
 ROTARY_BASE: Final = 10000.0
 
 #: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
-#: are only valid with the scale that they were quantised with.
-_OF_THE_MODEL: Final = ("k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+#: are only valid with the scale that they were quantised with, and so must rotary tables, by which
+#: the keys in a cache are rotated.
+_OF_THE_MODEL: Final = (
+    "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache",
+)  # fmt: skip
 
 Array = np.ndarray
 
@@ -51,8 +54,9 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         numbers = _derived(call, step, tensor)
     if tensor.elements:
         numbers = numbers.copy()
-        for at, number in tensor.elements:
-            numbers[at] = number
+        for (*rows, first), count, number in tensor.elements:
+            below = numbers[tuple(rows)]
+            below[first % len(below) :][:count] = number
     # Casting a float outside the range of an integer type depends on the machine, and so does the
     # sign of the NaN that YAML's .nan becomes.
     exact = numbers.astype(np.int64) if integer else np.where(np.isnan(numbers), np.nan, numbers)
@@ -77,12 +81,17 @@ def _filled(
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
     numbers = values.low + uniform * (values.high - values.low)
-    if values.odd_heads != 1.0 and numbers.shape[-1:] and numbers.shape[-1] % call.head_size == 0:
+    if values.odd_heads != 1.0 and _has_heads(call, numbers):
         heads = numbers.reshape(*numbers.shape[:-1], -1, call.head_size)
         heads[..., 1::2, :] *= values.odd_heads
     if values.kind == "marked":
         return _marked(call, step, name, numbers)
     return np.rint(numbers / values.step) * values.step if values.step else numbers
+
+
+def _has_heads(call: Call, numbers: Array) -> bool:
+    """Whether the last dim is one or more whole heads."""
+    return numbers.ndim > 0 and numbers.size > 0 and numbers.shape[-1] % call.head_size == 0
 
 
 def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
@@ -95,7 +104,7 @@ def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
     contributes. Arrays that do not have the shape of tokens are returned unchanged.
     """
     size = call.head_size
-    if numbers.ndim not in (3, 4) or numbers.shape[-1] % size or not numbers.size:
+    if numbers.ndim not in (3, 4) or not _has_heads(call, numbers):
         return numbers
     if numbers.ndim == 3:
         tokens = numbers.reshape(*numbers.shape[:2], -1, size)

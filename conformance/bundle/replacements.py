@@ -45,28 +45,41 @@ class Given:
 
 @dataclass(frozen=True)
 class Replacement:
-    """One thing that a kernel can use in place of ``input``.
+    """One thing that a kernel can use in place of an input, or of what an attribute says.
 
-    ``changes`` returns the fields of the call that differ then; None if the call has no such input,
-    or nothing of it can be replaced in this way. ``words`` say what is used instead.
+    ``of`` names the input or the feature, and ``words`` say what is used instead. ``changes``
+    returns the fields of the call that differ then; None if the call has no such input, or nothing
+    of it can be replaced in this way.
 
     A replacement with a ``part`` is required: the case must show it, with an effect of at least
     ``threshold``, or declare the part in ``insensitive_to``. Any other only counts as coverage, and
     does not apply to an input that is equal to what replaces it. ``outputs`` are those compared.
     """
 
-    input: str
+    of: str
     name: str
     words: str
     changes: Callable[[Given], Changes | None]
     part: EffectName | None = None
-    threshold: float = EDGE_THRESHOLD
+    threshold: float = THRESHOLD
     outputs: tuple[str, ...] = ("output",)
 
     @property
     def key(self) -> str:
-        """The name of the effect: ``position_ids/implied``."""
-        return f"{self.input}/{self.name}"
+        """The name of the effect: ``position_ids/implied``, ``window``."""
+        return f"{self.of}/{self.name}" if self.name else self.of
+
+    @property
+    def sentence(self) -> str:
+        """What replaces what, and the effect that a case must show or that counts as coverage."""
+        must = "must move" if self.part else "counts as looked at if it moves"
+        outputs = " or ".join(self.outputs)
+        return f"{self.of} replaced by {self.words}: {must} {outputs} by {self.enough:g} budgets."
+
+    @property
+    def enough(self) -> float:
+        """The effect, in error budgets, from which on a case shows this replacement."""
+        return self.threshold if self.part else EDGE_THRESHOLD
 
 
 def _first(field: str, axis: int) -> Callable[[Given], Changes | None]:
@@ -203,8 +216,8 @@ def _scales(side: str) -> Iterator[Replacement]:
         for short, used, change, applies, part, threshold in (
             ("doubled", "twice its value", doubled, when, parts[0], thresholds[0]),
             ("shifted", "that of the channel before", shifted, differ, parts[1], thresholds[1]),
-            ("first", "the first one for all channels", first, differ, None, EDGE_THRESHOLD),
-            ("first_head", "the first head's for all", first_head, differ, None, EDGE_THRESHOLD),
+            ("first", "the first one for all channels", first, differ, None, THRESHOLD),
+            ("first_head", "the first head's for all", first_head, differ, None, THRESHOLD),
         ):
             changes = _scale(side, change, applies)
             yield Replacement(
@@ -236,24 +249,127 @@ def _past(name: str) -> Iterator[Replacement]:
 
 
 def _norm(side: str) -> Iterator[Replacement]:
-    name, field = f"{side}_norm_weight", f"{side}_norm"
+    name, field, normed = f"{side}_norm_weight", f"{side}_norm", {"q": "query", "k": "key"}[side]
+
+    def read(change: Callable[[Given], Changes | None]) -> Callable[[Given], Changes | None]:
+        """A weight is read only if there is something to norm: not for borrowed keys or zeros."""
+        return lambda given: change(given) if getattr(given.call, normed).any() else None
 
     def none(given: Given) -> Changes | None:
         return None if getattr(given.call, field) is None else {field: None}
 
-    yield Replacement(name, "none", "no norm", none, "qk_norm", THRESHOLD)
-    yield Replacement(name, "ones", "ones", _filled(field, 1.0))
-    yield Replacement(name, "first", "its first element for all", _first(field, 0))
+    yield Replacement(name, "none", "no norm", read(none), "qk_norm", EDGE_THRESHOLD)
+    yield Replacement(name, "ones", "ones", read(_filled(field, 1.0)))
+    yield Replacement(name, "first", "its first element for all", read(_first(field, 0)))
+
+
+def _row_0(field: str) -> Callable[[Given], Changes | None]:
+    """Row 0 of a table, unless it is that of the angle 0, which is another replacement."""
+    alike = {"cos": 1.0, "sin": 0.0}[field]
+    first = _first(field, 0)
+
+    def changes(given: Given) -> Changes | None:
+        table = getattr(given.call, field)
+        return None if table is None or np.all(table[0] == alike) else first(given)
+
+    return changes
 
 
 def _sink(changes: Callable[[Given], Changes | None]) -> Callable[[Given], Changes | None]:
     return lambda given: changes(given) if "head_sink" in given.inputs else None
 
 
+def _unturned(given: Given) -> Changes | None:
+    return None if given.call.cos is None else {"cos": None, "sin": None}
+
+
+def _unnormed(given: Given) -> Changes | None:
+    return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
+
+
+def _layout(given: Given) -> Changes | None:
+    return None if given.call.cos is None else {"interleaved": not given.call.interleaved}
+
+
+def _window(given: Given) -> Changes | None:
+    """A sliding-window cache must have a window."""
+    call = given.call
+    return None if call.window is None or call.window_cache else {"window": None}
+
+
+def _edge(by: int) -> Callable[[Given], Changes | None]:
+    """Another window, if the window hides anything at all; a window cache must have room for it."""
+
+    def changes(given: Given) -> Changes | None:
+        call, window = given.call, given.call.window
+        if window is None or window >= call.lengths.max() or window + by < 1:
+            return None
+        if call.window_cache and window + by > call.past_sequence_length:
+            return None
+        return {"window": window + by}
+
+    return changes
+
+
+def _softcap(given: Given) -> Changes | None:
+    return {"softcap": 0.0} if given.call.softcap else None
+
+
+def _smooth_softmax(given: Given) -> Changes | None:
+    is_smooth = given.call.sink is not None and "head_sink" not in given.inputs
+    return {"sink": None} if is_smooth else None
+
+
+def _causal(given: Given) -> Changes | None:
+    """The opposite setting; not with a local window, which requires causal attention."""
+    call = given.call
+    applies = call.sequence_length > 1 and call.window is None
+    return {"causal": not call.causal} if applies else None
+
+
+def _default_scale(given: Given) -> Changes | None:
+    scale = given.call.head_size**-0.5
+    return {"scale": scale} if np.float32(given.call.scale) != np.float32(scale) else None
+
+
+def _all_tokens(given: Given) -> Changes | None:
+    """A cache of all tokens, if the window cache has to evict any."""
+    call = given.call
+    rows = call.past_sequence_length
+    evicts = call.window_cache and call.lengths.max() > rows
+    holds = call.total == rows + call.kv_sequence_length
+    return {"window_cache": False} if evicts and holds else None
+
+
+_ALL: Final = ("output", "present_key", "present_value")
+_ATTRIBUTES: Final = (
+    Replacement("rotary", "", "no rotation", _unturned, "rotary"),
+    Replacement("rotary_interleaved", "", "the other layout", _layout, "rotary_interleaved"),
+    Replacement("window", "", "no window", _window, "window"),
+    Replacement("window_edge", "longer", "one token more", _edge(1), "window_edge", EDGE_THRESHOLD),
+    Replacement(
+        "window_edge", "shorter", "one token fewer", _edge(-1), "window_edge", EDGE_THRESHOLD
+    ),
+    Replacement("qk_norm", "", "no norm of queries and keys", _unnormed, "qk_norm"),
+    Replacement("softcap", "", "no cap", _softcap, "softcap"),
+    Replacement("smooth_softmax", "", "no sink", _smooth_softmax, "smooth_softmax"),
+    Replacement("causal", "", "the opposite", _causal, "causal"),
+    Replacement("scale", "", "the default", _default_scale, "scale"),
+    Replacement(
+        "sliding_window_cache",
+        "",
+        "a cache of all tokens",
+        _all_tokens,
+        "sliding_window_cache",
+        outputs=_ALL,
+    ),
+)
+
 _TURNED: Final = ("output", "present_key")
 
-#: Every replacement, in the order of the operator's inputs.
+#: Every replacement: of attributes, then of inputs, in the operator's order.
 REPLACEMENTS: Final = (
+    *_ATTRIBUTES,
     *_tokens("query", "query"),
     *_tokens("key", "key"),
     Replacement("key", "zeros", "zeros", _filled("key", 0.0)),
@@ -267,7 +383,6 @@ REPLACEMENTS: Final = (
         "total_sequence_length for every sequence",
         _every_total,
         "ragged",
-        THRESHOLD,
     ),
     Replacement(
         "seqlens_k",
@@ -288,9 +403,9 @@ REPLACEMENTS: Final = (
         _total(lambda call: call.past_sequence_length + call.kv_sequence_length),
     ),
     Replacement("cos_cache", "ones", "ones", _filled("cos", 1.0), outputs=_TURNED),
-    Replacement("cos_cache", "row_0", "row 0 at every position", _first("cos", 0), outputs=_TURNED),
+    Replacement("cos_cache", "row_0", "row 0 at every position", _row_0("cos"), outputs=_TURNED),
     Replacement("sin_cache", "zeros", "zeros", _filled("sin", 0.0), outputs=_TURNED),
-    Replacement("sin_cache", "row_0", "row 0 at every position", _first("sin", 0), outputs=_TURNED),
+    Replacement("sin_cache", "row_0", "row 0 at every position", _row_0("sin"), outputs=_TURNED),
     # In a first prompt all positions move together, which only the rotated keys show.
     Replacement(
         "position_ids",
@@ -298,8 +413,7 @@ REPLACEMENTS: Final = (
         "the positions that follow from the lengths",
         _positions(lambda ids: None),
         "position_ids",
-        THRESHOLD,
-        _TURNED,
+        outputs=_TURNED,
     ),
     Replacement(
         "position_ids",
@@ -315,17 +429,13 @@ REPLACEMENTS: Final = (
         _positions(lambda ids: ids[:, :1] + np.arange(ids.shape[1])),
         outputs=_TURNED,
     ),
-    Replacement(
-        "attention_bias", "none", "no bias", _filled("bias", 0.0), "attention_bias", THRESHOLD
-    ),
+    Replacement("attention_bias", "none", "no bias", _filled("bias", 0.0), "attention_bias"),
     Replacement(
         "attention_bias", "first_sequence", "the first sequence's for all", _first("bias", 0)
     ),
     Replacement("attention_bias", "first_head", "the first head's for all", _first("bias", 1)),
     Replacement("attention_bias", "first_token", "the first query's for all", _first("bias", 2)),
-    Replacement(
-        "head_sink", "none", "no sink", _sink(_filled("sink", -np.inf)), "head_sink", THRESHOLD
-    ),
+    Replacement("head_sink", "none", "no sink", _sink(_filled("sink", -np.inf)), "head_sink"),
     Replacement("head_sink", "first", "its first element for all heads", _sink(_first("sink", 0))),
     *_scales("k"),
     *_scales("v"),
@@ -348,12 +458,26 @@ def _same(one: Any, other: Any) -> bool:
 
 
 #: Fields that change the rotated queries and keys.
-_TURNING: Final = {"query", "key", "lengths", "position_ids", "cos", "sin", "q_norm", "k_norm"}
+_TURNING: Final = {
+    "query", "key", "lengths", "position_ids", "cos", "sin", "interleaved", "q_norm", "k_norm",
+}  # fmt: skip
 
 
 def turns(changes: Collection[str]) -> bool:
     """Whether the rotated queries or keys can differ after a change of these fields."""
     return not _TURNING.isdisjoint(changes)
+
+
+def settings(call: OracleCall) -> tuple[object, ...]:
+    """What must be equal in calls that are computed side by side, after the rotation."""
+    return (
+        call.scale,
+        call.softcap,
+        call.window,
+        call.causal,
+        call.window_cache,
+        call.sink is None,
+    )
 
 
 def side_by_side(
@@ -400,22 +524,35 @@ def side_by_side(
     return whole, turned(0), turned(1)
 
 
-def last_head(call: OracleCall) -> OracleCall:
-    """The call with its last key/value head alone, and the query heads that share it."""
+def _last_scales(format: Format) -> Format:
+    return format if format.scale is None else Format(format.dtype, format.scale[:, -1:])
+
+
+def last_part(call: OracleCall) -> Callable[[Changes], Changes]:
+    """The function that restricts fields of ``call`` to a part of it.
+
+    The part is the last sequence, with its last key/value head and that head's query heads. Other
+    fields are the same there.
+    """
     group = call.num_heads // call.past_key.shape[1]
+    parts: dict[str, Callable[[Any], Any]] = {
+        "query": lambda array: array[-1:, :, -group:],
+        "key": lambda array: array[-1:, :, -1:],
+        "value": lambda array: array[-1:, :, -1:],
+        "past_key": lambda array: array[-1:, -1:],
+        "past_value": lambda array: array[-1:, -1:],
+        "key_format": _last_scales,
+        "value_format": _last_scales,
+        "lengths": lambda array: array[-1:],
+        "position_ids": lambda ids: query_positions(replace(call, position_ids=ids))[-1:],
+        "bias": lambda array: array[-1:, -group:],
+        "sink": lambda array: array[-group:],
+    }
 
-    def format_of(format: Format) -> Format:
-        return format if format.scale is None else Format(format.dtype, format.scale[:, -1:])
+    def restrict(fields: Changes) -> Changes:
+        return {
+            name: parts[name](value) if name in parts and value is not None else value
+            for name, value in fields.items()
+        }
 
-    return replace(
-        call,
-        query=call.query[:, :, -group:],
-        key=call.key[:, :, -1:],
-        value=call.value[:, :, -1:],
-        past_key=call.past_key[:, -1:],
-        past_value=call.past_value[:, -1:],
-        key_format=format_of(call.key_format),
-        value_format=format_of(call.value_format),
-        bias=None if call.bias is None else call.bias[:, -group:],
-        sink=None if call.sink is None else call.sink[..., -group:],
-    )
+    return restrict

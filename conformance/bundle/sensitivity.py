@@ -1,11 +1,11 @@
 """Whether a case can detect a fault: how far the output moves when one part of the call changes.
 
-A case about a feature detects nothing if the call without the feature has the same result within
-the tolerance: a runtime that ignores the feature would pass. Therefore each active feature of a
-call is turned off, one at a time, and the oracle computes that call too. The feature's *effect* is
-the largest change of any output element, in multiples of that element's error budget.
-:data:`PERTURBATIONS` lists the changes. If the changed call has no meaning, the feature has no
-effect value.
+A case about a softcap detects nothing if the call without it has the same result within the
+tolerance: a runtime that ignores it would pass. The same holds for an input that is what a kernel
+would use in its place. Therefore each attribute is changed and each input replaced, one at a time,
+and the oracle computes that call too. The *effect* is the largest change of any output element, in
+multiples of that element's error budget. :data:`REPLACEMENTS` lists the changes. If the changed
+call has no meaning, there is no effect value.
 
 Only :func:`insensitive` knows about cases; everything else works on tensors and attributes.
 ``python -m conformance.maintain.sensitivity`` lists the effects of cases.
@@ -13,27 +13,28 @@ Only :func:`insensitive` knows about cases; everything else works on tensors and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from conformance.base.signature import INPUT_NAMES
 from conformance.bundle.replacements import (
-    EDGE_THRESHOLD,
     REPLACEMENTS,
     THRESHOLD,
     Changes,
     Given,
     Replacement,
     equals,
-    last_head,
+    last_part,
+    settings,
     side_by_side,
     turns,
 )
-from conformance.case.case import Case, EffectName
-from conformance.oracle import Attention, OracleError, Reference, reference
+from conformance.case.case import Case
+from conformance.oracle import Attention, OracleError, Reference
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
 from conformance.oracle.numbers import Bool, Float
 from conformance.oracle.reference import attended, outputs_of, rotated
@@ -47,116 +48,14 @@ _LARGEST_EFFECT: Final = 1e9
 #: The target class with the largest error budgets, in which effects are measured.
 _WIDEST: Final[TargetClass] = max(CONSTANTS, key=lambda one: CONSTANTS[one])
 
-#: Inputs and attributes of a call with one feature changed.
-Perturbed = tuple[Inputs, Attributes]
-
-
-@dataclass(frozen=True)
-class Original:
-    """The call before any change: inputs, attributes, the oracle's reading, connected outputs."""
-
-    inputs: Inputs
-    attributes: Attributes
-    call: OracleCall
-    outputs: Collection[str]
-
-    def with_attributes(self, **attributes: float) -> Perturbed:
-        """The call with these attributes changed."""
-        return self.inputs, {**self.attributes, **attributes}
-
-
-@dataclass(frozen=True)
-class Perturbation:
-    """How one feature is changed, and how large the effect must be.
-
-    ``calls`` yields the calls without the feature or with another setting of it, and nothing if the
-    feature is not active. The effect is the smallest of theirs and must reach ``threshold``.
-    ``outputs`` names the outputs compared: a present can show a wrong key that hardly changes
-    ``output``.
-    """
-
-    calls: Callable[[Original], Iterator[Perturbed]]
-    threshold: float = THRESHOLD
-    outputs: tuple[str, ...] = ("output",)
-
-
-def _rotary(original: Original) -> Iterator[Perturbed]:
-    if original.call.cos is not None:
-        yield original.with_attributes(do_rotary=0)
-
-
-def _layout(original: Original) -> Iterator[Perturbed]:
-    if original.call.cos is not None:
-        yield original.with_attributes(rotary_interleaved=int(not original.call.interleaved))
-
-
-def _window(original: Original) -> Iterator[Perturbed]:
-    if original.call.window is not None:
-        yield original.with_attributes(local_window_size=-1)
-
-
-def _window_edge(original: Original) -> Iterator[Perturbed]:
-    """A window one token longer and one token shorter, if the window hides anything at all."""
-    window = original.call.window
-    if window is not None and window < original.call.lengths.max():
-        yield original.with_attributes(local_window_size=window + 1)
-        if window > 1:
-            yield original.with_attributes(local_window_size=window - 1)
-
-
-def _softcap(original: Original) -> Iterator[Perturbed]:
-    if original.call.softcap:
-        yield original.with_attributes(softcap=0.0)
-
-
-def _smooth_softmax(original: Original) -> Iterator[Perturbed]:
-    if original.call.sink is not None and "head_sink" not in original.inputs:
-        yield original.with_attributes(smooth_softmax=0)
-
-
-def _causal(original: Original) -> Iterator[Perturbed]:
-    """The opposite setting; not with a local window, which requires causal attention."""
-    if original.call.sequence_length > 1 and original.call.window is None:
-        yield original.with_attributes(causal=int(not original.call.causal))
-
-
-def _scale(original: Original) -> Iterator[Perturbed]:
-    if np.float32(original.call.scale) != np.float32(original.call.head_size**-0.5):
-        yield original.with_attributes(scale=0.0)
-
-
-def _sliding(original: Original) -> Iterator[Perturbed]:
-    """A cache of all tokens, if the window cache has to evict any."""
-    call = original.call
-    if call.window_cache and call.lengths.max() > call.past_sequence_length:
-        yield original.with_attributes(sliding_window_cache=0)
-
-
-_ALL: Final = ("output", "present_key", "present_value")
-
-#: How each feature is changed that is an attribute. :data:`REPLACEMENTS` are the changes of inputs;
-#: the past is handled separately (:func:`_past_effects`).
-PERTURBATIONS: Final[Mapping[EffectName, Perturbation]] = {
-    "rotary": Perturbation(_rotary),
-    "rotary_interleaved": Perturbation(_layout),
-    "window": Perturbation(_window),
-    "window_edge": Perturbation(_window_edge, EDGE_THRESHOLD),
-    "softcap": Perturbation(_softcap),
-    "smooth_softmax": Perturbation(_smooth_softmax),
-    "causal": Perturbation(_causal),
-    "scale": Perturbation(_scale),
-    "sliding_window_cache": Perturbation(_sliding, outputs=_ALL),
-}
+#: What is replaced, by the names of the effects.
+REPLACED: Final[Mapping[str, Replacement]] = {one.key: one for one in REPLACEMENTS}
 
 #: The effects that a case must show: the threshold of each, by its name.
 THRESHOLDS: Final[Mapping[str, float]] = {
-    **{str(name): perturbation.threshold for name, perturbation in PERTURBATIONS.items()},
+    **{name: one.threshold for name, one in REPLACED.items() if one.part},
     "past": THRESHOLD,
-    **{one.key: one.threshold for one in REPLACEMENTS if one.part},
 }
-
-#: The replacements, by the names of their effects.
-REPLACED: Final[Mapping[str, Replacement]] = {one.key: one for one in REPLACEMENTS}
 
 
 def part_of(name: str) -> str:
@@ -188,64 +87,25 @@ def effects(
     if "output" not in references or not references["output"].computed.any():
         return {}
     call = read_call(inputs, attributes, list(references))
-    original = Original(inputs, attributes, call, list(references))
     # The documentation leaves open whether the first prompt of a quantised cache attends to exact
     # or quantised keys, so its budget is wide and its output shows little. Compare the present too.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
     stored = ("present_key",) if quantised and call.first_prompt else ()
-    found: dict[str, float] = _replaced_effects(
-        Given(call, inputs, references), references, units, stored, skipped
-    )
-    for name, perturbation in PERTURBATIONS.items():
-        if name in skipped:
-            continue
-        compared = [out for out in (*perturbation.outputs, *stored) if out in references]
-        if not compared:
-            continue
-        changes = [
-            _effect(perturbed, references, units, compared)
-            for perturbed in perturbation.calls(original)
-        ]
-        least = min((effect for effect in changes if effect is not None), default=None)
-        if least is not None:
-            found[name] = least
+    given = Given(call, inputs, references)
+    found = _replaced_effects(given, references, units, stored, skipped)
     if "past" not in skipped:
         found |= _past_effects(call, references["output"], units["output"])
     return {name: min(float(f"{effect:.3g}"), _LARGEST_EFFECT) for name, effect in found.items()}
 
 
-def _effect(
-    perturbed: Perturbed,
-    references: Mapping[str, Reference],
-    units: Mapping[str, Float],
-    outputs: Collection[str],
-) -> float | None:
-    """The largest distance of a perturbed call's ``outputs`` from ``references``.
-
-    In error budgets of the target class with the largest ones. None if the perturbed call has no
-    meaning or its outputs have other shapes.
-    """
-    try:
-        found = reference(*perturbed, outputs)
-    except OracleError:
-        return None
-    most = 0.0
-    for name in outputs:
-        right, wrong = references[name], found[name]
-        if right.value.shape != wrong.value.shape:
-            return None
-        unit = np.where(right.computed & wrong.computed, units[name], np.nan)
-        each = shares(wrong.value, right.value, unit, _WIDEST)
-        most = max(most, float(each.max(initial=0.0)))
-    return most
-
-
 #: A replacement, the fields of the call that it changes, and the outputs that are compared.
 _Pending = tuple[Replacement, Changes, Sequence[str]]
+#: The same with the changed call and its rotated queries and new keys.
+_Made = tuple[_Pending, OracleCall, tuple[Rotated, Rotated]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
 
-#: Scores that are computed at a time; a call with more is first looked at in its last head alone.
+#: Scores that are computed at a time.
 _SCORES: Final = 1 << 16
 
 
@@ -256,15 +116,15 @@ def _replaced_effects(
     stored: Sequence[str],
     skipped: Collection[str],
 ) -> dict[str, float]:
-    """The effect of each replacement of an input; ``stored`` is compared in addition.
+    """The effect of each replacement; ``stored`` is compared in addition.
 
-    In a large call, the effect on the last key/value head is used if it is large enough: the effect
-    on all heads is at least that.
+    For speed the effect is first measured on the last key/value head of the last sequence alone. It
+    is at most the effect on the whole call, which is measured only if that is too small.
     """
     call, found = given.call, dict[str, float]()
     pending: list[_Pending] = []
     for one in REPLACEMENTS:
-        compared = [name for name in {*one.outputs, *stored} if name in references]
+        compared = [name for name in dict.fromkeys((*one.outputs, *stored)) if name in references]
         changes = one.changes(given) if compared and one.key not in skipped else None
         if changes is None:
             continue
@@ -272,69 +132,69 @@ def _replaced_effects(
             pending.append((one, changes, compared))
         elif one.part:
             found[one.key] = 0.0
-    names = {name for _, _, compared in pending for name in compared}
     right = {
-        name: (references[name].value, references[name].computed, units[name]) for name in names
+        name: (references[name].value, references[name].computed, units[name])
+        for name in {name for _, _, compared in pending for name in compared}
     }
-    if _scores(call) > _SCORES and call.past_key.shape[1] > 1:
-        width = call.num_heads // call.past_key.shape[1] * call.head_size
-        of_head = {}
+    sizes = call.batch_size, call.past_key.shape[1]
+    if sizes != (1, 1):
+        width = call.num_heads // sizes[1] * call.head_size
+        of_part = {}
         for name, (value, computed, unit) in right.items():
-            at = np.s_[..., -width:] if name == "output" else np.s_[:, -1:]
-            of_head[name] = value[at], computed[at], unit[at]
-        for (one, _, _), effect in _measured(call, of_head, pending, last_head):
-            if effect >= one.threshold:
+            at = np.s_[-1:, :, -width:] if name == "output" else np.s_[-1:, -1:]
+            of_part[name] = value[at], computed[at], unit[at]
+        restrict = last_part(call)
+        part = replace(call, **restrict(vars(call)))
+        restricted = [(one, restrict(changes), compared) for one, changes, compared in pending]
+        for (one, _, _), effect in _measured(part, of_part, restricted):
+            if effect >= one.enough:
                 found[one.key] = effect
         pending = [each for each in pending if each[0].key not in found]
-    found |= {each[0].key: effect for each, effect in _measured(call, right, pending)}
-    return found
-
-
-def _scores(call: OracleCall) -> int:
-    return call.batch_size * call.num_heads * call.sequence_length * call.total
+    found |= {one.key: effect for (one, _, _), effect in _measured(call, right, pending)}
+    return {name: found[name] for name in REPLACED if name in found}
 
 
 def _measured(
-    call: OracleCall,
-    right: Mapping[str, _Right],
-    pending: Sequence[_Pending],
-    part: Callable[[OracleCall], OracleCall] = lambda call: call,
+    call: OracleCall, right: Mapping[str, _Right], pending: Sequence[_Pending]
 ) -> Iterator[tuple[_Pending, float]]:
-    """The effects on a ``part`` of the call; nothing for a changed call that has no meaning.
+    """The effects on a call; nothing for a changed call that has no meaning.
 
-    The changed calls are computed side by side, as one batch.
+    Changed calls that differ in tensors only are computed side by side, as one batch.
     """
     if not pending:
         return
-    original = part(call)
-    usual = rotated(original)
-    made = []
+    usual = rotated(call)
+    groups: dict[object, list[_Made]] = {}
     for each in pending:
-        changed = part(replace(call, **each[1]))
+        changed = replace(call, **each[1])
+        alike = (*each[2], *settings(changed))
         with suppress(OracleError):
-            made.append((each, changed, rotated(changed) if turns(each[1]) else usual))
-    at_once = max(1, _SCORES // max(1, _scores(original)))
-    for start in range(0, len(made), at_once):
-        some = made[start : start + at_once]
-        try:
-            yield from _side_by_side(some, right)
-        except OracleError:
-            for one in some:
-                with suppress(OracleError):
-                    yield from _side_by_side([one], right)
+            turned = rotated(changed) if turns(each[1]) else usual
+            groups.setdefault(alike, []).append((each, changed, turned))
+    scores = call.batch_size * call.num_heads * call.sequence_length * call.total
+    at_once = max(1, _SCORES // max(1, scores))
+    for made in groups.values():
+        for start in range(0, len(made), at_once):
+            some = made[start : start + at_once]
+            try:
+                yield from _side_by_side(some, right)
+            except OracleError:
+                for one in some:
+                    with suppress(OracleError):
+                        yield from _side_by_side([one], right)
 
 
 def _side_by_side(
-    made: Sequence[tuple[_Pending, OracleCall, tuple[Rotated, Rotated]]],
+    made: Sequence[_Made],
     right: Mapping[str, _Right],
 ) -> Iterator[tuple[_Pending, float]]:
     """The effects of changed calls with their rotated queries and keys. Raises OracleError."""
     work = attended(*side_by_side([call for _, call, _ in made], [turned for _, _, turned in made]))
     names = {name for (_, _, compared), _, _ in made for name in compared}
-    effects = {
-        name: _distances(reference, len(made), right[name])
-        for name, reference in outputs_of(work, names).items()
-    }
+    found = outputs_of(work, names)
+    if any(found[name].value.shape[1:] != right[name][0].shape[1:] for name in names):
+        return
+    effects = {name: _distances(found[name], len(made), right[name]) for name in names}
     for index, (each, _, _) in enumerate(made):
         yield each, max(float(effects[name][index]) for name in each[2])
 
@@ -398,8 +258,13 @@ def _each_token(a: Attention, b: int, rows: np.ndarray, budget: Float) -> Float:
 
 
 def sufficient(found: Mapping[str, float]) -> set[str]:
-    """The features whose effects reach their thresholds; later steps of a loop can skip them."""
-    return {name for name, effect in found.items() if effect >= THRESHOLDS.get(name, np.inf)}
+    """The effects that are large enough; later steps of a loop can skip them."""
+    return {name for name, effect in found.items() if effect >= enough(name)}
+
+
+def enough(name: str) -> float:
+    """The effect, in error budgets, from which on a case shows what ``name`` says; or infinity."""
+    return REPLACED[name].enough if name in REPLACED else THRESHOLDS.get(name, np.inf)
 
 
 def combined(calls: Collection[Mapping[str, float]]) -> dict[str, float]:
@@ -423,6 +288,20 @@ def insensitive(case: Case, found: Mapping[str, float]) -> str | None:
     return " ".join(shortfalls(found, case.insensitive_to)) or None
 
 
+def lines(found: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """What to tell of effects, as (label, line): the required ones, and which replacements fail."""
+    told = {name: effect for name, effect in found.items() if name not in REPLACED}
+    told |= {name: effect for name, effect in found.items() if name in THRESHOLDS}
+    if told:
+        yield "effects", f"in error budgets: {_listed(told)}"
+    if unseen := {name: found[name] for name in found.keys() - told.keys() - sufficient(found)}:
+        yield "not seen", _listed(dict(sorted(unseen.items())))
+
+
+def _listed(found: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {effect:g}" for name, effect in found.items())
+
+
 def shortfalls(found: Mapping[str, float], insensitive_to: Collection[str]) -> Iterator[str]:
     """A sentence for each of the effects ``found`` that is too small, and each wrong declaration.
 
@@ -440,10 +319,10 @@ def shortfalls(found: Mapping[str, float], insensitive_to: Collection[str]) -> I
         part, threshold = part_of(name), THRESHOLDS[name]
         if part in insensitive_to or effect >= threshold:
             continue
-        change = f"{name}: changing it"
-        if name in REPLACED:
-            replaced = REPLACED[name]
-            change = f"{replaced.input}: replacing it by {replaced.words}"
+        change = f"{part}: changing it"
+        replaced = REPLACED.get(name)
+        if replaced is not None and replaced.of in INPUT_NAMES:
+            change = f"{replaced.of}: replacing it by {replaced.words}"
         declare = f", or write insensitive_to: [{part}] if it must not change the result"
         yield (
             f"The case cannot show a fault in {change} moves the result by only {effect:g} error"

@@ -111,6 +111,8 @@ class ElementOverride(Model):
 
     at: Annotated[tuple[Int, ...], Field(min_length=1)]
     """Leading indices; they select all elements below. Negative indices count from the end."""
+    count: Count = 1
+    """How many consecutive values the last index takes, from the one in `at` on."""
     value: Number
     """The value of these elements; `.inf`, `-.inf` and `.nan` are allowed."""
 
@@ -177,7 +179,7 @@ class Call(Model):
     """Past and present are the same memory (static cache only)."""
     num_heads: Count = 4
     kv_num_heads: Count = 2
-    head_size: Count = 16
+    head_size: Length = 16
     key_value: Literal["new", "packed", "zero_length", "zero_valued", "omitted"] = "new"
     """`new`: key and value of the new tokens. `packed`: both are part of query. `zero_length`:
     connected, with length 0. `zero_valued`: all zeros. `omitted`: not connected and not packed."""

@@ -36,6 +36,11 @@ SCORE: Final = 2.0
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 
 
+#: Leading indices of an array, how many consecutive values the last of them takes, and the value
+#: of all elements below.
+Elements = tuple[tuple[int, ...], int, float]
+
+
 @dataclass(frozen=True)
 class Tensor:
     """An input or output of one call.
@@ -43,7 +48,7 @@ class Tensor:
     ``shape`` is None if the tensor is not connected, and for outputs whose shape the graph does not
     declare. ``values`` is None for inputs whose values follow from the call (lengths, positions,
     cos and sin tables). ``dims`` holds the name of each dim in the graph, or None for a fixed dim.
-    ``elements`` holds leading indices, each with the value of all elements below.
+    ``elements`` holds ranges of elements, with the value of each.
     """
 
     name: str
@@ -54,7 +59,7 @@ class Tensor:
     values: Values | None = None
     data: object = None
     dims: tuple[str | None, ...] = ()
-    elements: tuple[tuple[tuple[int, ...], float], ...] = ()
+    elements: tuple[Elements, ...] = ()
 
     @property
     def connected(self) -> bool:
@@ -304,7 +309,7 @@ def _input_defaults(
         (batch, names["kv_sequence_length"], kv_hidden),
         ("batch_size", "kv_sequence_length", None),
     )
-    stored = size // 2 if _packs_two(call) else size
+    stored = (size + 1) // 2 if _packs_two(call) else size
     past = (
         (batch, kv_heads, names["max_sequence_length"], stored),
         ("batch_size", None, capacity, None),
@@ -370,9 +375,9 @@ def _query_values(call: Call, keys: int) -> Values:
     """
     scale = abs(call.scale or 0.0)
     if not 0.0 < scale < math.inf:
-        scale = 1.0 / math.sqrt(call.head_size)
+        scale = 1.0 / math.sqrt(call.head_size or 1)
     if _quantised(call):
-        scale *= math.sqrt(call.head_size)
+        scale *= math.sqrt(call.head_size or 1)
     cap = abs(call.softcap or 0.0)
     if call.smooth_softmax == 1 and not call.head_sink and not _quantised(call):
         below = 0.5 + keys.bit_length()  # larger than log(keys)
@@ -477,13 +482,16 @@ def _input(
 
 def _elements(
     override: InputOverride, shape: tuple[int, ...], dtype: str, field: str
-) -> tuple[tuple[tuple[int, ...], float], ...]:
+) -> tuple[Elements, ...]:
     for element in override.elements:
-        within = all(-size <= index < size for index, size in zip(element.at, shape, strict=False))
-        if len(element.at) > len(shape) or not within:
-            raise ShapeError(field, f"index {list(element.at)} is outside the shape {shape}")
+        at, count = element.at, element.count
+        within = all(-size <= index < size for index, size in zip(at, shape, strict=False))
+        if len(at) > len(shape) or not within:
+            raise ShapeError(field, f"index {list(at)} is outside the shape {shape}")
+        if at[-1] % shape[len(at) - 1] + count > shape[len(at) - 1]:
+            raise ShapeError(field, f"{count} from {list(at)} on end outside the shape {shape}")
         _check_number(element.value, dtype, field)
-    return tuple((element.at, element.value) for element in override.elements)
+    return tuple((element.at, element.count, element.value) for element in override.elements)
 
 
 def _output(

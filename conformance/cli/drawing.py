@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from conformance.base.dtypes import NUMPY
 from conformance.base.readings import READINGS
+from conformance.bundle import sensitivity
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.script import ALIASES, CARRY
@@ -49,15 +50,9 @@ def draw(console: Console, case: Case) -> None:
         words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
         console.print(Text(f"attributes  {words}"), soft_wrap=True)
     console.print()
-    for label, line in (*_sensitivity(case, bundle.sensitivity), *_about(case)):
+    effects = {} if case.contract.demands == "rejects" else bundle.sensitivity
+    for label, line in (*sensitivity.lines(effects), *_about(case)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
-
-
-def _sensitivity(case: Case, effects: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """How far each part of the call moves the output; none if the call must be rejected."""
-    if effects and case.contract.demands != "rejects":
-        listed = (f"{name} {effect:g}" for name, effect in effects.items())
-        yield "effects", f"in error budgets: {', '.join(listed)}"
 
 
 def _terms(label: str, contract: Contract) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,10 @@ from conformance.harness.process import RunnerFailed
     "--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write all numbers."
 )
 @click.option("--reduced", is_flag=True, help="Run each mutant on its recorded killers only.")
+@click.option(
+    "--region", metavar="NAME", help="The mutants are at fault in this region only; see --regions."
+)
+@click.option("--regions", is_flag=True, help="Which fault is detected in which region of calls.")
 @click.option("--quick", is_flag=True, help="Stop a mutant once three themes detect it.")
 @click.option("--record", is_flag=True, help="Record the killers and the table in docs/power.md.")
 def power(
@@ -40,16 +44,24 @@ def power(
     jobs: int,
     file: Path | None,
     reduced: bool,
+    region: str | None,
+    regions: bool,
     quick: bool,
     record: bool,
 ) -> int:
     """Run cases on kernels with a known fault, and list the faults that no case detects.
 
     \b
+    A region is a set of calls, such as 'decode' or 'over_64_keys', or a part of a call, such as
+    'query_rows_from_16'. With --region a mutant is at fault there and correct elsewhere. With
+    --regions each fault is switched on in each region, and the cells that no case fills are listed.
+
+    \b
     Exit status: 0 every mutant is killed; if the whole corpus is run, by cases of two themes
-                 1 a mutant is not, or the correct kernel fails
+                 1 a mutant is not, or not in some region, or the correct kernel fails
                  2 bad input         3 infrastructure
     """
+    from conformance.cli import power_regions
     from conformance.cli import power_table as shown
     from conformance.maintain import power as mutants
 
@@ -57,6 +69,10 @@ def power(
         raise BadArgument("--record writes to docs/ and mutants/, so it needs a checkout.")
     if file is not None:
         check_writable(file, "the table")
+    if region is not None and (regions or reduced or record):
+        raise BadArgument("--region is for single runs: without --regions, --reduced and --record.")
+    if regions and (quick or file is not None):
+        raise BadArgument("--regions goes neither with --quick nor with --json.")
     try:
         known = {mutant.name: mutant for mutant in mutants.known_mutants()}
         for name in names:
@@ -66,6 +82,11 @@ def power(
         whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
         if record and (names or not whole):
             raise BadArgument("--record requires the whole corpus and all mutants.")
+        chosen = [known[name] for name in dict.fromkeys(names or known)]
+        if regions:
+            return power_regions.run(corpus, cases, chosen, jobs, reduced, record)
+        if region is not None:
+            power_regions.check_name(region)
         only = mutants.recorded_killers() if reduced else None
         if only is not None:
             why = mutants.stale(only, {case.id for case in corpus.loaded}, known)
@@ -73,8 +94,7 @@ def power(
                 raise BadArgument(f"{mutants.KILLERS}: {why}; run gqa power --record.")
             killers = {case for name in names or known for case in only[name]}
             cases = [case for case in cases if case.id in killers]
-        chosen = [known[name] for name in dict.fromkeys(names or known)]
-        made = mutants.Power(chosen, cases, jobs, only, quick)
+        made = mutants.Power(chosen, cases, jobs, only, quick, region or "")
         terminal = Terminal(make_console(), SafeConsole(stderr=True))
         with terminal.bars() as watch:
             made.run(watch)

@@ -117,12 +117,12 @@ def write_page(power: Power, page: Path = PAGE) -> None:
     page.write_text(replaced(page.read_text(encoding="utf-8"), summary(power)), encoding="utf-8")
 
 
-def replaced(text: str, summary: str) -> str:
-    """``text`` with ``summary`` between its two marks. Raises ValueError if they are missing."""
-    before, begin, rest = text.partition(_BEGIN)
+def replaced(text: str, summary: str, mark: str = _BEGIN) -> str:
+    """``text`` with ``summary`` after its ``mark``. Raises ValueError if there is no place."""
+    before, begin, rest = text.partition(mark)
     _, end, after = rest.partition(_END)
     if not begin or not end:
-        raise ValueError(f"there is no place between {_BEGIN} and {_END}")
+        raise ValueError(f"there is no place between {mark} and {_END}")
     return f"{before}{begin}\n\n{summary}\n\n{end}{after}"
 
 

@@ -24,6 +24,7 @@ from conformance.harness.outcomes import Outcome, Ran, Rejected
 from conformance.harness.pool import Pool
 from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
+from conformance.maintain.regions import Needs, Region
 from conformance.results.records import InfrastructureRecord, ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.assessment import Assessment, CaseJob
@@ -60,13 +61,18 @@ class PowerError(Exception):
 class Mutant:
     """A fault. ``kind``: it shows in numbers, in behaviour (what is accepted, rejected, or ends the
     process), in the message of a rejection, or as a hazard. ``only``: why one theme alone can
-    detect it."""
+    detect it. The other fields: see ``mutants/registry.py``."""
 
     name: str
     area: str
     what: str
     kind: Literal["numbers", "behaviour", "message", "hazard"] = "numbers"
     only: str = ""
+    needs: Sequence[Needs] = field(default=({},), hash=False)
+    outputs: Sequence[str] = field(default=(), hash=False)
+    of_keys: bool = False
+    small: bool = False
+    everywhere: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,12 +139,22 @@ class Score:
 
 def known_mutants() -> list[Mutant]:
     """All mutants, as the runner lists them. Raises :class:`PowerError`."""
+    return [Mutant(**json.loads(line)) for line in _listed("--list")]
+
+
+def known_regions() -> list[Region]:
+    """All regions, as the runner lists them. Raises :class:`PowerError`."""
+    return [Region.read(line) for line in _listed("--list-regions")]
+
+
+def _listed(option: str) -> list[str]:
+    """The lines that the runner writes for ``option``."""
     if not RUNNER.is_file():
         raise PowerError(f"The mutants are missing: there is no {RUNNER}.")
-    done = subprocess.run([sys.executable, str(RUNNER), "--list"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(RUNNER), option], capture_output=True, text=True)
     if done.returncode:
-        raise PowerError(f"{RUNNER} does not list its mutants: {done.stderr.strip()}")
-    return [Mutant(**json.loads(line)) for line in done.stdout.splitlines()]
+        raise PowerError(f"{RUNNER} {option} failed: {done.stderr.strip()}")
+    return done.stdout.splitlines()
 
 
 def recorded_killers() -> dict[str, list[str]]:
@@ -184,8 +200,8 @@ class Power:
 
     ``only`` maps a mutant to the ids of the cases it is run on; None: all cases. ``quick``: a
     mutant is run until cases of three themes have killed it, and not on further cases of a theme
-    that has killed it. ``correct`` is the result of the correct kernel; ``troubles`` lists the
-    problems that concern no mutant.
+    that has killed it. ``region``: the mutants are at fault in it only. ``correct`` is the result
+    of the correct kernel; ``troubles`` lists the problems that concern no mutant.
     """
 
     mutants: Sequence[Mutant]
@@ -193,6 +209,7 @@ class Power:
     jobs: int = 1
     only: Mapping[str, Sequence[str]] | None = None
     quick: bool = False
+    region: str = ""
     correct: Score = field(init=False)
     scores: list[Score] = field(init=False)
     troubles: list[str] = field(default_factory=list)
@@ -238,7 +255,8 @@ class Power:
                 self._excluded.add(case.id)
                 self.troubles.append(f"{CORRECT} on {case.id}: {problem.message}")
             pairs = list(self._pairs(touched))
-            tasks = ((case, score, score.mutant.name) for case, score in pairs)
+            where = f"@{self.region}" if self.region else ""
+            tasks = ((case, score, score.mutant.name + where) for case, score in pairs)
             for done, (job, outcome) in enumerate(pool.run(self._work(tasks, Path(folder)))):
                 watch("mutants", done + 1, len(pairs))
                 self._count(job, outcome)

@@ -9,7 +9,8 @@ from typing import Final
 
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError, bundle_for
-from conformance.bundle.sensitivity import THRESHOLDS, insensitive
+from conformance.bundle.replacements import REPLACEMENTS
+from conformance.bundle.sensitivity import THRESHOLDS, insensitive, lines
 from conformance.case.corpus import NothingMeant, find, names_of
 from conformance.case.selection import SelectionError, compile_expression
 
@@ -28,7 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as for gqa run")
     parser.add_argument("--insensitive", action="store_true", help="only insensitive cases")
     parser.add_argument("--summary", action="store_true", help="only a line for each feature")
+    parser.add_argument("--replacements", action="store_true", help="list what is replaced by what")
     given = parser.parse_args(arguments)
+    if given.replacements:
+        for one in REPLACEMENTS:
+            print(f"{one.key:<28} {one.sentence}")
+        return ALL_SENSITIVE
     try:
         matches = compile_expression(given.expression)
         cases = [case for case in find(given.paths).named if matches(names_of(case, None))]
@@ -46,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if name not in case.insensitive_to:
                     by_feature.setdefault((name, case.call.dtype), []).append(effect)
         if not given.summary and (sentence or not given.insensitive):
-            marks = (f"{name} {effect:g}" for name, effect in bundle.sensitivity.items())
-            print(f"{case.id}  {', '.join(marks)}")
+            told = (f"{label} {line}" for label, line in lines(bundle.sensitivity))
+            print(f"{case.id}  {'; '.join(told)}")
             if sentence:
                 print(f"    {sentence}")
     print()
@@ -55,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values.sort()
         at = [values[int(share * (len(values) - 1))] for share in (0.0, 0.1, 0.5)]
         threshold = f"threshold {THRESHOLDS[name]:g}" if name in THRESHOLDS else ""
-        line = f"{name:<20} {dtype:<8} {len(values):>5} cases"
+        line = f"{name:<28} {dtype:<8} {len(values):>5} cases"
         print(f"{line}   least {at[0]:<9.3g} tenth {at[1]:<9.3g} median {at[2]:<9.3g} {threshold}")
     print(f"\n{len(found)} cases, {refused} insensitive")
     return SOME_INSENSITIVE if refused else ALL_SENSITIVE

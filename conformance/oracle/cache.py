@@ -43,22 +43,25 @@ class Tokens:
         """Return the tokens at places [B, n]; zeros where the place is -1."""
         there = places >= 0
         index = np.where(there, places, 0)
-
-        def rows(numbers: Float) -> Float:
-            found = np.take_along_axis(numbers, index[:, None, :, None], axis=2)
-            kept: Float = np.where(there[:, None, :, None], found, 0.0)
-            return kept
-
         past_row = np.where(there, np.take_along_axis(self.past_row, index, axis=1), -1)
         return Tokens(
-            rows(self.value),
-            rows(self.exact),
-            rows(self.magnitude),
+            _rows(self.value, places),
+            _rows(self.exact, places),
+            _rows(self.magnitude, places),
             past_row,
             self.format,
             self.dtype,
             self.normed,
         )
+
+
+def _rows(numbers: Float, rows: Int) -> Float:
+    """Return the ``rows`` [B, n] of numbers [B, K, tokens, D]; zeros where the row is -1."""
+    if not numbers.shape[2]:
+        return np.zeros((*numbers.shape[:2], rows.shape[1], numbers.shape[3]))
+    found = numbers.swapaxes(1, 2)[np.arange(len(rows))[:, None], np.maximum(rows, 0)]
+    found[rows < 0] = 0.0
+    return np.ascontiguousarray(found.swapaxes(1, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,35 +87,43 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
     tokens of a sequence always follow its own last token. Rows of the past buffer beyond a
     sequence's own tokens are never read, nor is the padding of a prompt.
     """
-    batch_size, kv_num_heads, _, head_size = call.past_key.shape
-    shape = (batch_size, kv_num_heads, call.total, head_size)
-    key, key_magnitude, value = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    past_row = np.full((batch_size, call.total), -1)
-    resident = np.zeros((batch_size, call.total), bool)
-    unused_finite = np.ones((batch_size, kv_num_heads), bool)
-    for b in range(batch_size):
-        first, old, length = call.first_past_places[b], call.past_lengths[b], call.lengths[b]
-        new, rows = length - old, old - first
-        key[b, :, first:old] = call.past_key[b, :, :rows]
-        value[b, :, first:old] = call.past_value[b, :, :rows]
-        past_row[b, first:old] = np.arange(rows)
-        key[b, :, old:length] = new_key.value[b, :new].swapaxes(0, 1)
-        key_magnitude[b, :, old:length] = new_key.magnitude[b, :new].swapaxes(0, 1)
-        value[b, :, old:length] = call.value[b, :new].swapaxes(0, 1)
-        resident[b, first:length] = True
-        for past in (call.past_key[b, :, rows:], call.past_value[b, :, rows:]):
-            unused_finite[b] &= np.isfinite(past).all(axis=(1, 2))
-        for padding in (new_key.value[b, new:], call.value[b, new:]):
-            unused_finite[b] &= np.isfinite(padding).all(axis=(0, 2))
+    places = np.arange(call.total)
+    old, first = call.past_lengths[:, None], call.first_past_places[:, None]
+    is_past = (places >= first) & (places < old)
+    is_new = (places >= old) & (places < call.lengths[:, None])
+    past_row, new_row = np.where(is_past, places - first, -1), np.where(is_new, places - old, -1)
+
+    def joined(past: Float, new: Float) -> Float:
+        """The numbers of past tokens and of new ones, by place; zeros elsewhere."""
+        return np.where(is_new[:, None, :, None], _rows(new, new_row), _rows(past, past_row))
+
+    def of_new(tokens: Float) -> Float:
+        return tokens.swapaxes(1, 2)
+
+    magnitude = _rows(of_new(new_key.magnitude), new_row)
+    unused_finite = np.ones(call.past_key.shape[:2], bool)
+    past_unused = np.arange(call.past_sequence_length) >= old - first
+    new_unused = np.arange(call.kv_sequence_length) >= call.lengths[:, None] - old
+    for numbers, unused in (
+        (call.past_key, past_unused),
+        (call.past_value, past_unused),
+        (of_new(new_key.value), new_unused),
+        (of_new(call.value), new_unused),
+    ):
+        if unused.any():
+            finite = np.isfinite(numbers).all(axis=3) | ~unused[:, None]
+            unused_finite &= finite.all(axis=2)
 
     def stored(exact: Float, magnitude: Float, format: Format, normed: bool) -> Tokens:
         value = format.decode(format.encode(exact))
         return Tokens(value, exact, magnitude, past_row, format, call.dtype, normed)
 
+    key = joined(call.past_key, of_new(new_key.value))
+    value = joined(call.past_value, of_new(call.value))
     return Cache(
-        stored(key, key_magnitude, call.key_format, call.k_norm is not None),
-        stored(value, np.zeros(shape), call.value_format, False),
-        resident,
+        stored(key, magnitude, call.key_format, call.k_norm is not None),
+        stored(value, np.zeros_like(value), call.value_format, False),
+        is_past | is_new,
         unused_finite,
     )
 

@@ -199,6 +199,8 @@ def read_call(
     window_cache = _window_cache(inputs, attributes, window)
     q_norm, k_norm = _norms(inputs, head_size)
     total = _total_sequence_length(inputs)
+    if reading == "lengths_beyond_the_total":
+        total = max(total, _longest(inputs))
     if reading == "prompt_without_lengths" and sequence_length == total:
         lengths = np.full(batch_size, total)
     else:
@@ -461,9 +463,7 @@ def _past(
         ("past_key", past_key, key_format),
         ("past_value", past_value, value_format),
     ):
-        if format.packed and head_size % 2:
-            raise OracleError(f"An odd head_size, {head_size}, cannot be packed in pairs.")
-        width = head_size // 2 if format.packed else head_size
+        width = (head_size + 1) // 2 if format.packed else head_size
         wanted = (batch_size, kv_num_heads, width)
         if array.ndim != 4 or (array.shape[0], array.shape[1], array.shape[3]) != wanted:
             raise OracleError(
@@ -475,8 +475,8 @@ def _past(
             f"Inputs past_key {past_key.shape} and past_value {past_value.shape} differ in length."
         )
     return (
-        key_format.decode(key_format.unpack(past_key)),
-        value_format.decode(value_format.unpack(past_value)),
+        key_format.decode(key_format.unpack(past_key, head_size)),
+        value_format.decode(value_format.unpack(past_value, head_size)),
     )
 
 
@@ -550,6 +550,12 @@ def _lengths(inputs: Inputs, batch_size: int, total: int) -> Int:
                 f"total_sequence_length {total}."
             )
     return lengths
+
+
+def _longest(inputs: Inputs) -> int:
+    """Return the largest length that seqlens_k gives."""
+    seqlens = _required(inputs, "seqlens_k")
+    return int(seqlens.max(initial=-1)) + 1
 
 
 def _rotary_caches(

@@ -69,19 +69,30 @@ class Format:
         return codes * self.step
 
     def pack(self, codes: Float) -> Float:
-        """Return the content of the tensor: codes, or packed bytes [B, K, rows, D / 2].
+        """Return the content of the tensor: codes, or packed bytes [B, K, rows, (D + 1) / 2].
 
         The even element of a pair is in the low half of its byte, the odd one in the high half.
         """
         if not self.packed:
             return codes
-        return (codes[..., 0::2] + _BIAS) + 16.0 * (codes[..., 1::2] + _BIAS)
+        low, high = self.pairs(codes)
+        return (low + _BIAS) + 16.0 * (high + _BIAS)
 
-    def unpack(self, stored: NDArray[Any]) -> Float:
+    @staticmethod
+    def pairs(elements: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the elements in the low and in the high halves of the bytes.
+
+        The last element of an odd number is alone in its byte; a zero stands for its neighbour.
+        """
+        low, high = elements[..., 0::2], elements[..., 1::2]
+        alone = low.shape[-1] - high.shape[-1]
+        return low, np.pad(high, [*[(0, 0)] * (high.ndim - 1), (0, alone)])
+
+    def unpack(self, stored: NDArray[Any], head_size: int) -> Float:
         """Return the codes in a tensor; the inverse of :meth:`pack`."""
         if not self.packed:
             return stored.astype(np.float64)
         codes = np.empty((*stored.shape[:-1], 2 * stored.shape[-1]))
         codes[..., 0::2] = (stored & 0x0F) - _BIAS
         codes[..., 1::2] = (stored >> 4) - _BIAS
-        return codes
+        return codes[..., :head_size]

@@ -171,13 +171,17 @@ def _of_attention(
 
 
 def _present(call: OracleCall, tokens: Tokens) -> Reference:
-    """Return present_key or present_value [B, K, rows, D], or [B, K, rows, D / 2] if packed."""
+    """Return present_key or present_value [B, K, rows, D], or [B, K, rows, (D + 1) / 2] if packed.
+
+    A byte with one element of an odd number is undefined: no text says what its high half holds.
+    """
     places = present_places(call)
     rows = tokens.at(places)
     there = np.broadcast_to((places >= 0)[:, None, :, None], rows.value.shape)
     defined = there & Storage.of(call.dtype).holds(rows.exact)
     if rows.format.packed:
-        defined = defined[..., 0::2] & defined[..., 1::2]
+        low, high = rows.format.pairs(defined)
+        defined = low & high
     value = np.where(defined, rows.format.pack(rows.format.encode(rows.exact)), 0.0)
     return Reference(value, defined, rows.format.dtype, tokens=rows)
 

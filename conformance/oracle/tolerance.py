@@ -117,7 +117,7 @@ def _present_budget(tokens: Tokens, past_error: Float | None) -> Float:
     codes: Float = stored_error(tokens, past_error) / tokens.format.step
     if not tokens.format.packed:
         return codes
-    low, high = codes[..., 0::2], codes[..., 1::2]
+    low, high = tokens.format.pairs(codes)
     return np.where(high > 0.0, np.nan, low)
 
 

@@ -244,8 +244,9 @@ class Recipe(_Sparse):
     width: int = 0
     """Last dim of a part of `packed`."""
     parts: Several[Recipe] = ()
-    but: tuple[tuple[Several[int], int | Number], ...] = ()
-    """Applied last: leading indices, and the number that all elements below them have instead."""
+    but: tuple[tuple[Several[int], int | Number] | tuple[Several[int], int | Number, int], ...] = ()
+    """Applied last: leading indices, and the number that all elements below them have instead. A
+    third item says how many consecutive values the last index takes."""
 
 
 class CallInput(_Sparse):

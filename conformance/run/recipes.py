@@ -24,7 +24,11 @@ def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
     made = _made(call, step, tensor)
     if tensor.elements:
         exact = int if tensor.dtype in INTEGER_RANGE else float
-        made = made.model_copy(update={"but": tuple((at, exact(x)) for at, x in tensor.elements)})
+        but = tuple(
+            (at, exact(x)) if count == 1 else (at, exact(x), count)
+            for at, count, x in tensor.elements
+        )
+        made = made.model_copy(update={"but": but})
     return made
 
 

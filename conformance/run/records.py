@@ -238,9 +238,11 @@ def _values_text(tensor: Tensor) -> str:
         return "no elements"
     if tensor.elements:
         rest = _values_text(replace(tensor, elements=()))
-        return (
-            f"{rest}, but {', '.join(f'{value:g} at {list(at)}' for at, value in tensor.elements)}"
+        changes = (
+            f"{value:g} at {list(at)}" + (f" and the next {count - 1}" if count > 1 else "")
+            for at, count, value in tensor.elements
         )
+        return f"{rest}, but {', '.join(changes)}"
     if tensor.data is not None:
         return f"{tensor.data}"
     if tensor.values is None:

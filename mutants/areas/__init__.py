@@ -23,6 +23,7 @@ from areas import (  # noqa: F401
     rotary,
     scores,
     sink,
+    tiles,
     window_cache,
 )
 

@@ -4,7 +4,7 @@ import numpy as np
 from kernel import Kernel
 from registry import mutant
 
-WRITTEN = "A first prompt with other positions than its own is written by hand, in one place."
+LONG = "Only one case has tables of more than 32,768 rows, which are large."
 
 
 @mutant(Kernel.positions)
@@ -83,7 +83,7 @@ def position_ids_ignored_for_prompts(kernel, call):
     return _without_ids(kernel, call) if call.first_prompt else Kernel.positions(kernel, call)
 
 
-@mutant(Kernel.positions, only=WRITTEN)
+@mutant(Kernel.positions)
 def position_ids_all_for_a_prompt(kernel, call):
     """A first prompt reads all position_ids, not only the first."""
     if call.first_prompt and call.has("position_ids"):
@@ -91,7 +91,7 @@ def position_ids_all_for_a_prompt(kernel, call):
     return Kernel.positions(kernel, call)
 
 
-@mutant(Kernel.positions, only=WRITTEN)
+@mutant(Kernel.positions)
 def position_ids_of_the_first_row_for_a_prompt(kernel, call):
     """Every sequence of a first prompt reads all position_ids of the first."""
     if call.first_prompt and call.has("position_ids"):
@@ -124,3 +124,113 @@ def position_ids_move_the_mask(kernel, call, b):
     if call.has("position_ids") and call.queries and not call.first_prompt:
         return int(call.inputs["position_ids"][b, 0])
     return Kernel.start(kernel, call, b)
+
+
+@mutant(Kernel.positions)
+def positions_modulo_1024(kernel, call):
+    """Rows of the rotary tables are counted within 1,024."""
+    return np.asarray(Kernel.positions(kernel, call)) % 1024
+
+
+@mutant(Kernel.positions)
+def positions_modulo_2048(kernel, call):
+    """Rows of the rotary tables are counted within 2,048."""
+    return np.asarray(Kernel.positions(kernel, call)) % 2048
+
+
+@mutant(Kernel.positions)
+def positions_in_8_bits(kernel, call):
+    """Positions are held in uint8."""
+    return np.asarray(Kernel.positions(kernel, call)).astype(np.uint8).astype(np.int64)
+
+
+@mutant(Kernel.positions, only=LONG)
+def positions_in_16_bits(kernel, call):
+    """Positions are held in int16."""
+    return np.asarray(Kernel.positions(kernel, call)).astype(np.int16).astype(np.int64)
+
+
+@mutant(Kernel.positions, only=LONG)
+def positions_in_16_bits_without_sign(kernel, call):
+    """Positions are held in uint16."""
+    return np.asarray(Kernel.positions(kernel, call)).astype(np.uint16).astype(np.int64)
+
+
+@mutant(Kernel.positions)
+def positions_in_float16(kernel, call):
+    """Positions are held in float16, which has all integers up to 2,048."""
+    positions = np.minimum(Kernel.positions(kernel, call), 65504)
+    return positions.astype(np.float16).astype(np.int64)
+
+
+@mutant(Kernel.positions)
+def positions_up_to_the_total(kernel, call):
+    """A position is at most that of the last token in the longest sequence."""
+    return np.minimum(Kernel.positions(kernel, call), call.total - 1)
+
+
+@mutant(Kernel.positions)
+def position_ids_from_one(kernel, call):
+    """position_ids are read as counting from one."""
+    positions = Kernel.positions(kernel, call)
+    return np.maximum(positions - 1, 0) if call.has("position_ids") else positions
+
+
+@mutant(Kernel.positions)
+def position_ids_added(kernel, call):
+    """position_ids are added to the positions that follow from the lengths."""
+    positions = Kernel.positions(kernel, call)
+    if call.has("position_ids") and not call.first_prompt:
+        return positions + _without_ids(kernel, call)
+    return positions
+
+
+@mutant(Kernel.positions)
+def position_ids_first_of_each_sequence(kernel, call):
+    """Only the first of each sequence's position_ids is read; the others count on from it."""
+    positions = Kernel.positions(kernel, call)
+    if call.has("position_ids") and call.queries:
+        return positions[:, :1] + np.arange(call.queries)
+    return positions
+
+
+@mutant(Kernel.positions)
+def position_ids_first_of_each_tile(kernel, call):
+    """Of 32 tokens only the first one's element of position_ids is read."""
+    positions = Kernel.positions(kernel, call)
+    if call.has("position_ids") and call.queries:
+        token = np.arange(call.queries)
+        return positions[:, token // 32 * 32] + token % 32
+    return positions
+
+
+@mutant(Kernel.positions)
+def position_ids_transposed(kernel, call):
+    """position_ids are read as [sequence_length, batch_size]."""
+    positions = Kernel.positions(kernel, call)
+    if call.has("position_ids"):
+        return positions.reshape(call.queries, call.batch).T
+    return positions
+
+
+@mutant(Kernel.positions)
+def position_ids_of_the_sequence_before(kernel, call):
+    """Each sequence has the position_ids of the one before it."""
+    positions = Kernel.positions(kernel, call)
+    return np.roll(positions, 1, axis=0) if call.has("position_ids") else positions
+
+
+@mutant(Kernel.turn_query)
+def position_ids_for_keys_alone(kernel, call, query):
+    """Queries are rotated by their place, new keys by position_ids."""
+    if not call.get("do_rotary", 0):
+        return query
+    return kernel.turn(call, query, _without_ids(kernel, call))
+
+
+@mutant(Kernel.key_positions)
+def position_ids_for_queries_alone(kernel, call):
+    """New keys are rotated by their place, queries by position_ids."""
+    if call.new == call.queries:
+        return _without_ids(kernel, call)
+    return Kernel.key_positions(kernel, call)

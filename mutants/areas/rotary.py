@@ -157,6 +157,14 @@ def rotary_of_past_keys_again(kernel, call, side, b):
 
 
 @mutant(Kernel.tables)
+def rotary_angles_of_its_own(kernel, call, positions):
+    """The tables are not read; the angles are those of the base 10,000."""
+    half = call.inputs["cos_cache"].shape[1]
+    angles = np.asarray(positions)[..., None] * 10000.0 ** (-np.arange(half) / max(half, 1))
+    return np.cos(angles)[:, :, None], np.sin(angles)[:, :, None]
+
+
+@mutant(Kernel.tables)
 def rotary_rows_of_a_whole_head(kernel, call, positions):
     """A row of the tables is read as half a head long, whatever its length."""
     cos, sin = (call.inputs[name].astype(np.float32) for name in ("cos_cache", "sin_cache"))

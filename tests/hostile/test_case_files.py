@@ -21,12 +21,13 @@ from commands import Commands, commands
 from endings import check_ending
 from memory import MAXRSS_PER_KIB
 from mutants_of_case_files import mutant
+from shipped import cases_of_theme
 
 from conformance.base import yaml_source
 from conformance.base.paths import ROOT, data_path
 from conformance.base.yaml_source import MAX_BYTES, MAX_NODES, MAX_TEXT, InputError, read_yaml
 from conformance.case import load as loading
-from conformance.case.load import MAX_CASES, MAX_EFFORT, MAX_ELEMENTS, MAX_ID, load, load_file
+from conformance.case.load import MAX_CASES, MAX_EFFORT, MAX_ELEMENTS, MAX_ID, load
 from conformance.case.tensors import MAX_BATCH, MAX_INPUT_ELEMENTS, input_elements
 
 #: What a hostile file may take: seconds of a processor, and memory.
@@ -87,7 +88,7 @@ def test_the_shipped_corpus_is_far_from_every_limit() -> None:
     """Each limit is at least five times what the largest shipped file needs."""
     most: Counter[str] = Counter()
     for file in data_path("cases").glob("*.yaml"):
-        source, cases = read_yaml(file), load_file(file)
+        source, cases = read_yaml(file), cases_of_theme(file.stem)
         elements = [sum(map(input_elements, case.steps)) for case in cases]
         texts = [value for value in _scalars(source.data) if isinstance(value, str)]
         needs = {

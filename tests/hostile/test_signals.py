@@ -165,8 +165,19 @@ def waiting_bytes(pipe: int) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "<&- >&-"])
-@pytest.mark.parametrize("command", ["list three.yaml", "run three.yaml --ep RUNNER --results r"])
+def each_or_slow(fast: tuple[str, ...], slow: tuple[str, ...]) -> list[object]:
+    """Parameters, of which the ``slow`` ones repeat what the ``fast`` ones show."""
+    return [*fast, *(pytest.param(one, marks=pytest.mark.slow) for one in slow)]
+
+
+@pytest.mark.parametrize(
+    "closed",
+    each_or_slow((">&-", "2>&-", "<&- >&- 2>&-"), ("<&-", ">&- 2>&-", "<&- >&-")),
+)
+@pytest.mark.parametrize(
+    "command",
+    each_or_slow(("run three.yaml --ep RUNNER --results r",), ("list three.yaml",)),
+)
 def test_closed_streams(desk: Desk, command: str, closed: str) -> None:
     """They are as the null device; no file that is opened later takes their place."""
     results = desk.folder / "r"
@@ -197,7 +208,9 @@ def test_full_disks(desk: Desk, command: str, full: str) -> None:
 
 
 def test_a_reader_that_leaves(desk: Desk) -> None:
-    done = desk.paste("gqa list | head -1; gqa list --json | head -c 10 >/dev/null")
+    """Both commands print more than the 64 KiB that a pipe holds."""
+    themes = "pairs relations quantised_cache known_bugs"
+    done = desk.paste(f"gqa list {themes} | head -1; gqa list --json pairs | head -c 10 >/dev/null")
     check_ending(done)
     assert done.err == ""
 

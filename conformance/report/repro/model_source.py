@@ -82,8 +82,9 @@ def angles(rows, columns):
     "changed": '''
 def changed(numbers, *changes):
     """The numbers with some elements, or whole slices, replaced."""
-    for index, number in changes:
-        numbers[index] = number
+    for (*rows, first), number, *count in changes:
+        below = numbers[tuple(rows)]
+        below[first % len(below) :][: (count or [1])[0]] = number
     return numbers
 ''',
     "bfloat16": '''
@@ -145,7 +146,10 @@ def _array(recipe: Recipe | None, shape: tuple[int, ...], dtype: str) -> str:
     code = _numbers(recipe, shape, integer)
     word = KINDS[dtype][1]
     if recipe.but:
-        changes = ", ".join(f"({index_text(at)}, {python_number(x)})" for at, x in recipe.but)
+        changes = ", ".join(
+            f"({', '.join((index_text(at), python_number(x), *map(str, count)))})"
+            for at, x, *count in recipe.but
+        )
         code = f"changed({code}, {changes})"
     elif recipe.kind == "constant" and dtype not in BITS:
         return f"np.full({shape}, {python_number(recipe.value)}, {quoted(word)})"

@@ -1,0 +1,61 @@
+"""Executes the steps of a bundle: its model, its tensors, and what one step hands to the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import graph
+import numpy as np
+from tensor_file import Tensor, read_file, read_tensor
+
+Arrays = dict[str, np.ndarray]
+
+
+class Bundles:
+    """The last bundle, kept because `gqa power` runs every mutant on it."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._graph: graph.Graph | None = None
+        self._tensors: dict[str, Tensor] = {}
+
+    def open(self, path: str) -> Bundles:
+        path = os.path.realpath(path)
+        if path != self._path:
+            self._path, self._graph, self._tensors = path, None, {}
+        return self
+
+    @property
+    def graph(self) -> graph.Graph:
+        if self._graph is None:
+            self._graph = graph.Graph(read_file(f"{self._path}/model.onnx"))
+        return self._graph
+
+    def array(self, file: str) -> np.ndarray:
+        """The tensor in ``file``, in memory of its own."""
+        tensor = self._tensors.get(file)
+        if tensor is None:
+            tensor = self._tensors[file] = read_tensor(f"{self._path}/{file}")
+        dtype = graph.NUMPY[tensor.data_type]
+        return np.frombuffer(bytearray(tensor.raw), dtype).reshape(tensor.dims)
+
+
+def steps(
+    session: graph.Session, bundle: Bundles, plan: Sequence[dict[str, Any]]
+) -> Iterator[Arrays]:
+    """The outputs of each step of the ``plan``, as the protocol describes it.
+
+    Raises what the kernel raises.
+    """
+    outputs: Arrays = {}
+    for step in plan:
+        feeds = {graph_input: bundle.array(file) for graph_input, file in step["files"].items()}
+        feeds.update({fed: outputs[output] for fed, output in step["carry"].items()})
+        session.kernel.memory["shared"] = bool(step["share"])
+        outputs = session.run(feeds)
+        for output, shared in step["share"].items():
+            session.kernel.bind(feeds[shared], outputs[output])
+            outputs[output] = feeds[shared]
+        yield outputs
