@@ -23,7 +23,7 @@ from conformance.case.tensors import SCORE, steps_of
 from conformance.maintain.case_text import MadeEntry, file_text
 from conformance.maintain.contracts import contract_of
 from conformance.maintain.covering import Covering, Pair, Row
-from conformance.maintain.telling_values import sensitive
+from conformance.maintain.telling_values import SEEDS, sensitive
 
 #: The harder type first: values that suffice for it mostly suffice for the other.
 DTYPES: Final = ("float16", "float32")
@@ -277,6 +277,11 @@ _NO_PROMPT_IN_A_LOOP: Final = Rule(
     "Its loop begins with a prompt, which may attend to its keys before they are rounded.",
 )
 
+_FEW_CODES: Final = Rule(
+    {"phase": ("chunk_3",), "keys": ("128", "512", *_LARGE)},
+    "Two tokens hardly show among so many codes of four bits.",
+)
+
 FAMILIES: Final = (
     Family(
         "rotary",
@@ -358,13 +363,20 @@ FAMILIES: Final = (
         "zeros",
         {"zeros": _fields(key_value="zero_valued")},
         {"phase": _PAST, "cache": _CACHES},
+        (
+            CHUNKS,
+            Rule(
+                {"phase": ("chunk_3",), "keys": ("128", "512", *_LARGE)},
+                "Two tokens of zeros hardly show among so many.",
+            ),
+        ),
     ),
     *(
         Family(
             number,
             {f"{number}_{each}": _quantised(number, each) for each in ("tensor", "channel")},
             {"phase": (*_PAST, "loop"), "cache": _CACHES},
-            (CHUNKS, _NO_PROMPT_IN_A_LOOP),
+            (CHUNKS, _NO_PROMPT_IN_A_LOOP, *((_FEW_CODES,) if number == "int4" else ())),
         )
         for number in ("int8", "int4", "float8")
     ),
@@ -407,7 +419,7 @@ FAMILIES: Final = (
                 _rotary("half_split"),
                 _window("most"),
             ),
-            "packed_window_bias_sink_softcap": _together(
+            "packed_bias_window_more": _together(
                 _fields(
                     key_value="packed", attention_bias="full", head_sink=True, softcap=2.0
                 ),
@@ -452,7 +464,7 @@ FAMILIES: Final = (
             ),
         },
         {"phase": (*_PAST, "loop"), "cache": _CACHES, "head_size": _ROTATED},
-        (CHUNKS, _NO_PROMPT_IN_A_LOOP),
+        (CHUNKS, _NO_PROMPT_IN_A_LOOP, _FEW_CODES),
     ),
 )
 
@@ -595,6 +607,8 @@ def loud(made: Made) -> Fields:
     cache, in one head of the first sequence.
     """
     size, fields = size_of(made.row), call_of(made)
+    if codes := {"int8": 12, "float8e4m3fn": 10.0}.get(fields.get("cache_dtype", "")):
+        return {"past_value": {"values": {"low": -codes, "high": codes}}}
     if "cache_dtype" in fields or fields.get("key_value") == "packed":
         return {}
     volume = max(2.0, size.keys / 16)
@@ -629,8 +643,16 @@ def queries_of(made: Made) -> list[Fields | None]:
 def values_of(made: Made) -> Fields | None:
     """The fields of the row's call, with values that make it sensitive."""
     return sensitive(
-        call_of(made), DTYPES, inputs=[{}, loud(made)], queries=queries_of(made), seeds=2
+        call_of(made), DTYPES, inputs=[{}, loud(made)], queries=queries_of(made), seeds=SEEDS
     )
+
+
+_PHASES: Final = {
+    "prefill": "Prefill",
+    "decode": "Decode",
+    "loop": "Loop",
+    **dict.fromkeys(_CHUNKS, "Chunk"),
+}
 
 
 def name_of(made: Made) -> str:
@@ -646,14 +668,14 @@ def title_of(made: Made) -> str:
     """The row's call in words."""
     row, size = made.row, size_of(made.row)
     past = size.keys - (0 if made.family.borrowed else size.queries)
-    new = f"{size.queries} token{'s' * (size.queries > 1)}{' on ' + str(past) if past else ''}"
-    lengths = f" of {size.batch} ragged sequences" if row["lengths"] == "ragged" else ""
-    batch = f", {size.batch} sequences" if size.batch > 1 and not lengths else ""
-    cache = {"static": ", static", "shared_buffer": ", shared"}.get(row["cache"], "")
-    loop = "Loop of " * (size.phase == "loop")
-    feature = row["feature"].replace("_", " ")
-    heads = f"{size.heads}:{size.kv_heads} heads of {size.head_size}"
-    return f"{loop}{new}{lengths}{batch}, {heads}{cache}, {feature}"
+    new = "" if size.phase == "decode" else f" of {size.queries}"
+    parts = [_PHASES[size.phase] + new + f" on {past}" * bool(past)]
+    if size.batch > 1:
+        parts.append(f"{size.batch} {'ragged' if row['lengths'] == 'ragged' else 'sequences'}")
+    parts.append(f"{size.heads}:{size.kv_heads} heads of {size.head_size}")
+    if row["cache"] in ("static", "shared_buffer"):
+        parts.append(row["cache"].removesuffix("_buffer"))
+    return ", ".join((*parts, row["feature"].replace("_", " ")))
 
 
 def text() -> str:
