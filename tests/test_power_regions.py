@@ -272,7 +272,7 @@ def test_a_hole_is_an_error() -> None:
         (["--region", "zzz"], "There is no region 'zzz'."),
         (["--region", "decode", "--regions"], "--region is for single runs: without"),
         (["--regions", "--quick"], "--regions goes neither with --quick nor with --json."),
-        (["--regions", "--record", "cases/window.yaml"], "--record requires the whole corpus"),
+        (["--regions", "--record", WINDOW], "--regions --record requires the whole corpus."),
     ],
 )
 def test_bad_input(arguments: list[str], says: str) -> None:
