@@ -11,6 +11,7 @@ runtime that rejects one of them hides no other; the families of several feature
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -277,6 +278,7 @@ _NO_PROMPT_IN_A_LOOP: Final = Rule(
     "Its loop begins with a prompt, which may attend to its keys before they are rounded.",
 )
 
+_DROWNED: Final = "Beside the rounding of so many codes to float16 it does not show."
 _FEW_CODES: Final = Rule(
     {"phase": ("chunk_3",), "keys": ("128", "512", *_LARGE)},
     "Two tokens hardly show among so many codes of four bits.",
@@ -376,7 +378,15 @@ FAMILIES: Final = (
             number,
             {f"{number}_{each}": _quantised(number, each) for each in ("tensor", "channel")},
             {"phase": (*_PAST, "loop"), "cache": _CACHES},
-            (CHUNKS, _NO_PROMPT_IN_A_LOOP, *((_FEW_CODES,) if number == "int4" else ())),
+            (
+                CHUNKS,
+                _NO_PROMPT_IN_A_LOOP,
+                _FEW_CODES
+                if number == "int4"
+                else Rule(
+                    {"phase": ("chunk_3",), "keys": _LARGE, "head_size": ("8",)}, _DROWNED
+                ),
+            ),
         )
         for number in ("int8", "int4", "float8")
     ),
@@ -464,7 +474,13 @@ FAMILIES: Final = (
             ),
         },
         {"phase": (*_PAST, "loop"), "cache": _CACHES, "head_size": _ROTATED},
-        (CHUNKS, _NO_PROMPT_IN_A_LOOP, _FEW_CODES),
+        (
+            CHUNKS,
+            _NO_PROMPT_IN_A_LOOP,
+            _FEW_CODES,
+            Rule({"feature": ("int4_rotary", "int8_bias_sink"), "keys": ("4096",)}, _DROWNED),
+            Rule({"feature": ("int8_rotary_window",), "head_size": ("512",)}, _DROWNED),
+        ),
     ),
 )
 
@@ -521,14 +537,48 @@ class Made(NamedTuple):
 
 
 def rows() -> list[Made]:
-    """All rows; those of the last common family have what is left of the pairs of two sizes."""
+    """All rows, without those whose pairs the others have, too; each with its new pairs.
+
+    Those of the last common family have what is left of the pairs of two sizes.
+    """
     sizes = pairs_of_sizes()
     last = [family for family in FAMILIES if family.common][-1]
-    return [
-        made
+    made = [
+        each
         for family in FAMILIES
-        for made in _rows(family, sizes if family.common else {}, family is last)
+        for each in _rows(family, sizes if family.common else {}, family is last)
     ]
+    return _first_to_have(_necessary(made))
+
+
+def _demanded(made: Made) -> list[Pair]:
+    """The pairs for which a row counts."""
+    feature = ("feature", made.row["feature"])
+    sizes = [(name, made.row[name]) for name in SIZES]
+    of_sizes = list(combinations(sizes, 2)) if made.family.common else []
+    return [*((feature, size) for size in sizes), *of_sizes]
+
+
+def _necessary(made: list[Made]) -> list[Made]:
+    """The rows that have a pair of their own, after the most expensive others were left out."""
+    times = Counter(pair for each in made for pair in _demanded(each))
+    left_out = set()
+    for number in sorted(range(len(made)), key=lambda n: -cost(size_of(made[n].row))):
+        demanded = _demanded(made[number])
+        if all(times[pair] > 1 for pair in demanded):
+            times.subtract(demanded)
+            left_out.add(number)
+    return [each for number, each in enumerate(made) if number not in left_out]
+
+
+def _first_to_have(made: list[Made]) -> list[Made]:
+    seen: set[Pair] = set()
+    found = []
+    for each in made:
+        new = [pair for pair in _demanded(each) if pair not in seen]
+        seen.update(new)
+        found.append(each._replace(new=new))
+    return found
 
 
 def _rows(family: Family, sizes: dict[Pair, None], all_sizes: bool) -> Iterator[Made]:
@@ -683,8 +733,7 @@ def text() -> str:
     entries = []
     for made in rows():
         fields = values_of(made)
-        if fields is None:
-            continue
+        assert fields is not None, f"no values make {name_of(made)} sensitive"
         call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
         found = features_of(call, steps_of(call))
         row = {name: value for name, value in found.items() if value is not None}
