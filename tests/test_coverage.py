@@ -15,7 +15,8 @@ from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, RULES, features_of
 from conformance.case.tensors import steps_of
-from conformance.maintain.coverage import faults, pair_counts, text
+from conformance.maintain.coverage import faults, looked_at, pair_counts, text, valued
+from conformance.maintain.looked_at import text as inputs_text
 from conformance.maintain.pairs import legal_pairs
 from conformance.maintain.pairs import text as pairs_text
 
@@ -134,6 +135,33 @@ def test_a_rule_that_a_case_contradicts_is_reported(tmp_path: Path) -> None:
     assert not any(fault.startswith("causal bidirectional × window shorter") for fault in told)
 
 
+@pytest.mark.parametrize(
+    ("body", "unread"),
+    [
+        (
+            "position_ids: implied, rotary: half_split, insensitive_to: [position_ids]",
+            "position_ids",
+        ),
+        ("sequence_length: 4, batch_size: 2, total_sequence_lengths: [4, 2]", "lengths"),
+        ("softcap: 1.0, insensitive_to: [softcap]", "softcap"),
+        ("head_sink: true, insensitive_to: [head_sink]", "sink"),
+    ],
+)
+def test_what_the_result_does_not_depend_on_is_not_counted(
+    tmp_path: Path, body: str, unread: str
+) -> None:
+    (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
+    assert valued(case)[unread] is not None
+    assert looked_at(case) == {**valued(case), unread: None}
+    assert not any(unread in pair[::2] for pair in pair_counts([case]))
+
+
+def test_the_lengths_of_a_decode_are_read(tmp_path: Path) -> None:
+    body = "past_sequence_length: 4, batch_size: 2, total_sequence_lengths: [5, 2]"
+    (case,) = cases_of(tmp_path, f"- {{name: a, {body}}}")
+    assert looked_at(case)["lengths"] == "ragged"
+
+
 def test_rules_use_only_existing_values() -> None:
     known = {feature.name: set(feature.values) for feature in FEATURES}
     for rule in RULES:
@@ -149,7 +177,7 @@ def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> No
 
 
 def test_the_theme_pairs_alone_covers_every_pair(corpus: list[Case]) -> None:
-    counts = pair_counts(case for case in corpus if case.theme == "pairs")
+    counts = pair_counts((case for case in corpus if case.theme == "pairs"), valued)
     missing = {pair for pair in legal_pairs() if not counts[*pair[0], *pair[1]]}
     # bfloat16's coarse rounding hides scales; cases/quantised_types.yaml has sharper numbers.
     assert all(pair[1] == ("dtype", "bfloat16") and "quantised" in pair[0] for pair in missing)
@@ -159,6 +187,13 @@ def test_no_row_of_the_pairs_is_redundant(corpus: list[Case]) -> None:
     whys = {case.name: case.why for case in corpus if case.theme == "pairs"}
     for one, other in itertools.combinations(whys, 2):
         assert whys[one] != whys[other]
+
+
+@pytest.mark.slow
+def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Case]) -> None:
+    page = ROOT / "docs" / "inputs.md"
+    fresh = page.read_text(encoding="utf-8") == inputs_text(corpus)
+    assert fresh, "out of date: python -m conformance.maintain.generate docs/inputs.md"
 
 
 @pytest.mark.slow

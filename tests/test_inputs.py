@@ -352,7 +352,7 @@ def test_the_tables_hold_the_angles_of_each_position(dtype: str) -> None:
     made = drawn(rotary="half_split", sequence_length=11, head_size=32, dtype=dtype)
     assert made["cos_cache"].shape == made["sin_cache"].shape == (11, 16)
     for position, column in ((0, 0), (1, 0), (10, 0), (1, 15), (10, 7)):
-        angle = position / 10000.0 ** (column / 16)
+        angle = 0.75 * position / 500.0 ** (column / 16)
         for name, function in (("cos_cache", np.cos), ("sin_cache", np.sin)):
             exact = np.float64(function(angle))
             assert made[name][position, column] == exact.astype(NUMPY[dtype])
@@ -368,7 +368,7 @@ def test_a_partial_rotary_has_the_angles_of_its_own_width() -> None:
 def test_tables_of_a_wrong_rank_have_numbers_too() -> None:
     tables = {"cos_cache": {"shape": [3]}, "sin_cache": {"shape": [1, 3, 2]}}
     made = drawn(rotary="half_split", inputs=tables)
-    np.testing.assert_allclose(made["cos_cache"], np.cos([0.0, 1.0, 2.0]))
+    np.testing.assert_allclose(made["cos_cache"], np.cos([0.0, 0.75, 1.5]))
     assert made["sin_cache"].shape == (1, 3, 2)
 
 

@@ -14,15 +14,19 @@ from case_files import cases_of, complaints, entries, write
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT
+from conformance.base.signature import INPUT_NAMES
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.replacements import EDGE_THRESHOLD, THRESHOLD
+from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
 from conformance.bundle.sensitivity import (
     NO_EFFECT,
+    REPLACED,
     THRESHOLDS,
     combined,
+    enough,
     insensitive,
     part_of,
+    sufficient,
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
@@ -209,6 +213,116 @@ def test_every_name_that_a_case_may_list_is_checked() -> None:
     assert set(get_args(EffectName)) == {part_of(name) for name in THRESHOLDS}
 
 
+# Replaced inputs
+
+BATCH = {"batch_size": 2, "past_sequence_length": 9, "sequence_length": 2}
+TURNED = {**BATCH, "rotary": "half_split", "position_ids": True}
+SCALES = {**INT8, **CHANNELS, **BATCH}
+
+
+def first(axis: int) -> Any:
+    return lambda array: np.broadcast_to(np.take(array, [0], axis=axis), array.shape).copy()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "replaced"),
+    [
+        ("query/first_sequence", BATCH, first(0)),
+        ("query/first_token", BATCH, first(1)),
+        ("key/first_token", BATCH, first(1)),
+        ("value/zeros", BATCH, np.zeros_like),
+        ("past_key/first_head", BATCH, first(1)),
+        ("past_value/first_token", BATCH, first(2)),
+        (
+            "seqlens_k/total",
+            {**BATCH, "total_sequence_lengths": [11, 5]},
+            lambda array: np.full_like(array, 10),
+        ),
+        ("cos_cache/ones", TURNED, np.ones_like),
+        ("position_ids/first_sequence", TURNED, first(0)),
+        ("attention_bias/first_head", {**BATCH, "attention_bias": "full"}, first(1)),
+        ("attention_bias/none", {**BATCH, "attention_bias": "one_head"}, np.zeros_like),
+        ("head_sink/first", {**BATCH, "head_sink": True}, first(0)),
+        ("k_scale/doubled_past", SCALES, lambda array: 2 * array),
+        ("v_scale/first_head_past", SCALES, first(1)),
+        ("k_norm_weight/ones", {**BATCH, "qk_norm": True}, np.ones_like),
+    ],
+    ids=str,
+)
+def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input(
+    name: str, fields: dict[str, Any], replaced: Any
+) -> None:
+    """Many changed calls are computed at once; here one alone, from its own inputs."""
+    call = Call.model_validate({**fields, "presents": "both"})
+    (step,) = steps_of(call)
+    inputs, attributes = draw_inputs(call, step), attributes_of(call)
+    changed = {**inputs, name.partition("/")[0]: replaced(inputs[name.partition("/")[0]])}
+    outputs = REPLACED[name].outputs
+    right = reference(inputs, attributes, step.connected_outputs)
+    wrong, units = reference(changed, attributes, step.connected_outputs), budgets(right)
+    width = call.num_heads // call.kv_num_heads * call.head_size
+    most = 0.0
+    for output in outputs:
+        at = np.s_[-1:, :, -width:] if output == "output" else np.s_[-1:, -1:]
+        off = np.abs(wrong[output].value - right[output].value)[at]
+        unit = np.where(right[output].computed, units[output], np.inf)[at]
+        most = max(most, np.nanmax(np.where(off > 0, off / unit, 0)) / max(CONSTANTS.values()))
+    found = bundle_for(call).sensitivity[name]
+    assert found == float(f"{min(most, 1e9):.3g}") >= enough(name)
+
+
+def test_an_effect_only_outside_the_last_head_is_found() -> None:
+    """The effect is first measured on the last head of the last sequence."""
+    fields = {"num_heads": 2, "kv_num_heads": 2, "head_size": 16, "sequence_length": 2}
+    values = {"value": {"data": [[[0.5] * 16 + [1.0] * 16, [-0.5] * 16 + [1.0] * 16]]}}
+    found = all_effects_of(**fields, inputs=values)
+    assert found["value/first_token"] > THRESHOLD
+
+
+def test_an_input_that_equals_its_replacement_is_not_looked_at() -> None:
+    """Implied positions: a kernel that ignores the input is right."""
+    found = all_effects_of(**DECODE, rotary="half_split", position_ids="implied")
+    assert found["position_ids/implied"] == 0.0
+    found = all_effects_of(**DECODE, rotary="half_split", position_ids=True)
+    assert found["position_ids/implied"] > THRESHOLD
+    single = all_effects_of(batch_size=1, **DECODE, attention_bias="one_head")
+    assert not {"query/first_sequence", "attention_bias/first_head"} & set(single)
+
+
+def test_a_first_prompt_reads_one_position_only() -> None:
+    fields = {**PROMPT, "batch_size": 2, "rotary": "half_split", "position_ids": True}
+    found = {name for name in all_effects_of(**fields) if name.startswith("position_ids/")}
+    assert found == {"position_ids/implied"}
+
+
+def test_a_norm_of_nothing_is_not_looked_at() -> None:
+    for fields in ({"key_value": "zero_length"}, {"key_value": "zero_valued"}):
+        found = all_effects_of(**DECODE, **fields, qk_norm=True)
+        assert {name for name in found if "_norm_weight" in name} == {
+            "q_norm_weight/none", "q_norm_weight/ones", "q_norm_weight/first"
+        }  # fmt: skip
+
+
+def test_a_bias_with_rows_of_another_length_is_seen() -> None:
+    """A static buffer has more rows than the call has tokens."""
+    fields = {"max_sequence_length": 16, "past_sequence_length": 5, "sequence_length": 3}
+    found = all_effects_of(**fields, attention_bias="full")
+    assert found["total_sequence_length/rows"] > EDGE_THRESHOLD
+
+
+def test_a_step_is_not_measured_again_where_another_shows_enough() -> None:
+    assert sufficient({"window": 20.0, "softcap": 19.9, "key/zeros": 2.0, "past_token": 9.0}) == {
+        "window",
+        "key/zeros",
+    }
+
+
+def test_each_replacement_has_a_name_and_a_sentence_of_its_own() -> None:
+    assert len(REPLACED) == len(REPLACEMENTS)
+    assert len({one.sentence for one in REPLACEMENTS}) == len(REPLACEMENTS)
+    assert set(INPUT_NAMES) <= {one.of for one in REPLACEMENTS}
+
+
 # A case
 
 
@@ -258,6 +372,25 @@ def test_a_case_that_may_compute_is_checked_too(
 ) -> None:
     contract = f"  contract: {{source: x, demands: {demands}}}\n"
     assert (refusal(tmp_path, WIDE + contract) is not None) == refused
+
+
+def test_a_case_whose_input_is_what_a_kernel_uses_anyway_is_rejected(tmp_path: Path) -> None:
+    body = "- name: a\n  past_sequence_length: 9\n  rotary: half_split\n  position_ids: implied\n"
+    assert refusal(tmp_path, body) == (
+        "The case cannot show a fault in position_ids: replacing it by the positions that follow"
+        " from the lengths moves the result by only 0 error budgets, and 20 are required. Choose"
+        " values that make it larger, or write insensitive_to: [position_ids] if it must not change"
+        " the result."
+    )
+    assert refusal(tmp_path, body + "  insensitive_to: [position_ids]\n") is None
+
+
+def test_the_command_lists_the_replacements(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--replacements"]) == 0
+    assert (
+        "position_ids/implied         position_ids replaced by the positions that follow from"
+        in (capsys.readouterr().out)
+    )
 
 
 def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:

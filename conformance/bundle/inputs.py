@@ -16,8 +16,11 @@ from conformance.base.dtypes import INTEGER_RANGE, NUMPY
 from conformance.case.call import Call, Values
 from conformance.case.tensors import Step, Tensor, token_values
 
-#: Base of the rotary angles, as in RoPE and Llama.
-ROTARY_BASE: Final = 10000.0
+#: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
+#: but neither is the usual one (10,000 and 1), so a kernel that computes the angles itself instead
+#: of reading the tables is wrong.
+ROTARY_BASE: Final = 500.0
+ROTARY_FACTOR: Final = 0.75
 
 #: The inputs that stay the same in all calls of a loop. Scales must, because the codes in a cache
 #: are only valid with the scale that they were quantised with, and so must rotary tables, by which
@@ -186,7 +189,7 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
         # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
         frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
-        angles = np.arange(rows)[:, None] * frequencies
+        angles = ROTARY_FACTOR * np.arange(rows)[:, None] * frequencies
         table = np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
         return table.reshape(tensor.shape)
     raise AssertionError(tensor.name)

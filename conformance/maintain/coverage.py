@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Attribute
 from conformance.case.case import Case
-from conformance.case.features import FEATURES, REST, RULES, Feature, Rule, counted, features_of
+from conformance.case.features import (
+    BY_NAME,
+    FEATURES,
+    REST,
+    RULES,
+    Feature,
+    Rule,
+    counted,
+    features_of,
+)
 from conformance.case.tensors import Tensor, attributes_of
 
 #: Pairs with this many cases or fewer are listed.
@@ -22,14 +31,53 @@ FEW: Final = 8
 
 Pair = tuple[str, str, str, str]
 
+#: The parts of a call that show each value of a feature (:data:`conformance.case.case.EffectName`).
+#: A case that is insensitive to all of them has the value, but does not look at it.
+SHOWN_BY: Final[Mapping[str, Sequence[str]]] = {
+    "position_ids": ("position_ids",),
+    "lengths": ("ragged",),
+    "attention_bias": ("attention_bias",),
+    "sink": ("head_sink", "smooth_softmax"),
+    "softcap": ("softcap",),
+    "scale": ("scale",),
+    "qk_norm": ("qk_norm",),
+    "rotary": ("rotary",),
+}
 
-def pair_counts(cases: Iterable[Case]) -> Counter[Pair]:
+
+def looked_at(case: Case) -> dict[str, str | None]:
+    """The value of each feature of a case; None for one that its result does not depend on.
+
+    A case that runs shows all parts of its call that it does not declare in ``insensitive_to``. The
+    lengths of a causal prompt change no defined element.
+    """
+    found = features_of(case.call, case.steps)
+    is_prompt = found["phase"] == "prefill"
+    if ("quantisation" if is_prompt else "dequantisation") in case.insensitive_to:
+        found["quantised"] = None
+    for feature, parts in SHOWN_BY.items():
+        is_plain = found[feature] == BY_NAME[feature].values[0]
+        if not is_plain and set(parts) & set(case.insensitive_to):
+            found[feature] = None
+    if is_prompt and found["causal"] == "causal" and found["lengths"] == "ragged":
+        found["lengths"] = None
+    return found
+
+
+def valued(case: Case) -> dict[str, str | None]:
+    """The value of each feature of a case, whether its result depends on it or not."""
+    return features_of(case.call, case.steps)
+
+
+def pair_counts(
+    cases: Iterable[Case], values: Callable[[Case], Mapping[str, str | None]] = looked_at
+) -> Counter[Pair]:
     """How many cases have each pair, as (feature, value, feature, value) in FEATURES' order."""
     counts: Counter[Pair] = Counter()
     for case in cases:
         if not counted(case):
             continue
-        found = [(n, v) for n, v in features_of(case.call, case.steps).items() if v is not None]
+        found = [(name, value) for name, value in values(case).items() if value is not None]
         counts.update((*one, *other) for one, other in itertools.combinations(found, 2))
     return counts
 
@@ -170,13 +218,16 @@ def _features(cases: Sequence[Case]) -> Iterator[str]:
     yield ""
     yield "Cases that must compute and, after a +, those that may compute or reject. Calls without"
     yield "a listed value (invalid on purpose, or a reading only requested) are not counted."
+    yield "Nor is a value on which the result does not depend: the case lists the part in"
+    yield "`insensitive_to`, or it is the lengths of a causal prompt. [inputs.md](inputs.md)"
+    yield "counts the cases that look at each input."
     yield ""
     plain: Counter[tuple[str, str | None]] = Counter()
     either: Counter[tuple[str, str | None]] = Counter()
     for case in cases:
         if counted(case):
             tally = either if case.contract.demands == "either" else plain
-            tally.update(features_of(case.call, case.steps).items())
+            tally.update(looked_at(case).items())
     rows = []
     for feature in FEATURES:
         cells = []

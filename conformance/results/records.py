@@ -181,10 +181,13 @@ class _Sparse(_Part):
     @model_serializer(mode="wrap")
     def _without_the_usual(self, handler: SerializerFunctionWrapHandler) -> Any:
         written = handler(self)
+        values = self.__dict__  # many are the default itself, and a run writes many parts
         for name, default in type(self)._usual.items():
-            value = getattr(self, name)
+            value = values[name]
             # -0.0 and 0 equal 0.0, and are not the same
-            if type(value) is type(default) and value == default and str(value) == str(default):
+            if value is default or (
+                type(value) is type(default) and value == default and str(value) == str(default)
+            ):
                 written.pop(name, None)
         return written
 

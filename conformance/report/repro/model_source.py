@@ -77,7 +77,7 @@ def positions(starts, count, shape):
     "angles": '''
 def angles(rows, columns):
     """The angle of each position (row) and pair of elements (column) of rotary embeddings."""
-    return np.arange(rows)[:, None] * 10000.0 ** (-np.arange(columns) / max(columns, 1))
+    return 0.75 * np.arange(rows)[:, None] * 500.0 ** (-np.arange(columns) / max(columns, 1))
 ''',
     "changed": '''
 def changed(numbers, *changes):
