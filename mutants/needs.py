@@ -78,6 +78,7 @@ OF_AREA: Mapping[str, Needs] = {
     "presents": PRESENTS,
     "quantisation": {"quantised": QUANTISED},
     "rotary": {"rotary": ROTARIES},
+    "tiles": {"keys": (16, inf)},
     "window_cache": SLIDING,
 }
 
@@ -218,6 +219,19 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "position_ids_first_alone": (_all(LATER, IDS, BATCH), _all(CHUNK, IDS)),
     "position_ids_of_the_first_sequence": (_all(LATER, IDS, BATCH),),
     "position_ids_move_the_mask": (_all(LATER, IDS),),
+    "positions_modulo_1024": (IDS, {"keys": (1025, inf)}),
+    "positions_modulo_2048": (IDS, {"keys": (2049, inf)}),
+    "positions_in_8_bits": (IDS, {"keys": (257, inf)}),
+    "positions_in_float16": (IDS, {"keys": (2049, inf)}),
+    "positions_up_to_the_total": (IDS,),
+    "position_ids_from_one": (_all(LATER, IDS), _all(IDS, PRESENTS, OWN_KEYS)),
+    "position_ids_added": (_all(LATER, IDS),),
+    "position_ids_first_of_each_sequence": (_all(IDS, CHUNK),),
+    "position_ids_first_of_each_tile": (_all(IDS, CHUNK),),
+    "position_ids_transposed": (_all(IDS, BATCH, SEVERAL),),
+    "position_ids_of_the_sequence_before": (_all(LATER, IDS, BATCH),),
+    "position_ids_for_keys_alone": (IDS,),
+    "position_ids_for_queries_alone": (_all(IDS, OWN_KEYS),),
     # precision
     "query_key_summed_in_storage": (SHORT_FLOATS,),
     "values_summed_in_storage": (SHORT_FLOATS,),
@@ -300,6 +314,23 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "sink_not_below_the_maximum": (HEAD_SINK, SMOOTH),
     "sink_once_for_each_key": (_all(HEAD_SINK, TWO_KEYS), _all(SMOOTH, TWO_KEYS)),
     "sink_adds_to_the_output": (HEAD_SINK, SMOOTH),
+    # tiles
+    **{
+        f"{name}_of_16": tuple(_all({"keys": (least, inf)}, one) for one in needs)
+        for least, needs, names in (
+            (17, ({},), "merged_without_rescaling sums_without_rescaling merged_without_sums"),
+            (17, ({},), "maximum_from_zero accumulator_reset last_tile_not_read"),
+            (17, ({},), "half_of_the_last_tile_not_read first_key_of_the_second_tile_not_read"),
+            (17, ({},), "last_key_of_the_first_tile_twice values_of_the_tile_before"),
+            (17, ({},), "values_one_key_late_from_the_second_tile_on"),
+            (33, ({},), "second_tile_not_read"),
+            (17, (HEAD_SINK, SMOOTH), "sink_in_each_tile"),
+            (17, (BIAS,), "masked_tile_is_nan bias_of_the_first_tile"),
+            (18, (SHORTER,), "window_begins_with_a_tile"),
+            (17, (RAGGED,), "as_many_as_the_first_sequence"),
+        )
+        for name in names.split()
+    },
     # window cache
     "window_cache_positions_in_the_buffer": (LATER,),
     "window_cache_keys_placed_from_zero": (LATER,),
@@ -337,6 +368,8 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
 
 _REJECTED = "The calls must be rejected. A region is a set of calls that are computed."
 _SESSION = "It keeps what another call of the session left, which can lie in another region."
+_TABLES = "It needs tables of more than 32,768 rows, which are too large for many cases."
+_TILES = "The same fault in tiles of 16 keys stands for it; the numbers of keys are regions."
 _EVERYWHERE_OF_AREA = {
     "acceptances": _REJECTED,
     "messages": _REJECTED,
@@ -349,11 +382,15 @@ _EVERYWHERE = {
     "past_of_the_first_run": _SESSION,
     "position_counted_by_the_session": _SESSION,
     "positions_of_the_first_run": _SESSION,
+    "positions_in_16_bits": _TABLES,
+    "positions_in_16_bits_without_sign": _TABLES,
 }
 
 
 def everywhere(name: str, area: str) -> str:
     """Why the mutant is not switched on in regions; empty if it is."""
+    if area == "tiles" and not name.endswith("_of_16"):
+        return _TILES
     return _EVERYWHERE.get(name) or _EVERYWHERE_OF_AREA.get(area, "")
 
 

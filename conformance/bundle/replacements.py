@@ -316,8 +316,7 @@ def _softcap(given: Given) -> Changes | None:
 
 
 def _smooth_softmax(given: Given) -> Changes | None:
-    is_smooth = given.call.sink is not None and "head_sink" not in given.inputs
-    return {"sink": None} if is_smooth else None
+    return None if "head_sink" in given.inputs else _filled("sink", -np.inf)(given)
 
 
 def _causal(given: Given) -> Changes | None:

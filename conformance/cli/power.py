@@ -80,7 +80,7 @@ def power(
                 raise BadArgument(f"There is no mutant '{name}'.")
         corpus, cases = selected_cases(paths, expression)
         whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
-        if record and (names or not whole):
+        if record and not regions and (names or not whole):
             raise BadArgument("--record requires the whole corpus and all mutants.")
         chosen = [known[name] for name in dict.fromkeys(names or known)]
         if regions:

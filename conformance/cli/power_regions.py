@@ -43,15 +43,16 @@ def run(
 ) -> int:
     """Fill the cells of ``mutants`` with ``cases``, and print them. Returns the exit status."""
     whole = corpus.whole and len(cases) == len(corpus.loaded)
-    if record and (not whole or reduced or len(mutants) < len(known_mutants())):
-        raise BadArgument("--record requires the whole corpus and all mutants.")
+    if record and (not whole or reduced):
+        raise BadArgument("--regions --record requires the whole corpus.")
     cells, only = Cells(mutants, known_regions()), None
     if reduced:
         recorded = Recorded.read()
         why = recorded.stale(cells, {case.id for case in corpus.loaded})
         if why:
             raise BadArgument(f"{RECORD}: {why}; run {FIX}.")
-        only = {mutant.name: recorded.mutants[mutant.name].cases for mutant in mutants}
+        names = [mutant.name for mutant in mutants if mutant.name in recorded.mutants]
+        only = {name: recorded.mutants[name].cases for name in names}
         wanted = {case for name in only for case in only[name]}
         cases = [case for case in cases if case.id in wanted]
         cells.within = {
@@ -66,9 +67,22 @@ def run(
     for line in (*_listed(holes), closing(cells)):
         terminal.line(line)
     if record:
-        Recorded.of(cells).write()
-        write_page(cells)
+        _record(cells)
     return UNEXPECTED if holes else ALL_AS_EXPECTED
+
+
+def _record(cells: Cells) -> None:
+    """Write the record and the tables. Mutants that were not run keep what is recorded of them."""
+    recorded, known = Recorded.of(cells), known_mutants()
+    if len(cells.mutants) < len(known):
+        recorded = Recorded.read().updated(recorded)
+        cells = Cells(known, cells.regions)
+        why = recorded.stale(cells, recorded.cases)
+        if why:
+            raise BadArgument(f"{RECORD}: {why}; record all mutants: {FIX}.")
+        recorded.restore(cells)
+    recorded.write()
+    write_page(cells)
 
 
 def _listed(holes: Sequence[tuple[Mutant, Region]]) -> Iterator[str]:
@@ -84,12 +98,12 @@ def _listed(holes: Sequence[tuple[Mutant, Region]]) -> Iterator[str]:
 
 def closing(cells: Cells) -> str:
     """One sentence on all cells."""
-    filled = sum(len(of) for cases in cells.killers.values() for of in cases.values())
-    holes = sum(1 for _ in cells.holes())
-    possible = sum(map(len, cells.open.values())) + filled
+    holes, left = sum(1 for _ in cells.holes()), sum(map(len, cells.open.values()))
+    possible = len(cells.mutants) * len(cells.regions) - len(cells.excluded)
+    filled = possible - left
     return (
-        f"{filled:,} of {possible:,} pairs of fault and region detected, in {cells.runs:,} runs;"
-        f" {possible - filled - holes:,} within the error budget,"
+        f"{filled:,} of {possible:,} pairs of fault and region detected;"
+        f" {left - holes:,} within the error budget,"
         f" {holes:,} not detected; {len(cells.excluded):,} pairs exclude each other."
     )
 

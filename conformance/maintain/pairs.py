@@ -13,21 +13,17 @@ features and rules, not on the other cases. The rows are a greedy covering array
 from __future__ import annotations
 
 import itertools
-import json
 import random
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from conformance.bundle.cache import bundle_for
-from conformance.bundle.sensitivity import shortfalls
 from conformance.case.call import Call
 from conformance.case.case import misfits
 from conformance.case.features import BY_NAME, FEATURES, RULES, features_of
-from conformance.case.formats import FORMAT
 from conformance.case.tensors import ShapeError, steps_of
-from conformance.maintain.basis import contract_on
+from conformance.maintain.case_text import MadeEntry, file_text
 from conformance.maintain.contracts import contract_of, is_excluded
+from conformance.maintain.telling_values import is_sensitive, sensitive
 
 #: The dtypes of every row; some rows have bfloat16 too, so that each value occurs with it.
 DTYPES: Final = ("float32", "float16")
@@ -38,15 +34,6 @@ ROW: Final = tuple(feature for feature in FEATURES if feature.name != "dtype")
 MOST: Final = 9
 #: The number of candidates for each row.
 TRIES: Final = 24
-#: Seeds and values of queries tried for a row's numbers.
-SEEDS: Final = 4
-QUERIES: Final = (
-    None,
-    {"kind": "marked"},
-    {"low": -0.5, "high": 0.5},
-    {"low": -1.5, "high": 1.5},
-    {"low": -4.0, "high": 4.0},
-)
 #: The number of values tried for a candidate before it is abandoned.
 PATIENCE: Final = 400
 #: The features that most rules concern; their values are chosen first.
@@ -431,75 +418,6 @@ def why(new: list[Pair]) -> str:
     return f"No row before has {', '.join(said)}{more}."
 
 
-def written(value: Any) -> str:
-    """A field's value in YAML's flow style."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(written, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {written(part)}' for key, part in value.items())}}}"
-    if isinstance(value, str) and (value[:1] in "\"'`[{" or ": " in value or " #" in value):
-        return "'" + value.replace("'", "''") + "'"
-    return str(value)
-
-
-def block(
-    fields: Mapping[str, Any], indent: int, anchors: Mapping[str, str], seen: set[str]
-) -> Iterator[str]:
-    """The lines of a mapping in YAML's block style.
-
-    A mapping inside it that has an anchor is written once and then as an alias; ``seen`` has the
-    anchors that are written already.
-    """
-    for field, value in fields.items():
-        if isinstance(value, dict):
-            anchor = anchors.get(json.dumps(value))
-            if anchor in seen:
-                yield f"{indent * ' '}{field}: *{anchor}"
-                continue
-            yield f"{indent * ' '}{field}:{f' &{anchor}' if anchor else ''}"
-            seen |= {anchor} if anchor else set()
-            yield from block(value, indent + 2, anchors, seen)
-        else:
-            yield f"{indent * ' '}{field}: {written(value)}"
-
-
-def anchors_of(contracts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """A name for each contract, and each provider's part of one, that occurs more than once.
-
-    By its JSON.
-    """
-    counts: Counter[str] = Counter()
-    for contract in contracts:
-        key = json.dumps(contract)
-        counts[key] += 1
-        if counts[key] == 1:
-            counts.update(json.dumps(part) for part in contract.get("providers", {}).values())
-    repeated = [key for key, number in counts.items() if number > 1]
-    return {key: f"contract_{number}" for number, key in enumerate(repeated, 1)}
-
-
-def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
-    """Whether the effect of every feature of the row reaches its threshold."""
-    call = {name: value for name, value in fields.items() if name in Call.model_fields}
-    found = bundle_for(Call.model_validate({**call, "dtype": dtype})).sensitivity
-    return not any(shortfalls(found, fields.get("insensitive_to", [])))
-
-
-def sensitive(fields: dict[str, Any], dtypes: Sequence[str]) -> dict[str, Any] | None:
-    """The fields, with the first seed and queries that make the row sensitive in all ``dtypes``."""
-    for seed, query in itertools.product(range(SEEDS), QUERIES):
-        made = dict(fields)
-        if query:
-            made["inputs"] = {**fields.get("inputs", {}), "query": {"values": query}}
-        if seed:
-            made["seed"] = seed
-        if all(is_sensitive(made, dtype) for dtype in dtypes):
-            return made
-    return None
-
-
 def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
     """The names of the rows with bfloat16 too: the plainest that together have every value.
 
@@ -522,18 +440,6 @@ def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
 
 def text() -> str:
     """The file cases/pairs.yaml."""
-    lines = [
-        "# yaml-language-server: $schema=schema.json",
-        f"format: {FORMAT}",
-        "question: Do any two features that may meet get along?",
-        "# Written by `python -m conformance.maintain.generate cases/pairs.yaml`;"
-        " docs/coverage.md lists the pairs.",
-        "tags: [pairs]",
-        "defaults:",
-        "  contract:",
-        *block(contract_on({}), 4, {}, set()),
-        "cases:",
-    ]
     made = []
     reasons = {}
     for row, new in rows():
@@ -544,16 +450,17 @@ def text() -> str:
         made.append((name_of(row), row, fields))
         reasons[name_of(row)] = why(new)
     third = _third(made)
-    contracts = {name: contract_of(row) for name, row, _ in made}
-    usual = contract_on({})
-    anchors = anchors_of(contract for contract in contracts.values() if contract != usual)
-    seen: set[str] = set()
-    for name, _, fields in made:
-        dtypes = [*DTYPES, "bfloat16"] if name in third else DTYPES
-        fields = {"why": reasons[name], **fields}
-        lines.append(f"  - name: {name}")
-        lines += [f"    {field}: {written(value)}" for field, value in fields.items()]
-        if contracts[name] != usual:
-            lines += block({"contract": contracts[name]}, 4, anchors, seen)
-        lines += ["    matrix:", f"      dtype: {written(dtypes)}", ""]
-    return "\n".join(lines)
+    return file_text(
+        "pairs",
+        "Do any two features that may meet get along?",
+        "docs/coverage.md lists the pairs",
+        [
+            MadeEntry(
+                name,
+                {"why": reasons[name], **fields},
+                contract_of(row),
+                (*DTYPES, "bfloat16") if name in third else DTYPES,
+            )
+            for name, row, fields in made
+        ],
+    )

@@ -36,8 +36,8 @@ class Recorded:
     """``regions`` in their order, the regions of each of the ``cases``, and the ``mutants``."""
 
     regions: tuple[str, ...]
-    cases: Mapping[str, frozenset[str]]
-    mutants: Mapping[str, OfMutant]
+    cases: dict[str, frozenset[str]]
+    mutants: dict[str, OfMutant]
 
     @staticmethod
     def of(cells: Cells) -> Recorded:
@@ -46,6 +46,8 @@ class Recorded:
         mutants: dict[str, OfMutant] = {}
         cases: dict[str, frozenset[str]] = {}
         for mutant in cells.mutants:
+            if mutant.everywhere:
+                continue
             filled = cells.killers[mutant.name]
             cases |= {case: cells.seen[case] for case in filled}
             small = cells.small(mutant)
@@ -56,6 +58,18 @@ class Recorded:
                 frozenset(cells.open[mutant.name] - small),
             )
         return Recorded(tuple(region.name for region in cells.regions), cases, mutants)
+
+    def restore(self, cells: Cells) -> None:
+        """Fill the cells as they are recorded."""
+        for name, of in self.mutants.items():
+            cells.open[name] &= of.missing.union(of.within)
+            cells.within |= {(name, region): share for region, share in of.within.items()}
+
+    def updated(self, newer: Recorded) -> Recorded:
+        """The record with the mutants of a ``newer`` one."""
+        if self.regions != newer.regions:
+            return newer
+        return Recorded(self.regions, self.cases | newer.cases, self.mutants | newer.mutants)
 
     @staticmethod
     def read(file: Path = RECORD) -> Recorded:
@@ -101,7 +115,7 @@ class Recorded:
         """Why the record does not fit ``cells`` that are not filled yet; empty if it does."""
         if list(self.regions) != [region.name for region in cells.regions]:
             return "the regions have changed"
-        names = [mutant.name for mutant in cells.mutants]
+        names = [mutant.name for mutant in cells.mutants if not mutant.everywhere]
         for name in sorted(set(names) ^ set(self.mutants)):
             return f"the mutant {name} is {'new' if name in names else 'gone'}"
         for case in self.cases:
