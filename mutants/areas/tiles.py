@@ -55,7 +55,7 @@ def shared_out(kernel, call, weights, total, top):
 
 @tiled(Kernel.softmax)
 def merged_without_rescaling(kernel, call, b, logits, size):
-    """their sums are added up although each is relative to the maximum of its own tile."""
+    """their sums are added up, each relative to the maximum of its own tile."""
     if logits.shape[2] <= size:
         return Kernel.softmax(kernel, call, b, logits)
     weights = joined(kernel, *parts_of(kernel, logits, size))
