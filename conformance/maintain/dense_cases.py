@@ -141,6 +141,23 @@ RULES: Final = (
 )
 
 
+#: Sets of which no row is sensitive with any of the values that were tried.
+UNSEEN: Final = (
+    Rule(
+        {"sink": ("smooth",), "window": ("most",), "cache": ("static",)},
+        "The sink of smooth_softmax hardly shows beside so many keys.",
+    ),
+    Rule(
+        {"sink": ("smooth",), "causal": ("bidirectional",), "cache": ("static",)},
+        "The sink of smooth_softmax hardly shows beside so many keys.",
+    ),
+    Rule(
+        {"window": ("most",), "quantised": ("float8_channel",), "cache": ("static",)},
+        "One code more or less hardly shows among so many.",
+    ),
+)
+
+
 class Group(NamedTuple):
     """Rows that keep to some values, so that one execution provider supports them."""
 
@@ -312,19 +329,21 @@ def name_of(row: Row) -> str:
     return "_".join([*words, *words_of(row)])
 
 
-def title_of(row: Row) -> str:
-    """The row's call in words."""
-    title = region_cases.title_of(made_of(row)).removesuffix(", dense")
-    return ", ".join([title, *(word.replace("_", " ") for word in words_of(row))])
+def title_of(row: Row, number: int) -> str:
+    """The sizes of the row in words; its name says what its features are, which are too many."""
+    title = region_cases.title_of(made_of(row)).removesuffix("dense")
+    return f"{title}{len(words_of(row))} features, row {number}"
 
 
-def entry_of(row: Row, new: list[Set], fields: Fields, dtypes: tuple[str, ...]) -> MadeEntry:
+def entry_of(
+    row: Row, number: int, new: list[Set], fields: Fields, dtypes: tuple[str, ...]
+) -> MadeEntry:
     """The entry of a row in the file."""
     call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
     found = features_of(call, steps_of(call))
     contract = contract_of({name: value for name, value in found.items() if value is not None})
     return MadeEntry(
-        name_of(row), {"title": title_of(row), "why": why(new), **fields}, contract, dtypes
+        name_of(row), {"title": title_of(row, number), "why": why(new), **fields}, contract, dtypes
     )
 
 
@@ -337,7 +356,7 @@ def text() -> str:
         exact = row["quantised"] == "exact"
         if third and exact and is_sensitive(fields, "bfloat16"):
             dtypes, third = (*dtypes, "bfloat16"), third - 1
-        entries.append(entry_of(row, new, fields, dtypes))
+        entries.append(entry_of(row, len(entries) + 1, new, fields, dtypes))
     return file_text(
         "dense",
         "Are many features right together?",
