@@ -137,6 +137,20 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
         _all(NO_BIAS, GROWING, RAGGED, LATER),
     ),
     "cache_read_in_whole_tiles": ({"keys": (17, inf)},),
+    # dispatch
+    "packed_in_a_buffer_half_split": (
+        _all(PACKED, BUFFER, {"rotary": ROTARIES[1::2]}),
+        _all(PACKED, SLIDING, {"rotary": ROTARIES[1::2]}),
+    ),
+    "packed_with_codes_half_split": (
+        _all(PACKED, BUFFER, {"rotary": ROTARIES[1::2], "quantised": QUANTISED}),
+        _all(PACKED, SLIDING, {"rotary": ROTARIES[1::2], "quantised": QUANTISED}),
+    ),
+    "half_of_the_keys_of_prompts": ({"queries": (32, inf)},),
+    "borrowed_tiles_of_the_first_sequence": (_all(BORROWED, RAGGED, {"keys": (65, inf)}),),
+    "channels_of_another_tile_without_flash": tuple(
+        _all(one, {"queries": (13, inf), "head_size": (49, inf)}) for one in (SHORTER, SMOOTH)
+    ),
     # heads
     "heads_modulo": (GQA,),
     "heads_reversed": (KV_HEADS,),
@@ -372,6 +386,7 @@ _TABLES = "It needs tables of more than 32,768 rows, which are too large for man
 _TILES = "The same fault in tiles of 16 keys stands for it; the numbers of keys are regions."
 _EVERYWHERE_OF_AREA = {
     "acceptances": _REJECTED,
+    "dispatch": "The branch that it is in is a region already.",
     "messages": _REJECTED,
     "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",
 }

@@ -55,7 +55,7 @@ def shared_out(kernel, call, weights, total, top):
 
 @tiled(Kernel.softmax)
 def merged_without_rescaling(kernel, call, b, logits, size):
-    """their sums are added up although each is relative to the maximum of its own tile."""
+    """their sums are added up, each relative to the maximum of its own tile."""
     if logits.shape[2] <= size:
         return Kernel.softmax(kernel, call, b, logits)
     weights = joined(kernel, *parts_of(kernel, logits, size))
@@ -65,7 +65,7 @@ def merged_without_rescaling(kernel, call, b, logits, size):
 
 @tiled(Kernel.softmax)
 def sums_without_rescaling(kernel, call, b, logits, size):
-    """the values are rescaled to the maximum of all tiles, and the sums of the weights are not."""
+    """values are rescaled to the maximum of all tiles, sums of the weights are not."""
     if logits.shape[2] <= size:
         return Kernel.softmax(kernel, call, b, logits)
     total = joined(kernel, *parts_of(kernel, logits, size)).sum(axis=2, keepdims=True)
@@ -120,7 +120,7 @@ def masked_tile_is_nan(kernel, call, b, logits, size):
 
 @tiled(Kernel.softmax)
 def accumulator_reset(kernel, call, b, logits, size):
-    """the weighted values begin anew with the last tile; the sum of the weights does not."""
+    """the weighted values begin anew with the last tile; their sum does not."""
     weights = Kernel.softmax(kernel, call, b, logits)
     last = (logits.shape[2] - 1) // size * size
     reached = ~np.isneginf(logits[:, :, last:]).all(axis=2, keepdims=True)
