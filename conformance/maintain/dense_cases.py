@@ -349,7 +349,7 @@ def entry_of(
 
 def text() -> str:
     """The file cases/dense.yaml."""
-    entries = []
+    entries: list[MadeEntry] = []
     third = BFLOAT16
     for row, new, fields in rows():
         dtypes: tuple[str, ...] = ("float32", "float16")
