@@ -1,8 +1,8 @@
 """``python -m conformance.maintain.generate``: writes every file that is generated from the code.
 
 Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` and
-``docs/inputs.md`` take half a minute, ``cases/regions.yaml`` some minutes, and ``docs/operator.md``
-needs ONNX Runtime, so these are written only if they are named.
+``docs/inputs.md`` take half a minute, ``cases/regions.yaml`` and ``cases/dense.yaml`` some minutes,
+and ``docs/operator.md`` needs ONNX Runtime, so these are written only if they are named.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from conformance.case.load import load
 from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
-from conformance.maintain import coverage, looked_at, operator_text, pairs, region_cases
+from conformance.maintain import (
+    coverage,
+    dense_cases,
+    looked_at,
+    operator_text,
+    pairs,
+    region_cases,
+)
 from conformance.results.records import results_schema
 
 
@@ -39,11 +46,18 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/inputs.md": lambda: looked_at.text(load([data_path("cases")])),
     "cases/pairs.yaml": pairs.text,
     "cases/regions.yaml": region_cases.text,
+    "cases/dense.yaml": dense_cases.text,
     "docs/operator.md": operator_text.text,
 }
 
-#: Files that are written only if they are named: three take long, one needs ONNX Runtime.
-NAMED: Final = ("docs/inputs.md", "cases/pairs.yaml", "cases/regions.yaml", "docs/operator.md")
+#: Files that are written only if they are named: four take long, one needs ONNX Runtime.
+NAMED: Final = (
+    "docs/inputs.md",
+    "cases/pairs.yaml",
+    "cases/regions.yaml",
+    "cases/dense.yaml",
+    "docs/operator.md",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

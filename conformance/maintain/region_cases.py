@@ -221,7 +221,7 @@ def _together(*parts: Callable[[Size], Fields]) -> Callable[[Size], Fields]:
     return lambda size: {name: value for part in parts for name, value in part(size).items()}
 
 
-def _window(kind: str) -> Callable[[Size], Fields]:
+def window(kind: str) -> Callable[[Size], Fields]:
     """A window of a few tokens, one around a tile, or one of all tokens but a few."""
     return lambda size: {
         "local_window_size": {
@@ -236,7 +236,7 @@ def _scale(size: Size) -> Fields:
     return {"scale": round(2 * size.head_size**-0.5, 3)}
 
 
-def _quantised(number: str, each: str) -> Callable[[Size], Fields]:
+def quantised(number: str, each: str) -> Callable[[Size], Fields]:
     kind = {"tensor": "PER_TENSOR", "channel": "PER_CHANNEL"}[each]
     fields: Fields = {
         "cache_dtype": {"int8": "int8", "int4": "uint8", "float8": "float8e4m3fn"}[number],
@@ -298,7 +298,7 @@ FAMILIES: Final = (
     ),
     Family(
         "window",
-        {f"window_of_{kind}": _window(kind) for kind in ("few", "tile", "most")},
+        {f"window_of_{kind}": window(kind) for kind in ("few", "tile", "most")},
         common=True,
     ),
     Family(
@@ -375,7 +375,7 @@ FAMILIES: Final = (
     *(
         Family(
             number,
-            {f"{number}_{each}": _quantised(number, each) for each in ("tensor", "channel")},
+            {f"{number}_{each}": quantised(number, each) for each in ("tensor", "channel")},
             {"phase": (*_PAST, "loop"), "cache": _CACHES},
             (
                 CHUNKS,
@@ -416,7 +416,7 @@ FAMILIES: Final = (
         "together",
         {
             "bias_window_sink": _together(
-                _fields(attention_bias="full", head_sink=True), _window("tile")
+                _fields(attention_bias="full", head_sink=True), window("tile")
             ),
             "rotary_bias": _together(
                 _fields(attention_bias="one_head"), _scale, _rotary("interleaved", ids=True)
@@ -424,16 +424,16 @@ FAMILIES: Final = (
             "packed_window_sink": _together(
                 _fields(key_value="packed", head_sink=True),
                 _rotary("half_split"),
-                _window("most"),
+                window("most"),
             ),
             "packed_bias_window_more": _together(
                 _fields(key_value="packed", attention_bias="full", head_sink=True, softcap=2.0),
                 _scale,
                 _rotary("interleaved", ids=True),
-                _window("tile"),
+                window("tile"),
             ),
             "rotary_window_softcap": _together(
-                _fields(softcap=2.0), _rotary("half_split", narrow=True), _window("tile")
+                _fields(softcap=2.0), _rotary("half_split", narrow=True), window("tile")
             ),
         },
         {"head_size": _ROTATED_IN_PART},
@@ -444,7 +444,7 @@ FAMILIES: Final = (
             "borrowed_window_sink": _together(
                 _fields(key_value="zero_length", head_sink=True),
                 _rotary("half_split"),
-                _window("tile"),
+                window("tile"),
             ),
             "borrowed_bias_softcap": _together(
                 _fields(key_value="zero_length", attention_bias="one_head", softcap=2.0),
@@ -459,13 +459,11 @@ FAMILIES: Final = (
         "quantised_together",
         {
             "int8_rotary_window": _together(
-                _quantised("int8", "tensor"), _rotary("interleaved"), _window("tile")
+                quantised("int8", "tensor"), _rotary("interleaved"), window("tile")
             ),
-            "int4_rotary": _together(
-                _quantised("int4", "channel"), _rotary("half_split", ids=True)
-            ),
+            "int4_rotary": _together(quantised("int4", "channel"), _rotary("half_split", ids=True)),
             "int8_bias_sink": _together(
-                _quantised("int8", "channel"), _fields(attention_bias="full", head_sink=True)
+                quantised("int8", "channel"), _fields(attention_bias="full", head_sink=True)
             ),
         },
         {"phase": (*_PAST, "loop"), "cache": _CACHES, "head_size": _ROTATED},
