@@ -9,7 +9,7 @@ import yaml
 
 from conformance.base.paths import data_path
 from conformance.maintain.covering import Row, sets_of
-from conformance.maintain.dense_cases import FACTORS, FEATURES, RULES, SIZES, UNSEEN, wanted
+from conformance.maintain.dense_cases import FACTORS, FEATURES, RULES, SIZES, UNSEEN, text, wanted
 
 
 def _one_of(name: str, levels: tuple[str, ...]) -> str:
@@ -55,3 +55,9 @@ def test_each_two_features_meet_at_each_size(rows: list[Row]) -> None:
 def test_a_row_has_many_features(rows: list[Row]) -> None:
     numbers = [sum(row[name] != FEATURES[name][0] for name in FEATURES) for row in rows]
     assert sum(number >= 5 for number in numbers) >= 0.9 * len(numbers)
+
+
+@pytest.mark.slow
+def test_the_committed_rows_are_what_the_command_writes() -> None:
+    fresh = (data_path("cases") / "dense.yaml").read_text(encoding="utf-8") == text()
+    assert fresh, "out of date: python -m conformance.maintain.generate cases/dense.yaml"

@@ -1,7 +1,7 @@
 """``python -m conformance.maintain.generate``: writes every file that is generated from the code.
 
 Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` and
-``docs/inputs.md`` take half a minute, ``cases/regions.yaml`` and ``cases/dense.yaml`` some minutes,
+``docs/inputs.md`` take half a minute, ``cases/regions.yaml`` and ``cases/dense.yaml`` a minute,
 and ``docs/operator.md`` needs ONNX Runtime, so these are written only if they are named.
 """
 
