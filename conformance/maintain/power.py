@@ -282,6 +282,7 @@ class Power:
                     key=f"{role} on {prepared.key}",
                     bundle=f"{link}/{bundle.parent.name}/{bundle.name}",
                     steps=prepared.steps,
+                    most_output_bytes=prepared.most_output_bytes,
                     seconds=min(case.time_limit_seconds, SECONDS),
                     case=case,
                     prepared=prepared.prepared,
