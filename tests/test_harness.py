@@ -237,6 +237,22 @@ def test_jobs_are_taken_one_ahead(bundles: Path) -> None:
             assert len(drawn) <= number + 3
 
 
+def test_few_jobs_are_taken_ahead_of_a_slow_caller(bundles: Path) -> None:
+    """Each keeps its bundle in memory, which a whole corpus has gigabytes of."""
+    drawn = []
+
+    def jobs() -> Iterator[Job]:
+        for number in range(30):
+            drawn.append(number)
+            yield job(bundles, f"good-{number}")
+
+    with pool("correct", jobs=2) as runner:
+        for number, _ in enumerate(runner.run(jobs())):
+            time.sleep(0.02)
+            # One is with the caller; two each are done, with the runners, and waiting.
+            assert len(drawn) <= number + 7
+
+
 def test_an_error_among_the_jobs_reaches_the_caller(bundles: Path) -> None:
     def jobs() -> Iterator[Job]:
         yield job(bundles, "good")

@@ -295,7 +295,8 @@ class Pool:
         self._feed()
 
     def _wants_job(self) -> bool:
-        room = len(self._ready) < len(self._slots)
+        # What the caller has not taken yet keeps its bundle in memory.
+        room = max(len(self._ready), len(self._done)) < len(self._slots)
         return self._source is not None and self._failed is None and room
 
     def _turn(self, seconds: float) -> None:
