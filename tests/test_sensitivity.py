@@ -247,7 +247,7 @@ def first(axis: int) -> Any:
         ("v_scale/first_head_past", SCALES, first(1)),
         ("k_norm_weight/ones", {**BATCH, "qk_norm": True}, np.ones_like),
     ],
-    ids=str,
+    ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input(
     name: str, fields: dict[str, Any], replaced: Any
