@@ -266,7 +266,8 @@ def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input
         at = np.s_[-1:, :, -width:] if output == "output" else np.s_[-1:, -1:]
         off = np.abs(wrong[output].value - right[output].value)[at]
         unit = np.where(right[output].computed, units[output], np.inf)[at]
-        most = max(most, np.nanmax(np.where(off > 0, off / unit, 0)) / max(CONSTANTS.values()))
+        shares = np.divide(off, unit, out=np.zeros_like(off), where=off > 0)
+        most = max(most, np.nanmax(shares) / max(CONSTANTS.values()))
     found = bundle_for(call).sensitivity[name]
     assert found == float(f"{min(most, 1e9):.3g}") >= enough(name)
 

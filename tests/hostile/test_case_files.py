@@ -85,7 +85,7 @@ def test_a_file_that_asks_for_too_much_is_refused_soon(tmp_path: Path, part: sli
 
 
 def test_the_shipped_corpus_is_far_from_every_limit() -> None:
-    """Each limit is at least five times what the largest shipped file needs."""
+    """Each limit is at least three times what the largest shipped file needs."""
     most: Counter[str] = Counter()
     for file in data_path("cases").glob("*.yaml"):
         source, cases = read_yaml(file), cases_of_theme(file.stem)
@@ -112,13 +112,13 @@ def test_the_shipped_corpus_is_far_from_every_limit() -> None:
         "batch": MAX_BATCH,
     }
     assert {
-        name: limit // most[name] for name, limit in limits.items() if limit < 5 * most[name]
+        name: limit // most[name] for name, limit in limits.items() if limit < 3 * most[name]
     } == {}
     assert 3 * most["id"] < MAX_ID
 
 
 def test_the_shipped_files_take_little_of_the_effort(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MAX_EFFORT", MAX_EFFORT // 5)
+    monkeypatch.setattr(loading, "MAX_EFFORT", MAX_EFFORT // 3)
     assert len(load([data_path("cases")])) > 3_000
 
 
