@@ -6,8 +6,10 @@ import re
 
 import pytest
 import yaml
+from committed_values import find_committed_values
 
 from conformance.base.paths import data_path
+from conformance.maintain import dense_cases, telling_values
 from conformance.maintain.covering import Row, sets_of
 from conformance.maintain.dense_cases import FACTORS, FEATURES, RULES, SIZES, UNSEEN, text, wanted
 
@@ -58,6 +60,7 @@ def test_a_row_has_many_features(rows: list[Row]) -> None:
 
 
 @pytest.mark.slow
-def test_the_committed_rows_are_what_the_command_writes() -> None:
+def test_the_committed_rows_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_committed_values(monkeypatch, "dense", telling_values, dense_cases)
     fresh = (data_path("cases") / "dense.yaml").read_text(encoding="utf-8") == text()
     assert fresh, "out of date: python -m conformance.maintain.generate cases/dense.yaml"

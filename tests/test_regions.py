@@ -6,8 +6,10 @@ import re
 
 import pytest
 import yaml
+from committed_values import find_committed_values
 
 from conformance.base.paths import data_path
+from conformance.maintain import telling_values
 from conformance.maintain.covering import Covering, Pair, Row, pairs_of
 from conformance.maintain.region_cases import (
     FAMILIES,
@@ -113,6 +115,7 @@ def test_a_covering_has_each_pair_that_is_allowed() -> None:
 
 
 @pytest.mark.slow
-def test_the_committed_regions_are_what_the_command_writes() -> None:
+def test_the_committed_regions_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_committed_values(monkeypatch, "regions", telling_values)
     fresh = (data_path("cases") / "regions.yaml").read_text(encoding="utf-8") == text()
     assert fresh, "out of date: python -m conformance.maintain.generate cases/regions.yaml"
