@@ -293,7 +293,10 @@ def test_the_recorded_cases_detect_the_faults(cells: Cells) -> None:
 
 @pytest.mark.slow
 def test_no_case_detects_a_fault_where_it_is_said_to_have_no_effect(cells: Cells) -> None:
-    """The declared needs of the mutants, on a sample of the corpus."""
+    """The declared needs of the mutants, on a sample of the corpus.
+
+    Calls that are only requested are left out: the past of some is in their new keys.
+    """
     mutants = [mutant for mutant in cells.mutants if not mutant.everywhere]
     calls = [region for region in cells.regions if region.part is None]
     opposite = Cells(mutants, calls)
@@ -301,5 +304,6 @@ def test_no_case_detects_a_fault_where_it_is_said_to_have_no_effect(cells: Cells
         excluded_ones = {r.name for r in calls if (mutant.name, r.name) in opposite.excluded}
         opposite.open[mutant.name] = excluded_ones
     cases = random.Random(3).sample(list(find([]).named), 300)
+    cases = [case for case in cases if case.contract.basis != "requested"]
     fill(opposite, cases, 2)
     assert {name: of for name, of in opposite.killers.items() if of} == {}
