@@ -26,7 +26,7 @@ from conformance.harness.process import Command, Limits
 from conformance.harness.protocol import DescribedAnswer
 from conformance.maintain.regions import Needs, Region
 from conformance.results.records import InfrastructureRecord, ResultRecord
-from conformance.results.verdicts import TABLE
+from conformance.results.verdicts import TABLE, Verdict
 from conformance.run.assessment import Assessment, CaseJob
 from conformance.run.target import DescribedTarget
 from conformance.targets.registry import Target
@@ -370,5 +370,10 @@ def kills(mutant: Mutant, case: Case, record: ResultRecord) -> bool:
         return record.vague
     if mutant.kind == "hazard" and record.verdict == "pass":
         return record.hazard is not None
+    return shows(record.verdict, case)
+
+
+def shows(verdict: Verdict, case: Case) -> bool:
+    """Whether a verdict on the case shows a fault, where the correct kernel passes it."""
     basis = case.contract.basis
-    return TABLE[record.verdict].red_under("specified" if basis == "established" else basis)
+    return TABLE[verdict].red_under("specified" if basis == "established" else basis)

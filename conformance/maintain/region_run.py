@@ -50,8 +50,7 @@ class Cells:
 
     ``excluded`` has the reason of cells that no call can be in; ``killers`` the cases that detect
     a mutant, with the regions that each of them fills; ``seen`` the regions of these cases;
-    ``within`` the largest share of the budget
-    where no case detects a fault of rounding.
+    ``within`` the largest share of the budget where no case detects a fault of rounding.
     """
 
     mutants: Sequence[Mutant]

@@ -20,8 +20,8 @@ from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle, Expected, bundle_for
 from conformance.bundle.sensitivity import insensitive
 from conformance.case.case import Case
+from conformance.maintain.power import shows
 from conformance.oracle.tolerance import shares
-from conformance.results.verdicts import TABLE
 
 Array = np.ndarray
 Outputs = list[dict[str, Array]]
@@ -124,7 +124,7 @@ class Worker:
         try:
             runs = self._run(bundle, kernel(), 2 if mutant.area == TWICE else 1)
         except Exception:  # what a faulty kernel raises, its users see as an error
-            killed = _red(case)
+            killed = case.contract.demands == "computes" and shows("unsupported", case)
             return Trial(role, True, killed, np.inf if killed else 0.0)
         differs, share = False, np.inf
         reach: dict[str, dict[str, int]] = {}
@@ -214,10 +214,3 @@ def _answers(bundle: Bundle) -> list[Sequence[Mapping[str, Expected]]]:
 
 def _bits(outputs: Mapping[str, Array]) -> list[tuple[Any, ...]]:
     return [(name, array.dtype, array.shape, array.tobytes()) for name, array in outputs.items()]
-
-
-def _red(case: Case) -> bool:
-    """Whether a rejection shows a fault."""
-    basis = case.contract.basis
-    red = TABLE["unsupported"].red_under("specified" if basis == "established" else basis)
-    return case.contract.demands == "computes" and red
