@@ -59,6 +59,10 @@ BEFORE: Needs = {"output_qk": ("before_softmax",)}
 AFTER: Needs = {"output_qk": ("after_softmax",)}
 SHORT_FLOATS: Needs = {"dtype": ("float16", "bfloat16")}
 FLOAT32: Needs = {"dtype": ("float32",)}
+#: Special numbers, which no feature tells of; conformance/maintain/fault_cases.py makes them.
+FAR_BELOW: Needs = {"numbers": ("low",)}
+FAR_APART: Needs = {"numbers": ("apart",)}
+SOME_HIDDEN: Needs = {"numbers": ("hidden",)}
 
 
 def _all(*needs: Needs) -> Needs:
@@ -110,6 +114,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
         _all(BATCH, {"attention_bias": ("one_batch", "one_batch_one_head")}),
     ),
     "bias_batch_and_head_mistaken": (_all(BATCH, {"attention_bias": ("full",)}),),
+    "bias_of_minus_infinity_is_zero": (SOME_HIDDEN,),
     "bias_transposed": (_all(PREFILL, SEVERAL),),
     "bias_of_the_first_query": (SEVERAL,),
     "bias_one_column_off": (TWO_KEYS,),
@@ -205,6 +210,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "output_in_float32": (SHORT_FLOATS,),
     "output_of_the_last_token_alone": (SEVERAL,),
     "output_not_written_after_row_64": ({"queries": (65, inf)},),
+    "output_is_nan_where_it_is_zero": ({"numbers": ("zero_head",)},),
     "output_qk_stages_swapped": (BEFORE, AFTER),
     "output_qk_without_bias": (_all(BEFORE, BIAS),),
     "output_qk_not_scaled": (BEFORE,),
@@ -228,8 +234,10 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "position_ids_ignored": (_all(LATER, IDS), _all(IDS, PRESENTS, OWN_KEYS)),
     "position_ids_ignored_on_a_past": (_all(LATER, IDS),),
     "position_ids_ignored_for_prompts": (_all(PREFILL, IDS, PRESENTS, OWN_KEYS),),
-    "position_ids_all_for_a_prompt": (_all(PREFILL, IDS),),
-    "position_ids_of_the_first_row_for_a_prompt": (_all(PREFILL, IDS),),
+    **dict.fromkeys(
+        ("position_ids_all_for_a_prompt", "position_ids_of_the_first_row_for_a_prompt"),
+        (_all(PREFILL, IDS, SEVERAL, {"numbers": ("first_alone",)}),),
+    ),
     "position_ids_first_alone": (_all(LATER, IDS, BATCH), _all(CHUNK, IDS)),
     "position_ids_of_the_first_sequence": (_all(LATER, IDS, BATCH),),
     "position_ids_move_the_mask": (_all(LATER, IDS),),
@@ -253,7 +261,9 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "values_in_ten_bits": (FLOAT32,),
     "tables_in_bfloat16": ({"rotary": ROTARIES},),
     "softmax_summed_in_storage": (NO_SINK,),
-    "softmax_maximum_of_the_first_row": (SEVERAL,),
+    "softmax_without_maximum": (FAR_APART,),
+    "softmax_with_the_global_minimum": (_all(TWO_KEYS, FAR_APART),),
+    "softmax_maximum_of_the_first_row": (_all(SEVERAL, FAR_APART),),
     # presents
     "present_key_not_turned": (_all(OWN_KEYS, {"rotary": ROTARIES}),),
     "present_key_turned_twice": (_all(OWN_KEYS, {"rotary": ROTARIES}, UNQUANTISED, NOT_SLIDING),),
@@ -300,7 +310,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "scale_default_one_over_head_size": (DEFAULT_SCALE,),
     "scale_default_by_hidden_size": (DEFAULT_SCALE,),
     "scale_default_by_kv_hidden_size": (_all(DEFAULT_SCALE, KV_HEADS),),
-    "scale_one_is_default": (SCALE,),
+    "scale_one_is_default": (_all(SCALE, {"numbers": ("scale_one",)}),),
     "scale_after_softcap": (SOFTCAP,),
     "scale_after_bias": (_all(BIAS, {"softcap": ("none",)}),),
     "softcap_ignored": (SOFTCAP,),
@@ -316,8 +326,8 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "sink_ignored": (HEAD_SINK,),
     "smooth_softmax_ignored": (SMOOTH,),
     "smooth_softmax_everywhere": (NO_SINK,),
-    "smooth_softmax_before_head_sink": (HEAD_SINK,),
-    "smooth_softmax_zero_is_on": (NO_SINK,),
+    "smooth_softmax_before_head_sink": (_all(HEAD_SINK, {"numbers": ("smooth_sink",)}),),
+    "smooth_softmax_zero_is_on": (_all(NO_SINK, {"numbers": ("smooth_zero",)}),),
     "sink_scaled": (HEAD_SINK,),
     "sink_capped": (_all(HEAD_SINK, SOFTCAP),),
     "sink_of_the_first_head": (HEAD_SINK,),
@@ -333,13 +343,15 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
         f"{name}_of_16": tuple(_all({"keys": (least, inf)}, one) for one in needs)
         for least, needs, names in (
             (17, ({},), "merged_without_rescaling sums_without_rescaling merged_without_sums"),
-            (17, ({},), "maximum_from_zero accumulator_reset last_tile_not_read"),
+            (17, (_all(FAR_BELOW, {"sink": ("none", "head_sink")}),), "maximum_from_zero"),
+            (17, ({},), "accumulator_reset last_tile_not_read"),
             (17, ({},), "half_of_the_last_tile_not_read first_key_of_the_second_tile_not_read"),
             (17, ({},), "last_key_of_the_first_tile_twice values_of_the_tile_before"),
             (17, ({},), "values_one_key_late_from_the_second_tile_on"),
             (33, ({},), "second_tile_not_read"),
             (17, (HEAD_SINK, SMOOTH), "sink_in_each_tile"),
-            (17, (BIAS,), "masked_tile_is_nan bias_of_the_first_tile"),
+            (17, (_all(BIAS, SOME_HIDDEN),), "masked_tile_is_nan"),
+            (17, (BIAS,), "bias_of_the_first_tile"),
             (18, (SHORTER,), "window_begins_with_a_tile"),
             (17, (RAGGED,), "as_many_as_the_first_sequence"),
         )

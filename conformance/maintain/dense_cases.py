@@ -240,7 +240,7 @@ def rows() -> Iterator[tuple[Row, list[Set], Fields]]:
                 yield row, new, fields
 
 
-def _hidden(row: Row, size: Size, lengths: list[int]) -> Fields:
+def hidden(row: Row, size: Size, lengths: list[int]) -> Fields:
     """A bias of -inf in single elements and in a run, but for no row in all."""
     first, last = lengths[0], lengths[-1]
     elements: list[Fields] = [
@@ -256,26 +256,30 @@ def features(row: Row, size: Size) -> Fields:
     """The fields of the row's features."""
     fields: Fields = {}
     if row["key_value"] != "new":
-        fields["key_value"] = {"packed": "packed", "borrowed": "zero_length"}[row["key_value"]]
+        named = {"borrowed": "zero_length", "zeros": "zero_valued"}
+        fields["key_value"] = named.get(row["key_value"], row["key_value"])
+    if row.get("presents", "both") != "both":
+        fields["presents"] = {"none": "none", "one": "key_only"}[row["presents"]]
     if row["rotary"] != "unrotated":
         layout = "interleaved" if row["rotary"].endswith("interleaved") else "half_split"
         fields["rotary"] = layout
         if row["rotary"].startswith("partial"):
             fields["rotary_dim"] = size.head_size // 2 // 16 * 16
-    if row["position_ids"] == "ids":
+    if row["position_ids"] != "implied":
         fields["position_ids"] = True
     if row["window"] != "whole":
         fields |= region_cases.window(row["window"])(size)
     if row["bias"] != "unbiased":
-        fields["attention_bias"] = {"bias": "full", "hidden": "full"}.get(row["bias"], row["bias"])
+        shaped = ("one_head", "one_batch", "one_batch_one_head")
+        fields["attention_bias"] = row["bias"] if row["bias"] in shaped else "full"
     if row["sink"] in ("sink", "smooth_sink"):
         fields["head_sink"] = True
-    if row["sink"] in ("smooth", "smooth_sink"):
-        fields["smooth_softmax"] = 1
+    if row["sink"].startswith("smooth"):
+        fields["smooth_softmax"] = int(row["sink"] != "smooth_zero")
     if row["softcap"] == "softcap":
         fields["softcap"] = 2.0
-    if row["scale"] == "scale":
-        fields["scale"] = round(2 * size.head_size**-0.5, 3)
+    if row["scale"] != "default":
+        fields["scale"] = 1.0 if row["scale"] == "scale_one" else round(2 * size.head_size**-0.5, 3)
     if row["norm"] == "norm":
         fields |= {"qk_norm": True, "qk_norm_epsilon": 0.1}
     if row["causal"] == "bidirectional":
@@ -290,7 +294,7 @@ def features(row: Row, size: Size) -> Fields:
 def made_of(row: Row) -> Made:
     """The row as one of a family that has no other."""
     values = {"dense": partial(features, row)}
-    family = Family("dense", values, borrowed=row["key_value"] == "borrowed")
+    family = Family("dense", values, borrowed=row["key_value"] in ("borrowed", "omitted"))
     return Made(family, {**row, "feature": "dense"}, [])
 
 
@@ -302,7 +306,7 @@ def call_of(row: Row) -> Fields:
         lengths = fields.get("total_sequence_lengths", [size.keys])
         fields["inputs"] = {
             **fields.get("inputs", {}),
-            "attention_bias": _hidden(row, size, lengths),
+            "attention_bias": hidden(row, size, lengths),
         }
     return fields
 

@@ -694,7 +694,6 @@ _PHASES: Final = {
     "prefill": "Prefill",
     "decode": "Decode",
     "loop": "Loop",
-    **dict.fromkeys(_CHUNKS, "Chunk"),
 }
 
 
@@ -712,7 +711,7 @@ def title_of(made: Made) -> str:
     row, size = made.row, size_of(made.row)
     past = size.keys - (0 if made.family.borrowed else size.queries)
     new = "" if size.phase == "decode" else f" of {size.queries}"
-    parts = [_PHASES[size.phase] + new + f" on {past}" * bool(past)]
+    parts = [_PHASES.get(size.phase, "Chunk") + new + f" on {past}" * bool(past)]
     if size.batch > 1:
         parts.append(f"{size.batch} {'ragged' if row['lengths'] == 'ragged' else 'sequences'}")
     parts.append(f"{size.heads}:{size.kv_heads} heads of {size.head_size}")

@@ -35,6 +35,9 @@ _RULES: Final = (
 #: The features that a rule names.
 _RULED: Final = tuple(name for name in BY_NAME if any(name in rule.values for rule in _RULES))
 
+#: The most tokens of a prompt: all of them are queries, and so are its scores the square of it.
+LONGEST_PROMPT: Final = 1024
+
 #: If a size lies in a range, then a feature does not have a value.
 _ARITHMETIC: Final = (
     ("queries", 2, math.inf, "phase", "decode", "A decode has one query token."),
@@ -43,6 +46,14 @@ _ARITHMETIC: Final = (
     ("batch_size", 1, 1, "batch", "more", "A batch of one has no second sequence."),
     ("keys", 1, 1, "phase", "decode", "A sequence of one token has no past."),
     ("keys", 1, 1, "lengths", "ragged", "A sequence has a token."),
+    (
+        "keys",
+        LONGEST_PROMPT + 1,
+        math.inf,
+        "phase",
+        "prefill",
+        "The corpus has no prompt so long: all its tokens are queries, with over a million scores a head.",
+    ),
 )
 
 
