@@ -9,7 +9,8 @@ that cannot be compared in this way is listed as one that could differ.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from registry import MUTANTS, Mutant
 
 #: Areas whose mutants keep state or affect the process; they are always run.
 NOT_TOLD = ("memory", "process")
+#: Steps that write to their arguments. The arguments of all others are shared, not copied: a copy
+#: of a long cache for each mutant takes longer than the mutant.
+WRITING = ("put", "show", "bind")
 
 
 def probe() -> type[Kernel]:
@@ -50,22 +54,43 @@ def _probed(step: str, mutants: list[Mutant]) -> Callable[..., Any]:
         touched = kernel.memory.setdefault("touched", set())
         touched |= run_anyway
         waiting = [mutant for mutant in told if mutant.name not in touched]
-        given = [copied(arguments) for _ in waiting]
-        try:
-            made = right(kernel, *arguments)
-        except Refused:
-            touched |= {mutant.name for mutant in waiting}
-            raise
-        kernel.probing = True
-        try:
-            for mutant, own in zip(waiting, given, strict=True):
-                if _differs(vars(mutant.kernel)[step], kernel, own, arguments, made):
-                    touched.add(mutant.name)
-        finally:
-            kernel.probing = False
+        before = copied(arguments) if step in WRITING else None
+        with _kept(arguments if before is None else before):
+            try:
+                made = right(kernel, *arguments)
+            except Refused:
+                touched |= {mutant.name for mutant in waiting}
+                raise
+            kernel.probing = True
+            try:
+                for mutant in waiting:
+                    own = shared(arguments) if before is None else copied(before)
+                    if _differs(vars(mutant.kernel)[step], kernel, own, arguments, made):
+                        touched.add(mutant.name)
+            finally:
+                kernel.probing = False
         return made
 
     return probed
+
+
+def shared(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same arrays, in calls and lists that are safe to write to."""
+    return tuple(copy.copy(one) if isinstance(one, Call | list) else one for one in arguments)
+
+
+@contextmanager
+def _kept(arguments: tuple[Any, ...]) -> Iterator[None]:
+    """Until the end, writing to an array among ``arguments``, or in a list, is an error."""
+    given = [one for some in arguments for one in (some if isinstance(some, list) else [some])]
+    arrays = [one for one in given if isinstance(one, np.ndarray) and one.flags.writeable]
+    try:
+        for array in arrays:
+            array.flags.writeable = False
+        yield
+    finally:
+        for array in arrays:
+            array.flags.writeable = True
 
 
 def copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,11 +11,13 @@ from case_files import cases_of
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
+from conformance.base.signature import INPUTS
 from conformance.case.call import Call
 from conformance.case.case import Case
 from conformance.case.features import FEATURES, RULES, features_of
 from conformance.case.tensors import steps_of
 from conformance.maintain.coverage import faults, looked_at, pair_counts, text, valued
+from conformance.maintain.looked_at import recorded
 from conformance.maintain.looked_at import text as inputs_text
 from conformance.maintain.pairs import legal_pairs
 from conformance.maintain.pairs import text as pairs_text
@@ -162,6 +164,33 @@ def test_the_lengths_of_a_decode_are_read(tmp_path: Path) -> None:
     assert looked_at(case)["lengths"] == "ragged"
 
 
+def test_an_input_is_looked_at_where_a_replacement_moves_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bias of zeros, and the lengths of equal sequences, are connected but not looked at."""
+    cases = cases_of(
+        tmp_path,
+        """
+        - {name: bias, sequence_length: 3, attention_bias: full}
+        - name: zeros
+          sequence_length: 3
+          attention_bias: full
+          inputs: {attention_bias: {values: {kind: constant, value: 0}}}
+          insensitive_to: [attention_bias]
+        - {name: packed, past_sequence_length: 3, key_value: packed}
+        """,
+    )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "inputs.md").write_text(inputs_text(cases), encoding="utf-8")
+    monkeypatch.setattr("conformance.maintain.looked_at.data_path", tmp_path.joinpath)
+    found = recorded()
+    assert [*found] == [parameter.name for parameter in INPUTS]
+    named = ("query", "key", "past_value", "attention_bias", "seqlens_k", "head_sink")
+    assert [found[name] for name in named] == [3, 3, 1, 1, 0, 0]
+    (row,) = (line for line in text(cases, found).splitlines() if "| `attention_bias` |" in line)
+    assert row.startswith("| `attention_bias` | 2 | 0 | 1 | 1 | ")
+
+
 def test_rules_use_only_existing_values() -> None:
     known = {feature.name: set(feature.values) for feature in FEATURES}
     for rule in RULES:
@@ -172,7 +201,8 @@ def test_rules_use_only_existing_values() -> None:
 
 
 def test_the_committed_page_is_what_the_command_writes(corpus: list[Case]) -> None:
-    fresh = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8") == text(corpus)
+    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    fresh = page == text(corpus, recorded())
     assert fresh, "docs/coverage.md is out of date: python -m conformance.maintain.generate"
 
 
@@ -193,7 +223,8 @@ def test_no_row_of_the_pairs_is_redundant(corpus: list[Case]) -> None:
 def test_the_committed_page_on_inputs_is_what_the_command_writes(corpus: list[Case]) -> None:
     page = ROOT / "docs" / "inputs.md"
     fresh = page.read_text(encoding="utf-8") == inputs_text(corpus)
-    assert fresh, "out of date: python -m conformance.maintain.generate docs/inputs.md"
+    generate = "python -m conformance.maintain.generate"
+    assert fresh, f"out of date: {generate} docs/inputs.md docs/coverage.md"
 
 
 @pytest.mark.slow

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,9 +24,11 @@ from shipped import shipped_cases
 from conformance.base.paths import ROOT
 from conformance.case.corpus import find
 from conformance.cli.power_table import PAGE, replaced, share, summary
+from conformance.harness.pool import Pool
 from conformance.maintain.power import (
     KILLERS,
     MUTANTS,
+    SECONDS,
     Mutant,
     Power,
     PowerError,
@@ -107,6 +113,86 @@ def test_a_mutant_that_ends_its_process_is_not_retried_forever(mutants: dict[str
     assert score.given_up
     assert score.tried < made.correct.tried == 8
     assert len(score.kills) <= 4
+
+
+def test_the_correct_kernel_has_the_time_of_its_case(
+    mutants: dict[str, Mutant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does the work of all mutants, and does not hang."""
+    seconds: dict[str, float | None] = {}
+    run = Pool.run
+
+    def noting(pool: Pool, jobs: Iterable[Any]) -> Iterator[Any]:
+        def noted() -> Iterator[Any]:
+            for job in jobs:
+                seconds[job.key.split()[0]] = job.seconds
+                yield job
+
+        return run(pool, noted())
+
+    monkeypatch.setattr(Pool, "run", noting)
+    power(mutants, ["window_ignored"], WINDOW)
+    (case,) = find([WINDOW]).named
+    assert seconds == {"probe": case.time_limit_seconds, "window_ignored": SECONDS}
+    assert case.time_limit_seconds > SECONDS
+
+
+def printed_beside_the_mutants(script: str) -> str:
+    """What a program prints that imports modules of the mutants."""
+    folders = [MUTANTS, ROOT / "runners" / "common"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    argv = [sys.executable, "-c", textwrap.dedent(script)]
+    return subprocess.run(
+        argv, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def test_a_mutant_cannot_change_the_arguments_that_it_shares() -> None:
+    """It is run; one that writes to a copy, and returns the same, is not."""
+    script = """
+        import areas, probe, registry
+        import numpy as np
+        from kernel import Call, Kernel
+
+        @registry.mutant(Kernel.finish)
+        def writes(kernel, call, output):
+            output[...] = 0
+            return Kernel.finish(kernel, call, output)
+
+        @registry.mutant(Kernel.finish)
+        def equal(kernel, call, output):
+            return Kernel.finish(kernel, call, output.copy())
+
+        @registry.mutant(Kernel.put)
+        def writes_where_it_may(kernel, space, at, rows):
+            Kernel.put(kernel, space, at, rows)
+
+        kernel = probe.probe()()
+        call = Call({"query": np.ones((1, 2, 4), "f")}, {}, ["output"], 1, 2, heads=1, size=4)
+        output, space = np.ones((1, 2, 1, 4), "f"), np.zeros((1, 3, 4), "f")
+        assert kernel.finish(call, output).sum() == 8
+        kernel.put(space, 1, np.ones((1, 1, 4), "f"))
+        assert (output.sum(), space.sum()) == (8, 4)
+        output[...] = space[...] = 0  # both can be written to again
+        print(*{"writes", "equal", "writes_where_it_may"} & kernel.memory["touched"])
+    """
+    assert printed_beside_the_mutants(script) == "writes\n"
+
+
+def test_numbers_are_rounded_to_float16_as_numpy_does() -> None:
+    script = """
+        import areas
+        import numpy as np
+        from areas.precision import rounded
+
+        np.seterr(all="ignore")
+        halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype("f")
+        near = [np.nextafter(halves, np.float32(to)) for to in (np.inf, -np.inf)]
+        numbers = np.concatenate([halves, *near, (halves[1:] + halves[:-1]) / 2])
+        wanted = numbers.astype(np.float16).astype("f")
+        print(np.array_equal(rounded(numbers, np.float16), wanted, equal_nan=True))
+    """
+    assert printed_beside_the_mutants(script) == "True\n"
 
 
 @pytest.mark.slow

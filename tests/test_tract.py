@@ -19,6 +19,9 @@ from conformance.targets.tools import TRACT_VERSION
 
 THEMES = ("shared_kv", "prefill", "decode_shapes", "loop", "tiles")
 
+#: The finding of the defects that only the optimised graph has, which computes in tiles.
+BEYOND_A_TILE = "docs/findings/tract-nan-beyond-a-tile.md"
+
 Results = dict[str, ResultRecord]
 
 
@@ -94,9 +97,15 @@ def test_the_binary_and_the_package_agree_to_the_bit() -> None:
 @pytest.mark.slow
 def test_the_optimised_and_the_plain_graph_agree_except_for_known_defects() -> None:
     optimised, plain = of("tract"), of("tract-plain")
-    differ = {
-        case.partition("[")[0]
+    differ = {case for case, record in optimised.items() if record.verdict != plain[case].verdict}
+    known = {
+        case
         for case, record in optimised.items()
-        if record.verdict != plain[case].verdict
+        if record.known is not None and record.known.link == BEYOND_A_TILE
     }
-    assert differ == {"tiles/window", "tiles/hidden_by_the_bias"}
+    assert differ == known
+    assert {case.partition("[")[0] for case in differ} == {
+        "tiles/window",
+        "tiles/long_prompt",
+        "tiles/hidden_by_the_bias",
+    }

@@ -270,7 +270,8 @@ def _vector(
     """The table of the vector of an output, with the columns ``before`` it."""
     vector, element, before = values.outputs[name], values.element, [*before]
     count = max([len(vector.expected), *(len(column.cells) for column in before)])
-    each = count // len(vector.expected)  # elements of a head in one of the tensor: 2 if packed
+    # elements of a head in one of the tensor: 2 if packed; the last may be alone in its byte
+    each = -(-count // len(vector.expected))
     there = [d // each for d in range(count)]
     expected, budget = vector.expected[there], vector.budget[there]
     got, share, known = vector.got[there], vector.share[there], vector.known[there]

@@ -108,9 +108,9 @@ def faults(cases: Iterable[Case]) -> list[str]:
     return found
 
 
-def text(cases: Sequence[Case]) -> str:
-    """The page."""
-    sections = [_head(cases), _signature(cases), _features(cases), _pairs(cases)]
+def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
+    """The page. ``looking_at``: how many cases look at each input (looked_at.py)."""
+    sections = [_head(cases), _signature(cases, looking_at), _features(cases), _pairs(cases)]
     return "\n".join(line for section in sections for line in section)
 
 
@@ -141,16 +141,20 @@ def _head(cases: Sequence[Case]) -> Iterator[str]:
     yield ""
 
 
-def _signature(cases: Sequence[Case]) -> Iterator[str]:
+def _signature(cases: Sequence[Case], looking_at: Mapping[str, int]) -> Iterator[str]:
     yield "## The signature"
     yield ""
     yield "Cases of every contract. An omitted input has an empty name, or the list ends before it."
+    yield "*Looked at*: cases whose result moves when the input is replaced by something that a"
+    yield "faulty kernel could use in its place; [inputs.md](inputs.md) has each replacement."
     yield ""
     rows: list[tuple[object, ...]] = []
     for parameter in INPUTS:
         tensors = [case.steps[0].input(parameter.name) for case in cases]
-        rows.append((f"`{parameter.name}`", *_states(tensors), _forms(tensors)))
-    yield from _table(("input", "connected", "omitted", "list ends before", "forms"), rows)
+        looking = looking_at.get(parameter.name, 0)
+        rows.append((f"`{parameter.name}`", *_states(tensors), looking, _forms(tensors)))
+    states = ("connected", "omitted", "list ends before")
+    yield from _table(("input", *states, "looked at", "forms"), rows)
     rows = []
     for index, parameter in enumerate(OUTPUTS):
         tensors = [case.steps[0].outputs[index] for case in cases]
@@ -160,7 +164,7 @@ def _signature(cases: Sequence[Case]) -> Iterator[str]:
         rows.append(
             (f"`{parameter.name}`", *_states(tensors), "; ".join(filter(None, (types, shape))))
         )
-    yield from _table(("output", "connected", "omitted", "list ends before", "forms"), rows)
+    yield from _table(("output", *states, "forms"), rows)
     rows = [
         (f"`{attribute.name}`", _values([attributes_of(case.call) for case in cases], attribute))
         for attribute in ATTRIBUTES
@@ -219,8 +223,8 @@ def _features(cases: Sequence[Case]) -> Iterator[str]:
     yield "Cases that must compute and, after a +, those that may compute or reject. Calls without"
     yield "a listed value (invalid on purpose, or a reading only requested) are not counted."
     yield "Nor is a value on which the result does not depend: the case lists the part in"
-    yield "`insensitive_to`, or it is the lengths of a causal prompt. [inputs.md](inputs.md)"
-    yield "counts the cases that look at each input."
+    yield "`insensitive_to`, which every run compares with what was measured, or it is the lengths"
+    yield "of a causal prompt."
     yield ""
     plain: Counter[tuple[str, str | None]] = Counter()
     either: Counter[tuple[str, str | None]] = Counter()

@@ -226,8 +226,8 @@ class Recipe(_Sparse):
     it is empty) plus 5 times its sequence plus 3 times its head, and stride is the first number
     from 1 + 3 * head_size // 8 on that is coprime to head_size. `constant`: `value`.
     `numbers`: they are listed. `positions`: `count` from each of `starts`, repeated until the
-    shape is full. `cosines` and `sines`: of row * 10000 ** (-column / columns). `packed`: `parts`
-    side by side in the last dim."""
+    shape is full. `cosines` and `sines`: of 0.75 * row * 500 ** (-column / columns). `packed`:
+    `parts` side by side in the last dim."""
     stream: Text = ""
     """Name of the random stream of `uniform` and `marked`: seed, call of the loop and input."""
     low: Number = -1.0

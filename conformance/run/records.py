@@ -16,6 +16,7 @@ from typing import Final
 
 from conformance import __version__
 from conformance.base.paths import data_path, shown
+from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.tensors import Tensor, attributes_of
@@ -154,6 +155,8 @@ def expected_instability(verdict: Verdict, ready: DescribedTarget) -> Expectatio
 #: of any other.
 STDERR_BYTES: Final = 1 << 16
 FEW_BYTES: Final = 1 << 11
+#: The angles in rotary tables, in words.
+_ANGLE: Final = f"{ROTARY_FACTOR:g} position x {ROTARY_BASE:g}^(-2i/rotary_dim)"
 
 
 def end_of_stderr(text: str, most: int) -> str:
@@ -250,8 +253,8 @@ def _values_text(tensor: Tensor) -> str:
             "seqlens_k": "tokens of each sequence, less one",
             "total_sequence_length": "tokens of the longest sequence",
             "position_ids": "positions of the new tokens",
-            "cos_cache": "cosines of position x 10000^(-2i/rotary_dim)",
-            "sin_cache": "sines of position x 10000^(-2i/rotary_dim)",
+            "cos_cache": f"cosines of {_ANGLE}",
+            "sin_cache": f"sines of {_ANGLE}",
         }.get(tensor.name, "")
     if tensor.values.kind == "constant":
         return f"all {tensor.values.value:g}"
