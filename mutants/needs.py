@@ -8,6 +8,7 @@ exclude each other. See `regions.Needs` for the form; a mutant may have several 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from math import inf
 
 from regions import BIASES, ROTARIES, Needs, joined
@@ -35,6 +36,7 @@ BUFFER: Needs = {"cache": ("static", "shared_buffer")}
 GROWING: Needs = {"cache": ("concatenated",)}
 NOT_SLIDING: Needs = {"cache": ("none", "concatenated", "static", "shared_buffer")}
 SLIDING: Needs = {"cache": ("sliding_window",)}
+SLIDING_SHARED: Needs = {**SLIDING, "presents": ("both",), "numbers": ("sliding_shared",)}
 SHARED: Needs = {"cache": ("shared_buffer",)}
 KV_HEADS: Needs = {"heads": ("gqa", "mha")}
 GROUPS: Needs = {"heads": ("gqa", "mqa")}
@@ -59,10 +61,12 @@ BEFORE: Needs = {"output_qk": ("before_softmax",)}
 AFTER: Needs = {"output_qk": ("after_softmax",)}
 SHORT_FLOATS: Needs = {"dtype": ("float16", "bfloat16")}
 FLOAT32: Needs = {"dtype": ("float32",)}
+PER_CHANNEL: Needs = {"quantised": QUANTISED[1::2]}
 #: Special numbers, which no feature tells of; conformance/maintain/fault_cases.py makes them.
 FAR_BELOW: Needs = {"numbers": ("low",)}
 FAR_APART: Needs = {"numbers": ("apart",)}
 SOME_HIDDEN: Needs = {"numbers": ("hidden",)}
+FAR_ON: Needs = {**IDS, "numbers": ("far",)}
 
 
 def _all(*needs: Needs) -> Needs:
@@ -94,6 +98,9 @@ _MASKED = (_all(CAUSAL, SEVERAL), SHORTER)
 _WEIGHED = (LATER, HEAD_SINK, SMOOTH, BEFORE)
 #: Tokens of the call are added to a past.
 _APPENDING = _all(LATER, OWN)
+
+#: Numbers are rounded to codes, and an output shows them. A prompt may attend to exact ones.
+_ROUNDED = _all(OWN_KEYS, PRESENTS)
 
 #: What a mutant needs besides: one of the alternatives.
 OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
@@ -173,7 +180,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "past_laid_out_by_tokens": tuple(_all(one, KV_HEADS) for one in _PAST),
     "head_size_in_vectors_of_sixteen": ({"sixteens": ("rest",), "head_size": (17, inf)},),
     # lengths
-    "lengths_of_the_longest": (_all(RAGGED, LATER), _all(RAGGED, BIDIRECTIONAL)),
+    "lengths_of_the_longest": (_all(RAGGED, LATER), _all(RAGGED, SLIDING)),
     "lengths_of_the_first_sequence": (RAGGED,),
     "lengths_of_the_last_sequence": (RAGGED,),
     "lengths_in_reverse": (RAGGED,),
@@ -197,15 +204,19 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
         _all(CAUSAL, CHUNK, RAGGED),
         _all(SHORTER, LATER, RAGGED),
     ),
-    "padding_visible": (_all(BIDIRECTIONAL, RAGGED, PREFILL),),
+    # texts allow a bidirectional prompt to see its padding, and causal tokens come before it
+    "padding_visible": (_all(SLIDING, RAGGED, PREFILL),),
     "first_key_unseen": (TWO_KEYS,),
     "keys_in_tiles_of_eight": ({"keys": (9, inf)},),
     "mask_before_softcap": tuple(_all(SOFTCAP, one) for one in _MASKED),
-    "row_without_a_key_in_the_first_tile": (_all(SHORTER, SEVERAL, {"keys": (34, inf)}),),
+    "row_without_a_key_in_the_first_tile": (
+        _all(SHORTER, SEVERAL, {"keys": (34, inf), "numbers": ("straddling",)}),
+    ),
     # memory
     "position_counted_by_the_session": (LATER,),
     # norm
     "norm_of_queries_alone": (OWN_KEYS,),
+    "norm_after_rotary": ({"rotary": ROTARIES},),
     # outputs
     "output_in_float32": (SHORT_FLOATS,),
     "output_of_the_last_token_alone": (SEVERAL,),
@@ -240,11 +251,11 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     ),
     "position_ids_first_alone": (_all(LATER, IDS, BATCH), _all(CHUNK, IDS)),
     "position_ids_of_the_first_sequence": (_all(LATER, IDS, BATCH),),
-    "position_ids_move_the_mask": (_all(LATER, IDS),),
-    "positions_modulo_1024": (IDS, {"keys": (1025, inf)}),
-    "positions_modulo_2048": (IDS, {"keys": (2049, inf)}),
-    "positions_in_8_bits": (IDS, {"keys": (257, inf)}),
-    "positions_in_float16": (IDS, {"keys": (2049, inf)}),
+    "position_ids_move_the_mask": (_all(LATER, IDS, CAUSAL),),
+    "positions_modulo_1024": (FAR_ON, {"keys": (1025, inf)}),
+    "positions_modulo_2048": (FAR_ON, {"keys": (2049, inf)}),
+    "positions_in_8_bits": (FAR_ON, {"keys": (257, inf)}),
+    "positions_in_float16": (FAR_ON, {"keys": (2049, inf)}),
     "positions_up_to_the_total": (IDS,),
     "position_ids_from_one": (_all(LATER, IDS), _all(IDS, PRESENTS, OWN_KEYS)),
     "position_ids_added": (_all(LATER, IDS),),
@@ -259,7 +270,8 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "values_summed_in_storage": (SHORT_FLOATS,),
     "query_key_in_ten_bits": (FLOAT32,),
     "values_in_ten_bits": (FLOAT32,),
-    "tables_in_bfloat16": ({"rotary": ROTARIES},),
+    "tables_in_bfloat16": ({"rotary": ROTARIES, "dtype": ("float32", "float16")},),
+    "output_through_bfloat16": ({"dtype": ("float32", "float16")},),
     "softmax_summed_in_storage": (NO_SINK,),
     "softmax_without_maximum": (FAR_APART,),
     "softmax_with_the_global_minimum": (_all(TWO_KEYS, FAR_APART),),
@@ -272,27 +284,34 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "present_without_new": (_all(OWN, NOT_SLIDING),),
     "present_begins_with_new": (_all(_APPENDING, NOT_SLIDING),),
     "present_of_the_first_head_alone": (KV_HEADS,),
-    "present_grows_the_buffer": (_all(OWN, BUFFER), _all(OWN, SLIDING)),
+    "present_grows_the_buffer": (_all(OWN, BUFFER), _all(OWN, SLIDING_SHARED)),
     "present_cut_to_the_tokens": (BUFFER,),
     "present_laid_out_by_tokens": (KV_HEADS,),
     "present_of_the_first_sequence": (BATCH,),
     "present_rounded_to_half": (_all(FLOAT32, UNQUANTISED),),
-    "shared_buffer_not_written": (_all(SHARED, OWN), SLIDING),
-    "shared_buffer_cleared": (SHARED, SLIDING),
+    "shared_buffer_not_written": (_all(SHARED, OWN), SLIDING_SHARED),
+    "shared_buffer_cleared": (SHARED, SLIDING_SHARED),
     # quantisation
-    "quantised_by_truncation": (_all(OWN, {"quantised": INTEGERS}),),
-    "quantised_downwards": (_all(OWN, {"quantised": INTEGERS}),),
-    "quantised_ties_away_from_zero": (_all(OWN, {"quantised": INTEGERS}),),
-    "quantised_clamp_symmetric": (_all(OWN, {"quantised": INTEGERS}),),
-    "quantised_wraps_around": (_all(OWN, {"quantised": INTEGERS}),),
+    **dict.fromkeys(
+        (
+            *("quantised_by_truncation", "quantised_downwards", "quantised_ties_away_from_zero"),
+            *("quantised_clamp_symmetric", "quantised_wraps_around"),
+        ),
+        (_all(_ROUNDED, {"quantised": INTEGERS}),),
+    ),
     "nibbles_swapped": ({"quantised": INT4},),
     "nibbles_by_halves_of_the_head": ({"quantised": INT4},),
     "nibbles_offset_by_seven": ({"quantised": INT4},),
     "nibbles_in_twos_complement": ({"quantised": INT4},),
-    "channels_read_as_one": ({"quantised": QUANTISED[1::2]},),
+    **dict.fromkeys(("channels_read_as_one", "channels_by_head"), (PER_CHANNEL,)),
+    **dict.fromkeys(
+        ("channels_of_the_first_head", "channels_laid_out_by_channel"),
+        (_all(PER_CHANNEL, KV_HEADS),),
+    ),
     "new_tokens_not_quantised": (_APPENDING,),
-    "float8_overflows": (_all(OWN, {"quantised": FLOAT8}),),
-    "float8_by_truncation": (_all(OWN, {"quantised": FLOAT8}),),
+    **dict.fromkeys(
+        ("float8_overflows", "float8_by_truncation"), (_all(_ROUNDED, {"quantised": FLOAT8}),)
+    ),
     # rotary
     "rotary_always_half_split": ({"rotary": ROTARIES[1::2]},),
     "rotary_always_interleaved": ({"rotary": ROTARIES[::2]},),
@@ -434,9 +453,33 @@ def is_small(name: str, area: str) -> bool:
     return area == "precision" and name not in _OVERFLOWS
 
 
+#: What a call is like that must be computed: where texts let a kernel reject it, a rejection is no
+#: fault (conformance/maintain/contracts.py). One alternative of each line.
+_MUST_BE_COMPUTED: tuple[tuple[Needs, ...], ...] = (
+    (_all(NOT_SLIDING, {"qk_norm": ("none",)}),),
+    ({"phase": ("prefill", "decode")}, _all(CHUNK, {"batch": ("one",)})),
+    ({"presents": ("both",)}, _all({"presents": ("none",)}, UNQUANTISED)),
+    (
+        {"rotary": ("none",)},
+        {"rotary": ROTARIES, "head_size": (64, inf)},
+        {"rotary": ROTARIES[:2], "head_size": (16, 16)},
+    ),
+    (CAUSAL, {"lengths": ("equal",)}, LATER),
+)
+
+
 def needs_of(name: str, area: str) -> list[Needs]:
     """The alternatives of what the mutant ``name`` needs."""
-    return [_all(OF_AREA.get(area, {}), one) for one in OF_MUTANT.get(name, ({},))]
+    own = [_all(OF_AREA.get(area, {}), one) for one in OF_MUTANT.get(name, ({},))]
+    if area != "refusals":
+        return own
+    several = (_all(*needs) for needs in product(own, *_MUST_BE_COMPUTED))
+    return [needs for needs in several if all(needs.values())]
+
+
+def faulty_keys(name: str) -> int:
+    """How many keys the mutant can be at fault for, from the first on."""
+    return _FAULTY_KEYS.get(name, 1 << 31)
 
 
 #: Steps after past and new tokens are joined: they change no present.
@@ -451,8 +494,12 @@ _OUTPUTS = {
     **dict.fromkeys(("show", "shown_stage"), ("output_qk",)),
     **dict.fromkeys(("kept", "empty_present", "bind"), ("present_key", "present_value")),
 }
-#: Mutants that are at fault for the first key only.
-OF_THE_FIRST_KEY = ("first_key_unseen",)
+#: Mutants that are at fault for the first keys only, and for how many.
+_FAULTY_KEYS = {
+    "first_key_unseen": 1,
+    "first_key_of_the_second_tile_not_read_of_16": 17,
+    "second_tile_not_read_of_16": 32,
+}
 ALL_OUTPUTS = ("output", "present_key", "present_value", "output_qk")
 #: Mutants that change fewer outputs than their steps could.
 _CHANGES = {

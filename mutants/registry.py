@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernel import Kernel
-from needs import OF_THE_FIRST_KEY, everywhere, is_small, needs_of, outputs_of
+from needs import everywhere, faulty_keys, is_small, needs_of, outputs_of
 from parts import of_keys, replaced
 from regions import Needs
 
@@ -33,8 +33,8 @@ class Mutant:
     """One fault. ``only`` says why only a single theme of the corpus can detect it, if so.
 
     ``needs``: what a call needs to show the fault, one of the alternatives (needs.py). ``outputs``:
-    those of which it can change a part. ``of_keys``: whether it can be on for some keys only
-    (switched.py). ``small``: an error of rounding. ``everywhere``: why it is not for regions.
+    those of which it can change a part. ``faulty_keys``: how many keys, from the first on, it can
+    be at fault for; 0 if it cannot be on for some keys only (switched.py). ``small``: an error of rounding. ``everywhere``: why it is not for regions.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Mutant:
     kernel: type[Kernel]
     needs: list[Needs]
     outputs: list[str]
-    of_keys: bool
+    faulty_keys: int
     small: bool
     everywhere: str
 
@@ -87,7 +87,7 @@ def _add(named: Step, kind: Kind, only: str, kernel: Any) -> None:
         kernel,
         needs_of(name, area),
         outputs_of(name, area, replaced(kernel)),
-        of_keys(kernel) and name not in OF_THE_FIRST_KEY,
+        faulty_keys(name) if of_keys(kernel) else 0,
         is_small(name, area),
         everywhere(name, area),
     )

@@ -40,8 +40,8 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
     "key_value": ("new", "packed", "borrowed", "omitted", "zeros"),
     "presents": ("both", "none", "one"),
     "rotary": ("unrotated", "half_split", "interleaved", "partial", "partial_interleaved"),
-    "position_ids": ("implied", "ids", "first_alone"),
-    "window": ("whole", "few", "tile", "most"),
+    "position_ids": ("implied", "ids", "first_alone", "far"),
+    "window": ("whole", "few", "tile", "most", "straddling"),
     "bias": (
         *("unbiased", "bias", "hidden", "low", "apart"),
         *("one_head", "one_batch", "one_batch_one_head"),
@@ -57,7 +57,7 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 SIZES: Final[Mapping[str, tuple[str, ...]]] = {
     "phase": ("decode", "prefill", "chunk_3", "chunk_17", "chunk_65", "chunk_130"),
-    "cache": ("concatenated", "static", "shared_buffer", "none", "sliding"),
+    "cache": ("concatenated", "static", "shared_buffer", "none", "sliding", "sliding_shared"),
     "batch": ("1", "2", "5", "9"),
     "lengths": ("equal", "ragged"),
     "heads": ("6:2", "2:2", "5:1", "10:5", "9:9"),
@@ -78,7 +78,7 @@ _VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
             "partial": "partial_half_split",
         },
     ),
-    "position_ids": ("position_ids", {"implied": "none", "ids": "given", "first_alone": "given"}),
+    "position_ids": ("position_ids", {"implied": "none", **dict.fromkeys(("ids", "first_alone", "far"), "given")}),
     "bias": (
         "attention_bias",
         {"unbiased": "none", **dict.fromkeys(("bias", "hidden", "low", "apart"), "full")},
@@ -99,7 +99,7 @@ _VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         {"no_qk": "none", "scores": "before_softmax", "weights": "after_softmax"},
     ),
     "quantised": ("quantised", {"exact": "none"}),
-    "cache": ("cache", {"sliding": "sliding_window"}),
+    "cache": ("cache", dict.fromkeys(("sliding", "sliding_shared"), "sliding_window")),
     "phase": ("phase", dict.fromkeys(SIZES["phase"][2:], "chunked_prefill")),
     "batch": ("batch", {"1": "one", **dict.fromkeys(SIZES["batch"][1:], "more")}),
     "heads": (
@@ -110,7 +110,7 @@ _VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 #: Levels that stand for special numbers.
 _NUMBERS: Final = (
     *("first_alone", "hidden", "low", "apart", "smooth_zero", "smooth_sink"),
-    *("scale_one", "zero_head"),
+    *("scale_one", "zero_head", "far", "straddling", "sliding_shared"),
 )
 
 _ROTATED: Final = FEATURES["rotary"][1:]
@@ -119,15 +119,16 @@ _BORROWED: Final = ("borrowed", "omitted")
 _OWN: Final = ("new", "packed", "zeros")
 _LATER: Final = tuple(phase for phase in SIZES["phase"] if phase != "prefill")
 _CHUNKS: Final = SIZES["phase"][2:]
+_SLIDING: Final = ("sliding", "sliding_shared")
 _FULL_BIAS: Final = ("bias", "hidden", "low", "apart")
 
-_MANY: Final = ("whole", "tile", "most")
+_MANY: Final = ("whole", "tile", "most", "straddling")
 _LARGE: Final = ("1024", "2048", "4096")
 _ALONE: Final = "The weight of a single key without a sink is 1, whatever its score."
 #: Parts of a call that may have no effect in a prompt of one token, and in a ragged causal one.
 _HIDDEN_BY_ONE: Final = (
     *("rotary", "rotary_interleaved", "position_ids", "window", "window_edge", "scale"),
-    *("softcap", "attention_bias", "qk_norm", "causal", "quantisation"),
+    *("softcap", "attention_bias", "qk_norm", "causal", "quantisation", "sliding_window_cache"),
 )
 _HIDDEN_BY_PADDING: Final = ("ragged",)
 
@@ -147,7 +148,7 @@ RULES: Final = (
         "In a batch of one these shapes are the same as full and one_head.",
     ),
     Rule(
-        {"rotary": ("unrotated",), "position_ids": ("ids", "first_alone")},
+        {"rotary": ("unrotated",), "position_ids": ("ids", "first_alone", "far")},
         "Positions without rotary have no specified meaning.",
     ),
     Rule(
@@ -159,14 +160,14 @@ RULES: Final = (
         "ONNX Runtime wants 16 elements or more to turn.",
     ),
     Rule(
-        {"window": ("few", "tile", "most"), "causal": ("bidirectional",)},
+        {"window": FEATURES["window"][1:], "causal": ("bidirectional",)},
         "local_window_size must be -1 if causal is 0.",
     ),
     Rule({"phase": ("decode",), "causal": ("bidirectional",)}, "The last token sees all anyway."),
-    Rule({"cache": ("sliding",), "window": ("whole",)}, "Such a cache requires a window."),
-    Rule({"cache": ("sliding",), "key_value": _BORROWED}, "Runtimes reject it."),
+    Rule({"cache": _SLIDING, "window": ("whole",)}, "Such a cache requires a window."),
+    Rule({"cache": _SLIDING, "key_value": _BORROWED}, "Runtimes reject it."),
     Rule(
-        {"cache": ("sliding",), "phase": _CHUNKS, "batch": ("2", "5", "9")},
+        {"cache": _SLIDING, "phase": _CHUNKS, "batch": ("2", "5", "9")},
         "Several tokens on a sliding-window cache require a batch of one.",
     ),
     Rule({"phase": ("prefill",), "keys": ("1024", "2048", "4096")}, "Too many scores."),
@@ -174,9 +175,8 @@ RULES: Final = (
     Rule({"keys": ("0",), "phase": _LATER}, "There is no past."),
     Rule({"keys": ("0",), "edge": ("odd", "one_less", "whole")}, "There is one key."),
     Rule({"keys": ("0",), "lengths": ("ragged",)}, "A sequence has a token."),
-    Rule({"keys": ("0",), "window": ("tile", "most")}, "There is one key."),
-    Rule({"keys": ("0",), "cache": ("sliding",)}, "Its window is shorter than the tokens."),
-    Rule({"keys": ("0",), "causal": ("bidirectional",)}, "A single query sees all anyway."),
+    Rule({"keys": ("0",), "window": ("tile", "most", "straddling")}, "There is one key."),
+    Rule({"cache": ("sliding_shared",), "presents": ("none", "one")}, "It is past and present."),
     Rule({"keys": ("0",), "key_value": _BORROWED}, "Its prompt is a decode."),
     Rule({"keys": ("0",), "bias": ("hidden", "apart")}, "No key can be hidden beside another."),
     Rule({"keys": ("0",), "zeros": ("zero_head",)}, "Only one key is there."),
@@ -187,7 +187,6 @@ RULES: Final = (
     Rule({"phase": ("chunk_65",), "keys": ("64",), "edge": ("one_more",)}, "No past is left."),
     Rule({"phase": ("chunk_130",), "keys": ("16", "64")}, "There are more keys than queries."),
     Rule({"phase": ("chunk_130",), "keys": ("128",), "edge": ("one_more",)}, "No past is left."),
-    Rule({"dtype": ("bfloat16",), "quantised": _QUANTISED}, "Few runtimes have both."),
     Rule(
         {"phase": ("prefill",), "quantised": _QUANTISED, "presents": ("none", "one")},
         "A prompt may attend to its keys before they are rounded.",
@@ -262,6 +261,8 @@ GROUPS: Final = (
 #: The usual cost of a row, and how many times the least cost in its region a row may have.
 USUAL: Final = 1 << 16
 SPARE: Final = (4, 32)
+#: A position beyond the integers that float16 has.
+FAR: Final = 4099
 #: Candidates for each row, and tries for a candidate.
 CANDIDATES: Final = 32
 TRIES: Final = 4
@@ -294,6 +295,8 @@ def words_of(row: Row) -> dict[str, Any]:
 
 
 def _window(row: Row, size: Size) -> int:
+    if row["window"] == "straddling":  # some of the last queries attend to one of the first 32 keys
+        return max(size.keys - 32 - size.queries // 2, 5)
     window: int = region_cases.window(row["window"])(size)["local_window_size"]
     return window
 
@@ -416,15 +419,25 @@ class Maker:
                 if low <= int(one) <= high  # type: ignore[operator]
                 and ("rest" if int(one) % 16 else "none") in rest
             ]
+        if factor == "phase":
+            low, high = needs.get("queries", (1, math.inf))
+            levels = [
+                one
+                for one in levels
+                if one == "prefill" or low <= int(f"{one}_1".split("_")[1]) <= high  # type: ignore[operator]
+            ]
         if factor == "batch":
             low, high = needs.get("batch_size", (1, math.inf))
             levels = [one for one in levels if low <= int(one) <= high]  # type: ignore[operator]
         if factor == "keys":
             low, high = needs.get("keys", (1, math.inf))
+            if set(needs.get("phase", ())) == {"prefill"}:
+                few, many = needs.get("queries", (1, math.inf))
+                low, high = max(low, few), min(high, many)  # type: ignore[type-var]
             return [
                 one
                 for one in levels
-                if 2 * int(one) >= low - 1 and int(one) + 1 <= high  # type: ignore[operator]
+                if (2 * int(one) >= low or low <= 1) and int(one) + 1 <= high  # type: ignore[operator]
             ]
         if feature in needs:
             levels = [one for one in levels if values.get(one, one) in needs[feature]]
@@ -504,9 +517,13 @@ def call_of(row: Row) -> Fields:
     made = dense_cases.made_of(row)
     size = size_of(row)
     fields = region_cases.call_of(made)
-    if row["cache"] == "sliding":
-        fields["max_sequence_length"] = fields["local_window_size"] + 1
+    if row["window"] != "whole":
+        fields["local_window_size"] = _window(row, size)
+    if row["cache"] in _SLIDING:
+        fields["max_sequence_length"] = fields["local_window_size"] + 3
         fields["sliding_window_cache"] = 1
+        if row["cache"] == "sliding_shared":
+            fields["shared_buffer"] = True
     if row["cache"] == "concatenated" or (row["phase"] == "prefill" and row["cache"] == "none"):
         fields.pop("max_sequence_length", None)
     lengths = fields.get("total_sequence_lengths", [size.keys] * size.batch)
@@ -515,12 +532,16 @@ def call_of(row: Row) -> Fields:
         inputs["attention_bias"] = bias
     if row["bias"] == "low" and row["sink"] in ("sink", "smooth_sink"):
         inputs["head_sink"] = {"values": {"low": -131.0, "high": -127.0}}
-    if row["position_ids"] == "first_alone":
-        fields["rotary_cache_length"] = size.keys + 16
-        inputs["position_ids"] = {
-            "values": {"low": 0, "high": size.keys + 8},
-            "elements": [{"at": [b, 0], "value": 3} for b in range(size.batch)],
-        }
+    if row["position_ids"] == "ids" and size.keys * size.head_size < 1 << 18:
+        fields["rotary_cache_length"] = 2 * size.keys + 2 * size.queries + 64
+    first = {"first_alone": 3, "far": FAR}.get(row["position_ids"])
+    if first is not None:
+        fields["rotary_cache_length"] = first + size.keys + 16
+        inputs["position_ids"] = {"values": {"low": first // 2 + 1, "high": first + size.keys + 8}}
+        if row["phase"] == "prefill":
+            inputs["position_ids"]["elements"] = [
+                {"at": [b, 0], "value": first} for b in range(size.batch)
+            ]
     if row["zeros"] == "zero_head":
         past = fields.get("max_sequence_length", fields.get("past_sequence_length", 0))
         _zero_head(row, size, past, inputs)
@@ -535,7 +556,7 @@ def _bias(row: Row, size: Size, lengths: Sequence[int]) -> Fields:
     """A bias with which scores are far below zero or far apart, or with hidden keys."""
     low = -130.0
     if row["bias"] == "hidden":
-        return dense_cases.hidden(row, size, list(lengths))
+        return {"values": {"low": -1.0, "high": 1.0}, "elements": _hidden_keys(row, size, lengths)}
     if row["bias"] == "low":
         return {"values": {"low": low, "high": low + 2}}
     if row["bias"] == "apart":
@@ -549,6 +570,22 @@ def _bias(row: Row, size: Size, lengths: Sequence[int]) -> Fields:
         ]
         return {"values": {"low": -1.0, "high": 1.0}, "elements": elements}
     return {}
+
+
+def _hidden_keys(row: Row, size: Size, lengths: Sequence[int]) -> list[Fields]:
+    """Keys that a bias hides from the first sequence's last query, a whole tile of them if it sees
+    as many, and the last but three from the last sequence's."""
+    inf = -float("inf")
+    prompt = size.queries == size.keys
+    query, last = (lengths[0] - 1 if prompt else size.queries - 1), lengths[0] - 1
+    oldest = 0 if row["window"] == "whole" else max(0, last - _window(row, size) + 1)
+    tile = -(-oldest // 16) * 16
+    found: list[Fields] = [{"at": [-1, -1, -1, max(lengths[-1] - 4, 0)], "value": inf}]
+    if tile + 16 < last:
+        found.append({"at": [0, 0, query, tile], "count": 16, "value": inf})
+    elif oldest < last:
+        found.append({"at": [0, 0, query, oldest], "value": inf})
+    return found
 
 
 def _zero_head(row: Row, size: Size, past: int, inputs: Fields) -> None:
@@ -579,19 +616,22 @@ def _beyond_the_codes(row: Row, size: Size, lengths: Sequence[int], inputs: Fiel
     first = width - size.kv_heads * size.head_size  # of the values
     longest = list(lengths).index(max(lengths))
     scale = {"int8": 2.0**-6, "int4": 0.25, "float8": 2.0**-6}[row["quantised"].split("_")[0]]
-    at = [longest, -1, first]
     if row["quantised"].endswith("_tensor"):
         for side in "kv":
             inputs[f"{side}_scale"] = {"values": {"kind": "constant", "value": scale}}
     else:
         inputs["v_scale"] = _elements(
-            inputs["v_scale"], {"at": [0, 0, 0, 0], "count": 2, "value": scale}
+            inputs["v_scale"],
+            {"at": [0, 0, 0, 0], "count": 2, "value": scale},
+            {"at": [0, -1, 0, -2], "count": 2, "value": scale},
         )
     beyond, halfway = (-9.0, 8.5 * scale) if "float8" in row["quantised"] else (-4.0, 2.5 * scale)
     inputs[name] = _elements(
         inputs.get(name, {}),
-        {"at": at, "value": halfway},
-        {"at": [*at[:2], first + 1], "value": beyond},
+        {"at": [longest, -1, first], "value": halfway},
+        {"at": [longest, -1, first + 1], "value": beyond},
+        {"at": [longest, -1, width - 2], "value": halfway},
+        {"at": [longest, -1, width - 1], "value": beyond},
     )
 
 

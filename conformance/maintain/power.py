@@ -71,7 +71,7 @@ class Mutant:
     only: str = ""
     needs: Sequence[Needs] = field(default=({},), hash=False)
     outputs: Sequence[str] = field(default=(), hash=False)
-    of_keys: bool = False
+    faulty_keys: int = 0
     small: bool = False
     everywhere: str = ""
 

@@ -32,15 +32,19 @@ def impossible(mutant: Mutant, region: Region) -> str:
     if region.part is not None and not mutant.outputs:
         return "A rejection, a type, a shape and a single element have no parts."
     if region.part is not None and region.part.axis == "key":
-        if not mutant.of_keys:
+        if not mutant.faulty_keys:
             return "Its step makes nothing for each key."
+        if mutant.faulty_keys <= region.part.first:
+            return "It is at fault for earlier keys only."
     elif region.part is not None and not set(region.outputs) & set(mutant.outputs):
         return "The outputs that it changes have no such part."
     why = ""
     for needs in mutant.needs:
         why = excluded(joined(needs, region.needs))
         if not why:
-            break
+            return ""
+    if mutant.area == "refusals":
+        return f"No call in the region must be computed and shows it. {why}"
     return why
 
 

@@ -52,7 +52,7 @@ _ARITHMETIC: Final = (
         math.inf,
         "phase",
         "prefill",
-        "The corpus has no prompt so long: all its tokens are queries, with over a million scores a head.",
+        "The corpus has no prompt so long: it has over a million scores a head.",
     ),
 )
 
@@ -107,6 +107,10 @@ def excluded(needs: Needs) -> str:
             return f"The two need different numbers of {what}."
         if not values:
             return f"The two need different values of {what}."
+    if set(needs.get("phase", ())) == {"prefill"}:
+        keys, queries = (needs.get(name, (1, math.inf)) for name in ("keys", "queries"))
+        if max(keys[0], queries[0]) > min(keys[1], queries[1]):  # type: ignore[type-var]
+            return "In a prompt each token is a query and a key."
     for name, low, high, other, value, why in _ARITHMETIC:
         least, most = needs.get(name, (1, math.inf))
         if least >= low and most <= high and set(needs.get(other, ())) == {value}:  # type: ignore[operator]
