@@ -56,17 +56,33 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
     "zeros": ("no_zeros", "zero_head"),
 }
 SIZES: Final[Mapping[str, tuple[str, ...]]] = {
-    "phase": ("decode", "prefill", "chunk_3", "chunk_17", "chunk_65", "chunk_130"),
+    "phase": (
+        *("decode", "prefill", "chunk_2", "chunk_3", "chunk_5", "chunk_17"),
+        *("chunk_33", "chunk_65", "chunk_97", "chunk_130"),
+    ),
     "cache": ("concatenated", "static", "shared_buffer", "none", "sliding", "sliding_shared"),
-    "batch": ("1", "2", "5", "9"),
+    "batch": tuple("123456789"),
     "lengths": ("equal", "ragged"),
-    "heads": ("6:2", "2:2", "5:1", "10:5", "9:9"),
-    "head_size": ("16", "8", "40", "64", "80", "128", "256", "512"),
+    "heads": (
+        *("6:2", "2:2", "5:1", "10:5", "9:9", "3:3", "4:4"),
+        *("4:2", "7:1", "12:1", "16:1", "12:2", "14:2", "18:6"),
+    ),
+    "head_size": (
+        *("16", "8", "40", "64", "80", "128", "256", "512"),
+        *("48", "96", "112", "160", "192", "384", "4", "12", "20", "24", "88", "100"),
+    ),
     "keys": ("16", "0", "64", "128", "256", "512", "1024", "2048", "4096"),
-    "edge": ("one_more", "odd", "one_less", "whole"),
+    "edge": ("one_more", "odd", "one_less", "whole", "below_double"),
     "dtype": ("floats", "bfloat16"),
 }
 FACTORS: Final = {**FEATURES, **SIZES}
+
+
+def _kind(heads: str) -> str:
+    """``heads`` is "num_heads:kv_num_heads"."""
+    query, _, key = heads.partition(":")
+    return "mha" if query == key else "mqa" if key == "1" else "gqa"
+
 
 #: The values of the features that levels stand for, where the two differ.
 _VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
@@ -102,10 +118,7 @@ _VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "cache": ("cache", dict.fromkeys(("sliding", "sliding_shared"), "sliding_window")),
     "phase": ("phase", dict.fromkeys(SIZES["phase"][2:], "chunked_prefill")),
     "batch": ("batch", {"1": "one", **dict.fromkeys(SIZES["batch"][1:], "more")}),
-    "heads": (
-        "heads",
-        {"2:2": "mha", "9:9": "mha", "5:1": "mqa", "6:2": "gqa", "10:5": "gqa"},
-    ),
+    "heads": ("heads", {heads: _kind(heads) for heads in SIZES["heads"]}),
 }
 #: Levels that stand for special numbers.
 _NUMBERS: Final = (
@@ -167,13 +180,17 @@ RULES: Final = (
     Rule({"cache": _SLIDING, "window": ("whole",)}, "Such a cache requires a window."),
     Rule({"cache": _SLIDING, "key_value": _BORROWED}, "Runtimes reject it."),
     Rule(
-        {"cache": _SLIDING, "phase": _CHUNKS, "batch": ("2", "5", "9")},
+        {"cache": _SLIDING, "phase": _CHUNKS, "batch": SIZES["batch"][1:]},
         "Several tokens on a sliding-window cache require a batch of one.",
     ),
     Rule({"phase": ("prefill",), "keys": ("1024", "2048", "4096")}, "Too many scores."),
     Rule({"phase": ("chunk_130",), "keys": ("2048", "4096")}, "Too many scores."),
     Rule({"keys": ("0",), "phase": _LATER}, "There is no past."),
-    Rule({"keys": ("0",), "edge": ("odd", "one_less", "whole")}, "There is one key."),
+    Rule({"keys": ("0",), "edge": SIZES["edge"][1:]}, "There is one key."),
+    Rule(
+        {"rotary": _ROTATED, "head_size": ("4", "12", "20", "24", "88", "100")},
+        "ONNX Runtime wants a multiple of 16.",
+    ),
     Rule({"keys": ("0",), "lengths": ("ragged",)}, "A sequence has a token."),
     Rule({"keys": ("0",), "window": ("tile", "most", "straddling")}, "There is one key."),
     Rule({"cache": ("sliding_shared",), "presents": ("none", "one")}, "It is past and present."),
@@ -182,11 +199,6 @@ RULES: Final = (
     Rule({"keys": ("0",), "zeros": ("zero_head",)}, "Only one key is there."),
     Rule({"zeros": ("zero_head",), "causal": ("bidirectional",)}, "All queries see all keys."),
     Rule({"zeros": ("zero_head",), "key_value": ("zeros",)}, "All new values are zero already."),
-    Rule({"phase": ("chunk_17",), "keys": ("16",), "edge": ("one_more",)}, "No past is left."),
-    Rule({"phase": ("chunk_65",), "keys": ("16",)}, "There are as many keys as queries or more."),
-    Rule({"phase": ("chunk_65",), "keys": ("64",), "edge": ("one_more",)}, "No past is left."),
-    Rule({"phase": ("chunk_130",), "keys": ("16", "64")}, "There are more keys than queries."),
-    Rule({"phase": ("chunk_130",), "keys": ("128",), "edge": ("one_more",)}, "No past is left."),
     Rule(
         {"phase": ("prefill",), "quantised": _QUANTISED, "presents": ("none", "one")},
         "A prompt may attend to its keys before they are rounded.",
@@ -250,6 +262,7 @@ GROUPS: Final = (
             "causal": ("causal",),
             "cache": ("none", "concatenated", "static", "shared_buffer"),
             "head_size": ("64", "128"),
+            "phase": ("decode", "prefill", "chunk_3", "chunk_17"),
             "bias": ("unbiased", "bias", "hidden", "low", "apart", "one_head"),
             "dtype": ("floats",),
         },
@@ -295,8 +308,6 @@ def words_of(row: Row) -> dict[str, Any]:
 
 
 def _window(row: Row, size: Size) -> int:
-    if row["window"] == "straddling":  # some of the last queries attend to one of the first 32 keys
-        return max(size.keys - 32 - size.queries // 2, 5)
     window: int = region_cases.window(row["window"])(size)["local_window_size"]
     return window
 
@@ -306,10 +317,7 @@ def _meets(words: Mapping[str, Any], needs: Needs) -> bool:
         if name in RANGES:
             if not values[0] <= words[name] <= values[1]:  # type: ignore[operator]
                 return False
-        elif name == "numbers":
-            if not words[name] & set(values):
-                return False
-        elif name == "dtype":
+        elif name in ("numbers", "dtype"):
             if not words[name] & set(values):
                 return False
         elif words[name] not in values:
@@ -360,14 +368,23 @@ class Wanted:
         return found & self.left
 
 
+_SMALLEST: Final = {
+    **{"phase": "decode", "batch": "1", "heads": "2:2", "head_size": "4"},
+    **{"keys": "16", "edge": "one_more"},
+}
+
+
 def allowed(group: Group, most: int, row: Row) -> bool:
     """Whether the row, perhaps without some of its factors, is possible in the group."""
     if any(row.get(name, values[0]) not in values for name, values in group.plain.items()):
         return False
     if any(rule.forbids(row) for rule in RULES):
         return False
-    smallest = {"phase": "decode", "batch": "1", "heads": "2:2", "head_size": "8", "keys": "16"}
-    return cost(size_of({**smallest, "edge": "one_more", **row})) <= most
+    if row.get("phase", "").startswith("chunk") and {"keys", "edge"} <= row.keys():
+        queries, keys = int(row["phase"].split("_")[1]), size_of({**_SMALLEST, **row}).keys
+        if queries >= keys:
+            return False  # no past is left
+    return cost(size_of({**_SMALLEST, **row})) <= most
 
 
 class Maker:
@@ -517,8 +534,6 @@ def call_of(row: Row) -> Fields:
     made = dense_cases.made_of(row)
     size = size_of(row)
     fields = region_cases.call_of(made)
-    if row["window"] != "whole":
-        fields["local_window_size"] = _window(row, size)
     if row["cache"] in _SLIDING:
         fields["max_sequence_length"] = fields["local_window_size"] + 3
         fields["sliding_window_cache"] = 1

@@ -176,6 +176,7 @@ def size_of(row: Mapping[str, str]) -> Size:
         "odd": above + tile // 4 + 3,
         "one_less": above + tile - 1,
         "whole": 2 * above if above < 4096 else above + 256,
+        "below_double": 2 * above - 1 if above < 4096 else above + 129,
     }[row["edge"]]
     phase = row["phase"]
     if phase.startswith("chunk"):
@@ -248,12 +249,14 @@ def _together(*parts: Callable[[Size], Fields]) -> Callable[[Size], Fields]:
 
 
 def window(kind: str) -> Callable[[Size], Fields]:
-    """A window of a few tokens, one around a tile, or one of all tokens but a few."""
+    """A window of a few tokens, of about a tile, or of all tokens but a few; or a straddling one,
+    with which some of the last queries attend to one of the first 32 tokens and some do not."""
     return lambda size: {
         "local_window_size": {
             "few": 5,
             "tile": min(33, size.keys // 2),
             "most": size.keys - size.keys // 8 - 1,
+            "straddling": max(size.keys - 32 - size.queries // 2, 5),
         }[kind]
     }
 
