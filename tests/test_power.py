@@ -329,6 +329,7 @@ def test_bad_input(arguments: list[str], says: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_bundles")
 def test_the_correct_kernel_passes_the_whole_corpus() -> None:
     made = Power([], list(shipped_cases()), jobs=2)
     made.run()

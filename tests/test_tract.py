@@ -52,6 +52,7 @@ def of(ep: str) -> Results:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_bundles")
 @pytest.mark.parametrize("ep", ["tract", "tract-plain", "tract-wheel"])
 def test_every_result_of_tract_is_expected(ep: str) -> None:
     cases = shipped_cases()

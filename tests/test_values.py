@@ -262,6 +262,7 @@ def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("all_bundles")
 def test_every_case_can_be_shown() -> None:
     without = 0
     for case in CORPUS:
