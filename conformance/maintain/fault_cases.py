@@ -41,7 +41,7 @@ FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
     "presents": ("both", "none", "one"),
     "rotary": ("unrotated", "half_split", "interleaved", "partial", "partial_interleaved"),
     "position_ids": ("implied", "ids", "first_alone", "far"),
-    "window": ("whole", "few", "tile", "most", "straddling"),
+    "window": ("whole", "few", "tile", "most", "straddling", "all_but_one", "wide"),
     "bias": (
         *("unbiased", "bias", "hidden", "low", "apart"),
         *("one_head", "one_batch", "one_batch_one_head"),
@@ -135,15 +135,17 @@ _CHUNKS: Final = SIZES["phase"][2:]
 _SLIDING: Final = ("sliding", "sliding_shared")
 _FULL_BIAS: Final = ("bias", "hidden", "low", "apart")
 
-_MANY: Final = ("whole", "tile", "most", "straddling")
+_MANY: Final = ("whole", "tile", "most", "straddling", "all_but_one", "wide")
 _LARGE: Final = ("1024", "2048", "4096")
 _ALONE: Final = "The weight of a single key without a sink is 1, whatever its score."
-#: Parts of a call that may have no effect in a prompt of one token, and in a ragged causal one.
+#: Parts of a call that may have no effect in a prompt of one token, in a ragged causal one, and
+#: with a window wider than the tokens.
 _HIDDEN_BY_ONE: Final = (
     *("rotary", "rotary_interleaved", "position_ids", "window", "window_edge", "scale"),
     *("softcap", "attention_bias", "qk_norm", "causal", "quantisation", "sliding_window_cache"),
 )
 _HIDDEN_BY_PADDING: Final = ("ragged",)
+_HIDDEN_BY_WIDTH: Final = ("window", "window_edge", "sliding_window_cache")
 
 RULES: Final = (
     Rule({"cache": ("none",), "phase": _LATER}, "There is no past without a cache."),
@@ -192,7 +194,7 @@ RULES: Final = (
         "ONNX Runtime wants a multiple of 16.",
     ),
     Rule({"keys": ("0",), "lengths": ("ragged",)}, "A sequence has a token."),
-    Rule({"keys": ("0",), "window": ("tile", "most", "straddling")}, "There is one key."),
+    Rule({"keys": ("0",), "window": ("tile", "most", "straddling", "all_but_one")}, "There is one key."),
     Rule({"cache": ("sliding_shared",), "presents": ("none", "one")}, "It is past and present."),
     Rule({"keys": ("0",), "key_value": _BORROWED}, "Its prompt is a decode."),
     Rule({"keys": ("0",), "bias": ("hidden", "apart")}, "No key can be hidden beside another."),
@@ -545,8 +547,15 @@ def call_of(row: Row) -> Fields:
     inputs: Fields = dict(fields.pop("inputs", {}))
     if bias := _bias(row, size, lengths):
         inputs["attention_bias"] = bias
-    if row["bias"] == "low" and row["sink"] in ("sink", "smooth_sink"):
-        inputs["head_sink"] = {"values": {"low": -131.0, "high": -127.0}}
+    if row["sink"] in ("sink", "smooth_sink"):
+        high = size.keys.bit_length() / 2 + 1  # its weight is then about that of all keys
+        low, high = (-131.0, -127.0) if row["bias"] == "low" else (-high, high)
+        inputs["head_sink"] = {"values": {"low": low, "high": high}}
+    if row["norm"] == "norm":
+        for side in "qk":
+            inputs[f"{side}_norm_weight"] = {"values": {"low": -2.0, "high": 2.0}}
+    if row["softcap"] == "softcap":
+        fields["softcap"] = 1.7
     if row["position_ids"] == "ids" and size.keys * size.head_size < 1 << 18:
         fields["rotary_cache_length"] = 2 * size.keys + 2 * size.queries + 64
     first = {"first_alone": 3, "far": FAR}.get(row["position_ids"])
@@ -659,10 +668,13 @@ def values_of(row: Row) -> Fields | None:
     if row["scale"] == "scale_one":
         high = round(3 * size_of(row).head_size ** -0.5, 3)
         queries = [{"low": -high, "high": high}, {"low": -3 * high, "high": 3 * high}]
+    loud = region_cases.loud(made)
+    if row["cache"] in _SLIDING:  # its rows are other tokens
+        loud.pop("past_value", None)
     return sensitive(
         fields,
         _dtypes(row),
-        inputs=[base, _both(base, region_cases.loud(made))],
+        inputs=[base, _both(base, loud)],
         queries=queries,
         seeds=1,
         hidden=_hidden(row),
@@ -673,9 +685,9 @@ def _hidden(row: Row) -> tuple[str, ...]:
     """The parts of the row's call that may have no effect."""
     if row["keys"] == "0":
         return _HIDDEN_BY_ONE
-    if row["phase"] == "prefill" and row["causal"] == "causal":
-        return _HIDDEN_BY_PADDING
-    return ()
+    padded = row["phase"] == "prefill" and row["causal"] == "causal"
+    wide = row["window"] == "wide"
+    return _HIDDEN_BY_PADDING * padded + _HIDDEN_BY_WIDTH * wide
 
 
 def _both(one: Fields, other: Fields) -> Fields:

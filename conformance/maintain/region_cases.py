@@ -249,13 +249,15 @@ def _together(*parts: Callable[[Size], Fields]) -> Callable[[Size], Fields]:
 
 
 def window(kind: str) -> Callable[[Size], Fields]:
-    """A window of a few tokens, of about a tile, or of all tokens but a few; or a straddling one,
-    with which some of the last queries attend to one of the first 32 tokens and some do not."""
+    """A window of a few tokens, of about a tile, of all tokens but a few or one, or of more than
+    all; or a straddling one, with which some of the last queries attend to one of the first 32 tokens and some do not."""
     return lambda size: {
         "local_window_size": {
             "few": 5,
             "tile": min(33, size.keys // 2),
             "most": size.keys - size.keys // 8 - 1,
+            "all_but_one": size.keys - 1,
+            "wide": size.keys + 3,
             "straddling": max(size.keys - 32 - size.queries // 2, 5),
         }[kind]
     }
