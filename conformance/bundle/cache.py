@@ -6,16 +6,17 @@
     test_data_set_K/input_N.pb     inputs of call K of a loop (0 alone for a single call)
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
-    oracle.f64.z                   the oracle's values and error units in float64, for the judge;
-                                   compressed by zlib, because most of it is copies and zeros
+    oracle.f64.z, oracle.where.z   the oracle's values and error units in float64, for the judge,
+                                   and which elements they are: most are copies and zeros
+                                   (:mod:`conformance.bundle.float_arrays`)
     manifest.json                  size and SHA-256 of each file and of the manifest, the layout of
-                                   oracle.f64.z, and the sensitivity of the call
+                                   the oracle's arrays, and the sensitivity of the call
 
-In oracle.f64.z, the usual values are followed by those of each other reading of the documentation
-that is asked for and gives the call a meaning. For each step and output there are these arrays:
-the values, the units, for a variant the units of its arithmetic, and for each reason to watch
-undefined elements (:data:`conformance.oracle.attention.Watched`) the units of those elements. The
-.pb files are those of the usual reading.
+Of the oracle's arrays, the usual values are followed by those of each other reading of the
+documentation that is asked for and gives the call a meaning. For each step and output there are
+these arrays: the values, the units, for a variant the units of its arithmetic, and for each reason
+to watch undefined elements (:data:`conformance.oracle.attention.Watched`) the units of those
+elements. The .pb files are those of the usual reading, whose values are near theirs.
 
 The directory's name is a digest of everything that determines its content, so a bundle never
 changes. It is written under a temporary name and then renamed, so any number of processes can share
@@ -45,7 +46,7 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -53,10 +54,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from conformance.base.dtypes import ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.dtypes import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.files import open_plain
 from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
 from conformance.base.readings import ReadingName
+from conformance.bundle.float_arrays import Packed, Packer, Unpacker
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
@@ -89,6 +91,19 @@ class Expected:
     dtype: str
     arithmetic: Array | None = None
     watched: Mapping[Watched, Array] = field(default_factory=dict)
+
+    @cached_property
+    def defined(self) -> Array:
+        """Which elements are defined."""
+        return ~np.isnan(self.unit)
+
+    def defined_of(self, array: Array) -> Array:
+        """The defined elements of an array of the output's shape, one after the other."""
+        return array.reshape(-1) if self._is_whole else array[self.defined]
+
+    @cached_property
+    def _is_whole(self) -> bool:
+        return bool(self.defined.all())
 
 
 @dataclass(frozen=True)
@@ -271,24 +286,26 @@ def write_bundle(
             if name in inputs:
                 path = f"test_data_set_{index}/input_{position}.pb"
                 files[path] = _tensor_file(inputs[name], name)
-    oracle = bytearray()
+    oracle = Packer()
     layout: list[dict[str, Any]] = []
     sensitivity: dict[str, float] = {}
     if usual.unjudged is None:
+        rounded: list[Array] = []
         for index, answer in enumerate(usual.answers):
             for position, name in enumerate(script.outputs):
                 path = f"test_data_set_{index}/output_{position}.pb"
-                files[path] = _tensor_file(_rounded(answer.references[name]), name)
+                rounded.append(_rounded(answer.references[name]))
+                files[path] = _tensor_file(rounded[-1], name)
             if relation is None:
                 inputs, skipped = usual.inputs[index], sufficient(sensitivity)
                 found = effects(inputs, script.attributes, answer.references, answer.units, skipped)
                 sensitivity = combined((sensitivity, found))
-        _add_answers(usual.answers, None, relation is not None, layout, oracle)
+        _add_answers(usual.answers, None, relation is not None, layout, oracle, rounded)
     for reading in readings:
         other = _read(script_of(call, reading))
         if other.unjudged is None:
             _add_answers(other.answers, reading, False, layout, oracle)
-    files[_ORACLE] = zlib.compress(oracle, level=1)
+    files[_ORACLE], files[_WHERE] = oracle.packed()
     manifest = {
         "bundle": digest_of(call, relation, readings),
         "files": {
@@ -351,13 +368,18 @@ def _add_answers(
     reading: ReadingName | None,
     arithmetic: bool,
     layout: list[dict[str, Any]],
-    oracle: bytearray,
+    oracle: Packer,
+    rounded: Sequence[Array] = (),
 ) -> None:
-    """Adds the arrays of ``answers`` to ``oracle``, and what they are to ``layout``."""
+    """Adds the arrays of ``answers`` to ``oracle``, and what they are to ``layout``.
+
+    ``rounded`` has the values of each step and output in the output's dtype, for the usual reading.
+    """
+    near = iter(rounded)
     for index, (references, units, past_error) in enumerate(answers):
         for name, expected in references.items():
             unit = units[name]
-            arrays = [expected.value, np.where(expected.defined, unit, np.nan)]
+            arrays = [np.where(expected.defined, unit, np.nan)]
             if arithmetic:
                 arrays.append(arithmetic_budget(name, expected, past_error))
             arrays += [np.where(there, unit, np.nan) for there in expected.watched.values()]
@@ -368,13 +390,13 @@ def _add_answers(
                     "output": name,
                     "shape": list(expected.value.shape),
                     "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
-                    "offset": len(oracle) // 8,
                     "arithmetic": arithmetic,
                     "watched": list(expected.watched),
                 }
             )
+            oracle.add(expected.value, next(near, None))
             for array in arrays:
-                oracle += np.ascontiguousarray(array, "<f8").tobytes()
+                oracle.add(array)
 
 
 def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
@@ -406,7 +428,14 @@ def _tensor_file(values: Array, name: str) -> bytes:
     return bytes(tensor.SerializeToString(deterministic=True))
 
 
+def _values_of(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The values in a tensor file of :func:`_tensor_file`; its last field are their bytes."""
+    count = math.prod(shape)
+    return np.frombuffer(file, dtype, count, len(file) - count * dtype.itemsize).reshape(shape)
+
+
 _ORACLE: Final = "oracle.f64.z"
+_WHERE: Final = "oracle.where.z"
 #: More than any manifest has.
 _MANIFEST_BYTES: Final = 16 << 20
 _SEAL: Final = b', "sha256": "'
@@ -443,31 +472,32 @@ def _open(place: Path) -> Bundle | None:
         manifest = _unsealed(sealed)
         if manifest["bundle"] != place.name or not _is_whole(manifest):
             return None
-        oracle = b""
+        kept: dict[str, bytes] = {}
         for name, (size, digest) in manifest["files"].items():
             content, at = _content(name, size, folder)
             changed = max(changed, at)
             if hashlib.sha256(content).hexdigest() != digest:
                 return None
-            if name == _ORACLE:
-                oracle = zlib.decompress(content)
-        numbers = np.frombuffer(oracle, "<f8")
+            if "/output_" in name or name in (_ORACLE, _WHERE):
+                kept[name] = content
+        oracle = Unpacker(Packed(kept[_ORACLE], kept[_WHERE]))
         by: dict[ReadingName | None, tuple[dict[str, Expected], ...]] = {}
-        end = 0
         for entry in manifest["oracle"]:
-            shape, arithmetic, watched = entry["shape"], entry["arithmetic"], entry["watched"]
-            count, start = 2 + arithmetic + len(watched), entry["offset"]
-            end = start + count * math.prod(shape)
-            value, unit, *rest = numbers[start:end].reshape(count, *shape)
-            expected = by.setdefault(entry["reading"], tuple({} for _ in manifest["steps"]))
-            expected[entry["step"]][entry["output"]] = Expected(
-                value,
-                unit,
+            shape, reading = tuple(entry["shape"]), entry["reading"]
+            expected = by.setdefault(reading, tuple({} for _ in manifest["steps"]))
+            outputs = expected[entry["step"]]
+            near = None
+            if reading is None:
+                path = f"test_data_set_{entry['step']}/output_{len(outputs)}.pb"
+                near = _values_of(kept[path], shape, NUMPY[entry["dtype"]])
+            outputs[entry["output"]] = Expected(
+                oracle.take(shape, near),
+                oracle.take(shape),
                 entry["dtype"],
-                rest.pop(0) if arithmetic else None,
-                dict(zip(watched, rest, strict=True)),
+                oracle.take(shape) if entry["arithmetic"] else None,
+                {why: oracle.take(shape) for why in entry["watched"]},
             )
-        if end != numbers.size:
+        if not oracle.is_empty:
             return None
         usual = by.pop(None, tuple({} for _ in manifest["steps"]))
         return Bundle(
@@ -488,7 +518,7 @@ def _open(place: Path) -> Bundle | None:
 
 def _is_whole(manifest: Any) -> bool:
     """Whether a manifest lists all files that its steps need, and expects all outputs of each."""
-    needed = {"case.json", "model.onnx", _ORACLE}
+    needed = {"case.json", "model.onnx", _ORACLE, _WHERE}
     outputs: list[list[str]] = [[] for _ in manifest["steps"]]
     for step in manifest["steps"]:
         needed.update(step["files"].values())

@@ -250,7 +250,7 @@ def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads:
                 faults.append(WrongShape(output=name, step=at, got=got.shape, want=shape))
                 bits.update(raw)
                 continue
-            bits.update(got[~np.isnan(want.unit)].tobytes())
+            bits.update(want.defined_of(got).tobytes())
             watched.append(Watch(name, at, got, want))
             figures = compare(name, step, got, want, target_class, num_heads)
             if figures is not None:
@@ -286,8 +286,7 @@ def _differ(one: Array, other: Array, want: Expected) -> bool:
     """
     if one.shape != other.shape or one.dtype != other.dtype or one.shape != want.value.shape:
         return True
-    defined = ~np.isnan(want.unit)
-    return bool(one[defined].tobytes() != other[defined].tobytes())
+    return bool(want.defined_of(one).tobytes() != want.defined_of(other).tobytes())
 
 
 def compare(
@@ -303,11 +302,10 @@ def compare(
     ``num_heads``: of the query. NaN equals nothing, not even NaN. An infinity is right only where
     the oracle has the same one.
     """
-    defined = ~np.isnan(want.unit)
-    compared = int(np.count_nonzero(defined))
-    if not compared:
+    wanted = want.defined_of(want.value)
+    if not wanted.size:
         return None
-    values, wanted, unit = got[defined].astype(np.float64), want.value[defined], want.unit[defined]
+    values, unit = want.defined_of(got).astype(np.float64), want.defined_of(want.unit)
     worst, share, absolute, relative = 0, 0.0, 0.0, 0.0
     where: ErrorMap | None = None
     if not np.array_equal(values, wanted):  # copies are usually exact, and need no figures
@@ -315,7 +313,7 @@ def compare(
         worst = int(np.argmax(each))
         share = float(each[worst])
         if not share <= 1:
-            where = error_map(output, each, defined, num_heads)
+            where = error_map(output, each, want.defined, num_heads)
         with np.errstate(all="ignore"):
             errors = np.abs(values - wanted)
             errors[np.isnan(errors)] = math.inf
@@ -324,7 +322,8 @@ def compare(
         ratios[np.isnan(ratios)] = math.inf
         ratios[errors == 0.0] = 0.0
         absolute, relative = float(errors.max()), float(ratios.max())
-    index = np.unravel_index(int(np.flatnonzero(defined)[worst]), defined.shape)
+    place = worst if wanted.size == got.size else int(np.flatnonzero(want.defined)[worst])
+    index = np.unravel_index(place, got.shape)
     return OutputError(
         output=output,
         step=step,
@@ -336,8 +335,8 @@ def compare(
         budget=float(CONSTANTS[target_class] * unit[worst]),
         share=share,
         needed=share * CONSTANTS[target_class],
-        compared=compared,
-        undefined=defined.size - compared,
+        compared=wanted.size,
+        undefined=got.size - wanted.size,
         where=where,
     )
 
