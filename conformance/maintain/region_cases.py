@@ -53,12 +53,15 @@ FEWER_SIZES: Final[Mapping[str, tuple[str, ...]]] = {
 _CHUNKS: Final = tuple(phase for phase in SIZES["phase"] if phase.startswith("chunk"))
 _BATCHES: Final = SIZES["batch"][1:]
 _LARGE: Final = ("1024", "2048", "4096")
+_LARGE_HEADS: Final = ("80", "96", "128", "256", "512")
 #: Head sizes that no provider of ONNX Runtime takes with rotary tables, and with narrow ones.
 _UNROTATED: Final = ("8", "40")
 _UNROTATED_IN_PART: Final = (*_UNROTATED, "16")
 
 #: The largest cost of a row, and then of rows for the pairs that only larger ones can have.
 MOST: Final = (1 << 19, 1 << 22)
+#: The cost of a row up to which a cheaper one saves nothing.
+CHEAP: Final = 1 << 16
 
 
 _MANY_SCORES: Final = "So many scores take longer than they teach."
@@ -81,10 +84,6 @@ RULES: Final = (
     ),
     Rule({"batch": ("1",), "lengths": ("ragged",)}, "One sequence has one length."),
     Rule(
-        {"phase": ("prefill",), "lengths": ("ragged",)},
-        "The padding of a causal prompt comes after every element that is compared.",
-    ),
-    Rule(
         {"phase": ("chunk_17",), "keys": ("16",), "edge": ("one_more",)},
         "No past is left.",
     ),
@@ -99,6 +98,30 @@ RULES: Final = (
     Rule({"phase": ("prefill",), "keys": ("512", *_LARGE)}, _MANY_SCORES),
     Rule({"phase": ("chunk_65",), "keys": _LARGE}, _MANY_SCORES),
     Rule({"phase": ("chunk_33",), "keys": _LARGE[1:]}, _MANY_SCORES),
+)
+#: A rule of all families whose prompts are causal.
+CAUSAL: Final = Rule(
+    {"phase": ("prefill",), "lengths": ("ragged",)},
+    "The padding of a causal prompt comes after every element that is compared.",
+)
+_COMPILES: Final = "Each is a large shader to compile; the plain family has all."
+#: Rules of all families but the plain one, for calls of 32 tokens or more: the kernels of WebGPU
+#: for so many tokens are compiled anew for each head size and feature.
+MANY_TOKENS: Final = (
+    Rule({"phase": ("chunk_33", "chunk_65"), "head_size": _LARGE_HEADS}, _COMPILES),
+    Rule(
+        {"phase": ("prefill",), "keys": ("64", "128", "256"), "head_size": _LARGE_HEADS}, _COMPILES
+    ),
+    Rule({"phase": ("loop",), "keys": ("64",), "head_size": _LARGE_HEADS}, _COMPILES),
+    Rule(
+        {
+            "phase": ("prefill", "loop"),
+            "keys": ("16",),
+            "edge": ("whole",),
+            "head_size": _LARGE_HEADS,
+        },
+        _COMPILES,
+    ),
 )
 #: Rules of the families whose caches own the new tokens, except for the one of several sequences.
 CHUNKS: Final = Rule(
@@ -123,9 +146,6 @@ IMPLIED: Final = (
     Rule({"cache": ("none",), "lengths": ("ragged",)}, "Without a cache there are only prompts."),
     Rule({"cache": ("none",), "keys": ("512", *_LARGE)}, "Without a cache there are only prompts."),
     Rule({"feature": ("several",), "cache": ("none",)}, "There is no past without a cache."),
-    Rule(
-        {"feature": ("bidirectional",), "lengths": ("ragged",)}, "It has prompts and one sequence."
-    ),
     Rule({"feature": ("no_present",), "lengths": ("ragged",)}, "It has only prompts."),
     Rule({"feature": ("no_present",), "keys": ("512", *_LARGE)}, "It has only prompts."),
     Rule(
@@ -177,7 +197,8 @@ class Family:
 
     ``values`` maps each value to a function that returns its fields of the call. ``levels``
     narrows the sizes, ``rules`` adds to the common rules. With ``borrowed`` the past holds all
-    tokens. ``common``: each two sizes meet in this family or in another common one.
+    tokens. ``common``: each two sizes meet in this family or in another common one. ``compiled``:
+    the rules of :data:`MANY_TOKENS` do not hold. ``causal``: the rule :data:`CAUSAL` holds.
     """
 
     name: str
@@ -186,6 +207,8 @@ class Family:
     rules: tuple[Rule, ...] = (CHUNKS,)
     borrowed: bool = False
     common: bool = False
+    compiled: bool = False
+    causal: bool = True
 
     @property
     def factors(self) -> dict[str, tuple[str, ...]]:
@@ -199,7 +222,10 @@ class Family:
 
     def forbids(self, row: Mapping[str, str]) -> bool:
         """Whether a rule forbids the row, perhaps without some of its sizes."""
-        return any(rule.forbids(row) for rule in (*RULES, *self.rules))
+        rules = [*RULES, *self.rules]
+        rules += [] if self.compiled else MANY_TOKENS
+        rules += [CAUSAL] if self.causal else []
+        return any(rule.forbids(row) for rule in rules)
 
 
 def _fields(**fields: Any) -> Callable[[Size], Fields]:
@@ -316,7 +342,7 @@ FAMILIES: Final = (
         ),
         common=True,
     ),
-    Family("plain", {"plain": _fields()}, common=True),
+    Family("plain", {"plain": _fields()}, common=True, compiled=True),
     Family("softcap", {"softcap": _together(_fields(softcap=2.0), _scale)}),
     Family("sink", {"head_sink": _fields(head_sink=True), "smooth": _fields(smooth_softmax=1)}),
     Family(
@@ -397,6 +423,7 @@ FAMILIES: Final = (
         "bidirectional",
         {"bidirectional": _fields(causal=0)},
         {"phase": ("prefill", *_CHUNKS)},
+        causal=False,
     ),
     Family(
         "sliding",
@@ -541,7 +568,7 @@ def rows() -> list[Made]:
         for family in FAMILIES
         for each in _rows(family, sizes if family.common else {}, family is last)
     ]
-    return _first_to_have(_necessary(made))
+    return _first_to_have(_necessary(_cheapened(_necessary(made))))
 
 
 def _demanded(made: Made) -> list[Pair]:
@@ -562,6 +589,37 @@ def _necessary(made: list[Made]) -> list[Made]:
             times.subtract(demanded)
             left_out.add(number)
     return [each for number, each in enumerate(made) if number not in left_out]
+
+
+def _cheapened(made: list[Made]) -> list[Made]:
+    """The rows, the expensive ones with cheaper levels where no pair of their own is lost."""
+    times = Counter(pair for each in made for pair in _demanded(each))
+    found = list(made)
+    for number in sorted(range(len(made)), key=lambda n: -cost(size_of(made[n].row))):
+        while (cheaper := _cheaper(found[number], times)) is not None:
+            times.subtract(_demanded(found[number]))
+            times.update(_demanded(cheaper))
+            found[number] = cheaper
+    return found
+
+
+def _cheaper(made: Made, times: Mapping[Pair, int]) -> Made | None:
+    """The row with other levels of one or two factors, the cheapest one; None if it is cheap.
+
+    ``times``: how many rows have each pair. No level of a pair that only this row has is changed.
+    """
+    least = cost(size_of(made.row))
+    if least <= CHEAP:
+        return None
+    own = {name for pair in _demanded(made) if times[pair] == 1 for name, _ in pair}
+    free = [name for name in SIZES if name not in own]
+    factors, cheapest = made.family.factors, None
+    for names in (*combinations(free, 1), *combinations(free, 2)):
+        for levels in product(*(factors[name] for name in names)):
+            row = {**made.row, **dict(zip(names, levels, strict=True))}
+            if (price := cost(size_of(row))) < least and not made.family.forbids(row):
+                least, cheapest = price, row
+    return None if cheapest is None else made._replace(row=cheapest)
 
 
 def _first_to_have(made: list[Made]) -> list[Made]:
@@ -633,6 +691,8 @@ def call_of(made: Made) -> Fields:
         fields["max_sequence_length"] = math.ceil((capacity + 3) / tile) * tile
         if row["cache"] == "shared_buffer":
             fields["shared_buffer"] = True
+    if special := _special(made, fields):
+        features["inputs"] = {**features.get("inputs", {}), **special}
     return {
         **fields,
         "num_heads": size.heads,
@@ -640,6 +700,53 @@ def call_of(made: Made) -> Fields:
         "head_size": size.head_size,
         **features,
     }
+
+
+def _special(made: Made, fields: Fields) -> Fields:
+    """Inputs with a few special numbers that a kernel could treat in a way of its own.
+
+    A bias of -inf hides single keys and a run of them, though not from the new tokens themselves.
+    Of the first new key and value of a quantised cache, one element lies halfway between two codes
+    and one on each side beyond them.
+    """
+    row, keys = made.row, size_of(made.row).keys
+    if made.family.name == "bias" and row["edge"] in ("one_more", "one_less"):
+        lengths = fields.get("total_sequence_lengths", [keys])
+        hidden = [
+            {"at": [0, 0, -1, lengths[0] - 2], "value": -math.inf},
+            {"at": [-1, -1, -1, lengths[-1] - 3], "value": -math.inf},
+        ]
+        if run := min(16, min(lengths) // 4):
+            hidden.append({"at": [0, 0, -1, 0], "count": run, "value": -math.inf})
+        return {"attention_bias": {"elements": hidden}}
+    if made.family.name in ("int8", "int4"):
+        scale, beyond = {"int8": (2.0**-6, 200), "int4": (2.0**-3, 20)}[made.family.name]
+        each = row["feature"].endswith("channel")
+        scales = {"at": [0] * (4 if each else 1), "count": 3 if each else 1, "value": scale}
+        numbers = [
+            {"at": [0, 0, place], "value": number * scale}
+            for place, number in enumerate((6.5, beyond, -beyond))
+        ]
+        own = made.family.values[row["feature"]](size_of(row)).get("inputs", {})
+        return {
+            **{name: {"elements": numbers} for name in ("key", "value")},
+            **{n: {**own.get(n, {}), "elements": [scales]} for n in ("k_scale", "v_scale")},
+        }
+    return {}
+
+
+def _louder(made: Made) -> Fields:
+    """As :func:`loud`, with loud tokens of the past between the others, so that each part shows."""
+    inputs, fields, size = loud(made), call_of(made), size_of(made.row)
+    past = fields.get("past_sequence_length", 0)
+    if past <= 500 or "cache_dtype" in fields or "sliding_window_cache" in fields:
+        return inputs
+    found = [
+        {"at": [place, place, past * part // 8 + 5], "value": size.keys // 16}
+        for place, part in ((0, 1), (-1, 3), (0, 5), (-1, 7))
+    ]
+    others = inputs.get("past_value", {}).get("elements", [])
+    return {**inputs, "past_value": {"elements": [*found, *others]}}
 
 
 def loud(made: Made) -> Fields:
@@ -685,9 +792,9 @@ def queries_of(made: Made) -> list[Fields | None]:
 
 def values_of(made: Made) -> Fields | None:
     """The fields of the row's call, with values that make it sensitive."""
-    return sensitive(
-        call_of(made), DTYPES, inputs=[{}, loud(made)], queries=queries_of(made), seeds=SEEDS
-    )
+    many = size_of(made.row).keys > 500
+    inputs = [_louder(made), {}, loud(made)] if many else [{}, loud(made)]
+    return sensitive(call_of(made), DTYPES, inputs=inputs, queries=queries_of(made), seeds=SEEDS)
 
 
 _PHASES: Final = {
@@ -752,6 +859,6 @@ def text() -> str:
 
 def why(new: list[Pair]) -> str:
     """The `why` of a row: its new pairs."""
-    said = [" with ".join(" ".join(level) for level in pair) for pair in new[:4]]
+    said = [" with ".join(" ".join(level) for level in pair) for pair in new[:2]]
     more = f", and {len(new) - len(said)} pairs more" if len(new) > len(said) else ""
     return f"No row before has {', '.join(said)}{more}."
