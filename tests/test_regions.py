@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 import pytest
 import yaml
 from committed_values import find_committed_values
 
 from conformance.base.paths import data_path
-from conformance.maintain import telling_values
+from conformance.maintain import region_cases, telling_values
 from conformance.maintain.covering import Covering, Pair, Row, pairs_of
 from conformance.maintain.region_cases import (
     FAMILIES,
     IMPLIED,
     SIZES,
     Family,
+    Made,
+    cost,
     pairs_of_sizes,
+    size_of,
     text,
     wanted_of,
 )
@@ -40,14 +45,14 @@ def _row(name: str) -> Row:
 
 
 @pytest.fixture(scope="module")
-def entries() -> list[dict[str, object]]:
+def entries() -> list[dict[str, Any]]:
     file = data_path("cases") / "regions.yaml"
-    found: list[dict[str, object]] = yaml.load(file.read_text(), yaml.CSafeLoader)["cases"]
+    found: list[dict[str, Any]] = yaml.load(file.read_text(), yaml.CSafeLoader)["cases"]
     return found
 
 
 @pytest.fixture(scope="module")
-def rows(entries: list[dict[str, object]]) -> list[Row]:
+def rows(entries: list[dict[str, Any]]) -> list[Row]:
     return [_row(str(entry["name"])) for entry in entries]
 
 
@@ -80,7 +85,7 @@ def test_each_two_sizes_meet_in_a_common_family(rows: list[Row]) -> None:
 
 
 def test_a_ragged_batch_does_not_begin_with_its_longest_sequence(
-    entries: list[dict[str, object]],
+    entries: list[dict[str, Any]],
 ) -> None:
     ragged = [
         lengths
@@ -89,6 +94,68 @@ def test_a_ragged_batch_does_not_begin_with_its_longest_sequence(
     ]
     assert len(ragged) > 50
     assert all(lengths[0] < max(lengths) for lengths in ragged)
+
+
+def test_only_the_plain_family_has_large_heads_in_calls_of_many_tokens(
+    entries: list[dict[str, Any]],
+) -> None:
+    """Each is a large shader to compile on WebGPU."""
+    large = {
+        entry["name"]
+        for entry in entries
+        if max(entry.get("loop", [entry.get("sequence_length")])) >= 32 and entry["head_size"] > 64
+    }
+    assert 3 < len(large) < 20
+    assert {name for name in large if not name.startswith("plain_")} == set()
+
+
+def test_biases_hide_keys_and_quantised_tokens_lie_between_codes_and_beyond(
+    entries: list[dict[str, Any]],
+) -> None:
+    elements = {
+        entry["name"]: {
+            name: [element["value"] for element in given["elements"]]
+            for name, given in entry.get("inputs", {}).items()
+            if "elements" in given
+        }
+        for entry in entries
+    }
+    hidden = [
+        name for name, given in elements.items() if -math.inf in given.get("attention_bias", [])
+    ]
+    assert sum(-math.inf in bias for bias in biases) > 10
+    for number, (tie, beyond, below) in {
+        "int8": (6.5 / 64, 200 / 64, -200 / 64),
+        "int4": (6.5 / 8, 20 / 8, -20 / 8),
+    }.items():
+        rows = [given for name, given in elements.items() if re.match(f"{number}_(ten|chan)", name)]
+        assert len(rows) > 10
+        assert all(given["key"] == given["value"] == [tie, beyond, below] for given in rows)
+
+
+def test_expensive_rows_are_as_cheap_as_their_own_pairs_let_them_be() -> None:
+    """A wide row whose pairs other rows have, too, becomes a cheap one; its own pairs stay."""
+    plain = next(family for family in FAMILIES if family.name == "plain")
+    wide = {
+        "feature": "plain",
+        "phase": "decode",
+        "cache": "static",
+        "batch": "9",
+        "lengths": "equal",
+        "heads": "9:9",
+        "head_size": "256",
+        "keys": "4096",
+        "edge": "whole",
+    }
+    cheap = {**wide, "batch": "1", "heads": "2:2", "keys": "16"}
+    rows = [Made(plain, {**wide, "head_size": "8"}, []), Made(plain, wide, [])]
+    others = [Made(plain, {**cheap, "head_size": size}, []) for size in ("8", "256")]
+    before = {pair for made in (*rows, *others) for pair in region_cases._demanded(made)}
+    made = region_cases._cheapened([*rows, *others])
+    assert before <= {pair for each in made for pair in region_cases._demanded(each)}
+    assert sum(cost(size_of(each.row)) for each in made) < sum(
+        cost(size_of(each.row)) for each in (*rows, *others)
+    )
 
 
 def test_a_covering_has_each_pair_that_is_allowed() -> None:
