@@ -250,7 +250,8 @@ def _together(*parts: Callable[[Size], Fields]) -> Callable[[Size], Fields]:
 
 def window(kind: str) -> Callable[[Size], Fields]:
     """A window of a few tokens, of about a tile, of all tokens but a few or one, or of more than
-    all; or a straddling one, with which some of the last queries attend to one of the first 32 tokens and some do not."""
+    all; or a straddling one, with which some of the last queries attend to one of the first 32
+    tokens and some do not."""
     return lambda size: {
         "local_window_size": {
             "few": 5,
@@ -712,10 +713,12 @@ def _special(made: Made, fields: Fields) -> Fields:
 
     A bias of -inf hides single keys and a run of them, though not from the new tokens themselves.
     Of the first new key and value of a quantised cache, one element lies halfway between two codes
-    and one on each side beyond them.
+    and one below them all.
     """
     row, keys = made.row, size_of(made.row).keys
-    if made.family.name == "bias" and row["edge"] in ("one_more", "one_less"):
+    if row["edge"] not in ("one_more", "one_less"):  # half of the rows show it
+        return {}
+    if made.family.name == "bias":
         lengths = fields.get("total_sequence_lengths", [keys])
         hidden = [
             {"at": [0, 0, -1, lengths[0] - 2], "value": -math.inf},
@@ -725,12 +728,12 @@ def _special(made: Made, fields: Fields) -> Fields:
             hidden.append({"at": [0, 0, -1, 0], "count": run, "value": -math.inf})
         return {"attention_bias": {"elements": hidden}}
     if made.family.name in ("int8", "int4"):
-        scale, beyond = {"int8": (2.0**-6, 200), "int4": (2.0**-3, 20)}[made.family.name]
+        scale, below = {"int8": (2.0**-6, -200), "int4": (2.0**-3, -20)}[made.family.name]
         each = row["feature"].endswith("channel")
-        scales = {"at": [0] * (4 if each else 1), "count": 3 if each else 1, "value": scale}
+        scales = {"at": [0] * (4 if each else 1), "count": 2 if each else 1, "value": scale}
         numbers = [
             {"at": [0, 0, place], "value": number * scale}
-            for place, number in enumerate((6.5, beyond, -beyond))
+            for place, number in enumerate((6.5, below))
         ]
         own = made.family.values[row["feature"]](size_of(row)).get("inputs", {})
         return {
@@ -744,11 +747,11 @@ def _louder(made: Made) -> Fields:
     """As :func:`loud`, with loud tokens of the past between the others, so that each part shows."""
     inputs, fields, size = loud(made), call_of(made), size_of(made.row)
     past = fields.get("past_sequence_length", 0)
-    if past <= 500 or "cache_dtype" in fields or "sliding_window_cache" in fields:
+    if past < 4000 or "cache_dtype" in fields or "sliding_window_cache" in fields:
         return inputs
     found = [
         {"at": [place, place, past * part // 8 + 5], "value": size.keys // 16}
-        for place, part in ((0, 1), (-1, 3), (0, 5), (-1, 7))
+        for place, part in ((0, 3), (-1, 5))
     ]
     others = inputs.get("past_value", {}).get("elements", [])
     return {**inputs, "past_value": {"elements": [*found, *others]}}
@@ -797,7 +800,7 @@ def queries_of(made: Made) -> list[Fields | None]:
 
 def values_of(made: Made) -> Fields | None:
     """The fields of the row's call, with values that make it sensitive."""
-    many = size_of(made.row).keys > 500
+    many = size_of(made.row).keys > 4000
     inputs = [_louder(made), {}, loud(made)] if many else [{}, loud(made)]
     return sensitive(call_of(made), DTYPES, inputs=inputs, queries=queries_of(made), seeds=SEEDS)
 
