@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import product
 from math import inf
 
-from regions import BIASES, ROTARIES, Needs, joined
+from regions import BIASES, ROTARIES, SIZES, Needs, joined
 
 QUANTISED = tuple(
     f"{number}_{scales}"
@@ -204,8 +204,6 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
         _all(CAUSAL, CHUNK, RAGGED),
         _all(SHORTER, LATER, RAGGED),
     ),
-    # texts allow a bidirectional prompt to see its padding, and causal tokens come before it
-    "padding_visible": (_all(SLIDING, RAGGED, PREFILL),),
     "first_key_unseen": (TWO_KEYS,),
     "keys_in_tiles_of_eight": ({"keys": (9, inf)},),
     "mask_before_softcap": tuple(_all(SOFTCAP, one) for one in _MASKED),
@@ -313,6 +311,8 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
         ("float8_overflows", "float8_by_truncation"), (_all(_ROUNDED, {"quantised": FLOAT8}),)
     ),
     # rotary
+    "scale_inverted": (OWN_KEYS,),
+    "quantised_before_rotary": (_all(OWN_KEYS, {"presents": ("both",), "rotary": ROTARIES}),),
     "rotary_always_half_split": ({"rotary": ROTARIES[1::2]},),
     "rotary_always_interleaved": ({"rotary": ROTARIES[::2]},),
     "rotary_pairs_across_the_whole_head": ({"rotary": ("partial_half_split",)},),
@@ -369,7 +369,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
             (17, ({},), "values_one_key_late_from_the_second_tile_on"),
             (33, ({},), "second_tile_not_read"),
             (17, (HEAD_SINK, SMOOTH), "sink_in_each_tile"),
-            (17, (_all(BIAS, SOME_HIDDEN),), "masked_tile_is_nan"),
+            (17, (_all(BIAS, {"numbers": ("hidden_tile",)}),), "masked_tile_is_nan"),
             (17, (BIAS,), "bias_of_the_first_tile"),
             (18, (SHORTER,), "window_begins_with_a_tile"),
             (17, (RAGGED,), "as_many_as_the_first_sequence"),
@@ -390,6 +390,10 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "refuses_batches": (BATCH,),
     "refuses_batches_on_a_past": (_all(BATCH, LATER),),
     "refuses_zero_length_key": ({"key_value": ("zero_length",)},),
+    "refuses_head_size_no_power_of_two": ({"power_of_two": ("no",)},),
+    "refuses_windows_on_a_past": tuple(
+        _all(one, {"window": ("shorter", "whole", "longer")}) for one in (LATER, BUFFER, SLIDING)
+    ),
     "refuses_head_size_8": ({"head_size": (8, 8)},),
     "refuses_head_size_above_128": ({"head_size": (129, inf)},),
     "refuses_packed": (PACKED,),
@@ -422,6 +426,7 @@ _EVERYWHERE_OF_AREA = {
     "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",
 }
 _EVERYWHERE = {
+    "padding_visible": "A bidirectional prompt may see its padding; a causal one's comes too late.",
     "masked_values_spread": "It shows in undefined elements only, where nothing is wrong.",
     "refuses_seqlens_of_rank_two": "Whatever is computed, seqlens_k has its rank.",
     "output_of_the_run_before": _SESSION,
@@ -474,7 +479,14 @@ def needs_of(name: str, area: str) -> list[Needs]:
     if area != "refusals":
         return own
     several = (_all(*needs) for needs in product(own, *_MUST_BE_COMPUTED))
-    return [needs for needs in several if all(needs.values())]
+    return [needs for needs in several if _possible(needs)]
+
+
+def _possible(needs: Needs) -> bool:
+    """Whether each feature has a value left, and each size a number."""
+    return all(
+        values and (name not in SIZES or values[0] <= values[1]) for name, values in needs.items()
+    )
 
 
 def faulty_keys(name: str) -> int:

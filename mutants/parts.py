@@ -27,7 +27,7 @@ OF_NEW_KEYS = ("positions", "key_positions", "turn_key", "store", "split", "unpa
 #: Steps that are given the positions of tokens, as their last argument.
 OF_POSITIONS = ("tables", "turn")
 #: Steps that write to one of their arguments: its index, and its axis of keys.
-WRITING = {"put": (0, 1), "show": (2, 2)}
+WRITING = {"put": (0, 1), "show": (2, 3)}
 
 
 def with_heads(name: str, array: Array, heads: int) -> Array:

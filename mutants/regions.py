@@ -26,7 +26,7 @@ Needs = Mapping[str, tuple[Any, ...]]
 
 #: Numbers of a call: the tokens of its longest sequence, its query tokens, sequences, elements of a
 #: head.
-SIZES = ("keys", "queries", "batch_size", "head_size")
+SIZES = ("keys", "queries", "batch_size", "head_size", "num_heads", "kv_num_heads")
 
 
 class Part(NamedTuple):
@@ -259,7 +259,11 @@ HEAD_SIZES = [
             f"head_size_{size}",
             "head size",
             f"A head_size of {size}.",
-            {"head_size": (size, size), "sixteens": ("rest",) if size % 16 else ("none",)},
+            {
+                "head_size": (size, size),
+                "sixteens": ("rest",) if size % 16 else ("none",),
+                "power_of_two": ("yes",) if size.bit_count() == 1 else ("no",),
+            },
             lambda c, n=size: c.size == n,  # type: ignore[misc]
         )
         for size in (8, 64, 80, 128, 256, 512)
@@ -474,8 +478,14 @@ _SEVERAL: Needs = {"batch": ("more",), "batch_size": (2, inf)}
 _ROWS: Needs = {"queries": (2, inf), "phase": ("prefill", "chunked_prefill", "loop")}
 PARTS = [
     *_part("sequence", "sequences", "The sequences", _SEVERAL, 3, 7),
-    *_part("query_head", "query heads", "The query heads", {}, 1, 4),
-    *_part("kv_head", "kv heads", "The heads of the presents", {"heads": ("gqa", "mha")}, 1, 4),
+    *_part("query_head", "query heads", "The query heads", {"num_heads": (1, inf)}, 1, 4),
+    *_part(
+        "kv_head",
+        "kv heads",
+        "The heads of the presents",
+        {"heads": ("gqa", "mha"), "kv_num_heads": (1, inf)},
+        *(1, 4),
+    ),
     *_part("query", "query rows", "The query tokens", _ROWS, 16, 64, 128),
     *_part("channel", "channels", "The elements of a head", {"head_size": (1, inf)}, 64, 128),
     *_part("present_row", "present rows", "The rows of the presents", {"keys": (1, inf)}, *EDGES),

@@ -34,7 +34,8 @@ class Mutant:
 
     ``needs``: what a call needs to show the fault, one of the alternatives (needs.py). ``outputs``:
     those of which it can change a part. ``faulty_keys``: how many keys, from the first on, it can
-    be at fault for; 0 if it cannot be on for some keys only (switched.py). ``small``: an error of rounding. ``everywhere``: why it is not for regions.
+    be at fault for; 0 if it cannot be on for some keys only (switched.py). ``small``: an error of
+    rounding. ``everywhere``: why it is not for regions.
     """
 
     name: str

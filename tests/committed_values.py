@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,12 +11,14 @@ from shipped import cases_of_theme
 from conformance.case.call import Call
 
 
-def find_committed_values(monkeypatch: pytest.MonkeyPatch, theme: str, *modules: Any) -> None:
-    """Let the ``modules`` take exactly the calls of the committed theme for sensitive.
+def find_committed_values(
+    monkeypatch: pytest.MonkeyPatch, themes: Sequence[str], *modules: Any
+) -> None:
+    """Let the ``modules`` take exactly the calls of the committed themes for sensitive.
 
     The sensitivity of the committed calls themselves is checked wherever they are run.
     """
-    committed = {case.call.model_dump_json() for case in cases_of_theme(theme)}
+    committed = {case.call.model_dump_json() for theme in themes for case in cases_of_theme(theme)}
 
     def is_committed(fields: Mapping[str, Any], dtype: str) -> bool:
         call = {name: value for name, value in fields.items() if name in Call.model_fields}

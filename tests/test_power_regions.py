@@ -16,6 +16,7 @@ from conformance.base.paths import ROOT
 from conformance.case.corpus import find
 from conformance.case.features import BY_NAME
 from conformance.cli.power_regions import closing, summary
+from conformance.maintain.fault_rows import SPECIAL_NUMBERS
 from conformance.maintain.power import MUTANTS, Mutant, Power, PowerError, known_mutants
 from conformance.maintain.power import known_regions as all_regions
 from conformance.maintain.region_record import Recorded
@@ -100,8 +101,10 @@ def test_regions_and_needs_are_written_in_the_words_of_the_features(
             if name in SIZES:
                 low, high = values
                 assert 1 <= low <= high  # type: ignore[operator]
-            elif name == "sixteens":
-                assert set(values) <= {"none", "rest"}
+            elif name == "numbers":
+                assert set(values) <= {*SPECIAL_NUMBERS}
+            elif name in ("sixteens", "power_of_two"):
+                assert set(values) <= {"none", "rest", "yes", "no"}
             else:
                 assert set(values) <= {*BY_NAME[name].values}, name
 

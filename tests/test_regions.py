@@ -177,6 +177,6 @@ def test_a_covering_has_each_pair_that_is_allowed() -> None:
 
 @pytest.mark.slow
 def test_the_committed_regions_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_committed_values(monkeypatch, "regions", telling_values)
+    find_committed_values(monkeypatch, ["regions"], telling_values)
     fresh = (data_path("cases") / "regions.yaml").read_text(encoding="utf-8") == text()
     assert fresh, "out of date: python -m conformance.maintain.generate cases/regions.yaml"

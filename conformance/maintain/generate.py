@@ -23,6 +23,7 @@ from conformance.judge.expectations import expectations_schema
 from conformance.maintain import (
     coverage,
     dense_cases,
+    fault_cases,
     looked_at,
     operator_text,
     pairs,
@@ -48,6 +49,8 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "cases/pairs.yaml": pairs.text,
     "cases/regions.yaml": region_cases.text,
     "cases/dense.yaml": dense_cases.text,
+    "cases/faults_prefill.yaml": lambda: fault_cases.text("faults_prefill"),
+    "cases/faults_decode.yaml": lambda: fault_cases.text("faults_decode"),
     "docs/operator.md": operator_text.text,
 }
 
@@ -57,6 +60,8 @@ NAMED: Final = (
     "cases/pairs.yaml",
     "cases/regions.yaml",
     "cases/dense.yaml",
+    "cases/faults_prefill.yaml",
+    "cases/faults_decode.yaml",
     "docs/operator.md",
 )
 

@@ -259,7 +259,7 @@ def window(kind: str) -> Callable[[Size], Fields]:
             "most": size.keys - size.keys // 8 - 1,
             "all_but_one": size.keys - 1,
             "wide": size.keys + 3,
-            "straddling": max(size.keys - 32 - size.queries // 2, 5),
+            "straddling": max(size.keys - 31 - size.queries // 2, 5),
         }[kind]
     }
 

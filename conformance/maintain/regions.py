@@ -21,7 +21,7 @@ from conformance.case.features import BY_NAME, RULES, SLIDING, Rule
 Needs = Mapping[str, Sequence[str | float]]
 
 #: Needs that are a range of numbers, not a choice of values.
-SIZES: Final = ("keys", "queries", "batch_size", "head_size")
+SIZES: Final = ("keys", "queries", "batch_size", "head_size", "num_heads", "kv_num_heads")
 
 #: The rules of the features, and one that concerns three of them.
 _RULES: Final = (
@@ -45,6 +45,7 @@ _ARITHMETIC: Final = (
     ("batch_size", 2, math.inf, "batch", "one", "A batch of one has no second sequence."),
     ("batch_size", 1, 1, "batch", "more", "A batch of one has no second sequence."),
     ("keys", 1, 1, "phase", "decode", "A sequence of one token has no past."),
+    ("kv_num_heads", 2, math.inf, "heads", "mqa", "MQA has one key/value head."),
     ("keys", 1, 1, "lengths", "ragged", "A sequence has a token."),
     (
         "keys",
@@ -108,8 +109,8 @@ def excluded(needs: Needs) -> str:
         if not values:
             return f"The two need different values of {what}."
     if set(needs.get("phase", ())) == {"prefill"}:
-        keys, queries = (needs.get(name, (1, math.inf)) for name in ("keys", "queries"))
-        if max(keys[0], queries[0]) > min(keys[1], queries[1]):  # type: ignore[type-var]
+        tokens = [needs.get(name, (1, math.inf)) for name in ("keys", "queries")]
+        if max(float(low) for low, _ in tokens) > min(float(high) for _, high in tokens):
             return "In a prompt each token is a query and a key."
     for name, low, high, other, value, why in _ARITHMETIC:
         least, most = needs.get(name, (1, math.inf))
