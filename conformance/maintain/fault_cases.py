@@ -87,7 +87,7 @@ class Wanted:
     def least(self, cell: tuple[int, int]) -> int:
         """About the least cost of a row in the cell."""
         needs, region = cell
-        return min(_least(joined(one, self.regions[region])) for one in self.needs[needs])
+        return min(least_cost(joined(one, self.regions[region])) for one in self.needs[needs])
 
     def met(self, row: Row) -> Any:
         """Which of the cells that are left the row meets."""
@@ -104,20 +104,20 @@ class Wanted:
 class Maker:
     """Makes rows that meet what is wanted."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, numbers: random.Random) -> None:
         self.wanted = wanted
-        self.random = random.Random(0)
+        self.random = numbers
 
     def candidates(self, group: Group, most: int, cell: tuple[int, int]) -> Iterator[Row]:
         """Rows of the group that meet the cell."""
         needs, region = cell
         for _ in range(CANDIDATES):
             one = self.random.choice(self.wanted.needs[needs])
-            row = self._row(group, most, joined(one, self.wanted.regions[region]))
+            row = self.row(group, most, joined(one, self.wanted.regions[region]))
             if row is not None:
                 yield row
 
-    def _row(self, group: Group, most: int, needs: Needs) -> Row | None:
+    def row(self, group: Group, most: int, needs: Needs) -> Row | None:
         levels = {name: self._levels(group, name, needs) for name in FACTORS}
         if not all(levels.values()):
             return None
@@ -189,7 +189,7 @@ class Maker:
 def rows() -> Iterator[tuple[Row, int, Fields]]:
     """Each row with the number of cells that it is the first to meet, and its call's fields."""
     wanted = Wanted()
-    maker = Maker(wanted)
+    maker = Maker(wanted, random.Random(0))
     tries = np.zeros(wanted.left.shape, int)
     least = {cell: wanted.least(cell) for cell in zip(*np.nonzero(wanted.left), strict=True)}
     cells = sorted(least, key=lambda cell: -least[cell])
@@ -231,7 +231,7 @@ def _within(needs: Needs, name: str, levels: Sequence[str], place: int = 0) -> l
     return [one for one in levels if least <= int(one.split(":")[place]) <= most]
 
 
-def _least(needs: Needs) -> int:
+def least_cost(needs: Needs) -> int:
     """About the least cost of a row that meets the needs."""
     least = {name: int(needs[name][0]) if name in needs else 1 for name in RANGES}
     prompt = set(needs.get("phase", ())) == {"prefill"}
@@ -260,14 +260,13 @@ def _made() -> list[tuple[Row, int, Fields]]:
     return list(rows())
 
 
-def entry_of(row: Row, met: int, fields: Fields, number: int) -> MadeEntry:
-    """The entry of a row in its file."""
+def entry_of(row: Row, fields: Fields, why: str, number: int) -> MadeEntry:
+    """The entry of a row in a case file."""
     call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
     found = features_of(call, steps_of(call))
     contract = contract_of({name: value for name, value in found.items() if value is not None})
     title = region_cases.title_of(dense_cases.made_of(row)).removesuffix("dense")
     title = f"{title}{len(special_words(row))} features, row {number}"
-    why = f"What a fault needs meets a region here that no row before has, {met} times."
     return MadeEntry(name_of(row), {"title": title, "why": why, **fields}, contract, dtypes_of(row))
 
 
@@ -275,9 +274,9 @@ def text(theme: str) -> str:
     """The file of prompts, cases/faults_prefill.yaml, or that of calls on a past."""
     prefill = theme == "faults_prefill"
     entries = [
-        entry_of(*each, number)
-        for number, each in enumerate(_made(), 1)
-        if (each[0]["phase"] == "prefill") == prefill
+        entry_of(row, fields, f"What {met} faults or more need meets a region here first.", number)
+        for number, (row, met, fields) in enumerate(_made(), 1)
+        if (row["phase"] == "prefill") == prefill
     ]
     calls = "prompts" if prefill else "calls on a past"
     return file_text(
