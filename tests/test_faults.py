@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,16 @@ from committed_values import find_committed_values
 from conformance.base.paths import data_path
 from conformance.case.call import Call
 from conformance.case.features import BY_NAME, features_of
+from conformance.case.load import load
 from conformance.case.tensors import steps_of
-from conformance.maintain import fault_cases, telling_values
+from conformance.maintain import fault_cases, missing_cases, telling_values
 from conformance.maintain.fault_cases import Wanted
 from conformance.maintain.fault_rows import FACTORS, Row, words_of
 from conformance.maintain.fault_values import call_of
+from conformance.maintain.power import known_mutants
+from conformance.maintain.region_record import OfMutant, Recorded
 
+NOTHING_MISSING = {mutant.name: OfMutant() for mutant in known_mutants() if not mutant.everywhere}
 THEMES = ("faults_prefill", "faults_decode")
 
 
@@ -90,3 +95,20 @@ def test_the_committed_rows_are_what_the_command_writes() -> None:
     for theme in THEMES:
         fresh = (data_path("cases") / f"{theme}.yaml").read_text() == fault_cases.text(theme)
         assert fresh, f"out of date: python -m conformance.maintain.generate cases/{theme}.yaml"
+
+
+@pytest.mark.slow
+def test_a_case_is_searched_for_what_is_not_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It needs a region of the fault, and is found again instead of another one."""
+    missing = OfMutant(missing=frozenset(["head_size_8"]))
+    recorded = Recorded((), {}, {**NOTHING_MISSING, "window_one_longer": missing})
+    monkeypatch.setattr(Recorded, "read", lambda: recorded)
+    monkeypatch.setattr(missing_cases, "data_path", lambda name: tmp_path)
+    assert missing_cases.main() == 0
+    [name] = capsys.readouterr().out.split()
+    assert {case.name for case in load([tmp_path / "power_regions.yaml"])} == {name}
+    assert "_d8_" in name
+    assert missing_cases.main() == 0
+    assert capsys.readouterr().out == ""

@@ -1,13 +1,15 @@
 """cases/power_regions.yaml: calls that detect faults in regions where no other case does.
 
 ``gqa power --regions --record`` records in which regions a fault is not detected
-(``mutants/regions.json``). ``python -m conformance.maintain.missing_cases`` searches a call for each of these,
-and adds it to the file if a run of the fault shows that it is detected. Record again after.
+(``mutants/regions.json``). ``python -m conformance.maintain.missing_cases`` searches a call for
+each of these, and adds it to the file if a run of the fault shows that it is detected. Record again
+afterwards.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,15 +31,16 @@ from conformance.maintain.regions import Region, joined
 
 THEME: Final = "power_regions"
 #: Rows that are tried for a fault in a region, and how many times the least cost each may have.
-TRIES: Final = 30
+TRIES: Final = 8
 SPARE: Final = 8
 USUAL: Final = 1 << 16
 
 
-def found_rows(cells: Cells, number: int) -> Iterator[MadeEntry]:
+def found_rows(cells: Cells, worker: Worker, number: int) -> Iterator[MadeEntry]:
     """An entry for each row that fills cells, with the dtypes that do; the first has the number."""
-    worker, maker = Worker(), Maker(Wanted(), random.Random(1))
-    for mutant, region in list(cells.holes()):
+    maker = Maker(Wanted(), random.Random(number))
+    cheapest = sorted(cells.holes(), key=lambda hole: least_cost(hole[1].needs))
+    for mutant, region in cheapest:
         for row in _rows(maker, mutant, region):
             if region.name not in cells.open[mutant.name]:
                 break
@@ -62,7 +65,7 @@ def _rows(maker: Maker, mutant: Mutant, region: Region) -> Iterator[Row]:
 def _cases(entry: MadeEntry) -> list[Case]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{THEME}.yaml"
-        file.write_text(file_text(THEME, "", "", [entry]), encoding="utf-8")
+        file.write_text(file_text(THEME, "Detected?", "", [entry]), encoding="utf-8")
         return list(load([file]))
 
 
@@ -80,9 +83,16 @@ def main() -> int:
     cells = Cells(known_mutants(), known_regions())
     Recorded.read().restore(cells)
     file = data_path("cases") / f"{THEME}.yaml"
-    number = file.read_text(encoding="utf-8").count("\n  - name:") + 1 if file.is_file() else 1
-    for entry in found_rows(cells, number):
+    worker, number = Worker(), 1
+    if file.is_file():
+        cases = load([file])
+        number += len({case.name for case in cases})
+        for case in cases:
+            _fills(cells, worker, case)
+    for entry in found_rows(cells, worker, number):
         text = file_text(THEME, "Are faults detected where no other case shows them?", "", [entry])
+        text = re.sub(r"([&*])contract_(\d)", rf"\1row_{number}_\2", text)
+        number += 1
         if file.is_file():
             text = file.read_text(encoding="utf-8") + "\n" + text.partition("\ncases:\n")[2]
         file.write_text(text, encoding="utf-8")
