@@ -398,7 +398,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "refuses_head_size_above_128": ({"head_size": (129, inf)},),
     "refuses_packed": (PACKED,),
     "refuses_omitted_presents": ({"presents": ("none", "one")},),
-    "refuses_groups": (GROUPS,),
+    **dict.fromkeys(("refuses_groups", "refuses_groups_of_three"), (GROUPS,)),
     "refuses_ragged_batches": (RAGGED,),
     "refuses_static_caches": (_all(OWN, BUFFER), _all(OWN, SLIDING)),
     "refuses_an_empty_past": (_all(OWN, PREFILL, GROWING),),
@@ -466,7 +466,7 @@ _MUST_BE_COMPUTED: tuple[tuple[Needs, ...], ...] = (
     ({"presents": ("both",)}, _all({"presents": ("none",)}, UNQUANTISED)),
     (
         {"rotary": ("none",)},
-        {"rotary": ROTARIES, "head_size": (64, inf)},
+        {"rotary": ROTARIES, "head_size": (64, inf), "sixteens": ("none",)},
         {"rotary": ROTARIES[:2], "head_size": (16, 16)},
     ),
     (CAUSAL, {"lengths": ("equal",)}, LATER),

@@ -31,7 +31,7 @@ from conformance.maintain.regions import Region, joined
 
 THEME: Final = "power_regions"
 #: Rows that are tried for a fault in a region, and how many times the least cost each may have.
-TRIES: Final = 8
+TRIES: Final = 40
 SPARE: Final = 8
 USUAL: Final = 1 << 16
 
