@@ -467,7 +467,7 @@ _MUST_BE_COMPUTED: tuple[tuple[Needs, ...], ...] = (
     (
         {"rotary": ("none",)},
         {"rotary": ROTARIES, "head_size": (64, inf), "sixteens": ("none",)},
-        {"rotary": ROTARIES[:2], "head_size": (16, 16)},
+        {"rotary": ROTARIES[:2], "head_size": (16, 16), "sixteens": ("none",)},
     ),
     (CAUSAL, {"lengths": ("equal",)}, LATER),
 )
