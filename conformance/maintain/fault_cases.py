@@ -48,6 +48,8 @@ from conformance.maintain.regions import Needs, joined
 #: The usual cost of a row, and how many times the least cost in its region a row may have.
 USUAL: Final = 1 << 16
 SPARE: Final = (4, 32)
+#: The cost of a row from which on slow kernels need more time than usual.
+LONG: Final = 1 << 23
 #: The fewest cells that a row is the first to meet.
 FEWEST: Final = 3
 #: Rows that are tried for a cell, of which no values are sensitive.
@@ -267,6 +269,8 @@ def entry_of(row: Row, fields: Fields, why: str, number: int) -> MadeEntry:
     contract = contract_of({name: value for name, value in found.items() if value is not None})
     title = region_cases.title_of(dense_cases.made_of(row)).removesuffix("dense")
     title = f"{title}{len(special_words(row))} features, row {number}"
+    if cost(size_of(row)) > LONG:
+        fields = {**fields, "time_limit_seconds": 120.0}
     return MadeEntry(name_of(row), {"title": title, "why": why, **fields}, contract, dtypes_of(row))
 
 
