@@ -73,6 +73,7 @@ def test_a_hidden_tile_lies_where_the_last_query_sees_it() -> None:
     assert oldest <= start < start + tile["count"] < 129
 
 
+@pytest.mark.slow
 def test_the_needs_of_faults_and_the_regions_are_those_of_the_mutants() -> None:
     wanted = Wanted()
     assert wanted.left.any(axis=1).all()  # each need is possible in some region

@@ -21,7 +21,7 @@ from conformance.base.printable import one_line
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 40
 #: Values of a file, with those that aliases repeat.
-MAX_NODES: Final = 50_000
+MAX_NODES: Final = 60_000
 #: Characters of one text, number or key.
 MAX_TEXT: Final = 5_000
 #: Digits and signs of one number or date. Without a limit, `1:1:1…` takes quadratic time.

@@ -42,7 +42,7 @@ MAX_EFFORT: Final = 150_000
 #: Elements of the inputs of all cases together (4 GiB of float32).
 MAX_ELEMENTS: Final = 1 << 30
 #: Characters of a case id.
-MAX_ID: Final = 500
+MAX_ID: Final = 600
 
 #: Cases of all files that are loaded together.
 MAX_LOADED: Final = 50_000

@@ -37,7 +37,7 @@ USUAL: Final = 1 << 16
 
 
 def found_rows(cells: Cells, worker: Worker, number: int) -> Iterator[MadeEntry]:
-    """An entry for each row that fills cells, with the dtypes that do; the first has the number."""
+    """An entry for each row that fills cells; the first has the number."""
     maker = Maker(Wanted(), random.Random(number))
     cheapest = sorted(cells.holes(), key=lambda hole: least_cost(hole[1].needs))
     for mutant, region in cheapest:
@@ -48,10 +48,9 @@ def found_rows(cells: Cells, worker: Worker, number: int) -> Iterator[MadeEntry]
             if fields is None:
                 continue
             entry = entry_of(row, fields, f"{mutant.name} shows in {region.name}.", number)
-            dtypes = tuple(case.call.dtype for case in _cases(entry) if _fills(cells, worker, case))
-            if dtypes:
+            if sum(_fills(cells, worker, case) for case in _cases(entry)):
                 number += 1
-                yield entry._replace(dtypes=dtypes)
+                yield entry
 
 
 def _rows(maker: Maker, mutant: Mutant, region: Region) -> Iterator[Row]:
