@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from committed_values import find_committed_values
 
-from conformance.base.paths import data_path
 from conformance.case.call import Call
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.load import load
 from conformance.case.tensors import steps_of
-from conformance.maintain import fault_cases, missing_cases, telling_values
+from conformance.maintain import missing_cases
 from conformance.maintain.fault_cases import Wanted
 from conformance.maintain.fault_rows import FACTORS, Row, words_of
 from conformance.maintain.fault_values import call_of
@@ -22,7 +18,6 @@ from conformance.maintain.power import known_mutants
 from conformance.maintain.region_record import OfMutant, Recorded
 
 NOTHING_MISSING = {mutant.name: OfMutant() for mutant in known_mutants() if not mutant.everywhere}
-THEMES = ("faults_prefill", "faults_decode")
 
 
 def row(**levels: str) -> Row:
@@ -80,22 +75,6 @@ def test_the_needs_of_faults_and_the_regions_are_those_of_the_mutants() -> None:
     before = wanted.left.sum()
     met = wanted.met(row(rotary="half_split", window="tile", keys="64"))
     assert 0 < met.sum() < before
-
-
-@pytest.fixture
-def committed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    find_committed_values(monkeypatch, THEMES, telling_values)
-    fault_cases._made.cache_clear()
-    yield
-    fault_cases._made.cache_clear()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("committed")
-def test_the_committed_rows_are_what_the_command_writes() -> None:
-    for theme in THEMES:
-        fresh = (data_path("cases") / f"{theme}.yaml").read_text() == fault_cases.text(theme)
-        assert fresh, f"out of date: python -m conformance.maintain.generate cases/{theme}.yaml"
 
 
 @pytest.mark.slow
