@@ -95,7 +95,8 @@ class Expected:
     @cached_property
     def defined(self) -> Array:
         """Which elements are defined."""
-        return ~np.isnan(self.unit)
+        defined: Array = ~np.isnan(self.unit)
+        return defined
 
     def defined_of(self, array: Array) -> Array:
         """The defined elements of an array of the output's shape, one after the other."""
