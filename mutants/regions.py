@@ -213,6 +213,26 @@ GROUPS = [
         lambda c: (c.heads // c.kv_heads).bit_count() > 1,
     ),
     Region(
+        "xqa",
+        "heads",
+        "One token on a past, groups of 4, 8, 16 or 32 heads of 64, 128 or 256: what XQA takes.",
+        {
+            "phase": ("decode",),
+            "queries": (1, 1),
+            "heads": ("gqa", "mqa"),
+            "group": ("4", "8", "16", "32"),
+            "head_size": (64, 256),
+            "power_of_two": ("yes",),
+            "sixteens": ("none",),
+        },
+        lambda c: (
+            _on_a_past(c)
+            and c.queries == 1
+            and c.heads // c.kv_heads in (4, 8, 16, 32)
+            and c.size in (64, 128, 256)
+        ),
+    ),
+    Region(
         "odd_heads",
         "heads",
         "An odd number of query heads, over 1.",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from committed_values import find_committed_values
 
+from conformance.base.paths import data_path
 from conformance.case.call import Call
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.load import load
 from conformance.case.tensors import steps_of
-from conformance.maintain import missing_cases
+from conformance.maintain import fault_cases, missing_cases, telling_values
 from conformance.maintain.fault_cases import Wanted
 from conformance.maintain.fault_rows import FACTORS, Row, words_of
 from conformance.maintain.fault_values import call_of
@@ -42,9 +44,10 @@ ROWS = {
 def test_the_words_of_a_row_are_the_features_of_its_call(levels: Row) -> None:
     call = Call.model_validate({**call_of(levels), "dtype": "float32"})
     found, words = features_of(call, steps_of(call)), words_of(levels)
-    named = {name: words[name] for name in words if name in BY_NAME and name != "head_size"}
+    named = {n: words[n] for n in words if n in BY_NAME and n not in ("head_size", "dtype")}
     assert named == {name: found[name] for name in named}
     assert words["head_size"] == call.head_size
+    assert "float32" in words["dtype"]
     assert (words["num_heads"], words["kv_num_heads"]) == (call.num_heads, call.kv_num_heads)
     assert words["keys"] == max(steps_of(call)[-1].total_lengths)
     assert words["queries"] == call.sequence_length
@@ -75,6 +78,16 @@ def test_the_needs_of_faults_and_the_regions_are_those_of_the_mutants() -> None:
     before = wanted.left.sum()
     met = wanted.met(row(rotary="half_split", window="tile", keys="64"))
     assert 0 < met.sum() < before
+
+
+@pytest.mark.slow
+def test_the_committed_rows_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    themes = ["faults_prefill", "faults_decode"]
+    find_committed_values(monkeypatch, themes, telling_values)
+    for theme in themes:
+        file = data_path("cases") / f"{theme}.yaml"
+        fresh = file.read_text(encoding="utf-8") == fault_cases.text(theme)
+        assert fresh, f"out of date: python -m conformance.maintain.generate cases/{theme}.yaml"
 
 
 @pytest.mark.slow

@@ -34,7 +34,19 @@ from conformance.results.writer import Writer
 from conformance.run.records import case_record
 
 CORPUS = shipped_cases()
-ONE_OF_EACH_THEME = [*{case.theme: case for case in reversed(CORPUS)}.values()]
+
+
+def _size(case: Case) -> int:
+    """About the number of scores and of cached elements."""
+    call = case.call
+    keys = call.past_sequence_length + call.sequence_length
+    return call.batch_size * call.num_heads * keys * (call.head_size + call.sequence_length)
+
+
+#: The smallest of each theme.
+ONE_OF_EACH_THEME = [
+    *{case.theme: case for case in sorted(CORPUS, key=_size, reverse=True)}.values()
+]
 
 #: A bit of everything: ragged, a past, rotary, a window, softcap, a bias and a sink.
 RICH = """

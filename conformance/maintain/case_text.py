@@ -57,10 +57,10 @@ def block(
             yield f"{indent * ' '}{field}: {written(value)}"
 
 
-def anchors_of(contracts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def anchors_of(contracts: Iterable[Mapping[str, Any]], prefix: str) -> dict[str, str]:
     """A name for each contract, and each provider's part of one, that occurs more than once.
 
-    By its JSON.
+    By its JSON. The names begin with the prefix.
     """
     counts: Counter[str] = Counter()
     for contract in contracts:
@@ -69,29 +69,41 @@ def anchors_of(contracts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         if counts[key] == 1:
             counts.update(json.dumps(part) for part in contract.get("providers", {}).values())
     repeated = [key for key, number in counts.items() if number > 1]
-    return {key: f"contract_{number}" for number, key in enumerate(repeated, 1)}
+    return {key: f"{prefix}_{number}" for number, key in enumerate(repeated, 1)}
 
 
-def file_text(theme: str, question: str, comment: str, entries: Sequence[MadeEntry]) -> str:
-    """The generated file cases/THEME.yaml; ``comment`` ends the line on how it is written."""
+def file_text(
+    theme: str, question: str, comment: str, entries: Sequence[MadeEntry], command: str = ""
+) -> str:
+    """The generated file cases/THEME.yaml; ``comment`` ends the line on how it is written.
+
+    ``command`` writes it if generate does not.
+    """
+    command = command or f"generate cases/{theme}.yaml"
     usual = contract_on({})
     lines = [
         "# yaml-language-server: $schema=schema.json",
         f"format: {FORMAT}",
         f"question: {question}",
-        f"# Written by `python -m conformance.maintain.generate cases/{theme}.yaml`; {comment}.",
+        f"# Written by `python -m conformance.maintain.{command}`; {comment}.",
         f"tags: [{theme}]",
         "defaults:",
         "  contract:",
         *block(usual, 4, {}, set()),
         "cases:",
+        *entry_lines(entries),
     ]
-    anchors = anchors_of(entry.contract for entry in entries if entry.contract != usual)
+    return "\n".join(lines)
+
+
+def entry_lines(entries: Sequence[MadeEntry], prefix: str = "contract") -> Iterator[str]:
+    """The lines of a case file's entries. The anchors of contracts begin with ``prefix``."""
+    usual = contract_on({})
+    anchors = anchors_of((one.contract for one in entries if one.contract != usual), prefix)
     seen: set[str] = set()
     for entry in entries:
-        lines.append(f"  - name: {entry.name}")
-        lines += [f"    {field}: {written(value)}" for field, value in entry.fields.items()]
+        yield f"  - name: {entry.name}"
+        yield from (f"    {field}: {written(value)}" for field, value in entry.fields.items())
         if entry.contract != usual:
-            lines += block({"contract": entry.contract}, 4, anchors, seen)
-        lines += ["    matrix:", f"      dtype: {written(entry.dtypes)}", ""]
-    return "\n".join(lines)
+            yield from block({"contract": entry.contract}, 4, anchors, seen)
+        yield from ("    matrix:", f"      dtype: {written(entry.dtypes)}", "")

@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from conformance.case.features import BIDIRECTIONAL, BY_NAME, DOCUMENTATION, SLIDING
+from conformance.case.call import Call
+from conformance.case.features import (
+    BIDIRECTIONAL,
+    BY_NAME,
+    DOCUMENTATION,
+    SLIDING,
+    features_of,
+)
+from conformance.case.tensors import steps_of
 from conformance.maintain.basis import BIAS_ON_CUDA, BIASES, KERNELS, contract_on, quoted
 
 HEAD_SIZES: Final = f"{KERNELS}/cpu/bert/group_query_attention_helper.h"
@@ -190,6 +198,13 @@ def contract_of(row: Row) -> Contract:
             if _STRICTER.index(different["demands"]) > _STRICTER.index(now):
                 providers[name] = different
     return {**contract, **whole, **({"providers": providers} if providers else {})}
+
+
+def contract_of_call(fields: Mapping[str, Any]) -> Contract:
+    """The contract of a call, by the fields of its case."""
+    call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
+    found = features_of(call, steps_of(call))
+    return contract_of({name: value for name, value in found.items() if value is not None})
 
 
 def is_excluded(row: Row) -> bool:

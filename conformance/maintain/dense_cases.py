@@ -14,12 +14,10 @@ from functools import partial
 from itertools import combinations, islice, product
 from typing import Final, NamedTuple
 
-from conformance.case.call import Call
-from conformance.case.features import features_of
-from conformance.case.tensors import steps_of
+from conformance.case.features import BY_NAME
 from conformance.maintain import region_cases
 from conformance.maintain.case_text import MadeEntry, file_text
-from conformance.maintain.contracts import contract_of
+from conformance.maintain.contracts import contract_of_call
 from conformance.maintain.covering import Covering, Row, Set
 from conformance.maintain.region_cases import (
     Family,
@@ -79,26 +77,57 @@ FACTORS: Final = {**FEATURES, **SIZES, "edge": EDGES}
 MOST: Final = 1 << 19
 
 _ROTATED: Final = FEATURES["rotary"][1:]
-_WINDOWS: Final = FEATURES["window"][1:]
 _QUANTISED: Final = FEATURES["quantised"][1:]
-_MANY: Final = ("whole", "tile", "most")
+#: The formats of all codes, of cases/faults_*.yaml too.
+_CODES: Final = BY_NAME["quantised"].values[1:]
 _LARGE: Final = ("1024", "2048", "4096")
+#: Windows of many keys, cases/faults_*.yaml's too.
+_WINDOWS_OF_MANY: Final = ("tile", "most", "straddling", "all_but_one", "wide")
+_MANY: Final = ("whole", *_WINDOWS_OF_MANY)
 
-RULES: Final = (
+#: Rules of cases/faults_*.yaml, too.
+COMMON_RULES: Final = (
     Rule(
-        {"rotary": ("unrotated",), "position_ids": ("ids",)},
+        {"rotary": ("unrotated",), "position_ids": ("ids", "first_alone", "far")},
         "Positions without rotary have no specified meaning.",
     ),
     Rule(
-        {"window": _WINDOWS, "causal": ("bidirectional",)},
+        {"window": ("few", *_WINDOWS_OF_MANY), "causal": ("bidirectional",)},
         "local_window_size must be -1 if causal is 0.",
     ),
-    Rule({"phase": ("decode",), "causal": ("bidirectional",)}, "The last token sees all anyway."),
     Rule({"batch": ("1",), "lengths": ("ragged",)}, "One sequence has one length."),
     Rule(
-        {"batch": ("1",), "bias": ("one_batch",)},
-        "In a batch of one this shape is the same as full.",
+        {"batch": ("1",), "bias": ("one_batch", "one_batch_one_head")},
+        "In a batch of one these shapes are the same as full and one_head.",
     ),
+    Rule(
+        {"rotary": ("partial", "partial_interleaved"), "head_size": ("8", "16")},
+        "ONNX Runtime wants 16 elements or more to turn.",
+    ),
+    Rule(
+        {"sink": ("smooth",), "quantised": _CODES, "window": _MANY},
+        "The sink of smooth_softmax hardly shows beside so many codes.",
+    ),
+    Rule(
+        {"sink": ("smooth",), "norm": ("norm",), "window": _MANY},
+        "The sink of smooth_softmax hardly shows beside scores of norm.",
+    ),
+    Rule(
+        {"sink": ("smooth",), "keys": _LARGE, "window": _MANY},
+        "The sink of smooth_softmax hardly shows beside so many keys.",
+    ),
+    Rule(
+        {"causal": ("bidirectional",), "quantised": _CODES, "keys": _LARGE},
+        "The few keys that a causal call hides hardly show among so many codes.",
+    ),
+    Rule(
+        {"window": _WINDOWS_OF_MANY, "quantised": _CODES, "keys": _LARGE},
+        "One code more or less hardly shows among so many.",
+    ),
+)
+RULES: Final = (
+    *COMMON_RULES,
+    Rule({"phase": ("decode",), "causal": ("bidirectional",)}, "The last token sees all anyway."),
     Rule({"phase": ("prefill",), "keys": ("256", *_LARGE)}, "Too many scores."),
     Rule({"phase": ("prefill",), "key_value": ("borrowed",)}, "A borrowed cache is a past."),
     Rule(
@@ -111,32 +140,8 @@ RULES: Final = (
     ),
     Rule({"rotary": _ROTATED, "head_size": ("24", "40")}, "ONNX Runtime wants a multiple of 16."),
     Rule(
-        {"rotary": ("partial", "partial_interleaved"), "head_size": ("16",)},
-        "ONNX Runtime wants 16 elements or more to turn.",
-    ),
-    Rule(
-        {"sink": ("smooth",), "quantised": _QUANTISED, "window": _MANY},
-        "The sink of smooth_softmax hardly shows beside so many codes.",
-    ),
-    Rule(
-        {"sink": ("smooth",), "norm": ("norm",), "window": _MANY},
-        "The sink of smooth_softmax hardly shows beside scores of norm.",
-    ),
-    Rule(
-        {"sink": ("smooth",), "keys": _LARGE, "window": _MANY},
-        "The sink of smooth_softmax hardly shows beside so many keys.",
-    ),
-    Rule(
         {"sink": ("smooth",), "keys": _LARGE, "causal": ("bidirectional",)},
         "A window would have to hide keys, and needs causal attention.",
-    ),
-    Rule(
-        {"causal": ("bidirectional",), "quantised": _QUANTISED, "keys": _LARGE},
-        "The few keys that a causal call hides hardly show among so many codes.",
-    ),
-    Rule(
-        {"window": ("tile", "most"), "quantised": _QUANTISED, "keys": _LARGE},
-        "One code more or less hardly shows among so many.",
     ),
 )
 
@@ -319,36 +324,36 @@ def values_of(row: Row) -> Fields | None:
     )
 
 
-def words_of(row: Row) -> list[str]:
+def special_words(row: Row, features: Mapping[str, tuple[str, ...]] = FEATURES) -> list[str]:
     """The values of the row's features that are not plain."""
-    return [row[name] for name, values in FEATURES.items() if row[name] != values[0]]
+    return [row[name] for name, values in features.items() if row[name] != values[0]]
 
 
-def name_of(row: Row) -> str:
+def name_of(row: Row, features: Mapping[str, tuple[str, ...]] = FEATURES) -> str:
     """The row's name: its sizes and its features."""
     size = size_of(row)
     words = [row["phase"], row["cache"], f"b{size.batch}"]
     words += ["ragged"] * (row["lengths"] == "ragged")
     words += [f"h{size.heads}_{size.kv_heads}", f"d{size.head_size}", f"keys{size.keys}"]
-    return "_".join([*words, *words_of(row)])
-
-
-def title_of(row: Row, number: int) -> str:
-    """The sizes of the row in words; its name says what its features are, which are too many."""
-    title = region_cases.title_of(made_of(row)).removesuffix("dense")
-    return f"{title}{len(words_of(row))} features, row {number}"
+    return "_".join([*words, *special_words(row, features)])
 
 
 def entry_of(
-    row: Row, number: int, new: list[Set], fields: Fields, dtypes: tuple[str, ...]
+    row: Row,
+    number: int,
+    why: str,
+    fields: Fields,
+    dtypes: tuple[str, ...],
+    features: Mapping[str, tuple[str, ...]] = FEATURES,
 ) -> MadeEntry:
-    """The entry of a row in the file."""
-    call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
-    found = features_of(call, steps_of(call))
-    contract = contract_of({name: value for name, value in found.items() if value is not None})
-    return MadeEntry(
-        name_of(row), {"title": title_of(row, number), "why": why(new), **fields}, contract, dtypes
-    )
+    """The entry of a row in the file.
+
+    Its title has the sizes in words; the name says what the features are, which are too many.
+    """
+    sizes = region_cases.title_of(made_of(row)).removesuffix("dense")
+    title = f"{sizes}{len(special_words(row, features))} features, row {number}"
+    fields = {"title": title, "why": why, **fields}
+    return MadeEntry(name_of(row, features), fields, contract_of_call(fields), dtypes)
 
 
 def text() -> str:
@@ -360,7 +365,7 @@ def text() -> str:
         exact = row["quantised"] == "exact"
         if third and exact and is_sensitive(fields, "bfloat16"):
             dtypes, third = (*dtypes, "bfloat16"), third - 1
-        entries.append(entry_of(row, len(entries) + 1, new, fields, dtypes))
+        entries.append(entry_of(row, len(entries) + 1, why(new), fields, dtypes))
     return file_text(
         "dense",
         "Are many features right together?",

@@ -20,12 +20,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.case.call import Call
-from conformance.case.features import features_of
-from conformance.case.tensors import steps_of
-from conformance.maintain import dense_cases, region_cases
+from conformance.maintain import dense_cases
 from conformance.maintain.case_text import MadeEntry, file_text
-from conformance.maintain.contracts import contract_of
 from conformance.maintain.dense_cases import Group
 from conformance.maintain.fault_rows import (
     FACTORS,
@@ -35,6 +31,7 @@ from conformance.maintain.fault_rows import (
     Row,
     allowed,
     dtypes_of,
+    group_of,
     meets,
     words_of,
 )
@@ -120,16 +117,15 @@ class Maker:
                 yield row
 
     def row(self, group: Group, most: int, needs: Needs) -> Row | None:
+        """A random row of the group that has what is needed and costs at most ``most``."""
         levels = {name: self._levels(group, name, needs) for name in FACTORS}
         if not all(levels.values()):
             return None
         for _ in range(TRIES):
-            row = self._filled(group, most, levels)
+            row = self._filled(most, levels)
             if row is None:
                 continue
-            words = words_of(row)
-            words["dtype"] = set(dtypes_of(row))
-            if meets(words, needs):
+            if meets(words_of(row), needs):
                 return row
         return None
 
@@ -155,6 +151,8 @@ class Maker:
         if factor == "heads":
             for place, name in enumerate(("num_heads", "kv_num_heads")):
                 levels = _within(needs, name, levels, place)
+            groups = needs.get("group")
+            levels = [one for one in levels if groups is None or str(group_of(one)) in groups]
         if factor == "batch":
             levels = _within(needs, "batch_size", levels)
         if factor == "keys":
@@ -168,7 +166,7 @@ class Maker:
         special = {"hidden" if one == "hidden_tile" else one for one in needs.get("numbers", ())}
         return [one for one in levels if one in special] or levels
 
-    def _filled(self, group: Group, most: int, levels: Mapping[str, Sequence[str]]) -> Row | None:
+    def _filled(self, most: int, levels: Mapping[str, Sequence[str]]) -> Row | None:
         """A random row of these levels; a feature is plain half of the times."""
         order = sorted(FACTORS, key=lambda name: (len(levels[name]) > 1, self.random.random()))
         row: Row = {}
@@ -181,7 +179,7 @@ class Maker:
                 found.insert(0, plain)
             for level in found:
                 row[name] = level
-                if allowed(group, most, row):
+                if allowed(most, row, name):
                     break
             else:
                 return None
@@ -203,17 +201,13 @@ def rows() -> Iterator[tuple[Row, int, Fields]]:
             if not wanted.left[cell] or tries[cell] >= MOST_TRIES:
                 continue
             most = max(USUAL, spare * least[cell])
-            found = [
-                (wanted.met(row).sum() / (1 + cost(size_of(row)) / most), row)
-                for row in maker.candidates(group, most, cell)
-            ]
-            found.sort(key=lambda one: -one[0])
-            for _, row in found[:2]:
-                if wanted.met(row).sum() < FEWEST:
+            candidates = [(row, wanted.met(row)) for row in maker.candidates(group, most, cell)]
+            candidates.sort(key=lambda one: -one[1].sum() / (1 + cost(size_of(one[0])) / most))
+            for row, met in candidates[:2]:
+                if met.sum() < FEWEST:
                     continue
                 fields = values_of(row)
                 if fields is not None:
-                    met = wanted.met(row)
                     wanted.left &= ~met
                     made += 1
                     yield row, int(met.sum()), fields
@@ -243,20 +237,6 @@ def least_cost(needs: Needs) -> int:
     return heads * least["batch_size"] * ((keys + queries) * size + 4 * queries * keys)
 
 
-def special_words(row: Row) -> list[str]:
-    """The levels of the row's features that are not plain."""
-    return [row[name] for name, levels in FEATURES.items() if row[name] != levels[0]]
-
-
-def name_of(row: Row) -> str:
-    """The row's name: its sizes and its features."""
-    size = size_of(row)
-    words = [row["phase"], row["cache"], f"b{size.batch}"]
-    words += ["ragged"] * (row["lengths"] == "ragged")
-    words += [f"h{size.heads}_{size.kv_heads}", f"d{size.head_size}", f"keys{size.keys}"]
-    return "_".join([*words, *special_words(row)])
-
-
 @cache
 def _made() -> list[tuple[Row, int, Fields]]:
     return list(rows())
@@ -264,14 +244,9 @@ def _made() -> list[tuple[Row, int, Fields]]:
 
 def entry_of(row: Row, fields: Fields, why: str, number: int) -> MadeEntry:
     """The entry of a row in a case file."""
-    call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
-    found = features_of(call, steps_of(call))
-    contract = contract_of({name: value for name, value in found.items() if value is not None})
-    title = region_cases.title_of(dense_cases.made_of(row)).removesuffix("dense")
-    title = f"{title}{len(special_words(row))} features, row {number}"
     if cost(size_of(row)) > LONG:
         fields = {**fields, "time_limit_seconds": 120.0}
-    return MadeEntry(name_of(row), {"title": title, "why": why, **fields}, contract, dtypes_of(row))
+    return dense_cases.entry_of(row, number, why, fields, dtypes_of(row), FEATURES)
 
 
 def text(theme: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from conformance.case.features import BY_NAME
 from conformance.maintain import region_cases
-from conformance.maintain.dense_cases import Group
+from conformance.maintain.dense_cases import COMMON_RULES, Group
 from conformance.maintain.region_cases import Rule, Size, cost, size_of
 from conformance.maintain.regions import SIZES as RANGES
 from conformance.maintain.regions import Needs
@@ -48,7 +48,7 @@ SIZES: Final[Mapping[str, tuple[str, ...]]] = {
     "lengths": ("equal", "ragged"),
     "heads": (
         *("6:2", "2:2", "5:1", "10:5", "9:9", "3:3", "4:4"),
-        *("4:2", "7:1", "12:1", "16:1", "12:2", "14:2", "18:6"),
+        *("4:2", "7:1", "12:1", "16:1", "12:2", "14:2", "18:6", "8:2", "8:1", "32:2"),
     ),
     "head_size": (
         *("16", "8", "40", "64", "80", "128", "256", "512"),
@@ -67,15 +67,18 @@ def _kind(heads: str) -> str:
     return "mha" if query == key else "mqa" if key == "1" else "gqa"
 
 
+def group_of(heads: str) -> int:
+    """The query heads of a key/value head; ``heads`` is "num_heads:kv_num_heads"."""
+    query, _, key = heads.partition(":")
+    return int(query) // int(key)
+
+
 #: The values of the features that levels stand for, where the two differ.
 VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "key_value": ("key_value", {"borrowed": "zero_length", "zeros": "zero_valued"}),
     "rotary": (
         "rotary",
-        {
-            "unrotated": "none",
-            "partial": "partial_half_split",
-        },
+        {"unrotated": "none", "partial": "partial_half_split"},
     ),
     "position_ids": (
         "position_ids",
@@ -119,14 +122,11 @@ _OWN: Final = ("new", "packed", "zeros")
 _LATER: Final = tuple(phase for phase in SIZES["phase"] if phase != "prefill")
 _CHUNKS: Final = SIZES["phase"][2:]
 SLIDING: Final = ("sliding", "sliding_shared")
-_FULL_BIAS: Final = ("bias", "hidden", "low", "apart")
 
 _MQA: Final = tuple(heads for heads in SIZES["heads"] if _kind(heads) == "mqa")
-_MANY: Final = ("whole", "tile", "most", "straddling", "all_but_one", "wide")
-_LARGE: Final = ("1024", "2048", "4096")
-_ALONE: Final = "The weight of a single key without a sink is 1, whatever its score."
 
 RULES: Final = (
+    *COMMON_RULES,
     Rule({"cache": ("none",), "phase": _LATER}, "There is no past without a cache."),
     Rule({"cache": ("none",), "key_value": BORROWED}, "There is nothing to attend to."),
     Rule({"cache": ("none",), "quantised": _QUANTISED}, "The presents have the query's format."),
@@ -136,26 +136,9 @@ RULES: Final = (
         "Past and new tokens are joined in the present.",
     ),
     Rule({"key_value": ("omitted",), "quantised": _QUANTISED}, "It was not requested."),
-    Rule({"batch": ("1",), "lengths": ("ragged",)}, "One sequence has one length."),
-    Rule(
-        {"batch": ("1",), "bias": ("one_batch", "one_batch_one_head")},
-        "In a batch of one these shapes are the same as full and one_head.",
-    ),
-    Rule(
-        {"rotary": ("unrotated",), "position_ids": ("ids", "first_alone", "far")},
-        "Positions without rotary have no specified meaning.",
-    ),
     Rule(
         {"position_ids": ("first_alone",), "phase": _LATER},
         "Only a first prompt reads its first position alone.",
-    ),
-    Rule(
-        {"rotary": ("partial", "partial_interleaved"), "head_size": ("8", "16")},
-        "ONNX Runtime wants 16 elements or more to turn.",
-    ),
-    Rule(
-        {"window": FEATURES["window"][1:], "causal": ("bidirectional",)},
-        "local_window_size must be -1 if causal is 0.",
     ),
     Rule(
         {"zeros": ("zero_head",), "heads": _MQA, "batch": ("1",)},
@@ -191,7 +174,7 @@ RULES: Final = (
         "A prompt may attend to its keys before they are rounded.",
     ),
     Rule(
-        {"phase": ("prefill",), "quantised": _QUANTISED, "window": _MANY[1:]},
+        {"phase": ("prefill",), "quantised": _QUANTISED, "window": FEATURES["window"][2:]},
         "A key more or less hardly shows where keys may be rounded or not.",
     ),
     Rule(
@@ -199,52 +182,17 @@ RULES: Final = (
         "Large scores hardly show where keys may be rounded or not.",
     ),
     Rule({"bias": ("low",), "sink": ("smooth",)}, "All weight is the sink's."),
-    Rule(
-        {"sink": ("smooth",), "quantised": _QUANTISED, "window": _MANY},
-        "The sink of smooth_softmax hardly shows beside so many codes.",
-    ),
-    Rule(
-        {"sink": ("smooth",), "norm": ("norm",), "window": _MANY},
-        "The sink of smooth_softmax hardly shows beside scores of norm.",
-    ),
-    Rule(
-        {"sink": ("smooth",), "keys": _LARGE, "window": _MANY},
-        "The sink of smooth_softmax hardly shows beside so many keys.",
-    ),
-    Rule(
-        {"causal": ("bidirectional",), "quantised": _QUANTISED, "keys": _LARGE},
-        "The few keys that a causal call hides hardly show among so many codes.",
-    ),
-    Rule(
-        {"window": _MANY[1:], "quantised": _QUANTISED, "keys": _LARGE},
-        "One code more or less hardly shows among so many.",
-    ),
-    Rule(
-        {
-            "keys": ("0",),
-            "sink": ("no_sink", "smooth_zero"),
-            "output_qk": ("no_qk", "weights"),
-            "bias": FEATURES["bias"][1:],
-        },
-        _ALONE,
-    ),
-    Rule(
-        {
-            "keys": ("0",),
-            "sink": ("no_sink", "smooth_zero"),
-            "output_qk": ("no_qk", "weights"),
-            "softcap": ("softcap",),
-        },
-        _ALONE,
-    ),
-    Rule(
-        {
-            "keys": ("0",),
-            "sink": ("no_sink", "smooth_zero"),
-            "output_qk": ("no_qk", "weights"),
-            "scale": FEATURES["scale"][1:],
-        },
-        _ALONE,
+    *(
+        Rule(
+            {
+                "keys": ("0",),
+                "sink": ("no_sink", "smooth_zero"),
+                "output_qk": ("no_qk", "weights"),
+                feature: FEATURES[feature][1:],
+            },
+            "The weight of a single key without a sink is 1, whatever its score.",
+        )
+        for feature in ("bias", "softcap", "scale")
     ),
 )
 
@@ -274,7 +222,26 @@ GROUPS: Final = (
             "bias": ("unbiased", "bias", "hidden", "low", "apart", "one_head"),
             "dtype": ("floats",),
         },
-        20,
+        30,
+    ),
+    Group(
+        "tract",
+        {
+            "key_value": ("new", "zeros"),
+            "presents": ("both",),
+            "rotary": ("unrotated", "half_split"),
+            "position_ids": ("implied",),
+            "sink": ("no_sink",),
+            "softcap": ("uncapped",),
+            "norm": ("plain",),
+            "output_qk": ("no_qk",),
+            "quantised": ("exact",),
+            "causal": ("causal",),
+            "cache": ("none", "concatenated"),
+            "phase": ("decode", "prefill"),
+            "dtype": ("floats",),
+        },
+        30,
     ),
     Group("any", {}, 400),
 )
@@ -304,21 +271,25 @@ def words_of(row: Row) -> dict[str, Any]:
         "head_size": size.head_size,
         "sixteens": "rest" if size.head_size % 16 else "none",
         "power_of_two": "yes" if size.head_size.bit_count() == 1 else "no",
+        "group": str(group_of(row["heads"])),
         "num_heads": size.heads,
         "kv_num_heads": size.kv_heads,
         "keys": size.keys,
         "queries": size.queries,
         "batch_size": size.batch,
         "numbers": numbers,
+        "dtype": set(dtypes_of(row)),
     }
 
 
 def window_of(row: Row, size: Size) -> int:
+    """The row's local_window_size, in tokens."""
     window: int = region_cases.window(row["window"])(size)["local_window_size"]
     return window
 
 
 def meets(words: Mapping[str, Any], needs: Needs) -> bool:
+    """Whether a row, by its :func:`words_of`, has what is needed."""
     for name, values in needs.items():
         if name in RANGES:
             if not values[0] <= words[name] <= values[1]:
@@ -332,6 +303,7 @@ def meets(words: Mapping[str, Any], needs: Needs) -> bool:
 
 
 def dtypes_of(row: Row) -> tuple[str, ...]:
+    """The dtypes of the row's matrix."""
     return ("float16", "float32") if row["dtype"] == "floats" else ("bfloat16",)
 
 
@@ -348,14 +320,20 @@ _SMALLEST: Final = {
 }
 
 
-def allowed(group: Group, most: int, row: Row) -> bool:
-    """Whether the row, perhaps without some of its factors, is possible in the group."""
-    if any(row.get(name, values[0]) not in values for name, values in group.plain.items()):
+_RULES_OF: Final = {name: [rule for rule in RULES if name in rule.values] for name in FACTORS}
+
+
+def allowed(most: int, row: Row, added: str) -> bool:
+    """Whether a row, perhaps without some of its factors, is possible and costs at most ``most``.
+
+    It is known to be without the factor ``added``.
+    """
+    if any(rule.forbids(row) for rule in _RULES_OF[added]):
         return False
-    if any(rule.forbids(row) for rule in RULES):
-        return False
-    if row.get("phase", "").startswith("chunk") and {"keys", "edge"} <= row.keys():
-        queries, keys = int(row["phase"].split("_")[1]), size_of({**_SMALLEST, **row}).keys
-        if queries >= keys:
-            return False  # no past is left
-    return cost(size_of({**_SMALLEST, **row})) <= most
+    if added not in SIZES:
+        return True
+    size = size_of({**_SMALLEST, **row})
+    chunk = row.get("phase", "").startswith("chunk") and {"keys", "edge"} <= row.keys()
+    if chunk and size.queries >= size.keys:
+        return False  # no past is left
+    return cost(size) <= most

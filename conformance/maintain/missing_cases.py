@@ -9,7 +9,6 @@ afterwards.
 from __future__ import annotations
 
 import random
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import Final
 from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.maintain.case_text import MadeEntry, file_text
+from conformance.maintain.case_text import MadeEntry, entry_lines, file_text
 from conformance.maintain.fault_cases import Maker, Wanted, entry_of, least_cost
 from conformance.maintain.fault_rows import GROUPS, Row
 from conformance.maintain.fault_values import values_of
@@ -64,8 +63,13 @@ def _rows(maker: Maker, mutant: Mutant, region: Region) -> Iterator[Row]:
 def _cases(entry: MadeEntry) -> list[Case]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{THEME}.yaml"
-        file.write_text(file_text(THEME, "Detected?", "", [entry]), encoding="utf-8")
+        file.write_text(_text([entry]), encoding="utf-8")
         return list(load([file]))
+
+
+def _text(entries: list[MadeEntry]) -> str:
+    question = "Are faults detected where no other case shows them?"
+    return file_text(THEME, question, "each `why` names a fault", entries, "missing_cases")
 
 
 def _fills(cells: Cells, worker: Worker, case: Case) -> bool:
@@ -89,12 +93,13 @@ def main() -> int:
         for case in cases:
             _fills(cells, worker, case)
     for entry in found_rows(cells, worker, number):
-        text = file_text(THEME, "Are faults detected where no other case shows them?", "", [entry])
-        text = re.sub(r"([&*])contract_(\d)", rf"\1row_{number}_\2", text)
-        number += 1
         if file.is_file():
-            text = file.read_text(encoding="utf-8") + "\n" + text.partition("\ncases:\n")[2]
+            more = "\n".join(entry_lines([entry], f"row_{number}"))
+            text = f"{file.read_text(encoding='utf-8')}\n{more}"
+        else:
+            text = _text([entry])
         file.write_text(text, encoding="utf-8")
+        number += 1
         print(entry.name)
     left = [(mutant.name, region.name) for mutant, region in cells.holes()]
     for name, region in left:

@@ -18,11 +18,10 @@ from functools import partial
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
-from conformance.case.call import Call
-from conformance.case.features import BY_NAME, features_of
-from conformance.case.tensors import SCORE, steps_of
+from conformance.case.features import BY_NAME
+from conformance.case.tensors import SCORE
 from conformance.maintain.case_text import MadeEntry, file_text
-from conformance.maintain.contracts import contract_of
+from conformance.maintain.contracts import contract_of_call
 from conformance.maintain.covering import Covering, Pair, Row
 from conformance.maintain.telling_values import SEEDS, sensitive
 
@@ -845,14 +844,11 @@ def text() -> str:
             fields = values_of(made)
         if fields is None:  # tests/test_regions.py names the pairs that are lost, for a rule
             continue
-        call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
-        found = features_of(call, steps_of(call))
-        row = {name: value for name, value in found.items() if value is not None}
         entries.append(
             MadeEntry(
                 name_of(made),
                 {"title": title_of(made), "why": why(made.new), **fields},
-                contract_of(row),
+                contract_of_call(fields),
                 ("float32", "float16"),
             )
         )

@@ -140,7 +140,21 @@ def _by_rules(domains: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
 
 def _possible(domains: Sequence[tuple[str, tuple[str, ...]]], rules: Sequence[Rule]) -> bool:
     """Whether there is a value for each feature that no rule forbids."""
-    order = sorted(domains, key=lambda one: len(one[1]))
+    left = dict(domains)
+    rules = [
+        rule
+        for rule in rules
+        if all(set(values) & set(left[name]) for name, values in rule.values.items())
+    ]
+    # A value that no rule names is the best choice: no rule that names its feature matters then.
+    while free := [
+        name
+        for name in {name for rule in rules for name in rule.values}
+        if set(left[name]).difference(*(rule.values.get(name, ()) for rule in rules))
+    ]:
+        rules = [rule for rule in rules if rule.values.keys().isdisjoint(free)]
+    named = {name for rule in rules for name in rule.values}
+    order = sorted(((n, left[n]) for n in named), key=lambda one: (len(one[1]), one[0]))
     names = [name for name, _ in order]
     due: list[list[Rule]] = [[] for _ in order]  # rules whose features are then all chosen
     for rule in rules:
