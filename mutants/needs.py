@@ -94,6 +94,8 @@ OF_AREA: Mapping[str, Needs] = {
 _PAST = (LATER, BORROWED)
 #: A query cannot attend to some key that is there.
 _MASKED = (_all(CAUSAL, SEVERAL), SHORTER)
+#: Rows of a cache lie behind a sequence's last token, which no query attends to.
+_SHORT = _all(RAGGED, {"cache": ("concatenated", "static", "shared_buffer")})
 #: A score counts: a softmax over a single key is 1 without a sink.
 _WEIGHED = (LATER, HEAD_SINK, SMOOTH, BEFORE)
 #: Tokens of the call are added to a past.
@@ -206,7 +208,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     ),
     "first_key_unseen": (TWO_KEYS,),
     "keys_in_tiles_of_eight": ({"keys": (9, inf)},),
-    "mask_before_softcap": tuple(_all(SOFTCAP, one) for one in _MASKED),
+    "mask_before_softcap": tuple(_all(SOFTCAP, one) for one in (*_MASKED, _SHORT)),
     "row_without_a_key_in_the_first_tile": (
         _all(SHORTER, SEVERAL, {"keys": (34, inf), "numbers": ("straddling",)}),
     ),
@@ -227,7 +229,7 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "output_qk_without_the_sink": (_all(AFTER, HEAD_SINK), _all(AFTER, SMOOTH)),
     "output_qk_by_kv_head": (_all(BEFORE, GROUPS), _all(AFTER, GROUPS)),
     "output_qk_of_the_first_sequence": (_all(BEFORE, BATCH), _all(AFTER, BATCH)),
-    "output_qk_of_masked_keys_too": tuple(_all(AFTER, one) for one in _MASKED),
+    "output_qk_of_masked_keys_too": tuple(_all(AFTER, one) for one in (*_MASKED, _SHORT)),
     # positions: between tokens of one call only the distance counts, unless a present shows the key
     "positions_one_too_far": (_all(PRESENTS, OWN_KEYS), LATER),
     "positions_from_zero": (LATER, _all(IDS, PRESENTS, OWN_KEYS)),
@@ -242,7 +244,10 @@ OF_MUTANT: Mapping[str, tuple[Needs, ...]] = {
     "key_positions_from_zero": (_all(LATER, OWN_KEYS), _all(IDS, OWN_KEYS)),
     "position_ids_ignored": (_all(LATER, IDS), _all(IDS, PRESENTS, OWN_KEYS)),
     "position_ids_ignored_on_a_past": (_all(LATER, IDS),),
-    "position_ids_ignored_for_prompts": (_all(PREFILL, IDS, PRESENTS, OWN_KEYS),),
+    "position_ids_ignored_for_prompts": (
+        _all(PREFILL, IDS, PRESENTS, OWN_KEYS),
+        _all(PREFILL, IDS, BORROWED),
+    ),
     **dict.fromkeys(
         ("position_ids_all_for_a_prompt", "position_ids_of_the_first_row_for_a_prompt"),
         (_all(PREFILL, IDS, SEVERAL, {"numbers": ("first_alone",)}),),

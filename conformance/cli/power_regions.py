@@ -98,12 +98,12 @@ def _listed(holes: Sequence[tuple[Mutant, Region]]) -> Iterator[str]:
 
 def closing(cells: Cells) -> str:
     """One sentence on all cells."""
-    holes, left = sum(1 for _ in cells.holes()), sum(map(len, cells.open.values()))
+    holes, small = sum(1 for _ in cells.holes()), sum(len(cells.small(m)) for m in cells.mutants)
     possible = len(cells.mutants) * len(cells.regions) - len(cells.excluded)
-    filled = possible - left
+    filled = possible - holes - small
     return (
         f"{filled:,} of {possible:,} pairs of fault and region detected;"
-        f" {left - holes:,} within the error budget,"
+        f" {small:,} within the error budget,"
         f" {holes:,} not detected; {len(cells.excluded):,} pairs exclude each other."
     )
 

@@ -45,6 +45,8 @@ from conformance.maintain.regions import Needs, joined
 #: The usual cost of a row, and how many times the least cost in its region a row may have.
 USUAL: Final = 1 << 16
 SPARE: Final = (4, 32)
+#: The cost that a row has only if its region has none for half of it.
+HIGHEST: Final = 1 << 24
 #: The cost of a row from which on slow kernels need more time than usual.
 LONG: Final = 1 << 23
 #: The fewest cells that a row is the first to meet.
@@ -200,7 +202,7 @@ def rows() -> Iterator[tuple[Row, int, Fields]]:
                 break
             if not wanted.left[cell] or tries[cell] >= MOST_TRIES:
                 continue
-            most = max(USUAL, spare * least[cell])
+            most = max(USUAL, min(spare * least[cell], max(HIGHEST, 2 * least[cell])))
             candidates = [(row, wanted.met(row)) for row in maker.candidates(group, most, cell)]
             candidates.sort(key=lambda one: -one[1].sum() / (1 + cost(size_of(one[0])) / most))
             for row, met in candidates[:2]:

@@ -55,15 +55,19 @@ class Recorded:
                 tuple(filled),
                 frozenset(region for regions in filled.values() for region in regions) & parts,
                 {region: cells.within[mutant.name, region] for region in sorted(small)},
-                frozenset(cells.open[mutant.name] - small),
+                frozenset(cells.missing(mutant)),
             )
         return Recorded(tuple(region.name for region in cells.regions), cases, mutants)
 
     def restore(self, cells: Cells) -> None:
         """Fill the cells as they are recorded."""
         for name, of in self.mutants.items():
-            cells.open[name] &= of.missing.union(of.within)
+            cells.fill(name, cells.open[name] & self._filled(of))
             cells.within |= {(name, region): share for region, share in of.within.items()}
+
+    def _filled(self, of: OfMutant) -> frozenset[str]:
+        """The regions in which a case detects the mutant."""
+        return of.parts.union(*(self.cases[case] for case in of.cases))
 
     def updated(self, newer: Recorded) -> Recorded:
         """The record with the mutants of a ``newer`` one."""
@@ -121,10 +125,13 @@ class Recorded:
         for case in self.cases:
             if case not in corpus:
                 return f"the case {case} no longer exists"
-        for name, of in self.mutants.items():
-            filled = of.parts.union(of.missing, of.within, *(self.cases[case] for case in of.cases))
-            for region in sorted(cells.open[name] - filled):
-                return f"no case is recorded for {name} in {region}"
+        for mutant in cells.mutants:
+            if mutant.everywhere:
+                continue
+            of = self.mutants[mutant.name]
+            recorded = self._filled(of).union(of.missing, of.within)
+            for region in sorted(cells.missing(mutant) - recorded):
+                return f"no case is recorded for {mutant.name} in {region}"
         return ""
 
 

@@ -52,9 +52,11 @@ def impossible(mutant: Mutant, region: Region) -> str:
 class Cells:
     """A cell for each mutant and region.
 
-    ``excluded`` has the reason of cells that no call can be in; ``killers`` the cases that detect
-    a mutant, with the regions that each of them fills; ``seen`` the regions of these cases;
-    ``within`` the largest share of the budget where no case detects a fault of rounding.
+    ``excluded`` has the reason of cells that no call can be in. Where texts let a kernel reject a
+    call, a case can demand it all the same: such cells are open as well until a case fills them.
+    ``killers`` has the cases that detect a mutant, with the regions that each of them fills;
+    ``seen`` the regions of these cases; ``within`` the largest share of the budget where no case
+    detects a fault of rounding.
     """
 
     mutants: Sequence[Mutant]
@@ -73,7 +75,7 @@ class Cells:
                 why = impossible(mutant, region)
                 if why:
                     self.excluded[mutant.name, region.name] = why
-                else:
+                if not why or mutant.area == "refusals":
                     self.open[mutant.name].add(region.name)
 
     def roles(self, seen: Seen) -> list[str]:
@@ -105,13 +107,27 @@ class Cells:
                 regions = self.open[name] & shown
                 if not regions:
                     continue
-                self.open[name] -= regions
+                self.fill(name, regions)
                 self.seen[seen.case] = seen.regions
                 self.killers[name].setdefault(seen.case, []).extend(sorted(regions))
             elif trial.share > 0:
                 for region in self.open[name] & ({one} if one else self._around(seen)):
                     before = self.within.get((name, region), 0.0)
                     self.within[name, region] = max(before, trial.share)
+
+    def fill(self, name: str, regions: Collection[str]) -> None:
+        """A case detects the mutant in the ``regions``."""
+        self.open[name].difference_update(regions)
+        for region in regions:
+            self.excluded.pop((name, region), None)
+
+    def missing(self, mutant: Mutant) -> set[str]:
+        """The regions in which the mutant can be on, but nothing shows it."""
+        return {
+            region
+            for region in self.open[mutant.name] - self.small(mutant)
+            if (mutant.name, region) not in self.excluded
+        }
 
     def _around(self, seen: Seen) -> frozenset[str]:
         """The regions that the case lies in, and the parts that its call has."""
@@ -142,10 +158,10 @@ class Cells:
 
     def holes(self) -> Iterator[tuple[Mutant, Region]]:
         """The cells that nothing fills, without those where the fault is within the budget."""
-        small = {mutant.name: self.small(mutant) for mutant in self.mutants}
+        missing = {mutant.name: self.missing(mutant) for mutant in self.mutants}
         for region in self.regions:
             for mutant in self.mutants:
-                if region.name in self.open[mutant.name] - small[mutant.name]:
+                if region.name in missing[mutant.name]:
                     yield mutant, region
 
 

@@ -136,7 +136,7 @@ class quantised_before_rotary(Kernel):
     """Keys are quantised before they are rotated, and a second time after."""
 
     def turn_key(self, call, key):
-        if self.quantised(call, "key"):
+        if self.quantised(call, "key") and key.size:
             stored = self.store(call, "key", key).swapaxes(1, 2)
             loaded = [self.load(call, "key", rows) for rows in stored]
             key = np.stack(loaded).swapaxes(1, 2)
