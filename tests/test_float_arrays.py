@@ -40,7 +40,7 @@ def test_copies_zeros_and_nan_have_no_numbers() -> None:
     packed = _packed(
         (like.astype(np.float64), like), (np.zeros((64, 64)), None), (np.full((9, 9), np.nan), None)
     )
-    assert zlib.decompress(packed.numbers) == b""
+    assert packed.numbers == b""
     assert len(packed.where) < 100
 
 
@@ -55,12 +55,12 @@ def test_an_array_cannot_be_like_one_that_is_missing_or_has_another_shape() -> N
 def test_bytes_that_are_missing_or_left_are_noticed() -> None:
     numbers = np.random.RandomState(0).random_sample(20)
     packed = _packed((numbers, None))
-    fewer = zlib.compress(zlib.decompress(packed.numbers)[:-8])
-    with pytest.raises(ValueError, match="cannot assign"):
+    fewer = packed.numbers[:-8]
+    with pytest.raises(ValueError, match="cannot reshape"):
         Unpacker(packed._replace(numbers=fewer)).take((20,))
     with pytest.raises(IndexError):
         Unpacker(packed._replace(where=zlib.compress(b""))).take((20,))
-    more = zlib.compress(zlib.decompress(packed.numbers) + bytes(8))
+    more = packed.numbers + bytes(8)
     unpacker = Unpacker(packed._replace(numbers=more))
     unpacker.take((20,))
     assert not unpacker.is_empty

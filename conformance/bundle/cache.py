@@ -6,7 +6,7 @@
     test_data_set_K/input_N.pb     inputs of call K of a loop (0 alone for a single call)
     test_data_set_K/output_N.pb    the oracle's values in the output's dtype; 0 where undefined
     case.json                      the call's fields
-    oracle.f64.z, oracle.where.z   the oracle's values and error units in float64, for the judge,
+    oracle.f64, oracle.where.z     the oracle's values and error units in float64, for the judge,
                                    and which elements they are: most are copies and zeros
                                    (:mod:`conformance.bundle.float_arrays`)
     manifest.json                  size and SHA-256 of each file and of the manifest, the layout of
@@ -435,7 +435,7 @@ def _values_of(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Arr
     return np.frombuffer(file, dtype, count, len(file) - count * dtype.itemsize).reshape(shape)
 
 
-_ORACLE: Final = "oracle.f64.z"
+_ORACLE: Final = "oracle.f64"
 _WHERE: Final = "oracle.where.z"
 #: More than any manifest has.
 _MANIFEST_BYTES: Final = 16 << 20

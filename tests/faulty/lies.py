@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import zlib
 
 import miniature
 
@@ -248,13 +247,12 @@ def resealed(bundle, change):
 
 def forged(bundle):
     """Rewrites a bundle, its digests included: all expected values are 0 with an error of 0."""
-    path = os.path.join(bundle, "oracle.f64.z")
-    with open(path, "rb") as file:
-        zeros = zlib.compress(bytes(len(zlib.decompress(file.read()))))
+    path = os.path.join(bundle, "oracle.f64")
+    zeros = bytes(os.path.getsize(path))
     with open(path, "wb") as file:
         file.write(zeros)
     listed = [len(zeros), hashlib.sha256(zeros).hexdigest()]
-    resealed(bundle, lambda manifest: manifest["files"].update({"oracle.f64.z": listed}))
+    resealed(bundle, lambda manifest: manifest["files"].update({"oracle.f64": listed}))
 
 
 def expects_nothing(manifest):
