@@ -52,8 +52,9 @@ def impossible(mutant: Mutant, region: Region) -> str:
 class Cells:
     """A cell for each mutant and region.
 
-    ``excluded`` has the reason of cells that no call can be in. Where texts let a kernel reject a
-    call, a case can demand it all the same: such cells are open as well until a case fills them.
+    ``excluded`` has the reason of cells that no call can be in. Texts let a kernel reject a cache
+    that is longer than its window, and cases demand one that is as long: such cells are open as
+    well until a case fills them.
     ``killers`` has the cases that detect a mutant, with the regions that each of them fills;
     ``seen`` the regions of these cases; ``within`` the largest share of the budget where no case
     detects a fault of rounding.
@@ -75,7 +76,8 @@ class Cells:
                 why = impossible(mutant, region)
                 if why:
                     self.excluded[mutant.name, region.name] = why
-                if not why or mutant.area == "refusals":
+                window_cache = "sliding_window" in region.needs.get("cache", ())
+                if not why or (mutant.area == "refusals" and window_cache):
                     self.open[mutant.name].add(region.name)
 
     def roles(self, seen: Seen) -> list[str]:

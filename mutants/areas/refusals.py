@@ -58,8 +58,8 @@ for refusal in (
     ),
     (
         "refuses_groups_of_three",
-        "Rejects groups whose size is no power of two.",
-        lambda k, c: bool((c.heads // c.kv_heads) & (c.heads // c.kv_heads - 1)) or c.kv_heads == 3,
+        "Rejects groups whose size is no power of two, and three groups.",
+        lambda k, c: (c.heads // c.kv_heads).bit_count() > 1 or c.heads > c.kv_heads == 3,
     ),
     (
         "refuses_ragged_batches",
