@@ -103,6 +103,8 @@ def test_regions_and_needs_are_written_in_the_words_of_the_features(
                 assert 1 <= low <= high  # type: ignore[operator]
             elif name == "numbers":
                 assert set(values) <= {*SPECIAL_NUMBERS}
+            elif name == "group":
+                assert all(float(value) > 1 for value in values)
             elif name in ("sixteens", "power_of_two"):
                 assert set(values) <= {"none", "rest", "yes", "no"}
             else:
