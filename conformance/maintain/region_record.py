@@ -62,7 +62,9 @@ class Recorded:
     def restore(self, cells: Cells) -> None:
         """Fill the cells as they are recorded."""
         for name, of in self.mutants.items():
-            cells.fill(name, cells.open[name] & self._filled(of))
+            allowed = {region for region in cells.open[name] if (name, region) in cells.excluded}
+            left = of.missing.union(of.within, allowed - self._filled(of))
+            cells.fill(name, cells.open[name] - left)
             cells.within |= {(name, region): share for region, share in of.within.items()}
 
     def _filled(self, of: OfMutant) -> frozenset[str]:

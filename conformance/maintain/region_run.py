@@ -77,7 +77,8 @@ class Cells:
                 if why:
                     self.excluded[mutant.name, region.name] = why
                 window_cache = "sliding_window" in region.needs.get("cache", ())
-                if not why or (mutant.area == "refusals" and window_cache):
+                allowed = mutant.area == "refusals" and not mutant.everywhere and window_cache
+                if not why or allowed:
                     self.open[mutant.name].add(region.name)
 
     def roles(self, seen: Seen) -> list[str]:
