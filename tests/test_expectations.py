@@ -458,6 +458,13 @@ def test_a_known_wrong_result_must_not_vary() -> None:
     assert line.differs(wrong(NAN)) is None
 
 
+def test_a_process_that_reads_by_mistake_may_end() -> None:
+    crash = Judgement("crash", "The runner died of SIGABRT.")
+    line = expectation(verdict="wrong")
+    assert line.differs(crash) == "the verdict is crash, not wrong"
+    assert expectation(verdict="wrong", may_crash=True).differs(crash) is None
+
+
 @pytest.mark.parametrize(
     ("fault", "faults", "known"),
     [
