@@ -30,11 +30,11 @@ import numpy as np  # noqa: E402
 from areas import MUTANTS  # noqa: E402
 from execution import Arrays, Bundles, steps  # noqa: E402
 from kernel import Kernel, Refused  # noqa: E402
-from probe import probe  # noqa: E402
 from regions import REGIONS  # noqa: E402
 from registry import Mutant  # noqa: E402
 from switched import in_region  # noqa: E402
 from tensor_file import Tensor, write_tensor  # noqa: E402
+from weak_mutation import probe  # noqa: E402
 
 PROVIDER = "KernelExecutionProvider"
 
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def kernel_of(name: str) -> type[Kernel]:
-    """The kernel named ``name``; `probe` is the correct one too (see probe.py).
+    """The kernel named ``name``; `probe` is the correct one too (see weak_mutation.py).
 
     ``MUTANT@REGION`` is at fault in the region only (see switched.py).
     """

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from kernel import Call, Kernel, Refused
 from parts import AXES, OF_KEYS, OF_POSITIONS, WRITING, of_keys, replaced, with_heads
-from probe import copied
 from regions import Part, Region
+from weak_mutation import copied
 
 Array = np.ndarray
 Arrays = dict[str, Array]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -118,6 +119,13 @@ def test_the_oracle_imports_only_the_base() -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / "runners").rglob("*.py")), ids=lambda f: f.name)
 def test_a_runner_imports_nothing_of_the_package(file: Path) -> None:
     assert list(own(file)) == []
+
+
+def test_modules_of_runners_and_mutants_have_different_names() -> None:
+    """Their folders are put on ``sys.path``, and one process of the tests imports several."""
+    files = [*(ROOT / "runners").rglob("*.py"), *(ROOT / "mutants").glob("*.py")]
+    names = Counter(file.stem for file in files if file.name != "runner.py")
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 @pytest.mark.parametrize(

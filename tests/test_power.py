@@ -150,7 +150,7 @@ def printed_beside_the_mutants(script: str) -> str:
 def test_a_mutant_cannot_change_the_arguments_that_it_shares() -> None:
     """It is run; one that writes to a copy, and returns the same, is not."""
     script = """
-        import areas, probe, registry
+        import areas, registry, weak_mutation
         import numpy as np
         from kernel import Call, Kernel
 
@@ -167,7 +167,7 @@ def test_a_mutant_cannot_change_the_arguments_that_it_shares() -> None:
         def writes_where_it_may(kernel, space, at, rows):
             Kernel.put(kernel, space, at, rows)
 
-        kernel = probe.probe()()
+        kernel = weak_mutation.probe()()
         call = Call({"query": np.ones((1, 2, 4), "f")}, {}, ["output"], 1, 2, heads=1, size=4)
         output, space = np.ones((1, 2, 1, 4), "f"), np.zeros((1, 3, 4), "f")
         assert kernel.finish(call, output).sum() == 8

@@ -16,7 +16,7 @@ import pytest
 from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 from rich.console import Console
-from shipped import shipped_cases
+from shipped import cases_of_theme, shipped_cases
 from synthetic_runs import header, target
 
 from conformance.base.paths import ROOT
@@ -273,21 +273,15 @@ def test_a_case_of_each_theme_can_be_shown(case: Case) -> None:
     assert not why or case.contract.demands != "computes"
 
 
-def _entry(case: Case) -> str:
-    return re.sub(r"dtype=\w+", "", case.id)
-
-
-#: One of each entry's cases that differ in dtype alone, by theme.
-BY_THEME: dict[str, dict[str, list[Case]]] = {}
-for case in CORPUS:
-    BY_THEME.setdefault(case.theme, {}).setdefault(_entry(case), []).append(case)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", BY_THEME)
-def test_every_entry_can_be_shown(theme: str) -> None:
-    for entry, cases in BY_THEME[theme].items():
-        case = cases[zlib.crc32(entry.encode()) % len(cases)]
+@pytest.mark.parametrize("theme", [case.theme for case in ONE_OF_EACH_THEME])
+def test_every_call_can_be_shown(theme: str) -> None:
+    """In one of its dtypes: the digest of its id says in which."""
+    calls: dict[str, list[Case]] = {}
+    for case in cases_of_theme(theme):
+        calls.setdefault(re.sub(r"dtype=\w+", "", case.id), []).append(case)
+    for name, cases in calls.items():
+        case = cases[zlib.crc32(name.encode()) % len(cases)]
         why = check(case)
         assert not why or case.contract.demands != "computes"
 

@@ -77,7 +77,7 @@ def file_text(
 ) -> str:
     """The generated file cases/THEME.yaml; ``comment`` ends the line on how it is written.
 
-    ``command`` writes it if generate does not.
+    ``command``: the module and its arguments that write it, if it is not the usual one.
     """
     command = command or f"generate cases/{theme}.yaml"
     usual = contract_on({})

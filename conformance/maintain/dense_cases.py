@@ -78,14 +78,14 @@ MOST: Final = 1 << 19
 
 _ROTATED: Final = FEATURES["rotary"][1:]
 _QUANTISED: Final = FEATURES["quantised"][1:]
-#: The formats of all codes, of cases/faults_*.yaml too.
+#: All formats of a quantised cache; the rows here have some of them.
 _CODES: Final = BY_NAME["quantised"].values[1:]
 _LARGE: Final = ("1024", "2048", "4096")
-#: Windows of many keys, cases/faults_*.yaml's too.
+#: Windows of more than a few keys, here or in conformance/maintain/fault_rows.py.
 _WINDOWS_OF_MANY: Final = ("tile", "most", "straddling", "all_but_one", "wide")
 _MANY: Final = ("whole", *_WINDOWS_OF_MANY)
 
-#: Rules of cases/faults_*.yaml, too.
+#: Rules that conformance/maintain/fault_rows.py has as well.
 COMMON_RULES: Final = (
     Rule(
         {"rotary": ("unrotated",), "position_ids": ("ids", "first_alone", "far")},

@@ -45,7 +45,7 @@ from conformance.maintain.regions import Needs, joined
 #: The usual cost of a row, and how many times the least cost in its region a row may have.
 USUAL: Final = 1 << 16
 SPARE: Final = (4, 32)
-#: The cost that a row has only if its region has none for half of it.
+#: A row costs at most this, or twice the least cost in its region if that is more.
 HIGHEST: Final = 1 << 24
 #: The cost of a row from which on slow kernels need more time than usual.
 LONG: Final = 1 << 23
@@ -103,18 +103,17 @@ class Wanted:
 
 
 class Maker:
-    """Makes rows that meet what is wanted."""
+    """Makes random rows that meet needs."""
 
-    def __init__(self, wanted: Wanted, numbers: random.Random) -> None:
-        self.wanted = wanted
+    def __init__(self, numbers: random.Random) -> None:
         self.random = numbers
 
-    def candidates(self, group: Group, most: int, cell: tuple[int, int]) -> Iterator[Row]:
-        """Rows of the group that meet the cell."""
-        needs, region = cell
+    def candidates(
+        self, group: Group, most: int, needs: Sequence[Needs], region: Needs
+    ) -> Iterator[Row]:
+        """Rows of the group that meet one of the ``needs`` in the region."""
         for _ in range(CANDIDATES):
-            one = self.random.choice(self.wanted.needs[needs])
-            row = self.row(group, most, joined(one, self.wanted.regions[region]))
+            row = self.row(group, most, joined(self.random.choice(needs), region))
             if row is not None:
                 yield row
 
@@ -191,7 +190,7 @@ class Maker:
 def rows() -> Iterator[tuple[Row, int, Fields]]:
     """Each row with the number of cells that it is the first to meet, and its call's fields."""
     wanted = Wanted()
-    maker = Maker(wanted, random.Random(0))
+    maker = Maker(random.Random(0))
     tries = np.zeros(wanted.left.shape, int)
     least = {cell: wanted.least(cell) for cell in zip(*np.nonzero(wanted.left), strict=True)}
     cells = sorted(least, key=lambda cell: -least[cell])
@@ -203,7 +202,9 @@ def rows() -> Iterator[tuple[Row, int, Fields]]:
             if not wanted.left[cell] or tries[cell] >= MOST_TRIES:
                 continue
             most = max(USUAL, min(spare * least[cell], max(HIGHEST, 2 * least[cell])))
-            candidates = [(row, wanted.met(row)) for row in maker.candidates(group, most, cell)]
+            needs, region = wanted.needs[cell[0]], wanted.regions[cell[1]]
+            found = maker.candidates(group, most, needs, region)
+            candidates = [(row, wanted.met(row)) for row in found]
             candidates.sort(key=lambda one: -one[1].sum() / (1 + cost(size_of(one[0])) / most))
             for row, met in candidates[:2]:
                 if met.sum() < FEWEST:

@@ -76,10 +76,7 @@ def group_of(heads: str) -> int:
 #: The values of the features that levels stand for, where the two differ.
 VALUES: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "key_value": ("key_value", {"borrowed": "zero_length", "zeros": "zero_valued"}),
-    "rotary": (
-        "rotary",
-        {"unrotated": "none", "partial": "partial_half_split"},
-    ),
+    "rotary": ("rotary", {"unrotated": "none", "partial": "partial_half_split"}),
     "position_ids": (
         "position_ids",
         {"implied": "none", **dict.fromkeys(("ids", "first_alone", "far"), "given")},
@@ -271,7 +268,7 @@ def words_of(row: Row) -> dict[str, Any]:
         "head_size": size.head_size,
         "sixteens": "rest" if size.head_size % 16 else "none",
         "power_of_two": "yes" if size.head_size.bit_count() == 1 else "no",
-        "group": str(group_of(row["heads"])),
+        "group": str(size.heads // size.kv_heads),
         "num_heads": size.heads,
         "kv_num_heads": size.kv_heads,
         "keys": size.keys,
@@ -320,6 +317,7 @@ _SMALLEST: Final = {
 }
 
 
+#: The rules in which a factor is named.
 _RULES_OF: Final = {name: [rule for rule in RULES if name in rule.values] for name in FACTORS}
 
 

@@ -19,7 +19,7 @@ from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.load import load
 from conformance.maintain.case_text import MadeEntry, entry_lines, file_text
-from conformance.maintain.fault_cases import Maker, Wanted, entry_of, least_cost
+from conformance.maintain.fault_cases import Maker, entry_of, least_cost
 from conformance.maintain.fault_rows import GROUPS, Row
 from conformance.maintain.fault_values import values_of
 from conformance.maintain.power import Mutant, known_mutants, known_regions
@@ -37,7 +37,7 @@ USUAL: Final = 1 << 16
 
 def found_rows(cells: Cells, worker: Worker, number: int) -> Iterator[MadeEntry]:
     """An entry for each row that fills cells; the first has the number."""
-    maker = Maker(Wanted(), random.Random(number))
+    maker = Maker(random.Random(number))
     cheapest = sorted(cells.holes(), key=lambda hole: least_cost(hole[1].needs))
     for mutant, region in cheapest:
         for row in _rows(maker, mutant, region):

@@ -226,7 +226,7 @@ class Power:
         """Run the mutants. ``watch`` is called after every case and every run.
 
         First the correct kernel is run on every case and finds the mutants that could differ from
-        it there (``mutants/probe.py``). Then each mutant is run on the cases where it could.
+        it there (``mutants/weak_mutation.py``). Then each mutant is run where it could differ.
 
         Raises :class:`conformance.harness.pool.RunnerFailed` and
         :class:`conformance.bundle.cache.BundleError`.

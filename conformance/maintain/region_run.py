@@ -52,9 +52,9 @@ def impossible(mutant: Mutant, region: Region) -> str:
 class Cells:
     """A cell for each mutant and region.
 
-    ``excluded`` has the reason of cells that no call can be in. Texts let a kernel reject a cache
-    that is longer than its window, and cases demand one that is as long: such cells are open as
-    well until a case fills them.
+    ``excluded`` has the reason of cells that no call can be in. The cells of refusals in regions of
+    sliding-window caches are open as well, until a case fills them: texts let a kernel reject such
+    a cache if it is longer than its window, and cases demand one that is as long.
     ``killers`` has the cases that detect a mutant, with the regions that each of them fills;
     ``seen`` the regions of these cases; ``within`` the largest share of the budget where no case
     detects a fault of rounding.
