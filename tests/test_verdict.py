@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
 
 from conformance.base.dtypes import NUMPY
-from conformance.bundle.cache import Bundle, Expected, bundle_for
+from conformance.bundle.cache import Bundle, bundle_for
+from conformance.bundle.expected import Expected
+from conformance.bundle.float_arrays import Packer, SparseArray, Unpacker
 from conformance.case.call import Call
 from conformance.case.case import Case, Contract
 from conformance.case.tensors import steps_of
@@ -28,7 +31,7 @@ from conformance.harness.outcomes import (
 )
 from conformance.judge.error_map import error_map
 from conformance.judge.verdict import Judgement, OutputError, Unjudgeable, compare, judge
-from conformance.oracle.tolerance import CONSTANTS
+from conformance.oracle.tolerance import CONSTANTS, shares
 from conformance.results.verdicts import VERDICTS
 
 #: For each step of a case, each output's values.
@@ -474,13 +477,68 @@ def test_a_defined_element_beside_undefined_ones_counts() -> None:
 
 
 def expected(value: list[float], unit: list[float]) -> Expected:
-    return Expected(np.array(value), np.array(unit), "float32")
+    return Expected(SparseArray.of(np.array(value)), SparseArray.of(np.array(unit)), "float32")
 
 
 def figures(got: list[float], want: Expected) -> OutputError:
     made = compare("output", 0, np.array(got, np.float32), want, "cpu")
     assert made is not None
     return made
+
+
+def _by_all_elements(got: np.ndarray, value: np.ndarray, unit: np.ndarray) -> dict[str, Any]:
+    """The figures of `compare` by their definition, from all defined elements."""
+    defined = np.flatnonzero(~np.isnan(unit.reshape(-1)))
+    x, y = (array.reshape(-1)[defined].astype(np.float64) for array in (got, value))
+    share = shares(x, y, unit.reshape(-1)[defined], "cpu")
+    with np.errstate(all="ignore"):
+        errors = np.where(x == y, 0.0, np.nan_to_num(np.abs(x - y), nan=math.inf, posinf=math.inf))
+        ratios = np.where(x == y, 0.0, errors / np.abs(y))
+    worst = int(np.argmax(share))
+    return {
+        "index": tuple(map(int, np.unravel_index(defined[worst], got.shape))),
+        "share": share[worst],
+        "got": x[worst],
+        "want": y[worst],
+        "absolute": errors.max(),
+        "relative": ratios.max(),
+        "compared": len(defined),
+        "undefined": got.size - len(defined),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16, np.int8])
+@pytest.mark.parametrize("undefined", [0.0, 0.3, 0.95])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_figures_are_those_of_all_elements(dtype: Any, undefined: float, seed: int) -> None:
+    """Although copies are not compared in float64."""
+    draw = np.random.RandomState(seed)
+    shape = (2, 3, 5, 4)
+    near = draw.randint(-3, 4, shape).astype(dtype)
+    value = np.where(draw.random_sample(shape) < 0.7, near.astype(np.float64), draw.randn(*shape))
+    unit = np.where(value == near.astype(np.float64), 0.0, 0.125)
+    gone = draw.random_sample(shape) < undefined
+    gone[0, 0, 0, 1] = False  # at least one is defined
+    unit, near, value = (
+        np.where(gone, other, a) for other, a in ((np.nan, unit), (0, near), (0, value))
+    )
+    near = near.astype(dtype)
+    packer = Packer()
+    packer.add(value, near)
+    packer.add(unit)
+    unpacker = Unpacker(packer.packed())
+    want = Expected(unpacker.take(shape, near), unpacker.take(shape), "float32")
+    assert np.array_equal(want.value, value)
+    assert np.array_equal(want.unit, unit, equal_nan=True)
+    for faults in (0, 1, 4):
+        got = near.copy()
+        for place in draw.randint(0, got.size, faults):
+            wrong = 2 if dtype is np.int8 else draw.choice([np.nan, np.inf, -2.0, -0.0, 0.5])
+            got.reshape(-1)[place] = wrong
+        made = compare("present_key", 0, got, want, "cpu", 3)
+        assert made is not None
+        for name, figure in _by_all_elements(got, value, unit).items():
+            assert getattr(made, name) == pytest.approx(figure, rel=0, abs=0, nan_ok=True), name
 
 
 def test_the_reported_element_is_a_defined_one() -> None:

@@ -46,7 +46,7 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -54,10 +54,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from conformance.base.code_digest import digest_of_code
 from conformance.base.dtypes import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
-from conformance.base.files import open_plain
-from conformance.base.paths import CACHE_VARIABLE, PACKAGE, SHADERS, cache_root
+from conformance.base.files import plain
+from conformance.base.paths import CACHE_VARIABLE, SHADERS, cache_root
 from conformance.base.readings import ReadingName
+from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packed, Packer, Unpacker
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
@@ -66,45 +68,12 @@ from conformance.case.call import Call
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 from conformance.oracle import OracleError, Reference
-from conformance.oracle.attention import Watched
 from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
 #: The packages whose code, together with the call, determines the content of a bundle.
 _SOURCES: Final = ("base", "bundle", "case", "oracle")
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The oracle's result for one output.
-
-    ``value`` and ``unit`` are float64 and have the output's shape. ``unit`` is the unit of the
-    error model (tolerance.py), NaN where the element is undefined. ``dtype`` is the required dtype.
-    ``arithmetic`` exists only for the variant of a relation: the unit of a kernel that rounds to
-    storage only at its end (:func:`conformance.oracle.tolerance.arithmetic_budget`). ``watched``
-    has the units of undefined elements that are watched, NaN for all others.
-    """
-
-    value: Array
-    unit: Array
-    dtype: str
-    arithmetic: Array | None = None
-    watched: Mapping[Watched, Array] = field(default_factory=dict)
-
-    @cached_property
-    def defined(self) -> Array:
-        """Which elements are defined."""
-        defined: Array = ~np.isnan(self.unit)
-        return defined
-
-    def defined_of(self, array: Array) -> Array:
-        """The defined elements of an array of the output's shape, one after the other."""
-        return array.reshape(-1) if self._is_whole else array[self.defined]
-
-    @cached_property
-    def _is_whole(self) -> bool:
-        return bool(self.defined.all())
 
 
 @dataclass(frozen=True)
@@ -142,12 +111,8 @@ class BundleError(Exception):
 @cache
 def generator_digest() -> str:
     """Digest of the code and libraries that determine the content of a bundle."""
-    digest = hashlib.sha256()
-    for name in _SOURCES:
-        for file in sorted((PACKAGE / name).rglob("*.py")):
-            digest.update(file.read_bytes())
-    digest.update(f"numpy {np.__version__} onnx {version('onnx')}".encode())
-    return digest.hexdigest()
+    libraries = f"numpy {np.__version__} onnx {version('onnx')}"
+    return hashlib.sha256(f"{digest_of_code(*_SOURCES)} {libraries}".encode()).hexdigest()
 
 
 def digest_of(
@@ -540,18 +505,14 @@ def _is_whole(manifest: Any) -> bool:
 def _content(name: str, size: int, folder: int) -> tuple[bytes, int]:
     """The content of a file, at most ``size`` + 1 bytes of it, and when it was last changed.
 
-    ``folder`` is the descriptor of the bundle.
+    ``folder`` is the descriptor of the bundle. A change while the file is read shows in its digest.
 
     Uses system calls directly: this runs for a dozen files of every case, where buffers and path
     objects would cost as much time as the digests.
     """
-    descriptor = open_plain(name, follow_links=False, dir_fd=folder)
+    descriptor, found = plain(name, follow_links=False, dir_fd=folder)
     try:
-        changed = os.fstat(descriptor).st_ctime_ns
-        content = os.read(descriptor, size + 1)
-        if os.fstat(descriptor).st_ctime_ns != changed:
-            raise OSError(errno.EBUSY, "changed while it was read", name)
-        return content, changed
+        return os.read(descriptor, size + 1), found.st_ctime_ns
     finally:
         os.close(descriptor)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -53,33 +54,90 @@ class Packer:
         return Packed(bytes(self._numbers), zlib.compress(self._where, level=1))
 
 
+@dataclass(frozen=True, eq=False)
+class SparseArray:
+    """A float64 array of which only the elements are held that are not what it begins as.
+
+    ``own`` is a mask of these elements, of rank 1, and ``numbers`` are their values, in order. All
+    others are ``fill``, or those of ``like`` in its stead.
+    """
+
+    shape: tuple[int, ...]
+    own: Array
+    numbers: Array
+    fill: float = 0.0
+    like: Array | None = None
+
+    @classmethod
+    def of(cls, array: Array) -> Self:
+        """An array all of whose elements are held."""
+        return cls(array.shape, np.ones(array.size, bool), array.reshape(-1))
+
+    def dense(self) -> Array:
+        """The whole array; it is read-only."""
+        array = self.elements(np.ones(self.own.size, bool)).reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
+    def elements(self, mask: Array) -> Array:
+        """Its elements in a mask of rank 1 that includes ``own``."""
+        if self.numbers.size == self.own.size:
+            return self.numbers.copy()
+        if self.like is None:
+            found = np.full(np.count_nonzero(mask), self.fill)
+        else:
+            found = self.like.reshape(-1)[mask].astype(np.float64)
+        found[self.own[mask]] = self.numbers
+        return found
+
+    def element(self, place: int) -> float:
+        """The element at a place of the flat array."""
+        if self.own[place]:
+            return float(self.numbers[np.count_nonzero(self.own[:place])])
+        return self.fill if self.like is None else float(self.like.reshape(-1)[place])
+
+    def unlike(self, array: Array) -> Array:
+        """A mask of rank 1 that has all elements in which ``array`` has other bits than this, and
+        ``own``."""
+        found: Array = np.ones(self.own.size, bool)
+        if self.like is not None and self.like.dtype == array.dtype:
+            found = self.own | (_bits_of(array) != _bits_of(self.like))
+        elif self.like is None and self.fill == 0.0:
+            found = self.own | (_bits_of(array) != 0)
+        return found
+
+    def is_nan(self) -> Array:
+        """A mask of rank 1 of the elements that are NaN; ``like`` has none."""
+        found = np.full(self.own.size, self.like is None and math.isnan(self.fill))
+        found[self.own] = np.isnan(self.numbers)
+        return found
+
+
 class Unpacker:
     """Gives back the arrays in the order in which they were added.
 
-    They are read-only. Raises ValueError, IndexError or zlib.error for bytes that no packer has
-    made.
+    Raises ValueError, IndexError or zlib.error for bytes that no packer has made.
     """
 
     def __init__(self, packed: Packed) -> None:
         self._numbers = np.frombuffer(packed.numbers, "<f8")
         self._where = np.frombuffer(zlib.decompress(packed.where), np.uint8)
 
-    def take(self, shape: tuple[int, ...], like: Array | None = None) -> Array:
+    def take(self, shape: tuple[int, ...], like: Array | None = None) -> SparseArray:
         """The next array, of this shape; ``like`` is what it was added with."""
-        begun, size = int(self._where[0]), math.prod(shape)
+        fill, size = _FILLS[self._where[0]], math.prod(shape)
         end = 1 + -(-size // 8)
         own = np.unpackbits(self._where[1:end], count=size).view(bool)
         count = int(np.count_nonzero(own))
         numbers = self._numbers[:count]
         self._where, self._numbers = self._where[end:], self._numbers[count:]
-        if count == size:
-            return numbers.reshape(shape)
-        array = _begun(begun, shape, like)
-        if array is None:
+        if numbers.size != count:
+            raise ValueError("numbers are missing")
+        if fill is not None:
+            return SparseArray(shape, own, numbers, fill)
+        if like is None or like.shape != shape:
             raise ValueError("there is no array that it is like")
-        array.reshape(-1)[own] = numbers
-        array.flags.writeable = False
-        return array
+        return SparseArray(shape, own, numbers, like=like)
 
     @property
     def is_empty(self) -> bool:
@@ -94,8 +152,9 @@ def _begun(number: int, shape: tuple[int, ...], like: Array | None) -> Array | N
         return np.full(shape, fill)
     if like is None or like.shape != shape:
         return None
-    return np.ascontiguousarray(like, "<f8") if like.dtype != "<f8" else like.copy()
+    return like.astype("<f8")
 
 
 def _bits_of(array: Array) -> Array:
-    return array.reshape(-1).view(np.uint64)
+    """Its elements as unsigned integers, in an array of rank 1."""
+    return array.reshape(-1).view(f"u{array.itemsize}")

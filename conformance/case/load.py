@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from conformance.base.explain import did_you_mean, explain, explained
+from conformance.base.garbage import uncollected
 from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
@@ -24,6 +25,7 @@ from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
+from conformance.case.kept_cases import kept_cases
 from conformance.case.tensors import (
     MAX_BATCH,
     ShapeError,
@@ -90,6 +92,7 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
     return list(unique.values())
 
 
+@uncollected()
 def load(paths: Sequence[Path]) -> list[Case]:
     """All cases of the files and folders ``paths``, in the files' order.
 
@@ -118,6 +121,11 @@ def load(paths: Sequence[Path]) -> list[Case]:
 
 
 def load_file(file: Path) -> list[Case]:
+    """The cases of one file, which may be kept. Raises as :func:`read_file` does."""
+    return kept_cases(file, read_file)
+
+
+def read_file(file: Path) -> list[Case]:
     """The cases of one file. Raises :class:`InputError` with every problem in it."""
     if not _LABEL.fullmatch(file.stem):
         sentence = "the file name is part of every case id; use letters, digits, '_', '.', '+', '-'"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from conformance.bundle.cache import Expected
+from conformance.bundle.expected import Expected
 from conformance.oracle.attention import Watched
 from conformance.oracle.tolerance import TargetClass, shares
 

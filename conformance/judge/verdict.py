@@ -15,7 +15,8 @@ from onnx import numpy_helper
 
 from conformance.base.dtypes import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
-from conformance.bundle.cache import Bundle, Expected
+from conformance.bundle.cache import Bundle
+from conformance.bundle.expected import Expected
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
 from conformance.case.case import Case, Contract
@@ -245,12 +246,12 @@ def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads:
                 faults.append(WrongDtype(output=name, step=at, got=dtype, want=want.dtype))
                 bits.update(raw)
                 continue
-            if got.shape != want.value.shape:
-                shape = want.value.shape
+            if got.shape != want.shape:
+                shape = want.shape
                 faults.append(WrongShape(output=name, step=at, got=got.shape, want=shape))
                 bits.update(raw)
                 continue
-            bits.update(want.defined_of(got).tobytes())
+            bits.update(want.defined_of(got).view(np.uint8))
             watched.append(Watch(name, at, got, want))
             figures = compare(name, step, got, want, target_class, num_heads)
             if figures is not None:
@@ -284,7 +285,7 @@ def _differ(one: Array, other: Array, want: Expected) -> bool:
 
     A difference in shape or dtype counts, too.
     """
-    if one.shape != other.shape or one.dtype != other.dtype or one.shape != want.value.shape:
+    if one.shape != other.shape or one.dtype != other.dtype or one.shape != want.shape:
         return True
     return bool(want.defined_of(one).tobytes() != want.defined_of(other).tobytes())
 
@@ -302,41 +303,40 @@ def compare(
     ``num_heads``: of the query. NaN equals nothing, not even NaN. An infinity is right only where
     the oracle has the same one.
     """
-    wanted = want.defined_of(want.value)
-    if not wanted.size:
+    if not want.defined_count:
         return None
-    values, unit = want.defined_of(got).astype(np.float64), want.defined_of(want.unit)
-    worst, share, absolute, relative = 0, 0.0, 0.0, 0.0
+    # All other elements are copies, which are usually exact and need no figures.
+    found = want.unlike(got)
+    each = shares(found.got, found.value, found.unit, target_class)
+    share = float(each.max(initial=0.0))
+    place = int(found.at[np.argmax(each)]) if share else int(np.argmax(want.defined))
     where: ErrorMap | None = None
-    if not np.array_equal(values, wanted):  # copies are usually exact, and need no figures
-        each = shares(values, wanted, unit, target_class)
-        worst = int(np.argmax(each))
-        share = float(each[worst])
-        if not share <= 1:
-            where = error_map(output, each, want.defined, num_heads)
-        with np.errstate(all="ignore"):
-            errors = np.abs(values - wanted)
-            errors[np.isnan(errors)] = math.inf
-            errors[values == wanted] = 0.0
-            ratios = errors / np.abs(wanted)
-        ratios[np.isnan(ratios)] = math.inf
-        ratios[errors == 0.0] = 0.0
-        absolute, relative = float(errors.max()), float(ratios.max())
-    place = worst if wanted.size == got.size else int(np.flatnonzero(want.defined)[worst])
+    if not share <= 1:
+        everywhere = np.zeros(got.size)
+        everywhere[found.at] = each
+        everywhere = want.defined_of(everywhere.reshape(got.shape))
+        where = error_map(output, everywhere, want.defined, num_heads)
+    with np.errstate(all="ignore"):
+        errors = np.abs(found.got - found.value)
+        errors[np.isnan(errors)] = math.inf
+        errors[found.got == found.value] = 0.0
+        ratios = errors / np.abs(found.value)
+    ratios[np.isnan(ratios)] = math.inf
+    ratios[errors == 0.0] = 0.0
     index = np.unravel_index(place, got.shape)
     return OutputError(
         output=output,
         step=step,
         index=tuple(int(i) for i in index),
-        got=float(values[worst]),
-        want=float(wanted[worst]),
-        absolute=absolute,
-        relative=relative,
-        budget=float(CONSTANTS[target_class] * unit[worst]),
+        got=float(got[index]),
+        want=want.values.element(place),
+        absolute=float(errors.max(initial=0.0)),
+        relative=float(ratios.max(initial=0.0)),
+        budget=float(CONSTANTS[target_class] * want.units.element(place)),
         share=share,
         needed=share * CONSTANTS[target_class],
-        compared=wanted.size,
-        undefined=got.size - wanted.size,
+        compared=want.defined_count,
+        undefined=got.size - want.defined_count,
         where=where,
     )
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from conformance.base.dtypes import WORD_OF_ONNX
 from conformance.base.paths import data_path
-from conformance.bundle.cache import Bundle, Expected, bundle_for
+from conformance.bundle.cache import Bundle, bundle_for
+from conformance.bundle.expected import Expected
 from conformance.bundle.sensitivity import insensitive
 from conformance.case.case import Case
 from conformance.maintain.power import shows

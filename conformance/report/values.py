@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from conformance.base.dtypes import NUMPY
-from conformance.bundle.cache import Bundle, Expected
+from conformance.bundle.cache import Bundle
+from conformance.bundle.expected import Expected
 from conformance.bundle.values import computation_of
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case

@@ -1,0 +1,108 @@
+"""The cases of a large file are read once, and again when anything has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from case_files import HEAD
+
+from conformance.base.paths import CACHE_VARIABLE, cache_root
+from conformance.case import kept_cases as module
+from conformance.case.case import Case
+from conformance.case.kept_cases import LARGE, kept_cases
+from conformance.case.load import read_file
+
+ENTRY = "  - name: {}\n    sequence_length: 3\n"
+
+
+class Reader:
+    """Reads files, and counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, file: Path) -> list[Case]:
+        self.count += 1
+        return read_file(file)
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    file = tmp_path / "large.yaml"
+    file.write_text(HEAD + ENTRY.format("first") + "#" * LARGE)
+    return file
+
+
+def _kept() -> list[Path]:
+    return sorted((cache_root() / "cases").glob("*"))
+
+
+def test_a_file_is_read_once(large: Path) -> None:
+    read = Reader()
+    first = kept_cases(large, read)
+    again = kept_cases(large, read)
+    assert read.count == 1
+    assert [case.id for case in first] == ["large/first"]
+    assert again == first
+    assert again[0] is not first[0]
+
+
+def test_a_changed_file_is_read_again_and_takes_no_more_room(large: Path) -> None:
+    read = Reader()
+    kept_cases(large, read)
+    large.write_text(HEAD + ENTRY.format("second") + "#" * LARGE)
+    assert kept_cases(large, read)[0].name == "second"
+    assert read.count == 2
+    assert len(_kept()) == 1
+
+
+def test_changed_code_reads_again(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Reader()
+    kept_cases(large, read)
+    monkeypatch.setattr(module, "_code", lambda: "other code")
+    kept_cases(large, read)
+    assert read.count == 2
+
+
+def test_a_copy_elsewhere_has_cases_of_its_own(large: Path) -> None:
+    read = Reader()
+    kept_cases(large, read)
+    copy = large.with_name("copy.yaml")
+    copy.write_bytes(large.read_bytes())
+    assert kept_cases(copy, read)[0].file == copy
+    assert read.count == 2
+
+
+@pytest.mark.parametrize("at", [0, 40, -1])
+def test_what_is_kept_is_not_used_when_it_is_damaged(large: Path, at: int) -> None:
+    read = Reader()
+    first = kept_cases(large, read)
+    (place,) = _kept()
+    content = bytearray(place.read_bytes())
+    content[at] ^= 1
+    place.write_bytes(content)
+    assert kept_cases(large, read) == first
+    assert read.count == 2
+    assert kept_cases(large, read) == first
+    assert read.count == 2
+
+
+def test_without_a_cache_the_file_is_read(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Reader()
+    monkeypatch.setenv(CACHE_VARIABLE, str(large / "no_folder"))
+    assert len(kept_cases(large, read)) == 1
+    assert len(kept_cases(large, read)) == 1
+    assert read.count == 2
+
+
+def test_small_and_missing_files_are_only_read(large: Path) -> None:
+    read = Reader()
+    small = large.with_name("small.yaml")
+    small.write_text(HEAD + ENTRY.format("first"))
+    kept_cases(small, read)
+    with pytest.raises(Exception, match="cannot be read"):
+        kept_cases(large.with_name("missing.yaml"), read)
+    assert read.count == 2
+    assert _kept() == []
