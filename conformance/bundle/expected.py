@@ -94,7 +94,9 @@ class Expected:
         """Where ``got``, of the output's shape and dtype, is not a copy without an error."""
         mask = self.values.unlike(got) | self.units.own
         at, unit = np.flatnonzero(mask), self.units.elements(mask)
-        found = got.reshape(-1)[mask].astype(np.float64), self.values.elements(mask), unit
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            numbers = got.reshape(-1)[mask].astype(np.float64)
+        found = numbers, self.values.elements(mask), unit
         if self.defined_count == got.size:
             return Unlike(at, *found)
         defined = ~np.isnan(unit)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -197,9 +198,8 @@ def _counted(words: Iterable[str]) -> str:
 
 def _values(found: Sequence[dict[str, Any]], attribute: Attribute) -> str:
     """The number of cases with each value of an attribute; rare values are only counted."""
-    counts = Counter(
-        attributes[attribute.name] for attributes in found if attribute.name in attributes
-    )
+    values = (attributes[attribute.name] for attributes in found if attribute.name in attributes)
+    counts = Counter(math.nan if value != value else value for value in values)
     unset = len(found) - counts.total()
     parts = [f"not set: {unset}"] if unset else []
     shown = sorted(counts, key=lambda value: (-counts[value], str(value)))

@@ -201,13 +201,17 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
 def _finite(vectors: Float) -> tuple[Float, Bool]:
     """Return ``vectors`` [..., D] with 0 for NaN and infinity, and which [...] are all finite."""
     finite = np.isfinite(vectors)
+    if finite.all():
+        return vectors, np.ones(vectors.shape[:-1], bool)
     return np.where(finite, vectors, 0.0), np.all(finite, axis=-1)
 
 
 def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
     """Return ``tokens`` with 0 for NaN and infinity, and which [B, K, tokens] are all finite."""
     value, finite = _finite(tokens.value)
-    exact, finite_exact = _finite(tokens.exact)
+    exact, finite_exact = value, finite
+    if tokens.exact is not tokens.value:
+        exact, finite_exact = _finite(tokens.exact)
     magnitude, _ = _finite(tokens.magnitude)
     kept = replace(tokens, value=value, exact=exact, magnitude=magnitude)
     return kept, finite & finite_exact
@@ -224,6 +228,8 @@ def _grouped_bias(call: OracleCall, kv_num_heads: int) -> Float:
 
 def _fits(call: OracleCall, key: Tokens) -> Bool:
     """Return [B, K, T]: keys that a correct kernel can compute and store without overflow."""
-    largest = np.maximum(np.abs(key.exact), np.abs(key.value))
-    fits: Bool = np.all(Storage.of(call.dtype).holds(largest), axis=-1)
+    storage = Storage.of(call.dtype)
+    fits: Bool = np.all(storage.holds(key.value), axis=-1)
+    if key.exact is not key.value:
+        fits = fits & np.all(storage.holds(key.exact), axis=-1)
     return fits

@@ -57,11 +57,24 @@ class Tokens:
 
 def _rows(numbers: Float, rows: Int) -> Float:
     """Return the ``rows`` [B, n] of numbers [B, K, tokens, D]; zeros where the row is -1."""
-    if not numbers.shape[2]:
-        return np.zeros((*numbers.shape[:2], rows.shape[1], numbers.shape[3]))
-    found = numbers.swapaxes(1, 2)[np.arange(len(rows))[:, None], np.maximum(rows, 0)]
-    found[rows < 0] = 0.0
-    return np.ascontiguousarray(found.swapaxes(1, 2))
+    found = np.zeros((*numbers.shape[:2], rows.shape[1], numbers.shape[3]))
+    _copy_rows(found, numbers, rows)
+    return found
+
+
+def _copy_rows(to: Float, numbers: Float, rows: Int) -> None:
+    """Copy the ``rows`` of numbers, as above, except where the row is -1."""
+    for copies, given, wanted in zip(to, numbers, rows, strict=True):
+        (places,) = np.nonzero(wanted >= 0)
+        copied = wanted[places]
+        if not places.size:
+            continue
+        first, row = places[0], copied[0]
+        run = np.arange(places.size)
+        if np.array_equal(places, first + run) and np.array_equal(copied, row + run):
+            copies[:, first : first + run.size] = given[:, row : row + run.size]  # much faster
+        else:
+            copies[:, places] = given[:, copied]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +108,9 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
 
     def joined(past: Float, new: Float) -> Float:
         """The numbers of past tokens and of new ones, by place; zeros elsewhere."""
-        return np.where(is_new[:, None, :, None], _rows(new, new_row), _rows(past, past_row))
+        found = _rows(past, past_row)
+        _copy_rows(found, new, new_row)
+        return found
 
     def of_new(tokens: Float) -> Float:
         return tokens.swapaxes(1, 2)

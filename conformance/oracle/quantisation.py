@@ -65,8 +65,9 @@ class Format:
         return np.rint(clamped)
 
     def decode(self, codes: Float) -> Float:
-        """Return the numbers that codes [B, K, rows, D] stand for: code * scale, exact."""
-        return codes * self.step
+        """Return the numbers that codes [B, K, rows, D] stand for: code * scale, exact; the codes
+        themselves without a scale."""
+        return codes if self.scale is None else codes * self.scale
 
     def pack(self, codes: Float) -> Float:
         """Return the content of the tensor: codes, or packed bytes [B, K, rows, (D + 1) / 2].
