@@ -41,41 +41,41 @@ class Expected:
     somebody asks for ``value`` or ``unit``.
     """
 
-    values: SparseArray
-    units: SparseArray
+    sparse_value: SparseArray
+    sparse_unit: SparseArray
     dtype: str
-    arithmetics: SparseArray | None = None
-    watched_units: Mapping[Watched, SparseArray] = field(default_factory=dict)
+    sparse_arithmetic: SparseArray | None = None
+    sparse_watched: Mapping[Watched, SparseArray] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The output's shape."""
-        return self.values.shape
+        return self.sparse_value.shape
 
     @cached_property
     def value(self) -> Array:
         """The values, of the output's shape; 0 where they are undefined."""
-        return self.values.dense()
+        return self.sparse_value.dense()
 
     @cached_property
     def unit(self) -> Array:
         """The units of the error model, of the output's shape."""
-        return self.units.dense()
+        return self.sparse_unit.dense()
 
     @cached_property
     def arithmetic(self) -> Array | None:
         """The units of a kernel that rounds to storage only at its end."""
-        return None if self.arithmetics is None else self.arithmetics.dense()
+        return None if self.sparse_arithmetic is None else self.sparse_arithmetic.dense()
 
     @cached_property
     def watched(self) -> dict[Watched, Array]:
         """The units of watched elements, by why they are watched."""
-        return {why: units.dense() for why, units in self.watched_units.items()}
+        return {why: units.dense() for why, units in self.sparse_watched.items()}
 
     @cached_property
     def defined(self) -> Array:
         """Which elements are defined."""
-        defined: Array = ~self.units.is_nan().reshape(self.shape)
+        defined: Array = ~self.sparse_unit.is_nan().reshape(self.shape)
         return defined
 
     @cached_property
@@ -92,11 +92,11 @@ class Expected:
 
     def unlike(self, got: Array) -> Unlike:
         """Where ``got``, of the output's shape and dtype, is not a copy without an error."""
-        mask = self.values.unlike(got) | self.units.own
-        at, unit = np.flatnonzero(mask), self.units.elements(mask)
+        mask = self.sparse_value.unlike(got) | self.sparse_unit.own
+        at, unit = np.flatnonzero(mask), self.sparse_unit.elements(mask)
         with np.errstate(invalid="ignore"):  # a signalling NaN
             numbers = got.reshape(-1)[mask].astype(np.float64)
-        found = numbers, self.values.elements(mask), unit
+        found = numbers, self.sparse_value.elements(mask), unit
         if self.defined_count == got.size:
             return Unlike(at, *found)
         defined = ~np.isnan(unit)
