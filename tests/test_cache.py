@@ -701,10 +701,11 @@ def test_the_cache_size_is_reported(tmp_path: Path) -> None:
     assert held == CacheSize(3, sum(map(len, contents(tmp_path).values())))
 
 
-def test_clearing_removes_bundles_and_shaders_and_nothing_else(tmp_path: Path) -> None:
+def test_clearing_removes_what_the_suite_keeps_and_nothing_else(tmp_path: Path) -> None:
     bundle_for(Call(), tmp_path)
-    (tmp_path / "shaders").mkdir()
-    (tmp_path / "shaders" / "built").touch()
+    for name in ("shaders", "cases"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "made").touch()
     (tmp_path / "notes.txt").write_text("mine")
     held = cache_size(tmp_path)
     assert clear_cache(tmp_path) == held

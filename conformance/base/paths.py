@@ -17,6 +17,9 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 #: The subfolder of the cache in which drivers keep compiled shaders.
 SHADERS: Final = "shaders"
 
+#: The subfolder of the cache with the cases of large files.
+KEPT_CASES: Final = "cases"
+
 #: How the names of case files end.
 CASE_FILE_ENDINGS: Final = (".yaml", ".yml")
 

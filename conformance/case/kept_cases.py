@@ -18,7 +18,7 @@ from typing import Final
 
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import read_plain, replacing
-from conformance.base.paths import cache_root
+from conformance.base.paths import KEPT_CASES, cache_root
 from conformance.case.case import Case
 
 #: Smaller files are read as fast.
@@ -33,7 +33,7 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
     if before is None:
         return read(file)
     path = str(file.absolute())
-    place = cache_root() / "cases" / f"{hashlib.sha256(path.encode()).hexdigest()[:32]}.pickle"
+    place = cache_root() / KEPT_CASES / f"{hashlib.sha256(path.encode()).hexdigest()[:32]}.pickle"
     with suppress(OSError):
         content = read_plain(place, _MOST_BYTES)
         size = len(before)

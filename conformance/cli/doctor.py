@@ -57,7 +57,7 @@ def doctor(verbose: bool, programs: Programs) -> int:
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Remove all bundles and compiled shaders.")
+@click.option("--clear", is_flag=True, help="Remove all bundles, cases and compiled shaders.")
 def cache(clear: bool) -> int:
     """Show the folder of the bundles and the compiled WebGPU shaders, and its size."""
     held = clear_cache() if clear else cache_size()
