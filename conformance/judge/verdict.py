@@ -251,7 +251,7 @@ def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads:
                 faults.append(WrongShape(output=name, step=at, got=got.shape, want=shape))
                 bits.update(raw)
                 continue
-            bits.update(want.defined_of(got).view(np.uint8))
+            bits.update(want.defined_of(got).view(np.uint8).data)
             watched.append(Watch(name, at, got, want))
             figures = compare(name, step, got, want, target_class, num_heads)
             if figures is not None:
