@@ -213,7 +213,19 @@ def test_no_more_processes_start_than_there_are_jobs(bundles: Path) -> None:
         assert runner.started == 1
 
 
-def test_the_next_case_runs_while_the_caller_handles_the_last(bundles: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.2])
+def test_the_next_case_runs_while_the_caller_handles_the_last(
+    bundles: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the runner is faster than the pool, so that the first case ends before the next one
+    is drawn."""
+    turn = Pool._turn
+
+    def later(pool: Pool, patience: float) -> None:
+        time.sleep(seconds)
+        turn(pool, patience)
+
+    monkeypatch.setattr(Pool, "_turn", later)
     with pool("correct") as runner:
         for case, outcome in runner.run([job(bundles, f"good-{number}") for number in range(4)]):
             assert isinstance(outcome, Ran)

@@ -11,7 +11,7 @@ import pytest
 from as_user import Desk, in_this_process
 from synthetic_runs import header, target
 
-from conformance.cli.interrupts import install
+from conformance.base.interrupts import install
 from conformance.cli.run import ResultsKeeper
 from conformance.cli.terminal import RunSummary
 from conformance.results.errors import ResultsError

@@ -57,6 +57,7 @@ from onnx import TensorProto
 from conformance.base.code_digest import digest_of_code
 from conformance.base.dtypes import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.files import plain
+from conformance.base.interrupts import undisturbed
 from conformance.base.paths import CACHE_VARIABLE, KEPT_CASES, SHADERS, cache_root
 from conformance.base.readings import ReadingName
 from conformance.bundle.expected import Expected
@@ -119,9 +120,9 @@ def digest_of(
     call: Call, relation: RelationName | None = None, readings: Sequence[ReadingName] = ()
 ) -> str:
     """The name of the bundle of ``call``, or of its variant by ``relation``."""
-    text = "\n".join(
-        filter(None, (generator_digest(), call.model_dump_json(), relation, *readings))
-    )
+    with undisturbed():  # pydantic's serializers take an interrupt for a value that does not fit
+        fields = call.model_dump_json()
+    text = "\n".join(filter(None, (generator_digest(), fields, relation, *readings)))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

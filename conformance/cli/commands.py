@@ -9,11 +9,11 @@ from typing import Final
 import click
 
 from conformance import __version__
+from conformance.base import interrupts
 from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.corpus import NothingMeant
 from conformance.case.selection import SelectionError
-from conformance.cli import interrupts
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BAD_INPUT,

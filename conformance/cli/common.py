@@ -10,8 +10,8 @@ from typing import Final
 import click
 
 from conformance.base.files import identity, own_descriptor, writing
+from conformance.base.interrupts import INTERRUPTED as INTERRUPTED
 from conformance.base.printable import printable
-from conformance.cli.interrupts import INTERRUPTED as INTERRUPTED
 from conformance.results.errors import ResultsError, cause_of
 
 ALL_AS_EXPECTED: Final = 0

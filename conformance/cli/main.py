@@ -6,8 +6,8 @@ import gc
 from contextlib import suppress
 from typing import NoReturn
 
-from conformance.cli import interrupts
-from conformance.cli.interrupts import INTERRUPTED
+from conformance.base import interrupts
+from conformance.base.interrupts import INTERRUPTED
 from conformance.cli.streams import flush_or_discard, safe_streams
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from conformance.base.files import identity
+from conformance.base.interrupts import undisturbed
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of
@@ -18,7 +19,6 @@ from conformance.case.selection import compile_expression, none_selected
 from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.console import SafeConsole
-from conformance.cli.interrupts import undisturbed
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html

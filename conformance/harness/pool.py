@@ -274,8 +274,8 @@ class Pool:
                 at_once = bool(self._done) or self._wants_job()
                 self._turn(0.0 if at_once else self._patience())
                 if self._done:
-                    self._draw()  # so that no process waits for the caller
                     ended, outcome = self._done.popleft()
+                    self._draw()  # so that no process waits for the caller
                     remove(ended.request.out)
                     yield cast("J", ended.job), outcome
             self._raise_failure()

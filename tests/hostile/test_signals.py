@@ -21,7 +21,7 @@ from as_user import Desk, Done, wait_for
 from case_files import entries
 from endings import check_ending
 
-from conformance.cli.interrupts import GRACE_SECONDS
+from conformance.base.interrupts import GRACE_SECONDS
 
 #: The statuses of a command that signals reach while it starts, runs or ends.
 _STATUSES = frozenset({0, 130})

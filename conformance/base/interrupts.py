@@ -89,11 +89,11 @@ def undisturbed() -> Iterator[None]:
 
     Blocking the signals would not do that: a thread that a library started can receive them.
     """
-    _State.held = True
+    outer, _State.held = _State.held, True
     try:
         yield
     finally:
-        _State.held = False
-        if _State.pending:
+        _State.held = outer
+        if _State.pending and not outer:
             _State.pending = False
             raise KeyboardInterrupt

@@ -1,0 +1,56 @@
+"""An interrupt ends a command wherever it comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.base import interrupts
+from conformance.base.interrupts import undisturbed
+from conformance.bundle.cache import digest_of
+from conformance.case.call import Call
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """The command's handlers, and the old ones afterwards."""
+    before = {number: signal.getsignal(number) for number in (*interrupts._SIGNALS, signal.SIGALRM)}
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_an_interrupt_is_held_back_until_the_outermost_block_ends() -> None:
+    interrupts.install()
+    done = []
+
+    def blocks() -> None:
+        with undisturbed():
+            with undisturbed():
+                os.kill(os.getpid(), signal.SIGINT)
+            done.append("the inner block")
+
+    with pytest.raises(KeyboardInterrupt):
+        blocks()
+    assert done == ["the inner block"]
+
+
+def test_no_interrupt_is_lost_while_the_digest_of_a_call_is_made() -> None:
+    """pydantic lost half of those that came in its serializer."""
+    call = Call(sequence_length=5, rotary="half_split")
+
+    def interrupted(seconds: float) -> None:
+        until = time.monotonic() + 1
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while time.monotonic() < until:
+            digest_of(call)
+
+    for delay in range(100):
+        interrupts.install()
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(5e-5 + delay * 5e-6)
