@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -19,7 +20,9 @@ from conformance.case.call import Call
 def handlers() -> Iterator[None]:
     """The command's handlers, and the old ones afterwards."""
     before = {number: signal.getsignal(number) for number in (*interrupts._SIGNALS, signal.SIGALRM)}
+    hook = sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -477,7 +477,9 @@ def test_a_defined_element_beside_undefined_ones_counts() -> None:
 
 
 def expected(value: list[float], unit: list[float]) -> Expected:
-    return Expected(SparseArray.of(np.array(value)), SparseArray.of(np.array(unit)), "float32")
+    held = np.ones(len(value), bool)
+    arrays = (SparseArray(held.shape, held, np.array(numbers)) for numbers in (value, unit))
+    return Expected(*arrays, dtype="float32")
 
 
 def figures(got: list[float], want: Expected) -> OutputError:

@@ -21,25 +21,18 @@ def open_plain(path: Path | str, *, follow_links: bool = True, dir_fd: int | Non
 
     Never blocks, as opening a FIFO would. Raises :class:`OSError`; ``strerror`` says what is wrong.
     """
-    return plain(path, follow_links=follow_links, dir_fd=dir_fd)[0]
-
-
-def plain(
-    path: Path | str, *, follow_links: bool = True, dir_fd: int | None = None
-) -> tuple[int, os.stat_result]:
-    """What :func:`open_plain` returns, and what the file was like when it was opened."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags, dir_fd=dir_fd)
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, found
+    return descriptor
 
 
 def read_plain(

@@ -56,7 +56,7 @@ from onnx import TensorProto
 
 from conformance.base.code_digest import digest_of_code
 from conformance.base.dtypes import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
-from conformance.base.files import plain
+from conformance.base.files import open_plain
 from conformance.base.interrupts import undisturbed
 from conformance.base.paths import CACHE_VARIABLE, KEPT_CASES, SHADERS, cache_root
 from conformance.base.readings import ReadingName
@@ -120,10 +120,13 @@ def digest_of(
     call: Call, relation: RelationName | None = None, readings: Sequence[ReadingName] = ()
 ) -> str:
     """The name of the bundle of ``call``, or of its variant by ``relation``."""
-    with undisturbed():  # pydantic's serializers take an interrupt for a value that does not fit
-        fields = call.model_dump_json()
-    text = "\n".join(filter(None, (generator_digest(), fields, relation, *readings)))
+    text = "\n".join(filter(None, (generator_digest(), _json_of(call), relation, *readings)))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _json_of(call: Call, indent: int | None = None) -> str:
+    with undisturbed():  # pydantic's serializers take an interrupt for a value that does not fit
+        return call.model_dump_json(indent=indent)
 
 
 def bundle_for(
@@ -245,7 +248,7 @@ def write_bundle(
     """
     script = script_of(call) if relation is None else variant_script(call, relation)
     usual = _read(script)
-    files: dict[str, bytes] = {"case.json": call.model_dump_json(indent=1).encode()}
+    files: dict[str, bytes] = {"case.json": _json_of(call, indent=1).encode()}
     files["model.onnx"] = script.model.SerializeToString(deterministic=True)
     for index, step in enumerate(script.steps):
         inputs = usual.inputs[index] if index < len(usual.inputs) else step.inputs
@@ -506,14 +509,18 @@ def _is_whole(manifest: Any) -> bool:
 def _content(name: str, size: int, folder: int) -> tuple[bytes, int]:
     """The content of a file, at most ``size`` + 1 bytes of it, and when it was last changed.
 
-    ``folder`` is the descriptor of the bundle. A change while the file is read shows in its digest.
+    ``folder`` is the descriptor of the bundle.
 
     Uses system calls directly: this runs for a dozen files of every case, where buffers and path
     objects would cost as much time as the digests.
     """
-    descriptor, found = plain(name, follow_links=False, dir_fd=folder)
+    descriptor = open_plain(name, follow_links=False, dir_fd=folder)
     try:
-        return os.read(descriptor, size + 1), found.st_ctime_ns
+        changed = os.fstat(descriptor).st_ctime_ns
+        content = os.read(descriptor, size + 1)
+        if os.fstat(descriptor).st_ctime_ns != changed:
+            raise OSError(errno.EBUSY, "changed while it was read", name)
+        return content, changed
     finally:
         os.close(descriptor)
 

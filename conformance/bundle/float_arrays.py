@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -68,11 +68,6 @@ class SparseArray:
     fill: float = 0.0
     like: Array | None = None
 
-    @classmethod
-    def of(cls, array: Array) -> Self:
-        """An array all of whose elements are held."""
-        return cls(array.shape, np.ones(array.size, bool), array.reshape(-1))
-
     def dense(self) -> Array:
         """The whole array; it is read-only."""
         array = self.elements(np.ones(self.own.size, bool)).reshape(self.shape)
@@ -82,7 +77,7 @@ class SparseArray:
     def elements(self, mask: Array) -> Array:
         """Its elements in a mask of rank 1 that includes ``own``."""
         if self.numbers.size == self.own.size:
-            return self.numbers.copy()
+            return self.numbers
         if self.like is None:
             found = np.full(np.count_nonzero(mask), self.fill)
         else:

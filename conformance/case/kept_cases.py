@@ -1,4 +1,4 @@
-"""The cases of large files as they were read before: reading YAML takes six times as long.
+"""The cases of large files as they were read before: reading YAML takes four times as long.
 
 They are in the cache, in a file for each path, and are used only if neither the case file nor the
 code that reads it has changed since.
