@@ -255,7 +255,7 @@ def test_an_input_that_a_kernel_changed_is_restored_and_reported(
     module: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     execution = module("ort_execution")
-    runtime = execution.Runtime(onnxruntime, CPU)
+    runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
     tensor = execution.Tensor("x", 1, (1,), np.array([5], np.float32).tobytes())
     case = execution.Case(runtime, WritingSession(), [step({})], [{"x": tensor}], str(tmp_path))
     for repeat in range(2):

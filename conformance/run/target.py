@@ -11,7 +11,7 @@ from conformance.case.corpus import is_shipped
 from conformance.harness.protocol import DescribedAnswer
 from conformance.judge.expectations import Expectation, check_stale, load_expectations
 from conformance.results.records import TargetDescription, TargetRecord
-from conformance.targets.catalogue import ADAPTERS, EXEC
+from conformance.targets.catalogue import ADAPTERS, is_by_path
 from conformance.targets.registry import Target
 
 
@@ -76,7 +76,7 @@ class DescribedTarget:
         """The command line options that select it, its adapter included if it can be named."""
         adapter = self.described.adapter if self.described else None
         known = self.target.arguments
-        if self.target.ep.startswith(EXEC) or adapter not in ADAPTERS or "--adapter" in known:
+        if is_by_path(self.target.ep) or adapter not in ADAPTERS or "--adapter" in known:
             return known
         return (*known, "--adapter", adapter)
 

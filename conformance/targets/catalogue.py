@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 #: A target that is no entry: any program that speaks the runner protocol, by its path.
 EXEC: Final = "exec:"
 
+#: Targets that are no entries either: an execution provider of ONNX Runtime, by the library of a
+#: plugin, by the Python module that has it, or by its name where it is built into the package.
+PLUGIN: Final = "ort-plugin:"
+
 #: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
@@ -133,6 +137,14 @@ def _interpreter(typed: str | None) -> RunnerStart:
     return RunnerStart(interpreter=str(python))
 
 
+def _device(typed: str | None) -> RunnerStart:
+    if not typed:
+        return RunnerStart()
+    if not typed.isascii() or not typed.isdigit():
+        raise TargetError(f"--device '{typed}' is not the number of a device, such as 0 or 1.")
+    return RunnerStart(arguments=("--device", typed))
+
+
 def _tract(typed: str | None) -> RunnerStart:
     program = find_tract(typed)
     if program is None:
@@ -180,6 +192,12 @@ ORT_PYTHON: Final = TargetOption(
     "PYTHON",
     "Python interpreter whose onnxruntime is tested; default: this one; repeat.",
     _interpreter,
+)
+DEVICE: Final = TargetOption(
+    "--device",
+    "N",
+    "The number of the GPU, or of another device of an execution provider; default: 0; repeat.",
+    _device,
 )
 TRACT: Final = TargetOption(
     "--tract",
@@ -261,7 +279,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         name="cuda",
         runner=_ORT_RUNNER,
         arguments=("--ep", "cuda"),
-        options=(ORT_PYTHON,),
+        options=(ORT_PYTHON, DEVICE),
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
         needs="the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU",
@@ -347,12 +365,33 @@ TARGETS: tuple[TargetEntry, ...] = (
 
 def entry_of(name: str) -> TargetEntry | None:
     """The entry of this name; None for ``exec:`` and for names that this version does not know."""
+    if name.startswith(PLUGIN):
+        return _plugin(name)
     return next((entry for entry in TARGETS if entry.name == name), None)
+
+
+def _plugin(name: str) -> TargetEntry:
+    word = name.removeprefix(PLUGIN)
+    if os.sep in word or word.endswith((".so", ".dylib", ".dll")):
+        word = os.path.abspath(os.path.expanduser(word))
+    return TargetEntry(
+        name=name,
+        runner=_ORT_RUNNER,
+        arguments=("--plugin", word),
+        options=(ORT_PYTHON, DEVICE),
+        target_class="gpu",
+        needs="the Python package onnxruntime, 1.23 or later, and the plugin",
+    )
+
+
+def is_by_path(ep: str) -> bool:
+    """Whether ``ep`` names a program or a plugin: its runner says its name in results."""
+    return ep.startswith((EXEC, PLUGIN))
 
 
 def target_names() -> tuple[str, ...]:
     """Everything that ``--ep`` takes, as help texts and messages list it."""
-    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH")
+    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}LIBRARY_OR_MODULE")
 
 
 def target_options() -> tuple[TargetOption, ...]:

@@ -19,6 +19,7 @@ from conformance.oracle.tolerance import TargetClass
 from conformance.targets import catalogue
 from conformance.targets.catalogue import (
     EXEC,
+    PLUGIN,
     Programs,
     TargetEntry,
     TargetError,
@@ -57,8 +58,8 @@ class Target:
 
     @property
     def base(self) -> str | None:
-        """What its name in results starts with; None: its runner says (``exec:``)."""
-        return self.named or (None if self.ep.startswith(EXEC) else self.ep)
+        """What its name in results starts with; None: its runner says."""
+        return self.named or (None if catalogue.is_by_path(self.ep) else self.ep)
 
     def may_share_name(self, other: Target) -> bool:
         """Whether the two may have one name in results, as far as that is known beforehand."""
@@ -72,9 +73,9 @@ class Target:
         """Its expectations files; the first that has a line for a case decides.
 
         The file of a kernel variant holds only what differs from the target that it is a variant
-        of. A target of ``exec:`` has none.
+        of. One of ``exec:`` or ``ort-plugin:`` has none.
         """
-        if self.ep.startswith(EXEC):
+        if catalogue.is_by_path(self.ep):
             return ()
         names = [name for name in (self.ep, self.kernel_variant_of) if name is not None]
         return tuple(data_path("expectations") / f"{name}.yaml" for name in names)
@@ -147,6 +148,10 @@ def _check_used(programs: Programs, targets: Sequence[Target]) -> None:
 def _targets(ep: str, programs: Programs) -> list[Target]:
     if ep.startswith(EXEC):
         return [_any_program(ep)]
+    if ep == PLUGIN:
+        raise TargetError(
+            f"{PLUGIN} needs a plugin's library or Python module, such as {PLUGIN}nxrt_ep_cpu"
+        )
     entry = catalogue.entry_of(ep)
     if entry is None:
         names = [entry.name for entry in catalogue.TARGETS]

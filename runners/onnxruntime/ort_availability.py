@@ -39,6 +39,21 @@ def load(provider: str) -> Any:
     Raises `Unavailable` if it is missing, broken or too old, or has no such device.
     """
     wheel = "onnxruntime" if provider == PROVIDERS["cpu"] else "onnxruntime-gpu[cuda,cudnn]"
+    onnxruntime = load_any(wheel)
+    if provider == PROVIDERS["cuda"]:
+        check_cuda(onnxruntime)
+    elif provider not in onnxruntime.get_available_providers():
+        name = package(onnxruntime)
+        reason = f"{name} {onnxruntime.__version__} was built without {provider}."
+        raise Unavailable(reason, pip("install", wheel))
+    return onnxruntime
+
+
+def load_any(wheel: str = "onnxruntime") -> Any:
+    """The module ``onnxruntime`` of this interpreter; ``wheel`` is the one to install otherwise.
+
+    Raises `Unavailable` if it is missing, broken or too old.
+    """
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
     except ModuleNotFoundError as error:
@@ -57,11 +72,6 @@ def load(provider: str) -> Any:
         oldest = ".".join(map(str, OLDEST))
         reason = f"onnxruntime {version} is too old: this runner needs {oldest} or later."
         raise Unavailable(reason, pip("install", f"{wheel}>={oldest}"))
-    if provider == PROVIDERS["cuda"]:
-        check_cuda(onnxruntime)
-    elif provider not in onnxruntime.get_available_providers():
-        reason = f"{package(onnxruntime)} {version} was built without {provider}."
-        raise Unavailable(reason, pip("install", wheel))
     return onnxruntime
 
 

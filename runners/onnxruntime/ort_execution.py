@@ -8,20 +8,21 @@ to 1.31): the wrappers' checks cost more than a small case itself.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
 import re
 import sys
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from answers import shortened, write_outputs
 from availability import Unavailable
-from ort_availability import PROVIDERS
+from ort_memory import DeviceMemory, content_of, inputs_on_device
+from ort_providers import CPU, Provider
+from probe import probe_model
 from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor
 
 Bits = npt.NDArray[Any]
@@ -55,11 +56,12 @@ WORDS = {
     7: "int64",
 }
 
+FLOAT = 1  # a TensorProto.DataType
+
 #: With more, the bits of a result would depend on the number of cores (runners/README.md).
 THREADS = 1
 
 OPERATOR = "GroupQueryAttention"
-CPU = PROVIDERS["cpu"]
 
 
 class Rejected(Exception):
@@ -103,44 +105,48 @@ def as_array(tensor: Tensor, memory: bytearray) -> Bits:
     return np.ndarray(tensor.dims, CARRIERS[tensor.data_type], memory)
 
 
-class Buffer(NamedTuple):
-    """Memory that a past and a present share, on the device of the execution provider."""
-
-    data_type: int
-    dims: tuple[int, ...]
-    pointer: int
-    owner: Any  # a NumPy array on the CPU, an OrtValue of unsigned integers on a GPU
-
-    def raw(self) -> bytes:
-        """A copy of the current elements."""
-        bits = self.owner if isinstance(self.owner, np.ndarray) else self.owner.numpy()
-        return bytes(bits.tobytes())
-
-
 class Runtime:
-    """ONNX Runtime with one requested execution provider and no fallback to another."""
+    """ONNX Runtime with one requested execution provider and no fallback to another.
 
-    def __init__(self, onnxruntime: Any, provider: str, prove_by_profile: bool = False) -> None:
+    ``memory`` is that of the provider's device; None: it computes in the processor's memory.
+    """
+
+    def __init__(
+        self, onnxruntime: Any, provider: Provider, prove_by_profile: bool = False
+    ) -> None:
         self.onnxruntime = onnxruntime
         self.provider = provider
         self.state = onnxruntime.capi.onnxruntime_pybind11_state
-        # Since 1.24 a session reports which provider each node was assigned to. Before, a session
-        # with the CPU alone needs no proof, and any other is profiled.
-        has_assignment = hasattr(self.state.InferenceSession, "get_provider_graph_assignment_info")
-        self.by_assignment = has_assignment and not prove_by_profile
-        self.by_profile = prove_by_profile or (not has_assignment and provider != CPU)
+        # Since 1.24 a session reports which provider each node was assigned to, though not in
+        # every build. Otherwise a session with the CPU alone needs no proof; others are profiled.
+        self.by_profile = False
+        self.by_assignment = not prove_by_profile and self.reports_assignment()
+        self.by_profile = not self.by_assignment and (prove_by_profile or provider.name != CPU)
         self.takes = {data_type for data_type in CARRIERS if self.can_take(data_type)}
         self.options = self.make_options()
-        self.cpu_device = self.make_device(CPU)
-        self.device = self.make_device(provider)
+        self.host = self.state.OrtDevice(
+            self.state.OrtDevice.cpu(), self.state.OrtDevice.default_memory(), 0
+        )
+        device = provider.memory_device()
+        self.memory = device and DeviceMemory(self.state, device, self.copier)
         # Warnings at start-up (such as no GPU under /sys) say nothing about a case.
         onnxruntime.set_default_logger_severity(3)
 
-    def make_device(self, provider: str) -> Any:
-        """The OrtDevice on which ``provider`` computes."""
-        kind = self.state.OrtDevice
-        code = kind.cpu() if provider == CPU else kind.cuda()
-        return kind(code, kind.default_memory(), 0)
+    def reports_assignment(self) -> bool:
+        """Whether a session reports which provider each node was assigned to.
+
+        That is tried with one node, since some builds know only nodes on the CPU.
+        """
+        if not hasattr(self.state.InferenceSession, "get_provider_graph_assignment_info"):
+            return False
+        self.by_assignment = True
+        if self.provider.name == CPU:
+            return True
+        try:
+            session = self.provider.session(probe_model(FLOAT, 1), self.make_options())._sess
+        except Exception:  # of any class: such as a plugin that does not take this operator
+            return False
+        return bool(session.get_provider_graph_assignment_info())
 
     def dtypes(self) -> list[str]:
         """The names of the dtypes that can be passed as tensors."""
@@ -169,12 +175,21 @@ class Runtime:
         options.intra_op_num_threads = THREADS
         options.inter_op_num_threads = THREADS
         options.log_severity_level = 3
-        if self.provider != CPU:
+        if self.provider.name != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        self.provider.add_to(options)
         if self.by_assignment:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.enable_profiling = self.by_profile
         return options
+
+    def copier(self, model: bytes) -> Any:
+        """A session of a graph without nodes, which leave no profile; the C object."""
+        self.options.enable_profiling = False
+        try:
+            return self.provider.session(model, self.options)._sess
+        finally:
+            self.options.enable_profiling = self.by_profile
 
 
 def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
@@ -228,9 +243,7 @@ def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
 def load(runtime: Runtime, model: bytes) -> Any:
     """A session with the model on the one provider; the C object inside the wrapper."""
     try:
-        session = runtime.onnxruntime.InferenceSession(
-            model, runtime.options, providers=[runtime.provider], enable_fallback=0
-        )
+        session = runtime.provider.session(model, runtime.options)
     except Exception as error:
         if type(error).__name__ == "InvalidProtobuf":  # says nothing about a kernel
             raise BadFile(f"model.onnx is no ONNX model: {error}") from error
@@ -241,7 +254,11 @@ def load(runtime: Runtime, model: bytes) -> Any:
 
 
 class Case:
-    """A loaded case: its session, and its steps with their inputs in memory."""
+    """A loaded case: its session, and its steps with their inputs in memory.
+
+    On a device with memory of its own the inputs, the presents that a loop carries and the shared
+    buffers lie there, as in a decoder, and the outputs are copied back after a step.
+    """
 
     def __init__(
         self,
@@ -257,40 +274,54 @@ class Case:
         self.inputs = inputs
         self.out = out
         self.names = [output.name for output in session.outputs_meta]
+        self.on_device = inputs_on_device(session) if runtime.memory else set()
         # A kernel may write to its inputs, so the bundle's bytes are kept separately.
         self.memory = [
             {name: bytearray(tensor.raw) for name, tensor in tensors.items()} for tensors in inputs
         ]
         self.values = [
-            {name: runtime.value(tensor, memory[name]) for name, tensor in tensors.items()}
+            {name: self.place(name, tensor, memory[name]) for name, tensor in tensors.items()}
             for tensors, memory in zip(inputs, self.memory, strict=True)
         ]
+
+    def place(self, name: str, tensor: Tensor, memory: bytearray) -> Any:
+        """An input as an OrtValue where the session reads it: over ``memory``, or on the device."""
+        value = self.runtime.value(tensor, memory)
+        device = self.runtime.memory
+        return device.to_device(value) if device and name in self.on_device else value
 
     def run(self, repeat: int) -> tuple[list[dict[str, str]], float]:
         """All steps from the start: the files written for each, and the seconds spent running."""
         files: list[dict[str, str]] = []
         total = 0.0
         previous: dict[str, Any] = {}
+        self.buffers: list[bytearray] = []
         for step in range(len(self.steps)):
             previous, seconds = self.run_step(step, previous)
             total += seconds
-            tensors = (to_tensor(name, value) for name, value in previous.items())
+            tensors = (content_of(name, self.on_host(value)) for name, value in previous.items())
             files.append(write_outputs(self.out, repeat, step, tensors))
             self.restore_inputs(step, repeat)
         return files, total
 
+    def on_host(self, value: Any) -> Any:
+        """The OrtValue in the processor's memory."""
+        return self.runtime.memory.to_host(value) if self.runtime.memory else value
+
     def run_step(self, index: int, previous: dict[str, Any]) -> tuple[dict[str, Any], float]:
-        """One call: its outputs (OrtValue, or Buffer where shared), and the seconds it took."""
+        """One call: its outputs as OrtValues, and the seconds it took."""
         step = self.steps[index]
         feeds: dict[str, Any] = dict(self.values[index])
         for name, output in step["carry"].items():
             feeds[name] = previous[output]
-        shared: dict[str, Buffer] = {}
-        for output, name in step["share"].items():
-            shared[output] = feeds[name] = to_buffer(self.runtime, feeds[name])
+        for name in step["share"].values():
+            carried = step["carry"].get(name)
+            if carried is None or carried not in self.steps[index - 1]["share"]:
+                feeds[name] = self.new_buffer(name, feeds[name])
+        shared = {output: feeds[name] for output, name in step["share"].items()}
         try:
-            if any(type(feed) is Buffer for feed in feeds.values()):
-                values, seconds = run_bound(self.runtime, self.session, self.names, feeds, shared)
+            if self.runtime.memory or shared:
+                values, seconds = self.run_bound(feeds, shared)
             else:
                 start = perf_counter()
                 values = self.session.run_with_ort_values(feeds, self.names, None)
@@ -304,6 +335,30 @@ class Case:
         outputs.update(shared)
         return outputs, seconds
 
+    def new_buffer(self, name: str, feed: Any) -> Any:
+        """New memory for past and present together, with the content of ``feed``."""
+        tensor = content_of(name, self.on_host(feed))
+        self.buffers.append(bytearray(tensor.raw))
+        return self.place(name, tensor, self.buffers[-1])
+
+    def run_bound(self, feeds: dict[str, Any], shared: dict[str, Any]) -> tuple[Any, float]:
+        """One run with IO binding: its outputs, those in ``shared`` in the memory given there."""
+        memory = self.runtime.memory
+        binding = self.runtime.state.SessionIOBinding(self.session)
+        for name, feed in feeds.items():
+            binding.bind_ortvalue_input(name, feed)
+        for name in self.names:
+            if name in shared:
+                binding.bind_ortvalue_output(name, shared[name])
+            else:
+                binding.bind_output(name, memory.device if memory else self.runtime.host)
+        binding.synchronize_inputs()
+        start = perf_counter()
+        self.session.run_with_iobinding(binding, None)
+        binding.synchronize_outputs()
+        seconds = perf_counter() - start
+        return binding.get_outputs(), seconds
+
     def restore_inputs(self, step: int, repeat: int) -> None:
         """Restore inputs that a kernel wrote to, and report it (microsoft/onnxruntime#20555).
 
@@ -311,68 +366,16 @@ class Case:
         repeat with new memory, and it shows the defect.
         """
         for name, memory in self.memory[step].items():
-            raw = self.inputs[step][name].raw
-            if memory != raw:
-                memory[:] = raw
+            tensor = self.inputs[step][name]
+            on_device = name in self.on_device
+            if on_device:
+                memory[:] = content_of(name, self.on_host(self.values[step][name])).raw
+            if memory != tensor.raw:
+                memory[:] = tensor.raw
+                if on_device:
+                    self.values[step][name] = self.place(name, tensor, memory)
                 note = f"onnxruntime changed its input '{name}' (step {step}, repeat {repeat})"
                 print(note, file=sys.stderr, flush=True)
-
-
-def to_buffer(runtime: Runtime, feed: Any) -> Buffer:
-    """Memory for past and present together, with the content of ``feed``.
-
-    ``feed`` is the Buffer of the previous step, which is reused, or an OrtValue, which is copied.
-    """
-    if isinstance(feed, Buffer):
-        return feed
-    tensor = to_tensor("", feed)
-    array = as_array(tensor, bytearray(tensor.raw))
-    if runtime.provider == CPU:
-        return Buffer(tensor.data_type, tensor.dims, array.ctypes.data, array)
-    # Unsigned integers of the same width: NumPy cannot name every dtype, and bits are bits.
-    bits = array.view(f"u{array.itemsize}")
-    owner = runtime.state.OrtValue.ortvalue_from_numpy(bits, runtime.device)
-    return Buffer(tensor.data_type, tensor.dims, owner.data_ptr(), owner)
-
-
-def run_bound(
-    runtime: Runtime,
-    session: Any,
-    names: list[str],
-    feeds: dict[str, Any],
-    shared: dict[str, Buffer],
-) -> tuple[Any, float]:
-    """One run with IO binding, so that the outputs in ``shared`` use the memory of their inputs."""
-    binding = runtime.state.SessionIOBinding(session)
-    for name, feed in feeds.items():
-        if isinstance(feed, Buffer):
-            binding.bind_input(name, runtime.device, feed.data_type, feed.dims, feed.pointer)
-        else:
-            binding.bind_ortvalue_input(name, feed)
-    for name in names:
-        if name in shared:
-            buffer = shared[name]
-            binding.bind_output(name, runtime.device, buffer.data_type, buffer.dims, buffer.pointer)
-        else:
-            binding.bind_output(name, runtime.cpu_device)
-    binding.synchronize_inputs()
-    start = perf_counter()
-    session.run_with_iobinding(binding, None)
-    binding.synchronize_outputs()
-    seconds = perf_counter() - start
-    return binding.get_outputs(), seconds
-
-
-def to_tensor(name: str, value: Any) -> Tensor:
-    """The content of an OrtValue or a Buffer."""
-    if type(value) is Buffer:
-        return Tensor(name, value.data_type, value.dims, value.raw())
-    dims = tuple(value.shape())
-    data_type = value.element_type()
-    if value.device_name() not in ("Cpu", "cpu"):  # this process cannot follow the pointer
-        return Tensor(name, data_type, dims, value.numpy().tobytes())
-    size = math.prod(dims) * ITEM_BYTES[data_type]
-    return Tensor(name, data_type, dims, ctypes.string_at(value.data_ptr(), size) if size else b"")
 
 
 # Placement
@@ -381,17 +384,18 @@ def to_tensor(name: str, value: Any) -> Tensor:
 def place(runtime: Runtime, session: Any, profile: list[tuple[str, str]] | None) -> str:
     """The provider on which the operator ran, proven as far as this version allows."""
     if profile is not None:
-        return placement_of(profile, runtime.provider)
+        return placement_of(profile, runtime.provider.name)
     if runtime.by_assignment:
         nodes = [
             (node.op_type, subgraph.ep_name)
             for subgraph in session.get_provider_graph_assignment_info()
             for node in subgraph.get_nodes()
         ]
-        return placement_of(nodes, runtime.provider)
+        return placement_of(nodes, runtime.provider.name)
     # Without another provider in the session the node cannot run anywhere else.
     providers = session.get_providers()
-    return next((name for name in providers if name != runtime.provider), runtime.provider)
+    wanted = runtime.provider.name
+    return next((name for name in providers if name != wanted), wanted)
 
 
 def placement_of(nodes: list[tuple[str, str]], wanted: str) -> str:

@@ -1,4 +1,4 @@
-"""Run cases on ONNX Runtime: ``PYTHON runner.py --ep cpu|cuda``.
+"""Run cases on ONNX Runtime: ``PYTHON runner.py --ep cpu|cuda`` or ``--plugin WORD``.
 
 Requests come on standard input, answers go to standard output; the protocol is in
 ``runners/README.md``. This program runs in any interpreter that has an ``onnxruntime`` wheel from
@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import ort_availability
+import ort_providers
 from availability import Unavailable
 from serving import serve
 
@@ -24,15 +25,30 @@ from serving import serve
 def main() -> int:
     """Answer requests until there are none; the exit status."""
     arguments = parse_arguments()
-    return serve(
-        lambda: Target(ort_availability.PROVIDERS[arguments.ep], arguments.placement == "profile")
-    )
+    return serve(lambda: Target(arguments))
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Run cases on ONNX Runtime (runners/README.md).")
-    parser.add_argument("--ep", choices=sorted(ort_availability.PROVIDERS), required=True)
+    provider = parser.add_mutually_exclusive_group(required=True)
+    provider.add_argument("--ep", choices=sorted(ort_availability.PROVIDERS))
+    provider.add_argument(
+        "--plugin",
+        metavar="WORD",
+        help="the library of a plugin execution provider, the Python module that has it, or the "
+        "name of a provider that this onnxruntime has",
+    )
+    parser.add_argument(
+        "--device", type=int, default=0, metavar="N", help="the device's number, from 0"
+    )
+    parser.add_argument(
+        "--provider-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the execution provider; repeat",
+    )
     parser.add_argument(
         "--placement",
         choices=["auto", "profile"],
@@ -45,19 +61,29 @@ def parse_arguments() -> argparse.Namespace:
 class Target:
     """ONNX Runtime with one execution provider, or the reason why it is unavailable."""
 
-    def __init__(self, provider: str, prove_by_profile: bool) -> None:
-        self.provider = provider
+    def __init__(self, arguments: argparse.Namespace) -> None:
         self.missing: Unavailable | None = None
         self.runtime: Any = None
+        options = dict(option.split("=", 1) for option in arguments.provider_option)
         try:
-            onnxruntime = ort_availability.load(provider)
+            if arguments.plugin:
+                onnxruntime = ort_availability.load_any()
+                provider: ort_providers.Provider = ort_providers.open_provider(
+                    onnxruntime, arguments.plugin, arguments.device, options
+                )
+            else:
+                name = ort_availability.PROVIDERS[arguments.ep]
+                onnxruntime = ort_availability.load(name)
+                provider = ort_providers.BuiltIn(onnxruntime, name, arguments.device, options)
         except Unavailable as missing:
             self.missing = missing
             return
         import ort_execution  # needs NumPy, which is there if onnxruntime is
 
         self.execution = ort_execution
-        self.runtime = ort_execution.Runtime(onnxruntime, provider, prove_by_profile)
+        self.provider = provider
+        by_profile = arguments.placement == "profile"
+        self.runtime = ort_execution.Runtime(onnxruntime, provider, by_profile)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request, without its id."""
@@ -67,17 +93,13 @@ class Target:
 
     def describe(self) -> dict[str, Any]:
         """The answer to describe."""
-        onnxruntime = self.runtime.onnxruntime
         return {
             "outcome": "described",
-            "runtime": "onnxruntime",
-            "version": onnxruntime.__version__,
-            "execution_provider": self.provider,
-            "device": ort_availability.device(self.provider),
+            "execution_provider": self.provider.name,
             "dtypes": self.runtime.dtypes(),
             "features": ["shared_buffer"],
             "threads": self.execution.THREADS,
-            "versions": ort_availability.versions(onnxruntime, self.provider),
+            **self.provider.description(),
         }
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
