@@ -240,6 +240,9 @@ _ORT_RUNNER: Final = "onnxruntime/runner.py"
 _WEB_RUNNER: Final = "onnxruntime_web/launch.py"
 _CPU: Final = "CPUExecutionProvider"
 _CPU_NEEDS: Final = "the Python package onnxruntime, 1.20 or later"
+_CUDA_NEEDS: Final = (
+    "the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU"
+)
 _TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
 _ADAPTER_NEEDS: Final = (
@@ -282,9 +285,20 @@ TARGETS: tuple[TargetEntry, ...] = (
         options=(ORT_PYTHON, DEVICE),
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
-        needs="the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU",
+        needs=_CUDA_NEEDS,
         extra="cuda",
         script=StandaloneProgram("python", "onnxruntime", "onnxruntime-gpu", shared_buffer=True),
+    ),
+    TargetEntry(  # calls captured as CUDA graphs, and replayed with other lengths
+        name="cuda-graph",
+        runner=_ORT_RUNNER,
+        arguments=("--ep", "cuda", "--graphs"),
+        options=(ORT_PYTHON, DEVICE),
+        execution_provider="CUDAExecutionProvider",
+        target_class="gpu",
+        needs=_CUDA_NEEDS,
+        extra="cuda",
+        kernel_variant_of="cuda",
     ),
     TargetEntry(  # tract with its optimiser
         name="tract",

@@ -109,10 +109,15 @@ class Runtime:
     """ONNX Runtime with one requested execution provider and no fallback to another.
 
     ``memory`` is that of the provider's device; None: it computes in the processor's memory.
+    ``case_type`` says how a case is run.
     """
 
     def __init__(
-        self, onnxruntime: Any, provider: Provider, prove_by_profile: bool = False
+        self,
+        onnxruntime: Any,
+        provider: Provider,
+        prove_by_profile: bool = False,
+        case_type: type[Case] | None = None,
     ) -> None:
         self.onnxruntime = onnxruntime
         self.provider = provider
@@ -122,13 +127,16 @@ class Runtime:
         self.by_profile = False
         self.by_assignment = not prove_by_profile and self.reports_assignment()
         self.by_profile = not self.by_assignment and (prove_by_profile or provider.name != CPU)
+        self.case_type = case_type or Case
         self.takes = {data_type for data_type in CARRIERS if self.can_take(data_type)}
-        self.options = self.make_options()
+        self.options = self.make_options(self.case_type.captures)
         self.host = self.state.OrtDevice(
             self.state.OrtDevice.cpu(), self.state.OrtDevice.default_memory(), 0
         )
         device = provider.memory_device()
-        self.memory = device and DeviceMemory(self.state, device, self.copier)
+        self.memory: DeviceMemory | None = None
+        if device is not None:
+            self.memory = DeviceMemory(self.state, device, self.copier)
         # Warnings at start-up (such as no GPU under /sys) say nothing about a case.
         onnxruntime.set_default_logger_severity(3)
 
@@ -166,7 +174,7 @@ class Runtime:
         array = as_array(tensor, memory)
         return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
-    def make_options(self) -> Any:
+    def make_options(self, captures: bool = False) -> Any:
         """Session options: one thread, errors only, no fallback to another provider.
 
         The settings of the graph optimiser stay at their defaults.
@@ -177,19 +185,17 @@ class Runtime:
         options.log_severity_level = 3
         if self.provider.name != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        self.provider.add_to(options)
+        self.provider.add_to(options, captures)
         if self.by_assignment:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.enable_profiling = self.by_profile
         return options
 
     def copier(self, model: bytes) -> Any:
-        """A session of a graph without nodes, which leave no profile; the C object."""
-        self.options.enable_profiling = False
-        try:
-            return self.provider.session(model, self.options)._sess
-        finally:
-            self.options.enable_profiling = self.by_profile
+        """A session of a graph without nodes, which leaves no profile; the C object."""
+        options = self.make_options()
+        options.enable_profiling = False
+        return self.provider.session(model, options)._sess
 
 
 def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +220,7 @@ def run_case(runtime: Runtime, request: dict[str, Any]) -> dict[str, Any]:
     session = load(runtime, model)
     load_seconds = perf_counter() - start
     try:
-        case = Case(runtime, session, steps, inputs, out)
+        case = runtime.case_type(runtime, session, steps, inputs, out)
         runs = []
         fastest = math.inf
         for repeat in range(request["repeat"]):
@@ -243,7 +249,7 @@ def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
 def load(runtime: Runtime, model: bytes) -> Any:
     """A session with the model on the one provider; the C object inside the wrapper."""
     try:
-        session = runtime.provider.session(model, runtime.options)
+        session = runtime.provider.session(model, runtime.options, runtime.case_type.captures)
     except Exception as error:
         if type(error).__name__ == "InvalidProtobuf":  # says nothing about a kernel
             raise BadFile(f"model.onnx is no ONNX model: {error}") from error
@@ -259,6 +265,8 @@ class Case:
     On a device with memory of its own the inputs, the presents that a loop carries and the shared
     buffers lie there, as in a decoder, and the outputs are copied back after a step.
     """
+
+    captures = False
 
     def __init__(
         self,
@@ -310,22 +318,9 @@ class Case:
 
     def run_step(self, index: int, previous: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """One call: its outputs as OrtValues, and the seconds it took."""
-        step = self.steps[index]
-        feeds: dict[str, Any] = dict(self.values[index])
-        for name, output in step["carry"].items():
-            feeds[name] = previous[output]
-        for name in step["share"].values():
-            carried = step["carry"].get(name)
-            if carried is None or carried not in self.steps[index - 1]["share"]:
-                feeds[name] = self.new_buffer(name, feeds[name])
-        shared = {output: feeds[name] for output, name in step["share"].items()}
+        feeds, shared = self.feeds_of(index, previous)
         try:
-            if self.runtime.memory or shared:
-                values, seconds = self.run_bound(feeds, shared)
-            else:
-                start = perf_counter()
-                values = self.session.run_with_ort_values(feeds, self.names, None)
-                seconds = perf_counter() - start
+            values, seconds = self.compute(index, feeds, shared)
         except Exception as error:
             if is_refusal(error):
                 raise Rejected("run", index, error) from error
@@ -335,14 +330,43 @@ class Case:
         outputs.update(shared)
         return outputs, seconds
 
+    def feeds_of(
+        self, index: int, previous: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The inputs of a step, and the memory of the outputs that share that of an input."""
+        step = self.steps[index]
+        feeds: dict[str, Any] = dict(self.values[index])
+        for name, output in step["carry"].items():
+            feeds[name] = previous[output]
+        for name in step["share"].values():
+            carried = step["carry"].get(name)
+            if carried is None or carried not in self.steps[index - 1]["share"]:
+                feeds[name] = self.new_buffer(name, feeds[name])
+        return feeds, {output: feeds[name] for output, name in step["share"].items()}
+
+    def compute(
+        self, index: int, feeds: dict[str, Any], shared: dict[str, Any]
+    ) -> tuple[Any, float]:
+        """The outputs of a step in the order of ``names``, and the seconds it took."""
+        if self.runtime.memory or shared:
+            return self.run_bound(feeds, shared)
+        start = perf_counter()
+        values = self.session.run_with_ort_values(feeds, self.names, None)
+        return values, perf_counter() - start
+
     def new_buffer(self, name: str, feed: Any) -> Any:
         """New memory for past and present together, with the content of ``feed``."""
         tensor = content_of(name, self.on_host(feed))
         self.buffers.append(bytearray(tensor.raw))
         return self.place(name, tensor, self.buffers[-1])
 
-    def run_bound(self, feeds: dict[str, Any], shared: dict[str, Any]) -> tuple[Any, float]:
-        """One run with IO binding: its outputs, those in ``shared`` in the memory given there."""
+    def run_bound(
+        self, feeds: dict[str, Any], shared: dict[str, Any], options: Any = None
+    ) -> tuple[Any, float]:
+        """One run with IO binding: its outputs, those in ``shared`` in the memory given there.
+
+        ``options`` are ONNX Runtime's RunOptions.
+        """
         memory = self.runtime.memory
         binding = self.runtime.state.SessionIOBinding(self.session)
         for name, feed in feeds.items():
@@ -354,7 +378,7 @@ class Case:
                 binding.bind_output(name, memory.device if memory else self.runtime.host)
         binding.synchronize_inputs()
         start = perf_counter()
-        self.session.run_with_iobinding(binding, None)
+        self.session.run_with_iobinding(binding, options)
         binding.synchronize_outputs()
         seconds = perf_counter() - start
         return binding.get_outputs(), seconds

@@ -22,6 +22,10 @@ CUDA = ort_availability.PROVIDERS["cuda"]
 #: What ONNX Runtime calls the device of a built-in provider that has memory of its own.
 DEVICES = {CUDA: "cuda", "WebGpuExecutionProvider": "webgpu", "DmlExecutionProvider": "dml"}
 
+#: What switches the capture of graphs on: a provider option, or an entry of the session's.
+CAPTURE_OPTION = {CUDA: "enable_cuda_graph"}
+CAPTURE_ENTRY = {"WebGpuExecutionProvider": "ep.webgpuexecutionprovider.enableGraphCapture"}
+
 #: What it calls the device of a plugin, by its kind of hardware.
 HARDWARE = {"GPU": "gpu", "NPU": "npu"}
 
@@ -43,13 +47,18 @@ class BuiltIn:
             **(options or {}),
         }
 
-    def add_to(self, options: Any) -> None:
-        """Prepare session options for it: there is nothing to do."""
+    def add_to(self, options: Any, captures: bool = False) -> None:
+        """Prepare session options for it, and for the capture of graphs."""
+        if captures and self.name in CAPTURE_ENTRY:
+            options.add_session_config_entry(CAPTURE_ENTRY[self.name], "1")
 
-    def session(self, model: bytes, options: Any) -> Any:
-        """A session with the model; raises what ONNX Runtime raises."""
+    def session(self, model: bytes, options: Any, captures: bool = False) -> Any:
+        """A session with the model, which may capture graphs; raises what ONNX Runtime raises."""
+        chosen = dict(self.options)
+        if captures and self.name in CAPTURE_OPTION:
+            chosen[CAPTURE_OPTION[self.name]] = "1"
         return self.onnxruntime.InferenceSession(
-            model, options, providers=[(self.name, self.options)], enable_fallback=0
+            model, options, providers=[(self.name, chosen)], enable_fallback=0
         )
 
     def memory_device(self) -> Any | None:
@@ -117,11 +126,11 @@ class Plugin:
             )
         return devices[number]
 
-    def add_to(self, options: Any) -> None:
+    def add_to(self, options: Any, captures: bool = False) -> None:
         """Choose its device in session options."""
         options.add_provider_for_devices([self.device], self.options)
 
-    def session(self, model: bytes, options: Any) -> Any:
+    def session(self, model: bytes, options: Any, captures: bool = False) -> Any:
         """A session with the model; raises what ONNX Runtime raises."""
         # Without enable_fallback=0, Python tries again on the CPU and hides the error.
         return self.onnxruntime.InferenceSession(model, options, enable_fallback=0)
@@ -214,7 +223,7 @@ def library_of(word: str, module: Any) -> str:
     get = getattr(module, "get_library_path", None)
     if get is not None:
         try:
-            return os.path.abspath(os.fspath(get()))
+            return os.path.abspath(str(get()))
         except Exception as error:  # of any class: the module is a stranger's
             raise Unavailable(f"{word}.get_library_path() failed: {first_line(error)}") from error
     folders = getattr(module, "__path__", [])

@@ -1,0 +1,321 @@
+"""The ONNX Runtime runner on other providers: plugins, memory of a device, captured graphs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from spoken_runner import (
+    RUNNERS,
+    Runner,
+    Start,
+    bundle,
+    gqa_inputs,
+    gqa_model,
+    load,
+    modules,
+    one_node,
+    runners,
+    step,
+)
+
+from conformance.run.engine import TargetRun
+from conformance.run.target import TargetPlan
+from conformance.targets.catalogue import Programs, TargetError
+from conformance.targets.registry import target_for
+
+onnxruntime = pytest.importorskip(
+    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
+)
+
+RUNNER = RUNNERS / "onnxruntime" / "runner.py"
+CPU = "CPUExecutionProvider"
+LAVAPIPE = Path("/usr/share/vulkan/icd.d/lvp_icd.json")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with runners(RUNNER, lambda: tmp_path_factory.mktemp("runner")) as started:
+        yield started
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports one of the runner's modules, in the way the runner itself does."""
+    with modules(monkeypatch, "onnxruntime") as found:
+        yield found
+
+
+# Plugins
+
+
+@pytest.fixture(scope="module")
+def plugin(start: Start) -> Runner:
+    pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
+    return start("--plugin", "nxrt_ep_cpu")
+
+
+def test_a_plugin_describes_itself(plugin: Runner) -> None:
+    answer = plugin.ask(cmd="describe")
+    assert answer["outcome"] == "described"
+    assert answer["runtime"] == answer["name"] == "nxrt_ep_cpu"
+    assert answer["execution_provider"] == "cpu_ep"
+    assert answer["versions"]["onnxruntime"] == onnxruntime.__version__
+    assert answer["versions"]["plugin"].endswith(".so")
+
+
+def test_a_plugin_runs_a_case_and_its_placement_is_proven(plugin: Runner, tmp_path: Path) -> None:
+    arrays = gqa_inputs(past=4, total=5)
+    [files] = bundle(tmp_path, gqa_model(), arrays)
+    answer = plugin.run(tmp_path, step(files))
+    assert answer["outcome"] == "ran"
+    assert answer["placement"] == "cpu_ep"
+    session = onnxruntime.InferenceSession(gqa_model(), providers=[CPU])
+    names = [output.name for output in session.get_outputs()]
+    wanted = dict(zip(names, session.run(None, arrays), strict=True))
+    for name, array in answer["arrays"][0][0].items():
+        np.testing.assert_allclose(array, wanted[name], atol=1e-5)
+
+
+def test_a_node_that_the_plugin_does_not_take_is_rejected(plugin: Runner, tmp_path: Path) -> None:
+    # Without enable_fallback=0 Python would run it on the CPU.
+    [files] = bundle(
+        tmp_path, one_node("Det", TensorProto.FLOAT, 2, 1), {"x": np.eye(2, dtype="f")}
+    )
+    answer = plugin.run(tmp_path, step(files))
+    assert (answer["outcome"], answer["stage"]) == ("rejected", "load")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("no_such_module", "the Python module no_such_module is not installed in "),
+        ("/no/such/lib.so", "the plugin library /no/such/lib.so does not exist."),
+        ("json", "the Python module json has no library and no get_library_path();"),
+        ("TensorrtExecutionProvider", "was built without TensorrtExecutionProvider; it has "),
+    ],
+)
+def test_a_plugin_that_is_not_there(start: Start, word: str, reason: str) -> None:
+    answer = start("--plugin", word).ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert reason in answer["reason"]
+
+
+def test_a_library_that_is_no_plugin(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_bytes(b"no library")
+    answer = start("--plugin", str(tmp_path / "lib.so")).ask(cmd="describe")
+    assert answer["outcome"] == "unavailable"
+    assert f"cannot load the plugin {tmp_path}/lib.so: " in answer["reason"]
+
+
+def test_a_device_that_the_plugin_does_not_have(start: Start) -> None:
+    pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
+    answer = start("--plugin", "nxrt_ep_cpu", "--device", "7").ask(cmd="describe")
+    assert re.search(r"finds 1 device on this machine; there is no number 7", answer["reason"])
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("nxrt_ep_cpu", "nxrt_ep_cpu"),
+        ("/opt/lib/libMy EP.so.1", "my-ep"),
+        ("./9.dll", "ep-9"),
+    ],
+)
+def test_what_results_call_a_plugin(
+    module: Callable[[str], ModuleType], word: str, name: str
+) -> None:
+    assert module("ort_providers").plain_name(word) == name
+
+
+def test_the_library_of_a_module_without_a_function(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    providers = module("ort_providers")
+    for name in ("libone.so", "notes.txt"):
+        (tmp_path / name).touch()
+    package = SimpleNamespace(__path__=[str(tmp_path)])
+    assert providers.library_of("mine", package) == str(tmp_path / "libone.so")
+    (tmp_path / "libtwo.so").touch()
+    with pytest.raises(providers.Unavailable, match="has 2 libraries and no get_library_path"):
+        providers.library_of("mine", package)
+
+
+def test_the_target_of_a_plugin() -> None:
+    target = target_for("ort-plugin:./lib.so", Programs(device="1"))
+    assert target.command.argv[-4:] == ("--plugin", os.path.abspath("lib.so"), "--device", "1")
+    assert target.arguments == ("--ep", "ort-plugin:./lib.so", "--device", "1")
+    assert not target.expectations
+    with pytest.raises(TargetError, match="ort-plugin: needs a plugin's library"):
+        target_for("ort-plugin:")
+    with pytest.raises(TargetError, match="--device 'one' is not the number of a device"):
+        target_for("cuda", Programs(device="one"))
+
+
+def test_a_plugin_gets_its_name_from_its_runner() -> None:
+    pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
+    with TargetRun(TargetPlan(target_for("ort-plugin:nxrt_ep_cpu"), (), ())) as run:
+        assert run.ready.name.startswith("nxrt_ep_cpu@")
+        assert run.ready.execution_provider == "cpu_ep"
+
+
+# Placement
+
+
+class Silent:
+    """A session that reports nothing about the placement of its nodes."""
+
+    def get_provider_graph_assignment_info(self) -> list[Any]:
+        return []
+
+
+def test_a_build_that_reports_no_placement_is_profiled(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution, providers = module("ort_execution"), module("ort_providers")
+    provider = providers.BuiltIn(onnxruntime, CPU)
+    provider.name = "OtherExecutionProvider"
+    monkeypatch.setattr(provider, "session", lambda *_: SimpleNamespace(_sess=Silent()))
+    assert execution.Runtime(onnxruntime, provider).by_profile
+
+
+# Memory of a device
+
+
+@pytest.fixture
+def on_a_device(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Any]:
+    """A runtime that takes the processor's memory for that of a device."""
+    execution, memory = module("ort_execution"), module("ort_memory")
+    providers = module("ort_providers")
+    monkeypatch.setattr(memory, "HOST", ())
+
+    def make() -> Any:
+        runtime = execution.Runtime(onnxruntime, providers.BuiltIn(onnxruntime, CPU))
+        runtime.memory = memory.DeviceMemory(runtime.state, runtime.host, runtime.copier)
+        return runtime
+
+    return make
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_case_in_the_memory_of_a_device(
+    on_a_device: Callable[[], Any],
+    module: Callable[[str], ModuleType],
+    tmp_path: Path,
+    shared: bool,
+) -> None:
+    arrays = gqa_inputs(past=8, total=8) if shared else gqa_inputs(past=4, total=5)
+    [files] = bundle(tmp_path, gqa_model(), arrays)
+    (tmp_path / "out").mkdir()
+    share = {"present_key": "past_key", "present_value": "past_value"} if shared else {}
+    request = {
+        "bundle": str(tmp_path),
+        "out": str(tmp_path / "out"),
+        "repeat": 2,
+        "steps": [{"files": files, "carry": {}, "share": share}],
+    }
+    answer = module("ort_execution").run_case(on_a_device(), request)
+    session = onnxruntime.InferenceSession(gqa_model(), providers=[CPU])
+    wanted = session.run(None, arrays)
+    for [files] in answer["runs"]:
+        for (name, file), want in zip(files.items(), wanted, strict=True):
+            assert load(tmp_path / "out" / file, name).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("data_type", [1, 10, 16, 3, 2, 17, 6, 7])
+def test_copies_keep_the_bits_of_every_dtype(
+    on_a_device: Callable[[], Any], module: Callable[[str], ModuleType], data_type: int
+) -> None:
+    runtime, execution = on_a_device(), module("ort_execution")
+    carrier = execution.CARRIERS[data_type]
+    raw = np.arange(6).astype(carrier).tobytes()
+    for dims, content in (((2, 3), raw), ((2, 0), b"")):
+        tensor = execution.Tensor("x", data_type, dims, content)
+        kept = bytearray(content)
+        there = runtime.memory.to_device(runtime.value(tensor, kept))
+        back = module("ort_memory").content_of("x", runtime.memory.to_host(there))
+        assert back == tensor
+
+
+def test_an_output_without_a_value_is_an_empty_tensor(
+    module: Callable[[str], ModuleType],
+) -> None:
+    nothing = SimpleNamespace(has_value=lambda: False)
+    assert module("ort_memory").content_of("y", nothing).dims == (0,)
+
+
+# A provider with memory of its own, in an environment of its own
+
+
+@pytest.fixture(scope="session")
+def webgpu_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An interpreter with onnxruntime-webgpu, whose WebGPU provider runs on lavapipe."""
+    if not LAVAPIPE.exists():
+        pytest.skip("needs lavapipe: gqa setup lavapipe")
+    folder = tmp_path_factory.mktemp("webgpu")
+    python = str(folder / "bin" / "python")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    wheel = [python, "-m", "pip", "install", "-q", "onnxruntime-webgpu==1.27.0", "numpy"]
+    if subprocess.run(wheel, check=False).returncode:
+        pytest.skip("onnxruntime-webgpu cannot be installed here")
+    return python
+
+
+def run_on_webgpu(
+    python: str, tmp_path: Path, steps: list[dict[str, Any]], *arguments: str
+) -> dict[str, Any]:
+    """The answer of the WebGPU provider to a case."""
+    command = [python, str(RUNNER), "--plugin", "WebGpuExecutionProvider", *arguments]
+    environment = {"VK_ICD_FILENAMES": str(LAVAPIPE), "XDG_RUNTIME_DIR": str(tmp_path)}
+    runner = Runner(command, tmp_path / "stderr", **environment)
+    assert runner.ask(cmd="describe")["name"] == "ort-webgpu"
+    answer = runner.run(tmp_path, *steps)
+    assert runner.end() == 0
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_shared_buffer_on_a_real_device(webgpu_python: str, tmp_path: Path, graphs: bool) -> None:
+    first = gqa_inputs(past=8, total=4)
+    second = gqa_inputs(past=8, total=5)
+    files = bundle(tmp_path, gqa_model(), first, second)
+    share = {"present_key": "past_key", "present_value": "past_value"}
+    carry = {name: output for output, name in share.items()}
+    later = {name: file for name, file in files[1].items() if name not in carry}
+    steps = [step(files[0], share=share), step(later, carry=carry, share=share)]
+    answer = run_on_webgpu(webgpu_python, tmp_path, steps, *(["--graphs"] if graphs else []))
+    assert answer["outcome"] == "ran", answer
+    assert answer["placement"] == "WebGpuExecutionProvider"
+    session = onnxruntime.InferenceSession(gqa_model(), providers=[CPU])
+    names = [output.name for output in session.get_outputs()]
+    for arrays in answer["arrays"]:
+        feeds = dict(first)
+        for at, found in enumerate(arrays):
+            wanted = dict(zip(names, session.run(None, feeds), strict=True))
+            total = int(feeds["total_sequence_length"])
+            for name, array in found.items():
+                rows = slice(None) if name == "output" else slice(0, total)
+                axis = (...,) if name == "output" else (slice(None), slice(None), rows)
+                np.testing.assert_allclose(array[axis], wanted[name][axis], atol=1e-4)
+            if at == 0:
+                feeds = {**second, **{name: wanted[output] for name, output in carry.items()}}
+
+
+@pytest.mark.slow
+def test_a_growing_cache_is_not_captured(webgpu_python: str, tmp_path: Path) -> None:
+    [files] = bundle(tmp_path, gqa_model(), gqa_inputs(past=4, total=5))
+    answer = run_on_webgpu(webgpu_python, tmp_path, [step(files)], "--graphs")
+    assert answer["outcome"] == "unavailable"
+    assert "one buffer" in answer["reason"]
