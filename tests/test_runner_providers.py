@@ -168,6 +168,23 @@ def test_a_plugin_gets_its_name_from_its_runner() -> None:
         assert run.ready.execution_provider == "cpu_ep"
 
 
+@pytest.mark.parametrize(
+    ("case", "verdict"),
+    [
+        ("causal/prompt[dtype=float32,batch_size=1]", "wrong"),
+        ("smoke/static[dtype=float16]", "unsupported"),  # past and present share a buffer
+    ],
+)
+def test_the_program_of_a_result_loads_the_plugin(tmp_path: Path, case: str, verdict: str) -> None:
+    pytest.importorskip("nxrt_ep_cpu", reason="needs nxrt-ep-cpu: pip install nxrt-ep-cpu")
+    export = [sys.executable, "-m", "conformance", "export", case, str(tmp_path / "out")]
+    subprocess.run([*export, "--ep", "ort-plugin:nxrt_ep_cpu"], check=True, capture_output=True)
+    program = tmp_path / "out" / "repro.py"
+    assert "needs:    pip install numpy onnx onnxruntime==" in program.read_text()
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == f"verdict: {verdict}", done.stderr
+
+
 # Placement
 
 

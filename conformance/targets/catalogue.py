@@ -85,7 +85,8 @@ class StandaloneProgram:
     ``language`` is the word that Markdown has for it. ``package`` is what its user installs with
     pip or npm, or the program that must be on the PATH. ``environment`` is set by the program.
     ``options`` are the command-line options of tract, or the build of onnxruntime-web.
-    ``shared_buffer`` says whether the interface can make past and present one buffer.
+    ``shared_buffer`` says whether the interface can make past and present one buffer. ``plugin`` is
+    the library, or the Python module, of a plugin execution provider.
     """
 
     language: ScriptLanguage
@@ -94,6 +95,7 @@ class StandaloneProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
     shared_buffer: bool = False
+    plugin: str = ""
 
 
 @dataclass(frozen=True)
@@ -388,14 +390,29 @@ def _plugin(name: str) -> TargetEntry:
     word = name.removeprefix(PLUGIN)
     if os.sep in word or word.endswith((".so", ".dylib", ".dll")):
         word = os.path.abspath(os.path.expanduser(word))
+    built_in = word if word.endswith("ExecutionProvider") else None
+    package = "onnxruntime" if built_in is None else f"onnxruntime-{_device_word(word)}"
     return TargetEntry(
         name=name,
         runner=_ORT_RUNNER,
         arguments=("--plugin", word),
         options=(ORT_PYTHON, DEVICE),
+        execution_provider=built_in,
         target_class="gpu",
         needs="the Python package onnxruntime, 1.23 or later, and the plugin",
+        script=StandaloneProgram(
+            "python",
+            "onnxruntime",
+            package,
+            shared_buffer=True,
+            plugin="" if built_in else word,
+        ),
     )
+
+
+def _device_word(provider: str) -> str:
+    """``webgpu`` for WebGpuExecutionProvider."""
+    return provider.removesuffix("ExecutionProvider").lower()
 
 
 def is_by_path(ep: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from conformance.report.repro.checks import (
     CARRIED,
     ELSEWHERE,
@@ -25,8 +23,7 @@ def onnxruntime_blocks(
     case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: StandaloneProgram
 ) -> list[str]:
     """The blocks of a program for ONNX Runtime's Python package."""
-    provider = str(entry.execution_provider)
-    return _blocks(case, result, _onnxruntime(case, result, provider, program.environment))
+    return _blocks(case, result, _onnxruntime(case, result, entry, program))
 
 
 def tract_wheel_blocks(
@@ -61,27 +58,33 @@ if "REPRO_CHILD" not in os.environ:  # the rest runs in a child process, which m
 
 
 def _onnxruntime(
-    case: CaseRecord, result: ResultRecord, provider: str, environment: Mapping[str, str]
+    case: CaseRecord, result: ResultRecord, entry: TargetEntry, program: StandaloneProgram
 ) -> list[str]:
     call = case.call
+    provider = entry.execution_provider or "cpu"
     device = provider.removesuffix("ExecutionProvider").lower()  # as OrtValue names it
     first = ["import onnxruntime"]
-    if environment:
-        settings = [f'os.environ["{name}"] = "{value}"' for name, value in environment.items()]
+    if program.environment:
+        settings = [f'os.environ["{name}"] = "{v}"' for name, v in program.environment.items()]
         first = ["import os", *settings, *first]
     options = [
         "options = onnxruntime.SessionOptions()",
         "options.intra_op_num_threads = 1",
         "options.log_severity_level = 3",
     ]
-    if device != "cpu":
+    if device != "cpu" or program.plugin:
         options += ['options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")']
+    made_with = f'providers=["{provider}"]'
+    if program.plugin:
+        first += _plugin_import(program.plugin)
+        options += _plugin_options()
+        made_with = "enable_fallback=0"  # or Python tries again on the CPU
     session = [
         "names = [name for name, _, _ in outputs]",
         "results = []",
         "try:",
         "    session = onnxruntime.InferenceSession(",
-        f'        model.SerializeToString(), options, providers=["{provider}"]',
+        f"        model.SerializeToString(), options, {made_with}",
         "    )",
     ]
     if device != "cpu":
@@ -187,6 +190,24 @@ def _onnxruntime(
         "\n".join(helper),
         reading,
         "\n".join([*options, *session, *body, *end]),
+    ]
+
+
+def _plugin_import(word: str) -> list[str]:
+    """Lines that set ``library`` to the path of the plugin's library."""
+    if "/" in word or not word.replace(".", "").isidentifier():
+        return [f"library = {quoted(word)}"]
+    return [f"import {word}", f"library = {word}.get_library_path()"]
+
+
+def _plugin_options() -> list[str]:
+    """Lines that load the library, and choose its first device."""
+    return [
+        "known = {device.ep_name for device in onnxruntime.get_ep_devices()}",
+        'onnxruntime.register_execution_provider_library("plugin", library)',
+        "devices = onnxruntime.get_ep_devices()",
+        "devices = [device for device in devices if device.ep_name not in known]",
+        "options.add_provider_for_devices(devices[:1], {})",
     ]
 
 

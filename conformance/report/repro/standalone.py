@@ -203,6 +203,10 @@ def _needs(target: TargetRecord) -> Iterator[str]:
         dawn = f" webgpu{_dawn(target)}" if entry.target_class == "gpu" else ""
         at = f"@{pinned}" if pinned else ""
         yield f"needs:    pip install numpy onnx; npm install {package}{at}{dawn}, here"
+    elif plugin := entry.script.plugin:
+        runtime = target.describe.versions.get("onnxruntime", "") if target.describe else ""
+        pinned = f"=={runtime}" if re.fullmatch(r"\d+(\.\d+){1,3}", runtime) else ""
+        yield f"needs:    pip install numpy onnx {package}{pinned}, and {one_line(plugin)}"
     else:
         yield f"needs:    pip install numpy onnx {package}{'==' + pinned if pinned else ''}"
 
