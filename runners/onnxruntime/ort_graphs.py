@@ -34,7 +34,9 @@ def captures_graphs(runtime: Runtime) -> bool:
     tensor = Tensor("x", FLOAT, (4,), b"")
     one, two, first, second = (memory.to_device(runtime.value(tensor, raw)) for raw in kept)
     try:
-        session = runtime.provider.session(probe_model(FLOAT, 1), runtime.options, True)._sess
+        options = runtime.make_options(captures=True)
+        options.enable_profiling = False
+        session = runtime.provider.session(probe_model(FLOAT, 1), options, True)._sess
         for output in (first, second):
             binding = runtime.state.SessionIOBinding(session)
             binding.bind_ortvalue_input("x", one)

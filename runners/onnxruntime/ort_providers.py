@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import importlib
-import importlib.metadata
 import os
 import re
 import sys
@@ -247,7 +246,9 @@ def plain_name(word: str) -> str:
 
 def distribution_version(word: str) -> str | None:
     """The version of the installed package of this name; None for a library's path."""
+    from importlib import metadata  # slow, and of no use to the other providers
+
     try:
-        return str(importlib.metadata.version(word.split(".")[0]))
-    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return str(metadata.version(word.split(".")[0]))
+    except (metadata.PackageNotFoundError, ValueError):
         return None
