@@ -129,7 +129,7 @@ def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch
     _remove(folder)
     requirement = f"{_PACKAGE}[cuda,cudnn]=={version}"
     tell(
-        f"Installing {requirement} with pip in an environment of its own: about {_DOWNLOADED} GB to "
+        f"Installing {requirement} with pip in an environment of its own: {_DOWNLOADED} GB to "
         f"download, {_ON_DISK} GB on the disk."
     )
     try:
@@ -159,7 +159,7 @@ def _what_to_try(said: str, version: str) -> str:
     again = "gqa setup cuda"
     if version != ONNXRUNTIME_GPU_VERSION:
         again = f"{again} --version {version}"
-    if "No matching distribution" in said:
+    if f"No matching distribution found for {_PACKAGE}" in said:
         return f"list all releases  {_quoted(sys.executable)} -m pip index versions {_PACKAGE}"
     if "No space left" in said:
         return f"use another disk   {TOOLS_VARIABLE}=/another/folder TMPDIR=/another/folder {again}"
@@ -181,7 +181,7 @@ def _without(version: str) -> str:
         return (
             f"Installing {_PACKAGE} {version} needs {_ON_DISK} GB, and {place} has {free:.1f} GB "
             f"free.\n"
-            f"  use another disk   {TOOLS_VARIABLE}=/another/folder gqa setup cuda"
+            f"  use another disk  {TOOLS_VARIABLE}=/another/folder gqa setup cuda"
         )
     return ""
 

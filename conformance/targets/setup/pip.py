@@ -19,10 +19,10 @@ from conformance.targets.tools import python_in
 
 #: A step of pip: what it looks up, downloads, or takes from its cache; and the last one.
 _STEP: Final = re.compile(
-    r" *(?:(Collecting|Downloading|Using cached) ([\w.]+)\S*(?: (\([^)]*\)))?.*"
-    r"|(Installing) collected packages.*)"
+    r" *(?:(Collecting|Downloading|Using) (?:cached )?([A-Za-z_]\w*(?:-[A-Za-z]\w*)*)\S*"
+    r"(?: (\([^)]*\)))?.*|(Installing) collected packages.*)"
 )
-_ERROR: Final = re.compile(r"(?:ERROR: |error: | *× )(.*)")
+_ERROR: Final = re.compile(r"^(?:ERROR: |error: | *× )(.*(?:\n *╰─▶ .*)?)", re.MULTILINE)
 
 #: One plain line for each step, whatever the user has configured; into the environment and into no
 #: other place; and no packages of another environment in place of those.
@@ -87,11 +87,10 @@ def step_of(text: str) -> str:
     doing, what, size, last = steps[-1].groups()
     if last:
         return "pip: installing"
-    package = re.split(r"-\d|[=<>~!\[]", what)[0]
-    return " ".join(filter(None, (f"pip: {doing.lower()} {package}", size)))
+    return " ".join(filter(None, (f"pip: {doing.lower()} {what}", size)))
 
 
 def why_it_failed(text: str, status: int) -> str:
     """The last error in the output, which says most; else its last line."""
-    errors = [found[1].strip() for line in text.splitlines() if (found := _ERROR.match(line))]
-    return shortened(errors[-1].rstrip(".")) if errors else without_words(text, status)
+    errors = [re.sub(r"\s+(?:╰─▶ )?", " ", found[1]) for found in _ERROR.finditer(text)]
+    return shortened(errors[-1].strip().rstrip(".")) if errors else without_words(text, status)
