@@ -102,7 +102,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     with runners(RUNNERS / "onnxruntime" / "runner.py", lambda: tmp_path) as started:
-        yield lambda **environment: started("--ep", "cuda", **environment)
+        yield lambda *arguments, **environment: started(
+            *(arguments or ("--ep", "cuda")), **environment
+        )
 
 
 @pytest.fixture
@@ -296,6 +298,21 @@ def test_what_the_driver_says_is_told(
     assert answer["fix"] == ("nvidia-smi" if diagnosed else None)
 
 
+@linux
+@pytest.mark.parametrize(
+    ("gpus", "there"), [(1, "is 1 GPU, number 0"), (2, "are 2 GPUs, numbers 0 to 1")]
+)
+def test_a_gpu_that_is_not_there(
+    start: Start, machine: Machine, monkeypatch: pytest.MonkeyPatch, gpus: int, there: str
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    environment = machine.everything | {"FAKE_GPUS": str(gpus)}
+    for word in (("--ep", "cuda"), ("--plugin", "CUDAExecutionProvider")):
+        answer = start(*word, "--device", "2", **environment).ask(cmd="describe")
+        assert answer["reason"] == f"there is no GPU 2: there {there}."
+        assert answer["fix"] is None
+
+
 # The same within this process
 
 
@@ -311,22 +328,6 @@ def in_python(environment: dict[str, str], script: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-@linux
-@pytest.mark.parametrize(
-    ("gpus", "there"), [(1, "is 1 GPU, number 0"), (2, "are 2 GPUs, numbers 0 to 1")]
-)
-def test_a_gpu_that_is_not_there(machine: Machine, gpus: int, there: str) -> None:
-    script = """
-import cuda_availability, onnxruntime
-try:
-    cuda_availability.check(onnxruntime, 2)
-except cuda_availability.Unavailable as missing:
-    print(json.dumps([missing.reason, missing.fix]))
-"""
-    reason, fix = in_python(machine.everything | {"FAKE_GPUS": str(gpus)}, script)
-    assert (reason, fix) == (f"there is no GPU 2: there {there}.", None)
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")
