@@ -143,7 +143,9 @@ def test_no_wheel(start: Start, tmp_path: Path) -> None:
         "raise ImportError('a broken wheel')",
         "",
         "__version__ = '1.19.2'",
-        "__version__ = '1.31.1'\ndef get_available_providers(): return ['CPUExecutionProvider']",
+        "__version__ = '1.31.1'\n"
+        "def get_available_providers(): return ['CPUExecutionProvider']\n"
+        "def get_build_info(): return 'ORT Build Info: git-branch=x'",
     ],
     ids=["broken", "leftovers", "old", "without the provider"],
 )
@@ -165,6 +167,20 @@ def test_a_wheel_without_the_provider(start: Start, tmp_path: Path) -> None:
     name = f"{onnxruntime.package_name} {onnxruntime.__version__}"
     reason = f"the installed wheel {name} was built without CUDAExecutionProvider."
     assert (answer["reason"], answer["fix"]) == (reason, "gqa setup cuda")
+
+
+def test_a_build_with_cuda_as_a_plugin(start: Start, tmp_path: Path) -> None:
+    package = tmp_path / "onnxruntime"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "__version__ = '1.32.0'\n"
+        "def get_available_providers(): return ['CPUExecutionProvider']\n"
+        "def get_build_info(): return 'ORT Build Info: git-branch=x, cuda-plugin-ep=1, x'\n"
+    )
+    answer = unavailable(start, tmp_path, {"PYTHONPATH": str(tmp_path)})
+    library = package / "capi" / "libonnxruntime_providers_cuda.so"
+    assert answer["reason"] == "onnxruntime 1.32.0 was built with CUDA as a plugin."
+    assert answer["fix"] == f"gqa run --ep ort-plugin:{library}"
 
 
 @linux

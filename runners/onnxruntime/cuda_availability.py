@@ -11,6 +11,7 @@ import ctypes
 import glob
 import os
 import re
+import shlex
 import site
 from typing import Any
 
@@ -37,6 +38,10 @@ FLOAT = 1  # a TensorProto.DataType
 def check(onnxruntime: Any, device: int = 0) -> None:
     """Raise `Unavailable` with the first cause that keeps CUDA from running on GPU ``device``."""
     if PROVIDER not in onnxruntime.get_available_providers():
+        if "cuda-plugin-ep=" in getattr(onnxruntime, "get_build_info", str)():
+            plugin = shlex.quote(f"ort-plugin:{cuda_library.path_in(onnxruntime)}")
+            reason = f"{build(onnxruntime)} was built with CUDA as a plugin."
+            raise Unavailable(reason, f"gqa run --ep {plugin}")
         reason = f"the installed wheel {build(onnxruntime)} was built without {PROVIDER}."
         raise Unavailable(reason, SETUP)
     preload(onnxruntime)

@@ -7,6 +7,7 @@ last, and without it nothing takes the environment for installed.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -90,9 +91,10 @@ def how_to_use_cuda(version: str) -> list[str]:
     python = python_in(built_onnxruntime_gpu(version))
     found = find_cuda_python()
     taken = found is not None and found.path == python
-    use = "gqa run --ep cuda" if taken else f"gqa run --ep cuda --ort-python {_quoted(python)}"
+    target = target_for("cuda", None if taken else Programs(ort_python=str(python)))
+    use = shlex.join(("gqa", "run", *target.arguments))
     try:
-        with Pool(target_for("cuda", Programs(ort_python=str(python))).command) as pool:
+        with Pool(target.command) as pool:
             answer = pool.start()
     except RunnerFailed as failure:
         raise SetupError(failure.sentence) from None
@@ -104,7 +106,7 @@ def how_to_use_cuda(version: str) -> list[str]:
 
 def why_it_does_not_work(folder: Path, version: str) -> str:
     """What is wrong with the environment, as the end of a sentence; empty if nothing is."""
-    if not (folder / COMPLETE).is_file():
+    if not os.path.isfile(folder / COMPLETE):  # also False for a path that no system has
         return "is not complete"
     try:
         done = subprocess.run(
@@ -160,7 +162,8 @@ def _what_to_try(said: str, version: str) -> str:
     if version != ONNXRUNTIME_GPU_VERSION:
         again = f"{again} --version {version}"
     if f"No matching distribution found for {_PACKAGE}" in said:
-        return f"list all releases  {_quoted(sys.executable)} -m pip index versions {_PACKAGE}"
+        python = shlex.quote(sys.executable)
+        return f"list all releases  {python} -m pip index versions {_PACKAGE}"
     if "No space left" in said:
         return f"use another disk   {TOOLS_VARIABLE}=/another/folder TMPDIR=/another/folder {again}"
     return f"try again          {again}"
@@ -175,16 +178,12 @@ def _without(version: str) -> str:
             f"Installing {_PACKAGE} {version} needs venv, which {sys.executable} does not have.\n"
             "  install it  apt-get install python3-venv, or uv: https://docs.astral.sh/uv"
         )
-    place = next(path for path in (tools_root(), *tools_root().parents) if path.exists())
+    place = next(filter(os.path.exists, (tools_root(), *tools_root().parents)))
     free = shutil.disk_usage(place).free / 1e9
     if free < _ON_DISK:
         return (
             f"Installing {_PACKAGE} {version} needs {_ON_DISK} GB, and {place} has {free:.1f} GB "
-            f"free.\n"
-            f"  use another disk  {TOOLS_VARIABLE}=/another/folder gqa setup cuda"
+            f""
+            f"free.\n  use another disk  {TOOLS_VARIABLE}=/another/folder gqa setup cuda"
         )
     return ""
-
-
-def _quoted(path: Path | str) -> str:
-    return shlex.quote(str(path))
