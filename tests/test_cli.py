@@ -25,6 +25,7 @@ from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.targets.catalogue import target_names
 from conformance.targets.registry import target_for
+from conformance.targets.tools import COMPLETE, ONNXRUNTIME_GPU_VERSION, has_cuda
 
 has_onnxruntime = pytest.mark.skipif(
     importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
@@ -927,15 +928,25 @@ def test_doctor_lists_the_facts_of_an_adapter_only_on_request(
 
 
 @has_onnxruntime
-def test_doctor_proposes_a_second_environment_for_cuda(gqa: Gqa) -> None:
-    done = gqa("doctor")
-    if "✗ cuda  the installed wheel " not in done.out:
-        pytest.skip("onnxruntime was built with CUDA")
-    assert "uninstall" not in done.out
-    lines = done.out.splitlines()
-    fix = lines[next(n for n, line in enumerate(lines) if line.startswith("✗ cuda  ")) + 1]
-    assert fix.startswith(f"    fix       {sys.executable} -m venv gqa-cuda && ")
-    assert fix.endswith(" && gqa run --ep cuda --ort-python gqa-cuda/bin/python")
+def test_doctor_says_which_python_cuda_takes_and_how_to_get_one(
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_cuda(sys.executable):
+        pytest.skip("this interpreter's onnxruntime has CUDA")
+    monkeypatch.setenv("GQA_TOOLS", str(tmp_path))
+    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: [target_for("cuda")])
+    lines = gqa("doctor").out.splitlines()
+    assert lines[0].startswith("✗ cuda  the installed wheel onnxruntime ")
+    assert lines[1:3] == [
+        "    fix       gqa setup cuda",
+        f"    needs     {target_for('cuda').needs}",
+    ]
+    environment = tmp_path / f"onnxruntime-gpu-{ONNXRUNTIME_GPU_VERSION}"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "python").symlink_to(sys.executable)
+    (environment / COMPLETE).touch()
+    lines = gqa("doctor").out.splitlines()
+    assert f"    program   {environment}/bin/python, from gqa setup cuda" in lines
 
 
 def test_doctor_on_a_machine_without_any_target(gqa: Gqa, bare_python: str) -> None:

@@ -106,7 +106,7 @@ def test_dependabot_looks_wherever_there_are_dependencies() -> None:
 
 
 def test_dependabot_leaves_alone_what_expectations_are_about() -> None:
-    pins = {name for extra in ("cpu", "cuda", "tract") for name in pinned(extra)}
+    pins = {name for extra in ("cpu", "tract") for name in pinned(extra)}
     assert ignored("pip") == pins
     package = json.loads((ROOT / "runners" / "onnxruntime_web" / "package.json").read_text())
     assert ignored("npm") == {"onnxruntime-web", "webgpu"} <= set(package["dependencies"])

@@ -401,6 +401,14 @@ def test_a_program_contains_only_the_helpers_that_its_case_needs() -> None:
     assert re.findall(r"def (\w+)", code) == ["uniform", "marked"]
 
 
+def test_a_program_for_cuda_loads_the_libraries_that_pip_installed() -> None:
+    texts = {ep: standalone.program_of(*hostile(), told(ep)).text for ep in ("cpu", "cuda")}
+    load = "    onnxruntime.preload_dlls()"
+    assert load in texts["cuda"]
+    assert texts["cuda"].index(load) < texts["cuda"].index("InferenceSession(")
+    assert load not in texts["cpu"]
+
+
 @pytest.mark.parametrize(
     ("ep", "verdict", "says"),
     [

@@ -20,6 +20,7 @@ from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
+from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION
 
 WORKFLOW = ROOT / ".github" / "workflows"
 WORKFLOWS = sorted(WORKFLOW.glob("*.yml"))
@@ -245,8 +246,10 @@ def test_the_ci_runs_the_test_command_of_the_readme() -> None:
 
 def test_the_same_release_runs_on_cpu_and_cuda() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    (cpu,), (cuda,) = extras["cpu"], extras["cuda"]
-    assert cpu.partition("==")[2] == cuda.partition("==")[2]
+    (cpu,) = extras["cpu"]
+    assert cpu == f"onnxruntime=={ONNXRUNTIME_GPU_VERSION}"
+    # pip would install it into the folder of the other one.
+    assert not [line for lines in extras.values() for line in lines if "onnxruntime-gpu" in line]
 
 
 # ── The scripts ──────────────────────────────────────────────────────────────────────────────────

@@ -10,13 +10,18 @@ from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import Terminal, make_console
 from conformance.targets.catalogue import TargetEntry, entry_of
 from conformance.targets.setup.cargo import Progress as CargoProgress
+from conformance.targets.setup.cuda import how_to_use_cuda, set_up_cuda
 from conformance.targets.setup.lavapipe import set_up_lavapipe
 from conformance.targets.setup.onnxruntime_web import (
     how_to_use_onnxruntime_web,
     set_up_onnxruntime_web,
 )
 from conformance.targets.setup.tract import how_to_use_tract, set_up_tract
-from conformance.targets.tools import ONNXRUNTIME_WEB_VERSION, TRACT_VERSION
+from conformance.targets.tools import (
+    ONNXRUNTIME_GPU_VERSION,
+    ONNXRUNTIME_WEB_VERSION,
+    TRACT_VERSION,
+)
 
 
 def _progress_text(at: CargoProgress) -> str:
@@ -78,6 +83,29 @@ def setup_tract(version: str) -> int:
     done = "built" if ready.new else "already installed"
     terminal.line(f"tract {version} is {done}: {ready.path}")
     terminal.line(f"use it with: {how_to_use_tract(ready.path)}")
+    return ALL_AS_EXPECTED
+
+
+@setup.command("cuda")
+@click.option(
+    "--version",
+    default=ONNXRUNTIME_GPU_VERSION,
+    metavar="X.Y.Z",
+    help=f"Default: {ONNXRUNTIME_GPU_VERSION}.",
+)
+def setup_cuda(version: str) -> int:
+    """Install onnxruntime-gpu, CUDA and cuDNN in an environment of their own, and name the GPU.
+
+    \b
+    Exit status: 0 installed   2 bad input   3 the installation failed, or the runner does not start
+    """
+    terminal = Terminal(make_console(), SafeConsole(stderr=True))
+    with terminal.build() as step:
+        ready = set_up_cuda(version, say, step)
+    done = "installed" if ready.new else "already installed"
+    terminal.line(f"onnxruntime-gpu {version} is {done}: {ready.path}")
+    for line in how_to_use_cuda(version):
+        terminal.line(line)
     return ALL_AS_EXPECTED
 
 

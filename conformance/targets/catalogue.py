@@ -11,12 +11,19 @@ The pytest plugin imports this module in every pytest run, so it imports only th
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.base.paths import SHADERS, cache_root
-from conformance.targets.tools import Program, as_typed, find_onnxruntime_web, find_tract
+from conformance.targets.tools import (
+    Program,
+    as_typed,
+    find_cuda_python,
+    find_onnxruntime_web,
+    find_tract,
+)
 
 if TYPE_CHECKING:
     from conformance.oracle.tolerance import TargetClass
@@ -51,12 +58,14 @@ class RunnerStart:
     """What an option contributes to the command that starts a runner.
 
     ``interpreter`` is the Python that runs it, if not this one; ``arguments`` go behind the
-    runner's own; ``program`` is the program that the runner starts.
+    runner's own; ``program`` is the program that the runner starts, or the Python that was found
+    for it; ``environment`` is set for the runner.
     """
 
     interpreter: str | None = None
     arguments: tuple[str, ...] = ()
     program: Program | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,8 @@ class TargetEntry:
     itself says. ``needs`` is the sentence of ``gqa doctor``. ``extra`` is the extra of this package
     that installs the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
     ``kernel_variant_of`` names the target that is the same runtime by its default code path. A
-    target without a ``script`` has no stand-alone programs.
+    target without a ``script`` has no stand-alone programs. ``python`` finds the Python of the
+    runner where no option names one; without it, that is this one.
     """
 
     name: str
@@ -122,6 +132,7 @@ class TargetEntry:
     setup: str = ""
     kernel_variant_of: str | None = None
     script: StandaloneProgram | None = None
+    python: Callable[[], RunnerStart] = RunnerStart
 
 
 # ── The options ─────────────────────────────────────────────────────────────────────────────────
@@ -145,6 +156,17 @@ def _device(typed: str | None) -> RunnerStart:
     if not typed.isascii() or not typed.isdigit():
         raise TargetError(f"--device '{typed}' is not the number of a device, such as 0 or 1.")
     return RunnerStart(arguments=("--device", typed))
+
+
+def _cuda_python() -> RunnerStart:
+    """The Python whose onnxruntime has CUDA."""
+    program = find_cuda_python()
+    if program is None:
+        return RunnerStart()
+    python = str(program.path)
+    # Packages that PYTHONPATH names would take the place of those in another environment.
+    elsewhere = {} if python == sys.executable else {"PYTHONPATH": ""}
+    return RunnerStart(interpreter=python, program=program, environment=elsewhere)
 
 
 def _tract(typed: str | None) -> RunnerStart:
@@ -192,7 +214,8 @@ def _adapter_or_driver(typed: str) -> str:
 ORT_PYTHON: Final = TargetOption(
     "--ort-python",
     "PYTHON",
-    "Python interpreter whose onnxruntime is tested; default: this one; repeat.",
+    "Python interpreter whose onnxruntime is tested; default: this one, and for CUDA that of "
+    "gqa setup cuda if this one has no CUDA; repeat.",
     _interpreter,
 )
 DEVICE: Final = TargetOption(
@@ -243,7 +266,7 @@ _WEB_RUNNER: Final = "onnxruntime_web/launch.py"
 _CPU: Final = "CPUExecutionProvider"
 _CPU_NEEDS: Final = "the Python package onnxruntime, 1.20 or later"
 _CUDA_NEEDS: Final = (
-    "the Python package onnxruntime-gpu, 1.20 or later, CUDA, cuDNN, a driver and a GPU"
+    "onnxruntime built with CUDA, 1.20 or later (gqa setup cuda); a driver and a GPU"
 )
 _TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
@@ -288,7 +311,8 @@ TARGETS: tuple[TargetEntry, ...] = (
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
         needs=_CUDA_NEEDS,
-        extra="cuda",
+        setup="cuda",
+        python=_cuda_python,
         script=StandaloneProgram("python", "onnxruntime", "onnxruntime-gpu", shared_buffer=True),
     ),
     TargetEntry(  # calls captured as CUDA graphs, and replayed with other lengths
@@ -299,7 +323,8 @@ TARGETS: tuple[TargetEntry, ...] = (
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
         needs=_CUDA_NEEDS,
-        extra="cuda",
+        setup="cuda",
+        python=_cuda_python,
         kernel_variant_of="cuda",
     ),
     TargetEntry(  # tract with its optimiser

@@ -175,7 +175,7 @@ def _any_program(ep: str) -> Target:
 
 
 def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int) -> Target:
-    interpreter, program = sys.executable, None
+    interpreter, program, environment = None, None, entry.environment
     passed: list[str] = []
     again = ["--ep", entry.name]
     for option, value in typed.items():
@@ -185,6 +185,10 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         passed += start.arguments
         if value:
             again += [option.flag, value]
+    if interpreter is None:
+        found = entry.python()
+        interpreter, program = found.interpreter or sys.executable, program or found.program
+        environment = {**environment, **found.environment}
     runner = data_path("runners") / entry.runner
     target = Target(
         ep=entry.name,
@@ -192,7 +196,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         command=Command(
             argv=(interpreter, str(runner), *entry.arguments, *passed),
             name=entry.name,
-            env=entry.environment,
+            env=environment,
         ),
         target_class=entry.target_class,
         execution_provider=entry.execution_provider,

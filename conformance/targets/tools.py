@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,11 +26,31 @@ TRACT_VERSION: Final = "0.23.9"
 #: Environment variable: the path of a tract binary.
 TRACT_VARIABLE: Final = "GQA_TRACT"
 
+#: The release of onnxruntime-gpu that expectations/cuda.yaml is about, as pyproject.toml has it for
+#: the CPU.
+ONNXRUNTIME_GPU_VERSION: Final = "1.31.1"
+
+#: The file in a virtual environment of ``gqa setup cuda`` that is written last.
+COMPLETE: Final = "complete"
+
+#: Exits with 0 if the interpreter's onnxruntime has the library of the CUDA provider. It imports
+#: nothing of onnxruntime, which takes long.
+_HAS_CUDA: Final = """
+import glob, importlib.util, os, sys
+found = importlib.util.find_spec("onnxruntime")
+folders = found.submodule_search_locations or [] if found else []
+libraries = "capi/libonnxruntime_providers_cuda*.so"
+sys.exit(not any(glob.glob(os.path.join(glob.escape(folder), libraries)) for folder in folders))
+"""
+
 #: The release that expectations/webgpu.yaml was made with, as in the runner's package.json.
 ONNXRUNTIME_WEB_VERSION: Final = "1.30.0"
 
 #: Environment variable: a folder whose node_modules has onnxruntime-web, or an installed release.
 ONNXRUNTIME_WEB_VARIABLE: Final = "GQA_ONNXRUNTIME_WEB"
+
+#: Time limit for an interpreter to say what it has, in seconds; it takes 20 ms.
+_TO_ANSWER: Final = 20.0
 
 #: A release of an npm package, such as 1.30.0 or 1.31.0-dev.20261101-0a1b2c3.
 _NPM_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?")
@@ -76,6 +98,49 @@ def find_tract(named: str | None = None) -> Program | None:
         return Program(built, "gqa setup tract")
     on_path = shutil.which("tract")
     return Program(Path(on_path).absolute(), "PATH") if on_path else None
+
+
+def built_onnxruntime_gpu(version: str = ONNXRUNTIME_GPU_VERSION) -> Path:
+    """The virtual environment in which ``gqa setup cuda`` installs ``version``; it need not exist.
+
+    An environment of its own: all wheels of ONNX Runtime install into one folder.
+    """
+    return tools_root() / f"onnxruntime-gpu-{version}"
+
+
+def python_in(environment: Path) -> Path:
+    """The interpreter of a virtual environment."""
+    return environment / "bin" / "python"
+
+
+def find_cuda_python() -> Program | None:
+    """The interpreter whose onnxruntime has CUDA, None if there is none.
+
+    This one, a build of the user's own first of all, and then that of ``gqa setup cuda``.
+    """
+    if has_cuda(sys.executable):
+        return Program(Path(sys.executable), "this environment, whose onnxruntime has CUDA")
+    built = built_onnxruntime_gpu()
+    there = os.path.isfile(built / COMPLETE)
+    return Program(python_in(built), "gqa setup cuda") if there else None
+
+
+def has_cuda(python: str) -> bool:
+    """Whether the onnxruntime that ``python`` imports was built with CUDA.
+
+    The interpreter itself is asked, as only it knows what its PYTHONPATH, its .pth files and its
+    editable packages come to; without the current folder, which a runner does not search.
+    """
+    try:
+        done = subprocess.run(
+            (python, "-P", "-c", _HAS_CUDA),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TO_ANSWER,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def is_npm_release(word: str) -> bool:

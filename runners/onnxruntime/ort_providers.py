@@ -12,6 +12,8 @@ import re
 import sys
 from typing import Any
 
+import cuda_availability
+import cuda_device
 import ort_availability
 from availability import Unavailable, first_line, pip, processor_name
 
@@ -67,13 +69,17 @@ class BuiltIn:
 
     def description(self) -> dict[str, Any]:
         """The fields of the answer to describe that depend on the provider."""
-        described = {
+        described: dict[str, Any] = {
             "runtime": "onnxruntime",
             "version": self.onnxruntime.__version__,
-            "device": ort_availability.device(self.name),
+            "device": processor_name(),
             "versions": ort_availability.versions(self.onnxruntime, self.name),
         }
-        if self.name not in ort_availability.PROVIDERS.values():
+        if self.name == CUDA:
+            gpu = cuda_device.describe(self.number)
+            described |= {"device": gpu.words, "adapter": gpu.adapter}
+            described["versions"] |= gpu.versions
+        elif self.name != CPU:
             described["name"] = f"ort-{self.name.removesuffix('ExecutionProvider').lower()}"
             described["device"] = f"device {self.number} of {self.name}"
         return described
@@ -191,6 +197,8 @@ def open_provider(
             f"{name} {onnxruntime.__version__} in {sys.executable} was built without {word}; "
             f"it has {', '.join(there)}."
         )
+    if word == CUDA:
+        cuda_availability.check(onnxruntime, number)
     return BuiltIn(onnxruntime, word, number, options)
 
 

@@ -76,7 +76,7 @@ class Target:
                 )
             else:
                 name = ort_availability.PROVIDERS[arguments.ep]
-                onnxruntime = ort_availability.load(name)
+                onnxruntime = ort_availability.load(name, arguments.device)
                 provider = ort_providers.BuiltIn(onnxruntime, name, arguments.device, options)
         except Unavailable as missing:
             self.missing = missing

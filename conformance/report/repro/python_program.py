@@ -67,6 +67,11 @@ def _onnxruntime(
     if program.environment:
         settings = [f'os.environ["{name}"] = "{v}"' for name, v in program.environment.items()]
         first = ["import os", *settings, *first]
+    if device == "cuda":
+        first += [
+            'if hasattr(onnxruntime, "preload_dlls"):',
+            "    onnxruntime.preload_dlls()  # CUDA's libraries, where pip installed them",
+        ]
     options = [
         "options = onnxruntime.SessionOptions()",
         "options.intra_op_num_threads = 1",

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from conformance.targets.setup.build_process import end, shortened, without_words
-
-#: Time between two reports of progress while npm prints nothing, in seconds.
-_LOOK: Final = 0.5
+from conformance.targets.setup.build_process import run_logged, shortened, without_words
 
 _ERROR: Final = re.compile(r"npm (?:error|ERR!) ?(.*)")
 #: Lines that give details of an error, and prefixes of its message.
@@ -76,53 +69,14 @@ def run_npm(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> 
     Raises :class:`NpmFailed`, also where npm reports success but left out files. An exception, such
     as an interrupt, also ends npm.
     """
-    with log.open("wb", buffering=0) as file:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={**os.environ, **_PLAIN},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise NpmFailed(f"{command[0]} does not start: {error.strerror}") from None
-        try:
-            said = _follow(process, file.write, watch)
-            status = process.wait()
-        except BaseException:
-            end(process)
-            raise
-        finally:
-            if process.stdout is not None:
-                process.stdout.close()
+    log.write_bytes(b"")
+    try:
+        status, said = run_logged(command, folder, log, _PLAIN, lambda _, since: watch(since))
+    except OSError as error:
+        raise NpmFailed(f"{command[0]} does not start: {error.strerror}") from None
     text = said.decode(errors="replace")
     if status or _NOT_WRITTEN.search(text):
         raise why_it_failed(text, status)
-
-
-def _follow(
-    process: subprocess.Popen[bytes], keep: Callable[[bytes], object], watch: Watch
-) -> bytes:
-    """Everything that the process writes. On a full disk the log does not have all of it."""
-    assert process.stdout is not None
-    pipe = process.stdout.fileno()
-    started = time.monotonic()
-    said = b""
-    while True:
-        ready, _, _ = select.select([pipe], [], [], _LOOK)
-        watch(time.monotonic() - started)
-        if ready:
-            piece = os.read(pipe, 1 << 16)
-            if not piece:
-                return said
-            said += piece
-            with suppress(OSError):
-                keep(piece)
-        elif process.poll() is not None:
-            return said
 
 
 def why_it_failed(text: str, status: int) -> NpmFailed:
