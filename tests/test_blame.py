@@ -15,6 +15,7 @@ from case_files import entries, write
 import conformance.run.blame
 from conformance.bundle.cache import digest_of
 from conformance.case.load import load_file
+from conformance.harness.pool import FAILED_TWICE
 from conformance.results.reader import Run, read
 
 #: Twelve small cases.
@@ -104,6 +105,38 @@ def test_the_case_before_is_blamed_if_the_two_repeat_it(
         lines = [json.loads(line) for line in bench.results.read_text().splitlines()]
         of_c4 = [one["verdict"] for one in lines if one.get("case", "").endswith("/c4")]
         assert of_c4 == ["pass", verdict]
+
+
+@pytest.mark.parametrize("answer", ["crashed", "rejected"])
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_case_after_which_the_device_fails_is_to_blame(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, jobs: str, answer: str
+) -> None:
+    monkeypatch.setenv("FAULT_STICKY", answer)
+    done, run = bench.run("poisons_the_next", "-j", jobs)
+    assert done.status == 1
+    found = {run.cases[result.case].name: result.verdict for result in run.results}
+    assert found == {**ALL_RIGHT, "c4": "crash"}
+    assert not run.instability
+    guilty = next(result for result in run.results if result.verdict == "crash")
+    assert guilty.blamed_for is not None
+    assert f": {guilty.blamed_for}, which ran next, ends so each time after it" in guilty.reason
+
+
+@pytest.mark.parametrize(("answer", "verdict"), [("crashed", "crash"), ("rejected", "unsupported")])
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_failure_of_the_device_is_of_its_case_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, jobs: str, answer: str, verdict: str
+) -> None:
+    monkeypatch.setenv("FAULT_STICKY", answer)
+    _, run = bench.run("poisons_its_context", "-j", jobs)
+    found = {run.cases[result.case].name: result.verdict for result in run.results}
+    assert found == {**ALL_RIGHT, "c4": verdict}
+    assert not run.instability
+    failed = next(result for result in run.results if result.verdict == verdict)
+    where = failed.message if verdict == "crash" else failed.stderr
+    assert where is not None
+    assert FAILED_TWICE in where or jobs == "2"  # it may have been a process's first case
 
 
 def test_the_reproduction_of_a_blamed_case_runs_both(bench: Bench) -> None:

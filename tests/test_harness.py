@@ -28,7 +28,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.harness.pool import Pool, _last_words
+from conformance.harness.pool import FAILED_TWICE, Pool, _last_words
 from conformance.harness.process import (
     Command,
     Died,
@@ -481,6 +481,74 @@ def test_a_pool_replaces_its_processes_when_it_is_told_to(bundles: Path) -> None
             if len(found) == 1:
                 runner.renew()  # while the second case runs, which may end there
     assert [before and before.key for before in found] == [None, "good", None]
+
+
+STICKY = {"crashed": Crashed, "rejected": Rejected}
+
+
+@pytest.mark.parametrize("answer", STICKY)
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("second_tries", [True, False])
+def test_no_case_runs_in_a_process_whose_device_has_failed(
+    bundles: Path, answer: str, jobs: int, second_tries: bool
+) -> None:
+    """Or else each later case of the process would fail as well."""
+    many = [*trio(bundles), *(job(bundles, f"good-{number}") for number in range(5))]
+    with pool("poisons_its_context", jobs, {"FAULT_STICKY": answer}) as runner:
+        runner._second_tries = second_tries
+        found = {case.key: outcome for case, outcome in runner.run(many)}
+        if jobs == 1:
+            assert runner.started == (3 if second_tries else 2)
+    failed = found.pop("faulty")
+    assert isinstance(failed, STICKY[answer])
+    assert failed.damaged
+    assert failed.unrepeated is None
+    assert all(isinstance(outcome, Ran) for outcome in found.values())
+    assert not any("used after its failure" in outcome.stderr for outcome in found.values())
+
+
+@pytest.mark.parametrize("answer", STICKY)
+def test_a_failure_of_the_device_is_recorded_as_repeated_alone(bundles: Path, answer: str) -> None:
+    failed = outcomes(pool("poisons_its_context", env={"FAULT_STICKY": answer}), trio(bundles))[
+        "faulty"
+    ]
+    assert failed.before is None
+    if isinstance(failed, Crashed):
+        assert (failed.signal, failed.repeated) == ("cudaErrorIllegalAddress", True)
+        assert failed.message == (
+            "The call ended in cudaErrorIllegalAddress: CUDA failure 700: an illegal memory "
+            f"access was encountered {FAILED_TWICE}"
+        )
+    else:
+        assert isinstance(failed, Rejected)
+        assert failed.message == "CUDA failure 700: an illegal memory access was encountered"
+        assert failed.stderr == f"{FAILED_TWICE}\n"
+
+
+def test_a_rejection_by_the_device_in_the_first_case_is_not_tried_again(bundles: Path) -> None:
+    with pool("poisons_its_context", env={"FAULT_STICKY": "rejected"}) as runner:
+        assert isinstance(runner.run_one(job(bundles, "faulty")), Rejected)
+        assert runner.started == 1
+        assert isinstance(runner.run_one(job(bundles, "good")), Ran)
+        assert runner.started == 2
+
+
+@pytest.mark.parametrize("answer", STICKY)
+def test_a_failure_of_the_device_that_does_not_repeat_alone(bundles: Path, answer: str) -> None:
+    with pool("poisons_the_next", env={"FAULT_STICKY": answer}) as runner:
+        found = {case.key: outcome for case, outcome in runner.run(trio(bundles))}
+    assert all(isinstance(outcome, Ran) for outcome in found.values())
+    failure = found["fine"].unrepeated
+    assert failure is not None
+    assert failure.before is not None
+    assert failure.before.key == "faulty"
+    assert failure.message == (
+        "The call ended in cudaErrorLaunchFailure."
+        if answer == "crashed"
+        else "It was rejected with an error after which its process was replaced: CUBLAS failure "
+        "13: CUBLAS_STATUS_EXECUTION_FAILED"
+    )
+    assert found["good"].unrepeated is found["faulty"].unrepeated is None
 
 
 @pytest.mark.parametrize(("status", "name"), [(139, "SIGSEGV"), (134, "SIGABRT"), (137, "SIGKILL")])

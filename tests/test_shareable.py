@@ -113,6 +113,14 @@ def test_paths_begin_where_others_can_find_them(
             assert json.loads(in_json) == {"a": [short, 'say "\\'], short: 1}
 
 
+def test_the_name_of_the_machine_is_left_out() -> None:
+    logged = "E: CUDA failure 700: … ; GPU=0 ; hostname=box-17.example ; file=/a.cc\nhostname=b"
+    text = without_folders_in_json()(json.dumps({"stderr": logged}, ensure_ascii=False))
+    assert json.loads(text) == {
+        "stderr": "E: CUDA failure 700: … ; GPU=0 ; hostname=… ; file=/a.cc\nhostname=…"
+    }
+
+
 def test_a_command_for_others_has_no_absolute_path() -> None:
     for long, short in (
         ("gqa run 'a/b[c=1]' --ep cpu", "gqa run 'a/b[c=1]' --ep cpu"),

@@ -12,6 +12,7 @@ from conformance.harness.jobs import Job
 class Unrepeated:
     """A crash that did not happen again when the case was run alone in a fresh process.
 
+    Or a rejection that did not, after which the process was replaced; ``signal`` is then its code.
     ``before`` is the case that the process had run before; None: it had run none. ``message`` is a
     sentence that quotes the process's last words.
     """
@@ -30,12 +31,14 @@ class _Seen:
     the time from writing the request to reading the answer, which may have waited for the caller.
     ``before`` is the case that the process had run before; None: the case had it for itself.
     ``unrepeated`` is the crash in the first process, where this is the outcome in another one.
+    ``damaged``: the runner said that its process may be damaged (`replace_process`).
     """
 
     stderr: str = ""
     total_ms: float = 0.0
     before: Job | None = None
     unrepeated: Unrepeated | None = None
+    damaged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +57,17 @@ class Ran(_Seen):
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected(_Seen):
-    """The runtime returned an error instead of a result."""
+    """The runtime returned an error instead of a result.
+
+    ``repeated``: an error after which the process was replaced, and it came again when the case was
+    run alone in a fresh process.
+    """
 
     stage: Literal["load", "run"]
     step: int
     code: str | None
     message: str
+    repeated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +77,7 @@ class Crashed(_Seen):
 
     ``repeated``: it died again when the case was run alone in a fresh process. A pool reports
     others only if it is to try nothing again. Where the runner itself reported the crash
-    (`CrashedAnswer`), ``signal`` may be another word (panic).
+    (`CrashedAnswer`), ``signal`` may be another word (panic, cudaErrorIllegalAddress).
     """
 
     signal: str

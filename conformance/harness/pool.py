@@ -17,15 +17,16 @@ Runtime or runner
     not a valid answer is the runner's own failure and says nothing about the runtime,
     `InfrastructureFailure`: an exit status, an answer that is not complete in time, an unrequested
     line, a missing file, a signal that somebody sends to end a process. The process is replaced
-    each time.
+    each time, and after an answer that says that it may be damaged (``replace_process``), as a
+    GPU's context is after an error of the device: no other case runs in it.
 
     Each process must describe itself as the first one did; if one does not, the target is given up.
 
     A runtime can damage its own process, and a runner can fail after an answer. Both are noticed
     with the next case, which is not to blame. A case that crashes, or that ends in an
-    infrastructure failure in a process that had run another one, is therefore tried once more,
-    alone in a fresh process, which costs a start and a case. That outcome is the case's own. A
-    crash that did not happen again comes with it, as `Unrepeated`, and is nobody's so far.
+    infrastructure failure or damages its process in one that had run another case, is therefore
+    tried once more, alone in a fresh process, which costs a start and a case. That outcome is the
+    case's own. What did not happen again comes with it, as `Unrepeated`, and is nobody's so far.
 
 Shutdown
     `Pool.close`, the end of the ``with``, closes the runners' input, kills those that do not exit
@@ -103,7 +104,15 @@ REPORTED_BY_SHELLS: Final = frozenset(
 #: The message of a Rust panic: the place, and the text on the lines that follow.
 PANIC: Final = re.compile(r"panicked at .*(?:\n(?!note:|stack backtrace:|thread ).+)*")
 
+#: Said of a case that failed twice in such a way that its process was replaced.
+FAILED_TWICE: Final = (
+    "[It failed in its first process, too: this is what it did alone, in a fresh process.]"
+)
+
 J = TypeVar("J", bound=Job)
+
+#: The outcomes after which a case is tried again.
+Failed = Crashed | Rejected | InfrastructureFailure
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class _Task:
     job: Job
     request: RunRequest
     line: bytes
-    first: Crashed | InfrastructureFailure | None = None
+    first: Failed | None = None
     before: Job | None = None
 
 
@@ -421,13 +430,13 @@ class Pool:
         outcome = replace(self._outcome(slot, process, task, news), before=before)
         slot.before = task.job
         slot.task = slot.request = None
-        ended = not isinstance(news, bytes)
+        ended = not isinstance(news, bytes) or outcome.damaged
         if ended or slot.worn or isinstance(outcome, InfrastructureFailure):
             slot.drop()
         again = _again(task, outcome, before) if self._second_tries else None
         if again is not None:
             remove(task.request.out)
-            # A runner that reports a crash runs each call in a process of its own.
+            # Any other runner that reports a crash runs each call in a process of its own.
             slot.task = self._task(task.job, again.first, before if ended else None)
             if slot.task is not None and slot.idle:
                 self._send(slot, slot.task)
@@ -484,6 +493,7 @@ class Pool:
                 message=_crash_sentence(answer, len(task.request.steps)),
                 stderr=stderr,
                 total_ms=total_ms,
+                damaged=answer.replace_process,
             )
         if isinstance(answer, RejectedAnswer):
             return Rejected(
@@ -493,6 +503,7 @@ class Pool:
                 message=answer.message,
                 stderr=stderr,
                 total_ms=total_ms,
+                damaged=answer.replace_process,
             )
         self._check_placement(answer)
         return Ran(
@@ -529,7 +540,7 @@ class Pool:
     def _task(
         self,
         job: Job,
-        first: Crashed | InfrastructureFailure | None = None,
+        first: Failed | None = None,
         before: Job | None = None,
     ) -> _Task | None:
         """``job`` as a task; None, and the target is given up, if there is no output folder."""
@@ -598,9 +609,12 @@ def _shown(value: object) -> str:
 def _again(task: _Task, outcome: Outcome, before: Job | None) -> _Task | None:
     """``task`` to be run alone: after a crash, and where the case ``before`` may be to blame."""
     if isinstance(outcome, Crashed):
-        if isinstance(task.first, Crashed):
+        if isinstance(task.first, Crashed | Rejected):
             return None
-    elif not isinstance(outcome, InfrastructureFailure) or before is None or task.first:
+        return replace(task, first=outcome, before=before)
+    if not isinstance(outcome, InfrastructureFailure | Rejected) or before is None or task.first:
+        return None
+    if isinstance(outcome, Rejected) and not outcome.damaged:
         return None
     return replace(task, first=outcome, before=before)
 
@@ -614,29 +628,49 @@ def _last_try(task: _Task, outcome: Outcome | None) -> Outcome:
         note = f"[{task.first.message} This is the outcome of a second try, in a fresh process.]"
         idle = outcome.unrepeated or task.first.unrepeated
         return replace(outcome, stderr=f"{note}\n{outcome.stderr}", unrepeated=idle)
-    crash = task.first
-    if isinstance(outcome, Crashed):
-        message = outcome.message or f"{_death(crash)}, {_again_alone(crash, outcome)}."
-        return replace(crash, message=message, repeated=True, before=None)
+    first = task.first
+    both_damaged = first.damaged and outcome is not None and outcome.damaged
+    if isinstance(outcome, Crashed) or (isinstance(outcome, Rejected) and both_damaged):
+        return _repeated(first, outcome)
+    what = _failure(first)
     if outcome is None or isinstance(outcome, InfrastructureFailure):
         why = "it could not be started again" if outcome is None else outcome.message
-        what = crash.message or f"{_death(crash)}{_last_words(crash.stderr)}."
         what += f" Whether it does so alone is not known: {why.removesuffix('.')}."
         return InfrastructureFailure(
             message=what,
             fix=outcome.fix if outcome else None,
-            stderr=crash.stderr,
-            total_ms=crash.total_ms,
+            stderr=first.stderr,
+            total_ms=first.total_ms,
         )
-    what = crash.message or f"{_death(crash)}{_last_words(crash.stderr)}."
     note = f"[{what} This is the outcome of a second try, alone in a fresh process.]"
     return replace(
         outcome,
         stderr=f"{note}\n{outcome.stderr}",
         unrepeated=Unrepeated(
-            signal=crash.signal, message=what, before=task.before, stderr=crash.stderr
+            signal=first.signal if isinstance(first, Crashed) else first.code or "rejection",
+            message=what,
+            before=task.before,
+            stderr=first.stderr,
         ),
     )
+
+
+def _repeated(first: Crashed | Rejected, alone: Crashed | Rejected) -> Crashed | Rejected:
+    """The outcome of a case that failed as ``first``, and again ``alone``."""
+    if isinstance(alone, Rejected):
+        return replace(alone, stderr=f"{FAILED_TWICE}\n{alone.stderr}", repeated=True)
+    if first.damaged or alone.damaged or isinstance(first, Rejected):
+        return replace(alone, message=f"{_failure(alone)} {FAILED_TWICE}", repeated=True)
+    message = alone.message or f"{_death(first)}, {_again_alone(first, alone)}."
+    return replace(first, message=message, repeated=True, before=None)
+
+
+def _failure(outcome: Crashed | Rejected) -> str:
+    """What happened, as a sentence."""
+    if isinstance(outcome, Rejected):
+        said = excerpt(" ".join(outcome.message.split()), 300)
+        return f"It was rejected with an error after which its process was replaced: {said}"
+    return outcome.message or f"{_death(outcome)}{_last_words(outcome.stderr)}."
 
 
 def _death(crash: Crashed) -> str:
@@ -651,14 +685,16 @@ def _again_alone(first: Crashed, alone: Crashed) -> str:
 
 
 def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
-    """The sentence for the crash of a program that the runner had started."""
+    """The sentence for a crash that the runner reports."""
     where = f" in step {answer.step}" if steps > 1 else ""
+    said = f": {answer.message}" if answer.message else "."
+    if answer.replace_process:
+        return f"The call ended in {answer.ended}{where}{said}"
     what = (
         f"died of {answer.ended}"
         if answer.ended.startswith("SIG")
         else f"ended in a {answer.ended}"
     )
-    said = f": {answer.message}" if answer.message else "."
     return f"The runtime's process {what}{where}{said}"
 
 

@@ -48,6 +48,14 @@ Name = Annotated[str, Field(min_length=1)]
 FileName = Annotated[str, Field(pattern=FILE_NAME, max_length=200)]
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 Milliseconds = Annotated[float, Field(ge=0)]
+#: Of an answer after which the process cannot be trusted.
+ReplaceProcess = Annotated[
+    bool,
+    Field(
+        description="The process may be damaged, as a GPU's context is after an error of the "
+        "device: it is replaced, and the case tried once more, alone."
+    ),
+]
 #: Without control characters, since results, reports and terminals use it as a name.
 Version = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=100)]
 
@@ -207,12 +215,15 @@ class RejectedAnswer(_Message):
     step: int = Field(default=0, ge=0, description="The step that was rejected; 0 at stage load.")
     code: str | None = Field(default=None, description="The runtime's error code, if it has one.")
     message: str = Field(description="The full text of the error.")
+    replace_process: ReplaceProcess = False
 
 
 class CrashedAnswer(_Message):
-    """The runtime, a program that the runner starts for each call, died or panicked in a step.
+    """The runtime died in a step, and the runner lives.
 
-    Only for such a runtime: one in the runner's own process ends the runner.
+    Either the runtime is a program that the runner starts for each call, which died or panicked; or
+    its device failed in the runner's own process, which is then to be replaced. Any other runtime
+    in the runner's own process ends the runner.
     """
 
     id: Id
@@ -220,12 +231,13 @@ class CrashedAnswer(_Message):
     step: int = Field(default=0, ge=0, description="The step in which it died.")
     ended: Name = Field(
         description="How it ended: the signal's name (SIGSEGV), or the runtime's word for it "
-        "(panic)."
+        "(panic, cudaErrorIllegalAddress)."
     )
     message: str = Field(
         default="",
         description="What it wrote about it: the panic's text and place, if there is one.",
     )
+    replace_process: ReplaceProcess = False
 
 
 class CompilingNotice(_Message):

@@ -1,4 +1,4 @@
-"""Takes the folders of this machine out of what a results file says: pages are made from it."""
+"""Takes this machine's folders and name out of what a results file says: pages are made from it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ _BEFORE: Final = (
 
 
 def without_folders_in_json() -> Callable[[str], str]:
-    """Does to the strings of a JSON text what `without_folders` does to plain text."""
+    """Does to the strings of a JSON text what `without_folders` does to plain text.
+
+    The machine's name goes, too.
+    """
     shorter = without_folders()
     spelled = {json.dumps(folder, ensure_ascii=False)[1:-1] for folder, _ in _folders()}
 
@@ -63,6 +66,8 @@ def without_folders_in_json() -> Callable[[str], str]:
         return match[0] if short == text else json.dumps(short, ensure_ascii=False)
 
     def in_json(text: str) -> str:
+        if "hostname=" in text:
+            text = _HOST.sub("hostname=…", text)
         # Most records name no folder, and reading all their strings takes three times as long.
         return _STRING.sub(replaced, text) if any(each in text for each in spelled) else text
 
@@ -70,6 +75,8 @@ def without_folders_in_json() -> Callable[[str], str]:
 
 
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+#: The machine's name, as ONNX Runtime logs it with each error of CUDA (``cuda_call.cc``).
+_HOST: Final = re.compile(r'hostname=[^\s;"\\]+')
 
 
 def shareable(record: _R) -> _R:

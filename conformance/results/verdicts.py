@@ -57,8 +57,9 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
     for row in (
         VerdictRow(
             "crash",
-            "the process died of a signal, an abort or a panic, and again when the case was run "
-            "alone; or it died in the case after it, each time that those two were run",
+            "the process died of a signal, an abort or a panic, or its device failed (an illegal "
+            "access on a GPU), and again when the case was run alone; or it did so in the case "
+            "after it, each time that those two were run",
             group="no result",
             deed="ends the process",
             sign="☠",

@@ -23,7 +23,7 @@ from typing import Final
 
 from conformance.bundle.cache import BundleError, untouched
 from conformance.case.case import Case
-from conformance.harness.outcomes import Crashed, Outcome, Ran, Unrepeated
+from conformance.harness.outcomes import Crashed, Outcome, Ran, Rejected, Unrepeated
 from conformance.harness.pool import Pool
 from conformance.harness.process import Limits, RunnerFailed
 from conformance.harness.protocol import DescribedAnswer
@@ -239,9 +239,9 @@ class Blame:
         yield before.case, self._accused(before, job, Judgement("crash", said), died)
 
     def _kills(self, job: CaseJob, before: CaseJob) -> bool:
-        """Whether ``job`` crashes after ``before``, or the process does before it."""
+        """Whether ``job`` crashes or fails so after ``before``, or the process does before it."""
         outcome = self._together(before, job)
-        if isinstance(outcome, Crashed):
+        if isinstance(outcome, Crashed) or (outcome is not None and outcome.damaged):
             return outcome.before is before
         return outcome is not None and outcome.unrepeated is not None
 
@@ -330,6 +330,8 @@ def _doubtful(record: ResultRecord, outcome: Outcome, company: Sequence[_Company
     """Whether the result is worth another try, alone."""
     if not record.unexpected or record.verdict not in RETRIES:
         return False
+    if isinstance(outcome, Rejected) and outcome.repeated:
+        return False  # it was tried alone
     if any(one.before is not None for one in company):
         return True
     return record.verdict != "timeout" and outcome.unrepeated is None

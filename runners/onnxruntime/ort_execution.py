@@ -13,6 +13,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -267,6 +268,7 @@ class Case:
     """
 
     captures = False
+    step = 0  # the one that runs
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class Case:
         """An input as an OrtValue where the session reads it: over ``memory``, or on the device."""
         value = self.runtime.value(tensor, memory)
         device = self.runtime.memory
-        return device.to_device(value) if device and name in self.on_device else value
+        return self.copy(device.to_device, value) if device and name in self.on_device else value
 
     def run(self, repeat: int) -> tuple[list[dict[str, str]], float]:
         """All steps from the start: the files written for each, and the seconds spent running."""
@@ -314,10 +316,20 @@ class Case:
 
     def on_host(self, value: Any) -> Any:
         """The OrtValue in the processor's memory."""
-        return self.runtime.memory.to_host(value) if self.runtime.memory else value
+        return self.copy(self.runtime.memory.to_host, value) if self.runtime.memory else value
+
+    def copy(self, copied: Callable[[Any], Any], value: Any) -> Any:
+        """What ``copied`` makes of an OrtValue; the error of a kernel may come with its output."""
+        try:
+            return copied(value)
+        except Exception as error:
+            if is_refusal(error):
+                raise Rejected("run", self.step, error) from error
+            raise
 
     def run_step(self, index: int, previous: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """One call: its outputs as OrtValues, and the seconds it took."""
+        self.step = index
         feeds, shared = self.feeds_of(index, previous)
         try:
             values, seconds = self.compute(index, feeds, shared)

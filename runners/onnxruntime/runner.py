@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 # Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import cuda_errors
 import ort_availability
 import ort_providers
 from availability import Unavailable
@@ -118,13 +119,15 @@ class Target:
         try:
             return {"outcome": "ran", **self.execution.run_case(self.runtime, request)}
         except self.execution.Rejected as refusal:
-            return {
+            rejected = {
                 "outcome": "rejected",
                 "stage": refusal.stage,
                 "step": refusal.step,
                 "code": refusal.code,
                 "message": refusal.message,
             }
+            on_cpu = self.provider.name == ort_providers.CPU
+            return rejected if on_cpu else cuda_errors.answer_of(rejected)
         except Unavailable as missing:
             return {"outcome": "unavailable", "reason": missing.reason}
 

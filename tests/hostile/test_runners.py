@@ -115,6 +115,8 @@ FAULTS: Final = {
             "gives_up",
             "leaves_child",
             "leaves_litter",
+            "poisons_its_context",
+            "poisons_the_next",
         ],
         "crash",
     ),

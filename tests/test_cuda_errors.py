@@ -1,0 +1,175 @@
+"""How the runner for ONNX Runtime tells an error of the device from a rejection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from spoken_runner import ANSWERS, modules, step
+
+CUDA = "CUDAExecutionProvider"
+PLACE = (
+    "GPU=0 ; hostname=box-17.example ; "
+    "file=/onnxruntime_src/onnxruntime/core/providers/cuda/gpu_data_transfer.cc ; line=63 ; "
+    "expr=cudaMemcpyAsync(dst_data, src_data, bytes, cudaMemcpyDeviceToHost, stream);"
+)
+NODE = "Non-zero status code returned while running GroupQueryAttention node. Name:'' "
+
+#: What ONNX Runtime says, and the error in it: its name, and whether the process is lost.
+MESSAGES = {
+    f"CUDA failure 700: an illegal memory access was encountered ; {PLACE} ": (
+        "cudaErrorIllegalAddress",
+        True,
+    ),
+    f"CUDA failure 719: unspecified launch failure ; {PLACE}": ("cudaErrorLaunchFailure", True),
+    f"{NODE}Status Message: CUDA error cudaErrorMisalignedAddress:misaligned address": (
+        "cudaErrorMisalignedAddress",
+        True,
+    ),
+    f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument": (
+        "cudaErrorInvalidValue",
+        False,
+    ),
+    f"{NODE}Status Message: CUDA error cudaErrorNoKernelImageForDevice:no kernel image is "
+    "available for execution on the device": ("cudaErrorNoKernelImageForDevice", False),
+    f"CUDA failure 2: out of memory ; {PLACE}": ("CUDA failure 2", False),
+    f"CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; {PLACE}": (
+        "CUBLAS_STATUS_EXECUTION_FAILED",
+        False,
+    ),
+    f"CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED ; {PLACE}": (
+        "CUDNN_STATUS_EXECUTION_FAILED",
+        False,
+    ),
+    f"CUDNN_FE failure 11: [cudnn_frontend] Error: No execution plans. ; {PLACE}": (
+        "CUDNN_FE failure 11",
+        False,
+    ),
+    # The library's status is a consequence of the sticky error.
+    f"CUBLAS failure 14: CUBLAS_STATUS_INTERNAL_ERROR ; {PLACE} CUDA failure 716: misaligned "
+    f"address ; {PLACE}": ("cudaErrorMisalignedAddress", True),
+    "driver error CUDA_ERROR_LAUNCH_FAILED": ("cudaErrorLaunchFailure", True),
+    "driver error CUDA_ERROR_NO_BINARY_FOR_GPU": ("CUDA_ERROR_NO_BINARY_FOR_GPU", False),
+    "flash_fwd: an illegal instruction was encountered": ("cudaErrorIllegalInstruction", True),
+    "/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 Failed to allocate memory for "
+    "requested buffer of size 8589934592": (
+        "Failed to allocate memory for requested buffer",
+        False,
+    ),
+}
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Imports one of the runner's modules, in the way the runner itself does."""
+    with modules(monkeypatch, "onnxruntime") as found:
+        yield found
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_an_error_of_the_device_is_recognised(
+    module: Callable[[str], ModuleType], message: str
+) -> None:
+    assert module("cuda_errors").classify(message) == MESSAGES[message]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Input 'query' and 'key' shall have same dim 0 (batch size)",
+        "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : total_sequence_length must be positive",
+        "Could not find an implementation for GroupQueryAttention(1) node with name ''",
+        "This session contains graph nodes that are assigned to the default CPU EP",
+    ],
+)
+def test_a_rejection_is_no_error_of_the_device(
+    module: Callable[[str], ModuleType], message: str
+) -> None:
+    rejected = {"outcome": "rejected", "stage": "run", "step": 0, "code": "FAIL"}
+    rejected["message"] = message
+    assert module("cuda_errors").classify(message) is None
+    assert module("cuda_errors").answer_of(rejected) == rejected
+
+
+@pytest.mark.parametrize("message", [*MESSAGES, "failed ; GPU=0 ; hostname=box-17.example"])
+def test_the_name_of_the_machine_stays_there(
+    module: Callable[[str], ModuleType], message: str
+) -> None:
+    without = module("cuda_errors").without_host(message)
+    assert "box-17" not in without
+    assert without == message.replace("hostname=box-17.example", "hostname=…")
+
+
+def answered(
+    module: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    provider: str,
+    compute: Callable[..., Any],
+    to_host: Callable[..., Any] | None = None,
+) -> dict[str, Any]:
+    """The answer of the runner for a case of one step, which does what ``compute`` does.
+
+    ``to_host`` copies its output from the device.
+    """
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
+    runner, execution = module("runner"), module("ort_execution")
+    session = SimpleNamespace(inputs_meta=[], outputs_meta=[SimpleNamespace(name="y")])
+    runtime = SimpleNamespace(memory=to_host and SimpleNamespace(to_host=to_host))
+    case = execution.Case(runtime, session, [step({})], [{}], "/")
+    case.compute = compute
+    monkeypatch.setattr(execution, "run_case", lambda runtime, request: case.run(0))
+    target = object.__new__(runner.Target)
+    target.missing = target.runtime = None
+    target.provider, target.execution = SimpleNamespace(name=provider), execution
+    answer: dict[str, Any] = target.answer({"cmd": "run"})
+    ANSWERS.validate({"id": 1, **answer})
+    return answer
+
+
+def raising(message: str) -> Callable[..., Any]:
+    def run(*arguments: object) -> Any:
+        raise RuntimeError(message)
+
+    return run
+
+
+def test_a_sticky_error_is_a_crash(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = next(iter(MESSAGES))
+    answer = answered(module, monkeypatch, CUDA, raising(message))
+    assert answer == {
+        "outcome": "crashed",
+        "step": 0,
+        "ended": "cudaErrorIllegalAddress",
+        "message": message.replace("box-17.example", "…"),
+        "replace_process": True,
+    }
+
+
+def test_an_error_that_comes_with_the_copy_of_an_output_is_of_the_case(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = raising(next(iter(MESSAGES)))
+    answer = answered(module, monkeypatch, CUDA, lambda *arguments: (["y"], 0.0), failing)
+    assert (answer["outcome"], answer["ended"]) == ("crashed", "cudaErrorIllegalAddress")
+
+
+def test_another_error_of_the_device_is_a_rejection_that_replaces_the_process(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = f"{NODE}Status Message: CUDA error cudaErrorInvalidValue:invalid argument"
+    answer = answered(module, monkeypatch, CUDA, raising(message))
+    assert (answer["outcome"], answer["message"]) == ("rejected", message)
+    assert answer["replace_process"] is True
+
+
+def test_the_cpu_has_no_errors_of_a_device(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "Failed to allocate memory for requested buffer of size 8589934592"
+    answer = answered(module, monkeypatch, "CPUExecutionProvider", raising(message))
+    assert (answer["outcome"], answer["message"]) == ("rejected", message)
+    assert "replace_process" not in answer
