@@ -686,7 +686,7 @@ def _again_alone(first: Crashed, alone: Crashed) -> str:
 
 def _crash_sentence(answer: CrashedAnswer, steps: int) -> str:
     """The sentence for a crash that the runner reports."""
-    where = f" in step {answer.step}" if steps > 1 else ""
+    where = f" in step {answer.step}" if steps > 1 and answer.step is not None else ""
     said = f": {answer.message}" if answer.message else "."
     if answer.replace_process:
         return f"The call ended in {answer.ended}{where}{said}"

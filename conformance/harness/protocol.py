@@ -228,7 +228,9 @@ class CrashedAnswer(_Message):
 
     id: Id
     outcome: Literal["crashed"]
-    step: int = Field(default=0, ge=0, description="The step in which it died.")
+    step: Annotated[int, Field(ge=0)] | None = Field(
+        default=0, description="The step in which it died; null if that is not known."
+    )
     ended: Name = Field(
         description="How it ended: the signal's name (SIGSEGV), or the runtime's word for it "
         "(panic, cudaErrorIllegalAddress)."
@@ -313,7 +315,7 @@ def parse_answer(line: bytes | str, request: Request) -> Answer:
 def _check_against(answer: Answer, request: RunRequest) -> None:
     """Raise `ProtocolError` unless ``answer`` has the requested steps and repeats."""
     steps = len(request.steps)
-    if isinstance(answer, RejectedAnswer | CrashedAnswer) and answer.step >= steps:
+    if isinstance(answer, RejectedAnswer | CrashedAnswer) and (answer.step or 0) >= steps:
         what = "rejects" if isinstance(answer, RejectedAnswer) else "reports a crash in"
         raise ProtocolError(f"the answer {what} step {answer.step} of a case with {steps}")
     if not isinstance(answer, RanAnswer):

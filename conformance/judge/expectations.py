@@ -24,7 +24,7 @@ from conformance.judge.verdict import Judgement
 from conformance.results.records import BeyondBudget, Fault, FaultKind, RelationBroken, Stage
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 from conformance.results.wrong_outputs import WrongOutput
-from conformance.targets.catalogue import entry_of
+from conformance.targets.catalogue import SANITIZED, entry_of
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -312,7 +312,7 @@ def _lines(file: Path) -> list[Expectation]:
     if not file.exists():
         return []
     source, parsed = _parsed(file)
-    entry = entry_of(parsed.target)
+    entry = entry_of(parsed.target.removesuffix(SANITIZED))
     provider = None if entry is None else entry.execution_provider
     return [
         Expectation(known, file, source.values[("expectations", i)][0], provider)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from conformance.base.paths import SHADERS, cache_root
+from conformance.base.paths import SHADERS, cache_root, data_path
 from conformance.targets.tools import (
     Program,
     as_typed,
@@ -38,10 +38,16 @@ PLUGIN: Final = "ort-plugin:"
 #: What ``--adapter`` takes beside a path: two software renderers, and the machine's GPU.
 ADAPTERS: Final = ("swiftshader", "lavapipe", "gpu")
 
+#: What ``--compute-sanitizer`` takes beside a path: the runner searches for it.
+AUTO: Final = "auto"
+
 #: Disables the tiled and the decode kernels that ONNX Runtime's CPU provider has since 1.28
 #: (microsoft/onnxruntime#28962, microsoft/onnxruntime#29216); every call then takes the older code
 #: path.
 NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+
+#: What results of a target under compute-sanitizer are called has this ending: ``cuda-sanitized``.
+SANITIZED: Final = "-sanitized"
 
 ScriptLanguage = Literal["python", "sh", "javascript"]
 
@@ -59,13 +65,17 @@ class RunnerStart:
 
     ``interpreter`` is the Python that runs it, if not this one; ``arguments`` go behind the
     runner's own; ``program`` is the program that the runner starts, or the Python that was found
-    for it; ``environment`` is set for the runner.
+    for it; ``environment`` is set for the runner. ``under`` is a program with its arguments, for
+    the same Python, that starts the runner in its turn; ``ending`` is then that of the target's
+    name in results, since they are not results of the target alone.
     """
 
     interpreter: str | None = None
     arguments: tuple[str, ...] = ()
     program: Program | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    under: tuple[str, ...] = ()
+    ending: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,20 @@ def _onnxruntime_web(typed: str | None) -> RunnerStart:
     return RunnerStart(arguments=tuple(arguments), program=program)
 
 
+def _compute_sanitizer(typed: str | None) -> RunnerStart:
+    """Raises :class:`TargetError` for a path at which there is no file."""
+    if not typed:
+        return RunnerStart()
+    tool = typed
+    if typed != AUTO:
+        tool = str(as_typed(typed))
+        if not os.path.isfile(tool):
+            what = "is a folder, not the program" if os.path.isdir(tool) else "does not exist"
+            raise TargetError(f"{tool}, named by --compute-sanitizer, {what}.")
+    runner = data_path("runners") / "onnxruntime" / "sanitized.py"
+    return RunnerStart(under=(str(runner), "--tool", tool), ending=SANITIZED)
+
+
 def _adapter(typed: str | None) -> RunnerStart:
     named = ("--adapter", _adapter_or_driver(typed)) if typed else ()
     return RunnerStart(arguments=(*named, "--shaders", str(cache_root() / SHADERS)))
@@ -223,6 +247,13 @@ DEVICE: Final = TargetOption(
     "N",
     "The number of the GPU, or of another device of an execution provider; default: 0; repeat.",
     _device,
+)
+COMPUTE_SANITIZER: Final = TargetOption(
+    "--compute-sanitizer",
+    "auto|PATH",
+    "Run each case under memcheck and initcheck of NVIDIA's compute-sanitizer; auto: where it is "
+    "installed.",
+    _compute_sanitizer,
 )
 TRACT: Final = TargetOption(
     "--tract",
@@ -307,7 +338,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         name="cuda",
         runner=_ORT_RUNNER,
         arguments=("--ep", "cuda"),
-        options=(ORT_PYTHON, DEVICE),
+        options=(ORT_PYTHON, DEVICE, COMPUTE_SANITIZER),
         execution_provider="CUDAExecutionProvider",
         target_class="gpu",
         needs=_CUDA_NEEDS,

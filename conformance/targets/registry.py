@@ -36,8 +36,9 @@ class Target:
     ``ep`` is the name as typed, and ``arguments`` are what a command line needs to name the same
     target. ``execution_provider`` is the one that a node must run on, None where the runner itself
     says (``exec:``). ``needs`` and ``kernel_variant_of`` are those of `TargetEntry`. ``program`` is
-    the program that the runner starts, if it starts one. ``named`` is its ``--name``, and
-    ``number`` its place among the targets of this ``ep`` in a run, from 1.
+    the program that the runner starts, if it starts one. ``named`` is its ``--name``, ``ending``
+    that of its name in results, and ``number`` its place among the targets of this ``ep`` in a run,
+    from 1.
     """
 
     ep: str
@@ -49,6 +50,7 @@ class Target:
     kernel_variant_of: str | None = None
     program: Program | None = None
     named: str | None = None
+    ending: str = ""
     number: int = 1
 
     @property
@@ -59,7 +61,7 @@ class Target:
     @property
     def base(self) -> str | None:
         """What its name in results starts with; None: its runner says."""
-        return self.named or (None if catalogue.is_by_path(self.ep) else self.ep)
+        return self.named or (None if catalogue.is_by_path(self.ep) else self.ep + self.ending)
 
     def may_share_name(self, other: Target) -> bool:
         """Whether the two may have one name in results, as far as that is known beforehand."""
@@ -73,12 +75,14 @@ class Target:
         """Its expectations files; the first that has a line for a case decides.
 
         The file of a kernel variant holds only what differs from the target that it is a variant
-        of. One of ``exec:`` or ``ort-plugin:`` has none.
+        of; so does that of a target under another program. One of ``exec:`` or ``ort-plugin:`` has
+        none.
         """
         if catalogue.is_by_path(self.ep):
             return ()
-        names = [name for name in (self.ep, self.kernel_variant_of) if name is not None]
-        return tuple(data_path("expectations") / f"{name}.yaml" for name in names)
+        names = (self.ep + self.ending, self.ep, self.kernel_variant_of)
+        files = (data_path("expectations") / f"{name}.yaml" for name in names if name is not None)
+        return tuple(dict.fromkeys(files))
 
 
 def target_for(ep: str, programs: Programs | None = None) -> Target:
@@ -176,13 +180,17 @@ def _any_program(ep: str) -> Target:
 
 def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int) -> Target:
     interpreter, program, environment = None, None, entry.environment
+    under: list[str] = []
     passed: list[str] = []
+    ending = ""
     again = ["--ep", entry.name]
     for option, value in typed.items():
         start = option.start(value)
         interpreter = start.interpreter or interpreter
         program = start.program or program
+        under += start.under
         passed += start.arguments
+        ending += start.ending
         if value:
             again += [option.flag, value]
     if interpreter is None:
@@ -194,7 +202,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         ep=entry.name,
         arguments=tuple(again),
         command=Command(
-            argv=(interpreter, str(runner), *entry.arguments, *passed),
+            argv=(interpreter, *under, str(runner), *entry.arguments, *passed),
             name=entry.name,
             env=environment,
         ),
@@ -203,6 +211,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         needs=entry.needs,
         kernel_variant_of=entry.kernel_variant_of,
         program=program,
+        ending=ending,
         number=number,
     )
     return replace(target, command=replace(target.command, name=target.label))

@@ -24,10 +24,11 @@ class Target(Protocol):
         ...
 
 
-def serve(start: Callable[[], Target]) -> int:
+def serve(start: Callable[[], Target], compiles: bool = False) -> int:
     """Answer all requests with the target that ``start`` creates; returns the exit status.
 
     ``start`` is called after the streams are redirected, so it may load libraries that print.
+    ``compiles``: each case needs the additional time that a runner gets that is compiling.
     """
     requests, answers = take_streams()
     try:
@@ -38,6 +39,8 @@ def serve(start: Callable[[], Target]) -> int:
             request = json.loads(line)
             if request["cmd"] not in ("describe", "run"):
                 raise ValueError(f"unknown command {request['cmd']!r}")
+            if compiles and request["cmd"] == "run":
+                send(answers, {"id": request["id"], "outcome": "compiling"})
             send(answers, {"id": request["id"], **target.answer(request)})
     except (BadFile, OSError) as error:
         print(f"{program()}: {error}", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any
 
+import cuda_allocations
 import cuda_availability
 import cuda_device
 import ort_availability
@@ -35,7 +36,11 @@ BUILT_IN = re.compile(r"[A-Za-z]+ExecutionProvider")
 
 
 class BuiltIn:
-    """A provider of the wheel. ``number`` is that of its device, ``options`` are its options."""
+    """A provider of the wheel. ``number`` is that of its device, ``options`` are its options.
+
+    ``separate``: each tensor on the device is an allocation of its own (`cuda_allocations`), which
+    raises OSError where CUDA's library is not to be found.
+    """
 
     def __init__(
         self, onnxruntime: Any, name: str, number: int = 0, options: dict[str, str] | None = None
@@ -43,13 +48,17 @@ class BuiltIn:
         self.onnxruntime = onnxruntime
         self.name = name
         self.number = number
-        self.options = {
-            **({"device_id": str(number)} if name in DEVICES else {}),
-            **(options or {}),
-        }
+        self.options = {"device_id": str(number)} if name in DEVICES else {}
+        self.separate = name == CUDA and cuda_allocations.requested()
+        if self.separate:
+            runtime = cuda_allocations.cuda_runtime(onnxruntime)
+            self.options |= cuda_allocations.provider_options(runtime)
+        self.options |= options or {}
 
     def add_to(self, options: Any, captures: bool = False) -> None:
         """Prepare session options for it, and for the capture of graphs."""
+        if self.separate:
+            options.enable_mem_pattern = False  # one block of memory for several tensors
         if captures and self.name in CAPTURE_ENTRY:
             options.add_session_config_entry(CAPTURE_ENTRY[self.name], "1")
 
