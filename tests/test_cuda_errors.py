@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -102,6 +103,10 @@ def test_the_name_of_the_machine_stays_there(
     assert without == message.replace("hostname=box-17.example", "hostname=…")
 
 
+class Session(SimpleNamespace):
+    """A session whose end can be watched."""
+
+
 def answered(
     module: Callable[[str], ModuleType],
     monkeypatch: pytest.MonkeyPatch,
@@ -115,16 +120,21 @@ def answered(
     """
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
     runner, execution = module("runner"), module("ort_execution")
-    session = SimpleNamespace(inputs_meta=[], outputs_meta=[SimpleNamespace(name="y")])
+    session = Session(inputs_meta=[], outputs_meta=[SimpleNamespace(name="y")])
     runtime = SimpleNamespace(memory=to_host and SimpleNamespace(to_host=to_host))
     case = execution.Case(runtime, session, [step({})], [{}], "/")
     case.compute = compute
-    monkeypatch.setattr(execution, "run_case", lambda runtime, request: case.run(0))
+    cases = [case]
+    monkeypatch.setattr(execution, "run_case", lambda runtime, request: cases.pop().run(0))
+    session_there = weakref.ref(session)
+    del case, session
     target = object.__new__(runner.Target)
     target.missing = target.runtime = None
     target.provider, target.execution = SimpleNamespace(name=provider), execution
     answer: dict[str, Any] = target.answer({"cmd": "run"})
     ANSWERS.validate({"id": 1, **answer})
+    # It lives as long as the process only where its end could abort the process.
+    assert (session_there() is not None) == answer.get("replace_process", False)
     return answer
 
 

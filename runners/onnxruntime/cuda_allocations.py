@@ -31,8 +31,7 @@ def requested(environment: Mapping[str, str] = os.environ) -> bool:
 def provider_options(runtime: Any) -> dict[str, str]:
     """The options of the CUDA provider with which ``runtime``, a CUDA runtime library, allocates.
 
-    They hold for the session and, as long as no session was made without them, for values that
-    Python puts on the device.
+    They hold for a session, and for values that Python puts on the device once it was made.
     """
 
     def allocate(size: int) -> int | None:

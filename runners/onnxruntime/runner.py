@@ -68,6 +68,7 @@ class Target:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.missing: Unavailable | None = None
         self.runtime: Any = None
+        self.last_refusal: Exception | None = None
         options = dict(option.split("=", 1) for option in arguments.provider_option)
         try:
             if arguments.plugin:
@@ -126,8 +127,13 @@ class Target:
                 "code": refusal.code,
                 "message": refusal.message,
             }
-            on_cpu = self.provider.name == ort_providers.CPU
-            return rejected if on_cpu else cuda_errors.answer_of(rejected)
+            if self.provider.name == ort_providers.CPU:
+                return rejected
+            answer = cuda_errors.answer_of(rejected)
+            if answer.get("replace_process"):
+                # Its traceback has the session, whose end could meet the error again and abort.
+                self.last_refusal = refusal
+            return answer
         except Unavailable as missing:
             return {"outcome": "unavailable", "reason": missing.reason}
 
