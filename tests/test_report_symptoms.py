@@ -40,6 +40,17 @@ def crash(message: str) -> str:
             f"{ALONE.format('SIGABRT')}; it panicked at src/a.rs:1:2: len is 7.",
             "SIGABRT: src/a.rs:<line>: len is N",
         ),
+        (
+            "The call ended in cudaErrorIllegalAddress: CUDA failure 700: an illegal memory access",
+            "cudaErrorIllegalAddress",
+        ),
+        (
+            "The runtime's process ended in a memcheck error: Invalid __global__ read of size 2 "
+            "bytes at flash_fwd_kernel(Params)+0x1f0 in kernel.h:53 by thread (64,0,0) in block "
+            "(2,0,0) Address 0x7f1c0a0006f4 is out of bounds (3 errors in all)",
+            "memcheck: Invalid __global__ read of size N bytes at flash_fwd_kernel(Params)+Nx1f0 "
+            "in kernel.h:<line>",
+        ),
         ("It vanished in step 3.", "It vanished in step N"),
     ],
 )

@@ -31,8 +31,13 @@ _NUMBERS: Final = re.compile(r"N(?:[,x ]{1,3}N)+")
 _CASE: Final = re.compile(r"\b[a-z0-9_]{1,80}/[a-z0-9_]{1,80}\[[^\]\s]{0,300}\]")
 
 # What ended the process, in the sentence about a crash, and what it wrote about that.
-_ENDED: Final = re.compile(r"\b(?:died of (SIG[A-Z0-9]+|signal \d+)|ended in a (\w+))")
+_ENDED: Final = re.compile(
+    r"\b(?:died of (?P<signal>SIG[A-Z0-9]+|signal \d+)|ended in a (?P<word>\w+)"
+    r"|ended in (?P<device>cuda\w+))"
+)
 _WROTE: Final = re.compile(r"(?:the last it wrote: |panicked at )(.+)", re.DOTALL)
+#: A report of compute-sanitizer, to the place in the kernel: any of its threads may be the first.
+_REPORT: Final = re.compile(r"\bended in a \w+ error(?: in step \d+)?: (.+?)(?= by thread \(|\Z)")
 
 
 def symptom(result: ResultRecord) -> str:
@@ -77,14 +82,14 @@ def quoted(text: str) -> str:
 def ended_by(result: ResultRecord) -> str:
     """Of a crash, what ended the process, such as SIGSEGV; empty if the file does not say it."""
     ended = _ENDED.search(_sentence(result)) if result.verdict == "crash" else None
-    return ended[1] or ended[2] if ended else ""
+    return ended[ended.lastgroup] if ended and ended.lastgroup else ""
 
 
 def _crash(result: ResultRecord) -> str:
     ended, sentence = ended_by(result), _sentence(result)
     if not ended:
         return abstract(sentence, result.target)
-    wrote = _WROTE.search(sentence)
+    wrote = _REPORT.search(sentence) or _WROTE.search(sentence)
     return f"{ended}: {abstract(wrote[1], result.target)}" if wrote else ended
 
 

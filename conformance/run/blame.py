@@ -2,9 +2,9 @@
 
 A case's own result is the one that it has alone. What it met in the company of others, and not
 alone, is booked on the case before it if the two of them repeat it, and else on the target, as
-instability. Two things are met in company: a crash, of which the pool says that it did not repeat
-alone (`conformance.harness.outcomes.Unrepeated`), and an unexpected result, which is tried alone
-here.
+instability. Two things are met in company: a crash or a failure of the device, of which the pool
+says that it did not repeat alone (`conformance.harness.outcomes.Unrepeated`), and an unexpected
+result, which is tried alone here.
 
 The cost is bounded. Each crash costs at most one search, and searches end after `FRUITLESS` that
 found nothing. Of unexpected results that are alike, `ALIKE` are tried alone that turn out to
