@@ -1,0 +1,392 @@
+"""``.ci/gpu-day``: everything that a GPU machine is wanted for, in one command and a given time.
+
+It unpacks the parts of ``.ci/gpu-pack`` if there are any, runs the smoke theme on the target, then
+the whole corpus on the target and on its kernel variants, the most telling themes first; then it
+measures the time of a call, and runs the boundary themes under compute-sanitizer. What fails or
+hangs is left out and named; all else goes on. OUT has whatever there is so far, every few seconds.
+Standard library only: the suite runs as commands, with the packages of the parts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gathered import Found, Gathered, Piece, records
+from parts import PartsError, check_parts, read_manifest, unpack_parts
+from summary import Summary
+from tasks import Ended, Work, run_all, run_one
+from themes import BOUNDARY_THEMES, in_order, theme_of
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+#: What the end takes: the last results and the summary.
+END_SECONDS: Final = 20.0
+#: Part of the time for the corpus that the target itself may take; its variants share the rest.
+OWN_SHARE: Final = 0.6
+#: Part of all time that is kept for measuring, and the most that it takes.
+TIMING_SHARE, TIMING_SECONDS = 0.12, 90.0
+#: The smoke theme's part, and the least that it gets.
+SMOKE_SHARE, SMOKE_SECONDS = 0.25, 30.0
+#: Seconds between two writings of OUT; longer where a writing takes long.
+PAUSE_SECONDS: Final = 10.0
+#: How often cases that a run left are tried again.
+MOST_TRIES: Final = 3
+
+
+class CannotRun(Exception):
+    """Nothing can be run; the message says why, in one sentence."""
+
+
+@dataclass
+class Task:
+    """Some cases on one target, in one run. ``tries``: how often it was begun."""
+
+    target: str
+    ids: list[str]
+    piece: Piece
+    tries: int = 1
+
+
+@dataclass
+class Phase:
+    """Runs of the suite with one results file, ``until`` a moment, ``extra`` being options."""
+
+    gathered: Gathered
+    until: float
+    extra: tuple[str, ...] = ()
+    again: list[Task] = field(default_factory=list)
+    #: (target, why) of cases that have no result.
+    left: list[tuple[str, str, list[str]]] = field(default_factory=list)
+
+
+class Day:
+    """What one call of the command does, in its order."""
+
+    def __init__(self, options: argparse.Namespace, work: Path) -> None:
+        self.out: Path = options.out
+        self.work = work
+        self.options = options
+        self.workers: int = options.workers or max(1, (os.cpu_count() or 1) // 2)
+        self.begun = time.monotonic()
+        self.until = self.begun + options.minutes * 60 - min(END_SECONDS, options.minutes * 20)
+        self.summary = Summary(self.out, options.ep)
+        self._phase: Phase | None = None
+        self._pieces = 0
+
+    def run(self) -> None:
+        """Do everything. Raises `CannotRun` where nothing can be run."""
+        if self.options.parts is not None:
+            self._unpack(self.options.parts)
+        targets = self._targets()
+        ids = in_order(self._ids())
+        if not ids:
+            raise CannotRun(f"-k {self.options.expression} selects no case.")
+        smoke = [id for id in ids if theme_of(id) == "smoke"] or ids[:1]
+        rest = [id for id in ids if id not in set(smoke)]
+        seconds = self.until - time.monotonic()
+        reserve = 0.0 if self.options.no_timing else min(TIMING_SECONDS, TIMING_SHARE * seconds)
+        gathered = Gathered(
+            self.out / "results.jsonl.xz",
+            self.options.expression or "whole corpus",
+            len(ids),
+            len(ids) * len(targets),
+        )
+        phase = Phase(gathered, self.until - reserve)
+        self.summary.plan(targets, len(ids))
+        with self._writing(phase):
+            limit = time.monotonic() + max(SMOKE_SECONDS, SMOKE_SHARE * seconds)
+            self._run(phase, [(targets[0], [smoke])], min(limit, phase.until))
+            self._stop_if_unavailable(phase, targets[0])
+            dealt = [rest[worker :: self.workers] for worker in range(self.workers)]
+            others = [(target, [smoke, *dealt]) for target in targets[1:]]
+            self._run(phase, [(targets[0], dealt), *others])
+        if not self.options.no_timing:
+            self._time()
+        self._sanitize(targets[0], [id for id in ids if theme_of(id) in BOUNDARY_THEMES])
+
+    # ── What is needed ───────────────────────────────────────────────────────────────────────────
+
+    def _unpack(self, folder: Path) -> None:
+        since = time.monotonic()
+        try:
+            manifest = read_manifest(folder)
+            here = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
+            packed = manifest["python"], manifest["machine"]
+            if here != packed:
+                raise CannotRun(
+                    f"{folder} is for Python {packed[0]} on {packed[1]}, and this is Python "
+                    f"{here[0]} on {here[1]}; start .ci/gpu-day with PYTHON=python{packed[0]}."
+                )
+            site = self.work / "site"
+            unpack_parts(check_parts(folder, manifest), site)
+        except PartsError as error:
+            raise CannotRun(str(error)) from None
+        _put_first("PYTHONPATH", [str(site)])
+        # Of the pack and of the machine's own wheels; onnxruntime itself searches beside its own.
+        libraries = [str(path) for at in [str(site), *sys.path] for path in _libraries(at)]
+        _put_first("LD_LIBRARY_PATH", libraries)
+        self.summary.step("unpacked the parts", time.monotonic() - since)
+
+    def _targets(self) -> list[str]:
+        """The target and its kernel variants, as far as they are the same runner's."""
+        ep = self.options.ep
+        script = (
+            "import json, sys; from conformance.targets.catalogue import TARGETS, entry_of\n"
+            "entry = entry_of(sys.argv[1])\n"
+            "print(json.dumps([other.name for other in TARGETS if entry and"
+            " other.kernel_variant_of == entry.name and other.runner == entry.runner]))"
+        )
+        ended = run_one([sys.executable, "-c", script, ep], self.until)
+        if ended.status:
+            last = ended.said.strip().rpartition("\n")[2]
+            raise CannotRun(
+                f"The suite does not start in {sys.executable}: {last}; install it "
+                "(pip install -e .), or give --parts."
+            )
+        return [ep, *json.loads(ended.said)]
+
+    def _ids(self) -> list[str]:
+        words = ["-k", self.options.expression] if self.options.expression else []
+        ended = run_one(_gqa("list", "--json", *words), self.until)
+        if ended.status:
+            raise CannotRun(ended.said.strip() or "gqa list has failed.")
+        lines = [json.loads(line) for line in ended.said.splitlines() if line.startswith("{")]
+        return [line["id"] for line in lines if line.get("kind") == "case"]
+
+    def _stop_if_unavailable(self, phase: Phase, ep: str) -> None:
+        """Raise `CannotRun` if the target cannot be used here."""
+        for target in phase.gathered.write().targets.values():
+            if target["ep"] == ep and target["unavailable"]:
+                ended = run_one(_gqa("doctor", "-v"), time.monotonic() + 60)
+                self.summary.log("gqa doctor -v", ended)
+                fix = f" Fix: {target['fix']}" if target["fix"] else ""
+                raise CannotRun(f"{ep} cannot be used here: {target['unavailable']}{fix}")
+
+    # ── Runs of the suite ────────────────────────────────────────────────────────────────────────
+
+    def _run(
+        self, phase: Phase, plan: list[tuple[str, list[list[str]]]], until: float | None = None
+    ) -> None:
+        """Run the cases of each target of ``plan``, dealt to several runs.
+
+        A target may take its share of the time that is left when it begins, or ``until``. Cases
+        that a run leaves are tried again when all other runs have begun.
+        """
+        waiting = [(target, [ids for ids in dealt if ids]) for target, dealt in plan]
+        limits: dict[str, float] = {}
+
+        def draw() -> Work[Task] | None:
+            while waiting:
+                target, dealt = waiting[0]
+                if not dealt:
+                    waiting.pop(0)
+                    continue
+                if target not in limits:
+                    share = OWN_SHARE if target == self.options.ep else 1 / len(waiting)
+                    share = share if len(waiting) > 1 else 1
+                    now = time.monotonic()
+                    limits[target] = until or now + share * (phase.until - now)
+                return self._work(phase, self._task(phase, target, dealt.pop(0)), limits[target])
+            if phase.again:
+                return self._work(phase, phase.again.pop(0), until or phase.until)
+            return None
+
+        run_all(draw, self.workers, lambda task, ended: self._ended(phase, task, ended))
+
+    def _task(self, phase: Phase, target: str, ids: list[str], tries: int = 1) -> Task:
+        self._pieces += 1
+        piece = Piece(self.work / f"{self._pieces}.jsonl")
+        phase.gathered.pieces.append(piece)
+        return Task(target, ids, piece, tries)
+
+    def _work(self, phase: Phase, task: Task, until: float) -> Work[Task]:
+        command = _gqa(
+            *("run", "--ep", task.target, "--results", str(task.piece.file)),
+            *(*phase.extra, *task.ids),
+        )
+        return Work(task, command, until)
+
+    def _ended(self, phase: Phase, task: Task, ended: Ended) -> None:
+        """Note how a run ended, and have the cases that it left tried again."""
+        task.piece.ended = True
+        done = {
+            record["case"]
+            for _, record in records(task.piece.file)
+            if record["kind"] in ("result", "infrastructure") and record["case"]
+        }
+        left = [id for id in task.ids if id not in done]
+        self.summary.log(f"{task.target}, {len(task.ids)} cases from {task.ids[0]}", ended)
+        if not left:
+            return
+        if done and task.tries < MOST_TRIES and time.monotonic() < phase.until:
+            # The one that it may have ended with comes last.
+            again = [*left[1:], left[0]]
+            phase.again.append(self._task(phase, task.target, again, task.tries + 1))
+            return
+        last = ended.said.strip().rpartition("\n")[2]
+        why = "the time was over" if ended.stopped else f"a run ended with {ended.status}: {last}"
+        phase.left.append((task.target, why, left))
+
+    # ── What else is wanted ──────────────────────────────────────────────────────────────────────
+
+    def _time(self) -> None:
+        """Write OUT/timing.md: the time of a call in the suite and in a bare loop."""
+        until = min(self.until, time.monotonic() + TIMING_SECONDS)
+        script = str(ROOT / "benchmarks" / "overhead.py")
+        words = ["-k", self.options.expression] if self.options.expression else []
+        command = [sys.executable, script, "--ep", self.options.ep, "--bound", "--markdown", *words]
+        ended = run_one(command, until)
+        self.summary.log("timing", ended)
+        if ended.status or ended.stopped:
+            last = ended.said.strip().rpartition("\n")[2]
+            why = "the time was over" if ended.stopped else last
+            self.summary.left_out(f"timing: {why}")
+            return
+        self.summary.step("measured the time of a call", ended.seconds)
+        with suppress(OSError):
+            (self.out / "timing.md").write_text(ended.said, encoding="utf-8")
+
+    def _sanitize(self, target: str, ids: list[str]) -> None:
+        """Run the boundary themes under compute-sanitizer, where it is there."""
+        if target != "cuda" and not self.options.sanitize:
+            return
+        tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        if not os.access(tool, os.X_OK):
+            self.summary.left_out("compute-sanitizer: it is not installed.")
+            return
+        if self.until - time.monotonic() < SMOKE_SECONDS:
+            self.summary.left_out("compute-sanitizer: the time was over.")
+            return
+        _put_first("PATH", [os.path.dirname(tool)])
+        gathered = Gathered(self.out / "sanitizer.jsonl.xz", "boundary themes", len(ids), len(ids))
+        phase = Phase(gathered, self.until, ("--compute-sanitizer",))
+        order = sorted(ids, key=lambda id: BOUNDARY_THEMES.index(theme_of(id)))
+        dealt = [order[worker :: self.workers] for worker in range(self.workers)]
+        since = time.monotonic()
+        with self._writing(phase):
+            self._run(phase, [(target, dealt)])
+        self.summary.step("ran compute-sanitizer", time.monotonic() - since)
+
+    # ── Writing ──────────────────────────────────────────────────────────────────────────────────
+
+    def _writing(self, phase: Phase) -> _Writing:
+        return _Writing(phase, self.summary)
+
+
+class _Writing:
+    """Writes the results of a phase and the summary every few seconds, and at the end."""
+
+    def __init__(self, phase: Phase, summary: Summary) -> None:
+        self._phase = phase
+        self._summary = summary
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for piece in self._phase.gathered.pieces:
+            piece.ended = True
+        found = self._write(footer=True)
+        left: dict[tuple[str, str], list[str]] = {}
+        for target, why, ids in self._phase.left:
+            left.setdefault((target, why), []).extend(ids)
+        for (target, why), ids in left.items():
+            self._summary.left_out(
+                f"{target}: {len(ids)} cases, from {in_order(ids)[0]}: {why}."
+            )
+        self._summary.found(self._phase.gathered.path.name, found)
+
+    def _repeat(self) -> None:
+        pause = PAUSE_SECONDS
+        while not self._over.wait(pause):
+            since = time.monotonic()
+            self._summary.so_far(self._phase.gathered.path.name, self._write())
+            pause = max(PAUSE_SECONDS, 10 * (time.monotonic() - since))
+
+    def _write(self, footer: bool = False) -> Found | None:
+        try:
+            return self._phase.gathered.write(footer)
+        except (OSError, ValueError, KeyError) as error:
+            self._summary.trouble(f"{self._phase.gathered.path}: {error}.")
+            return None
+
+
+def _gqa(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "conformance", *arguments]
+
+
+def _libraries(folder: str) -> list[Path]:
+    """The folders of NVIDIA's libraries, as their wheels install them into ``folder``."""
+    return sorted(path for path in Path(folder, "nvidia").glob("*/lib") if path.is_dir())
+
+
+def _put_first(variable: str, folders: Sequence[str]) -> None:
+    """Put ``folders`` in front of those that an environment variable lists."""
+    old = [folder for folder in os.environ.get(variable, "").split(os.pathsep) if folder]
+    if both := [*folders, *old]:
+        os.environ[variable] = os.pathsep.join(both)
+
+
+def _interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: everything that was planned was done; 1: something was left out; 3: nothing can be run."""
+    options = _parser().parse_args(arguments)
+    options.out = options.out.absolute()
+    signal.signal(signal.SIGTERM, _interrupted)
+    _put_first("PYTHONPATH", [str(ROOT)])
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many processes share the cores
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="gqa-gpu-day-", ignore_cleanup_errors=True) as name:
+            day = Day(options, Path(name))
+            try:
+                day.run()
+            except KeyboardInterrupt:
+                day.summary.left_out("everything after an interrupt.")
+            except CannotRun as error:
+                day.summary.nothing(str(error))
+            return day.summary.end(time.monotonic() - day.begun)
+    except OSError as error:
+        print(f".ci/gpu-day: {error}.", file=sys.stderr)
+        return 3
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=".ci/gpu-day", description="Run all cases on a GPU and its kernel variants."
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for what comes of it")
+    parser.add_argument("--parts", type=Path, metavar="DIR", help="what .ci/gpu-pack has written")
+    parser.add_argument("--minutes", type=float, default=9, metavar="N", help="default: 9")
+    parser.add_argument("--ep", default="cuda", metavar="TARGET", help="default: cuda")
+    parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="runs side by side; default: half of the cores"
+    )
+    parser.add_argument("--no-timing", action="store_true", help="do not measure the time of calls")
+    parser.add_argument("--sanitize", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

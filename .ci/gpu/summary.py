@@ -1,0 +1,138 @@
+"""The summary of a day on a GPU: what was done, what was left out and why. OUT/summary.md."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gathered import Found
+from tasks import Ended
+
+#: The end of each run's output that OUT/log.txt keeps.
+_LOG_CHARACTERS: Final = 4000
+
+
+class Summary:
+    """Collects what is to be said; it is written at once, and printed at the end."""
+
+    def __init__(self, out: Path, ep: str) -> None:
+        self._out = out
+        self._ep = ep
+        self._lock = threading.Lock()
+        self._planned: list[str] = []
+        self._cases = 0
+        self._steps: list[str] = []
+        self._left: list[str] = []
+        self._troubles: dict[str, None] = {}
+        self._found: dict[str, Found] = {}
+        self._nothing = ""
+        self._ended = False
+        self._log = ""
+
+    def plan(self, targets: list[str], cases: int) -> None:
+        """What is to be run."""
+        self._planned, self._cases = targets, cases
+        self._write()
+
+    def step(self, what: str, seconds: float) -> None:
+        """Something was done."""
+        self._steps.append(f"{what}: {seconds:.0f} s")
+        self._write()
+
+    def left_out(self, sentence: str) -> None:
+        """Something that was planned was not done."""
+        self._left.append(sentence)
+        self._write()
+
+    def trouble(self, sentence: str) -> None:
+        """Something could not be written."""
+        self._troubles[sentence] = None
+
+    def nothing(self, sentence: str) -> None:
+        """Nothing can be run."""
+        self._nothing = sentence
+        self._write()
+
+    def so_far(self, file: str, found: Found | None) -> None:
+        """What a results file holds now."""
+        if found is not None:
+            self._found[file] = found
+        self._write()
+
+    def found(self, file: str, found: Found | None) -> None:
+        """What a results file holds in the end."""
+        self.so_far(file, found)
+
+    def log(self, what: str, ended: Ended) -> None:
+        """Add the end of a command's output to OUT/log.txt."""
+        how = f"stopped after {ended.seconds:.0f} s" if ended.stopped else f"{ended.seconds:.0f} s"
+        self._log += f"── {what}: status {ended.status}, {how}\n{ended.said[-_LOG_CHARACTERS:]}\n"
+        with suppress(OSError):
+            (self._out / "log.txt").write_text(self._log, encoding="utf-8")
+
+    def end(self, seconds: float) -> int:
+        """Write and print the summary; the exit status."""
+        self._ended = True
+        self.step("everything", seconds)
+        print(self.text(), end="")
+        sentences = [self._nothing] if self._nothing else [*self._left, *self._troubles]
+        for sentence in sentences:
+            print(sentence, file=sys.stderr)
+        if self._nothing:
+            return 3
+        return 1 if sentences else 0
+
+    def text(self) -> str:
+        """The summary as Markdown."""
+        lines = [f"# {self._ep}"]
+        if self._nothing:
+            lines += ["", self._nothing]
+        elif not self._ended:
+            lines += ["", "It has not ended yet, or was killed."]
+        for file, found in self._found.items():
+            lines += ["", f"## {file}", ""]
+            lines += self._about(found)
+        if self._left or self._troubles:
+            lines += ["", "## Left out", ""]
+            lines += [f"- {sentence}" for sentence in (*self._left, *self._troubles)]
+        if self._steps:
+            lines += ["", "## Time", "", *(f"- {step}" for step in self._steps)]
+        return "\n".join(lines) + "\n"
+
+    def _about(self, found: Found) -> list[str]:
+        """Device, versions, and a row for each target."""
+        lines = []
+        described = [target for target in found.targets.values() if target.get("describe")]
+        if described:
+            about = described[0]["describe"]
+            versions = ", ".join(f"{name} {text}" for name, text in about["versions"].items())
+            lines += [f"{about['device']}; {versions}", ""]
+        verdicts = Counter[str]()
+        counts, unexpected = found.counts(), found.unexpected()
+        for count in counts.values():
+            verdicts += count
+        columns = [name for name, _ in verdicts.most_common()]
+        head = ["target", "results", *columns, "unexpected", "infrastructure"]
+        lines += [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+        for name, target in found.targets.items():
+            count = counts[name]
+            numbers = [count.total(), *(count[column] for column in columns)]
+            numbers += [unexpected[name], found.infrastructure[name]]
+            lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
+            if target.get("unavailable"):
+                lines.append(f"| {name} | {target['unavailable']} |")
+        missing = [ep for ep in self._planned if ep not in {t["ep"] for t in found.targets.values()}]
+        if missing:
+            lines += ["", f"Without any result: {', '.join(missing)}."]
+        return lines
+
+    def _write(self) -> None:
+        with self._lock:
+            try:
+                (self._out / "summary.md").write_text(self.text(), encoding="utf-8")
+            except OSError as error:
+                self._troubles.setdefault(f"{self._out / 'summary.md'}: {error}.")
