@@ -1,11 +1,15 @@
 """The overhead of the suite over the bare runtime, measured in one go on one machine.
 
     python benchmarks/overhead.py [--repeat 3] [--markdown]
+    python benchmarks/overhead.py --ep cpu|cuda [-k EXPR] [--repeat 3] [--markdown] [PATH]...
 
 The floor is a bare Python loop that, for each of the same bundles, reads it, creates the session
 and runs it twice, with one thread; the stricter baseline has the inputs in memory already. Every
 figure is in milliseconds per case, the minimum of the repeats; the ratios are to those two
 baselines of the same run, since machines are noisy.
+
+With ``--ep`` it measures the runner alone, through the harness and without judging, beside a bare
+loop over IOBinding in a process of its own (``ort_loop.py``), both after every case was run once.
 """
 
 from __future__ import annotations
@@ -23,12 +27,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+from beside_a_loop import Bare, print_times
 from onnx import numpy_helper
 
 from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle
 from conformance.case.load import load
 from conformance.run.assessment import jobs_for
+from conformance.targets.registry import Target, target_for
+
+LOOP = Path(__file__).with_name("ort_loop.py")
 
 
 class Row(NamedTuple):
@@ -149,12 +157,32 @@ def measure(repeat: int) -> tuple[int, list[Row]]:
     return len(cases), [Row(what, *row) for what, row in best.items()]
 
 
+def bare_loop(target: Target) -> Bare:
+    """The bare loop over IOBinding, in the target's interpreter."""
+    command = (target.command.argv[0], str(LOOP), str(target.execution_provider))
+    return Bare(command, {**os.environ, **target.command.env})
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--ep", choices=["cpu", "cuda"], help="the runner, beside IOBinding")
+    parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
+    parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
     options = parser.parse_args()
+    if options.ep is not None:
+        target = target_for(options.ep)
+        print_times(
+            target,
+            lambda: bare_loop(target),
+            options.paths,
+            options.expression,
+            options.repeat,
+            markdown=options.markdown,
+        )
+        return
     count, rows = measure(options.repeat)
     base, alone = rows[0].ms, rows[1].ms
     print(f"{count} cases, minimum of {options.repeat}, {os.cpu_count()} cores\n")

@@ -28,7 +28,7 @@ from gathered import Found, Gathered, Piece, records
 from parts import PartsError, check_parts, read_manifest, unpack_parts
 from summary import Summary
 from tasks import Ended, Work, run_all, run_one
-from themes import BOUNDARY_THEMES, in_order, theme_of
+from themes import BOUNDARY_THEMES, TIMED_THEMES, in_order, theme_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -246,8 +246,8 @@ class Day:
         """Write OUT/timing.md: the time of a call in the suite and in a bare loop."""
         until = min(self.until, time.monotonic() + TIMING_SECONDS)
         script = str(ROOT / "benchmarks" / "overhead.py")
-        words = ["-k", self.options.expression] if self.options.expression else []
-        command = [sys.executable, script, "--ep", self.options.ep, "--bound", "--markdown", *words]
+        files = [str(ROOT / "cases" / f"{theme}.yaml") for theme in TIMED_THEMES]
+        command = [sys.executable, script, "--ep", self.options.ep, "--markdown", *files]
         ended = run_one(command, until)
         self.summary.log("timing", ended)
         if ended.status or ended.stopped:
@@ -308,9 +308,7 @@ class _Writing:
         for target, why, ids in self._phase.left:
             left.setdefault((target, why), []).extend(ids)
         for (target, why), ids in left.items():
-            self._summary.left_out(
-                f"{target}: {len(ids)} cases, from {in_order(ids)[0]}: {why}."
-            )
+            self._summary.left_out(f"{target}: {len(ids)} cases, from {in_order(ids)[0]}: {why}.")
         self._summary.found(self._phase.gathered.path.name, found)
 
     def _repeat(self) -> None:

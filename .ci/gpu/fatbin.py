@@ -52,8 +52,8 @@ def entries(content: mmap.mmap | bytes) -> Iterator[Entry]:
 def keep_only(library: Path, architectures: Collection[int]) -> Counter[int]:
     """Zero the code of all other architectures; bytes of code by architecture, as before.
 
-    Headers stay, and so do all sizes and offsets. Raises `NoMachineCode`, also if the library has no
-    code for one of ``architectures``; it is then unchanged.
+    Headers stay, and so do all sizes and offsets. Raises `NoMachineCode`, also if the library has
+    no code for one of ``architectures``; it is then unchanged.
     """
     sizes: Counter[int] = Counter()
     with library.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:

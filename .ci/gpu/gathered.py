@@ -60,7 +60,7 @@ class Gathered:
     def __init__(self, path: Path, text: str, cases: int, results: int) -> None:
         self.path = path
         self.pieces: list[Piece] = []
-        self._selection = {"text": text, "cases": cases, "results": results}
+        self._selection: dict[str, Any] = {"text": text, "cases": cases, "results": results}
         self._ended = Found()
         self._since = time.monotonic()
 

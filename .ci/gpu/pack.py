@@ -65,7 +65,7 @@ def pack(options: argparse.Namespace) -> dict[str, Any]:
             "architectures": options.architectures or None,
             "packages": packages,
         }
-        return write_parts(site, options.out, round(options.part_mb * 1e6), about)
+        return write_parts(site, options.out, round(options.part_mb * 1e6) - 1, about)
 
 
 def requirements(options: argparse.Namespace) -> list[str]:
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         help="keep only this machine code; not tried on a GPU, see docs/gpu.md",
     )
     parser.add_argument(
-        "--part-mb", type=float, default=55, metavar="MB", help="largest part; default: 55"
+        "--part-mb", type=float, default=56, metavar="MB", help="each part is below; default: 56"
     )
     parser.add_argument(
         "--pip", nargs=argparse.REMAINDER, default=[], help="further arguments of pip install"

@@ -12,7 +12,7 @@ import lzma
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "gqa-gpu-pack/1"
@@ -37,7 +37,7 @@ def write_parts(
         old.unlink(missing_ok=True)
     with (
         _Split(out, part_bytes) as split,
-        lzma.open(split, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
+        lzma.open(cast("IO[bytes]", split), "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
         tarfile.open(fileobj=packed, mode="w|") as archive,
     ):
         for file in sorted(folder.rglob("*")):
@@ -94,7 +94,9 @@ def check_parts(folder: Path, manifest: Mapping[str, Any]) -> list[Path]:
     if wrong:
         raise PartsError(f"{folder}: {', '.join(wrong)}; copy it again.")
     if whole.hexdigest() != manifest["sha256"]:
-        raise PartsError(f"{folder}: the parts are not those of {MANIFEST}; copy all of them again.")
+        raise PartsError(
+            f"{folder}: the parts are not those of {MANIFEST}; copy all of them again."
+        )
     return paths
 
 

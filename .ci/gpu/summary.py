@@ -125,7 +125,9 @@ class Summary:
             lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
             if target.get("unavailable"):
                 lines.append(f"| {name} | {target['unavailable']} |")
-        missing = [ep for ep in self._planned if ep not in {t["ep"] for t in found.targets.values()}]
+        missing = [
+            ep for ep in self._planned if ep not in {t["ep"] for t in found.targets.values()}
+        ]
         if missing:
             lines += ["", f"Without any result: {', '.join(missing)}."]
         return lines

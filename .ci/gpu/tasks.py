@@ -50,7 +50,7 @@ class Started:
     """A command that runs."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._output: IO[bytes] = tempfile.TemporaryFile()
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._since = time.monotonic()
         self._interrupted: float | None = None
         # A session of its own: a Ctrl-C in the terminal comes to us alone, and we pass it on.

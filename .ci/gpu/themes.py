@@ -77,6 +77,9 @@ BOUNDARY_THEMES: Final = (
     "bounds_values",
 )
 
+#: Ordinary calls, for the time of a call.
+TIMED_THEMES: Final = ("decode_shapes", "heads")
+
 
 def in_order(ids: list[str]) -> list[str]:
     """Case ids by the place of their theme; within a theme, and of other themes, as they come."""

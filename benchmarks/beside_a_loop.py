@@ -1,0 +1,132 @@
+"""The time of a case through the harness, beside that in a bare loop over the same bundles.
+
+The bare loop is a program of its own: it prints a line when it is ready, reads a line with a bundle
+and its files for each case, and answers with a line: "ran", or "refused".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from conformance.case.corpus import names_of
+from conformance.case.load import load
+from conformance.case.selection import compile_expression
+from conformance.harness.outcomes import Ran, Rejected
+from conformance.harness.pool import Pool
+from conformance.harness.protocol import UnavailableAnswer
+from conformance.run.assessment import CaseJob, jobs_for
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import Target
+
+
+class Bare:
+    """The bare loop, which gets one bundle at a time."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+        )
+        self.said()
+
+    def said(self) -> str:
+        """The next line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"The bare loop ended: {shlex.join(map(str, self.process.args))}")  # type: ignore[arg-type]
+        return line.strip()
+
+    def run(self, job: CaseJob) -> str:
+        """The outcome of the bundle's call."""
+        assert self.process.stdin is not None
+        request = {"bundle": job.bundle, "files": job.steps[0].files}
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return self.said()
+
+
+def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[CaseJob]:
+    """The single calls that the target can run."""
+    matches = compile_expression(expression)
+    cases = [case for case in load(paths) if matches(names_of(case, ready.target.ep))]
+    jobs = [job for case in cases if ready.cannot_take(case) is None for job in jobs_for(case)]
+    alone = {job.bundle: job for job in jobs if len(job.steps) == 1 and not job.steps[0].share}
+    return list(alone.values())
+
+
+def measure(
+    pool: Pool, bare: Bare, jobs: Sequence[CaseJob], repeat: int
+) -> tuple[list[tuple[float, float]], int]:
+    """Seconds of each case, alone and through the harness, and the number of them that ran.
+
+    Cases that end the process would end the bare loop as well, and are left out; so are those that
+    run in one of the two and are rejected in the other.
+    """
+    outcomes = [(job, pool.run_one(job)) for job in jobs]  # to warm up, as below
+    kept, ran = [], 0
+    for job, outcome in outcomes:
+        if isinstance(outcome, Ran | Rejected):
+            runs = bare.run(job) == "ran"
+            if runs == isinstance(outcome, Ran):
+                kept.append(job)
+                ran += runs
+    best = {job.bundle: (math.inf, math.inf) for job in kept}
+    for _ in range(repeat):
+        for job in kept:
+            start = time.perf_counter()
+            bare.run(job)
+            middle = time.perf_counter()
+            pool.run_one(job)
+            end = time.perf_counter()
+            floor, whole = best[job.bundle]
+            best[job.bundle] = (min(floor, middle - start), min(whole, end - middle))
+    bare.process.kill()
+    return list(best.values()), ran
+
+
+def print_times(
+    target: Target,
+    begin: Callable[[], Bare],
+    paths: Sequence[Path],
+    expression: str,
+    repeat: int,
+    *,
+    markdown: bool,
+) -> None:
+    """Measure the cases of ``paths`` that ``expression`` selects, and print a table of the means.
+
+    ``begin`` starts the bare loop. Exits with one sentence where the target cannot be used.
+    """
+    with Pool(target.command) as pool:
+        answer = pool.start()
+        if isinstance(answer, UnavailableAnswer):
+            sys.exit(f"{answer.reason} {answer.fix or ''}")
+        ready = DescribedTarget(target, answer, None, None)
+        jobs = jobs_of(paths, expression, ready)
+        best, ran = measure(pool, begin(), jobs, repeat)
+    if not best:
+        sys.exit("No call is left to measure.")
+    left_out = f", {len(jobs) - len(best)} left out" if len(jobs) > len(best) else ""
+    print(
+        f"{ready.name}, {len(best)} calls, of which {ran} ran{left_out}, {os.cpu_count()} cores\n"
+    )
+    if markdown:
+        print("| program | ms per case | ratio to the floor |\n| --- | ---: | ---: |")
+    floor, whole = (1e3 * statistics.fmean(times) for times in zip(*best, strict=True))
+    for what, ms in (("a bare loop", floor), ("runner and harness", whole)):
+        cells = (what, f"{ms:.2f}", f"{ms / floor:.2f}")
+        print(f"| {' | '.join(cells)} |" if markdown else "{:24} {:>8} {:>6}".format(*cells))

@@ -1,0 +1,70 @@
+"""The cost of a case on ONNX Runtime without the suite: ``PYTHON ort_loop.py PROVIDER``.
+
+For each line {"bundle", "files"} on standard input it reads the tensors, creates a session, binds
+inputs and outputs, runs it twice and has the outputs in host memory; then it prints a line: "ran",
+or "refused". One session stays open from the start, so that CUDA and its libraries start once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMON = Path(__file__).resolve().parents[1] / "runners" / "common"
+sys.path.insert(0, str(COMMON))
+
+REPEAT = 2
+FLOAT = 1  # a TensorProto.DataType
+
+
+def main() -> None:
+    """Answer lines until there are none."""
+    (provider,) = sys.argv[1:]
+    import onnxruntime
+    from probe import probe_model
+
+    onnxruntime.set_default_logger_severity(4)
+    if hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    kept = onnxruntime.InferenceSession(probe_model(FLOAT, 1), options, providers=[provider])
+    assert provider in kept.get_providers()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        try:
+            run(onnxruntime, options, provider, json.loads(line))
+            print("ran", flush=True)
+        except Exception:  # a refusal is a result; the suite runs these cases too
+            print("refused", flush=True)
+
+
+def run(onnxruntime: Any, options: Any, provider: str, request: dict[str, Any]) -> None:
+    """Run one bundle; raises whatever ONNX Runtime raises."""
+    import numpy as np
+    from tensor_file import ITEM_BYTES, read_tensor
+
+    tensors = {
+        name: read_tensor(f"{request['bundle']}/{file}") for name, file in request["files"].items()
+    }
+    session = onnxruntime.InferenceSession(
+        f"{request['bundle']}/model.onnx", options, providers=[provider], enable_fallback=0
+    )
+    binding = session.io_binding()
+    values = []
+    for name, tensor in tensors.items():
+        bits = np.frombuffer(tensor.raw, f"u{ITEM_BYTES[tensor.data_type]}").reshape(tensor.dims)
+        value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, tensor.data_type)
+        values.append(value)  # the binding copies, or keeps a pointer
+        binding.bind_ortvalue_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+    for _ in range(REPEAT):
+        session.run_with_iobinding(binding)
+        binding.get_outputs()
+
+
+if __name__ == "__main__":
+    main()
