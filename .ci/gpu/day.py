@@ -36,10 +36,16 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 END_SECONDS: Final = 20.0
 #: Part of the time for the corpus that the target itself may take; its variants share the rest.
 OWN_SHARE: Final = 0.6
+#: The targets that benchmarks/overhead.py measures.
+TIMED_TARGETS: Final = ("cpu", "cuda")
 #: Part of all time that is kept for measuring, and the most that it takes.
 TIMING_SHARE, TIMING_SECONDS = 0.12, 90.0
-#: The smoke theme's part, and the least that it gets.
-SMOKE_SHARE, SMOKE_SECONDS = 0.25, 30.0
+#: The smoke theme's part at most.
+SMOKE_SHARE: Final = 0.25
+#: With less time left, nothing is begun.
+LEAST_SECONDS: Final = 1.0
+#: compute-sanitizer is not begun with less.
+SANITIZE_SECONDS: Final = 20.0
 #: Seconds between two writings of OUT; longer where a writing takes long.
 PAUSE_SECONDS: Final = 10.0
 #: How often cases that a run left are tried again.
@@ -56,8 +62,8 @@ class Task:
 
     target: str
     ids: list[str]
-    piece: Piece
     tries: int = 1
+    piece: Piece | None = None
 
 
 @dataclass
@@ -97,7 +103,8 @@ class Day:
         smoke = [id for id in ids if theme_of(id) == "smoke"] or ids[:1]
         rest = [id for id in ids if id not in set(smoke)]
         seconds = self.until - time.monotonic()
-        reserve = 0.0 if self.options.no_timing else min(TIMING_SECONDS, TIMING_SHARE * seconds)
+        timed = self.options.ep in TIMED_TARGETS and not self.options.no_timing
+        reserve = min(TIMING_SECONDS, TIMING_SHARE * seconds) if timed else 0.0
         gathered = Gathered(
             self.out / "results.jsonl.xz",
             self.options.expression or "whole corpus",
@@ -107,13 +114,13 @@ class Day:
         phase = Phase(gathered, self.until - reserve)
         self.summary.plan(targets, len(ids))
         with self._writing(phase):
-            limit = time.monotonic() + max(SMOKE_SECONDS, SMOKE_SHARE * seconds)
-            self._run(phase, [(targets[0], [smoke])], min(limit, phase.until))
+            limit = time.monotonic() + SMOKE_SHARE * seconds
+            self._run(phase, [(targets[0], [smoke])], limit)
             self._stop_if_unavailable(phase, targets[0])
             dealt = [rest[worker :: self.workers] for worker in range(self.workers)]
             others = [(target, [smoke, *dealt]) for target in targets[1:]]
             self._run(phase, [(targets[0], dealt), *others])
-        if not self.options.no_timing:
+        if timed:
             self._time()
         self._sanitize(targets[0], [id for id in ids if theme_of(id) in BOUNDARY_THEMES])
 
@@ -168,10 +175,11 @@ class Day:
 
     def _stop_if_unavailable(self, phase: Phase, ep: str) -> None:
         """Raise `CannotRun` if the target cannot be used here."""
-        for target in phase.gathered.write().targets.values():
-            if target["ep"] == ep and target["unavailable"]:
-                ended = run_one(_gqa("doctor", "-v"), time.monotonic() + 60)
-                self.summary.log("gqa doctor -v", ended)
+        lines = [line for piece in phase.gathered.pieces for line in records(piece.file)]
+        headers = [record for _, record in lines if record["kind"] == "header"]
+        for target in (target for header in headers for target in header["targets"]):
+            if target["unavailable"]:
+                self.summary.log("gqa doctor -v", run_one(_gqa("doctor", "-v"), self.until))
                 fix = f" Fix: {target['fix']}" if target["fix"] else ""
                 raise CannotRun(f"{ep} cannot be used here: {target['unavailable']}{fix}")
 
@@ -182,8 +190,8 @@ class Day:
     ) -> None:
         """Run the cases of each target of ``plan``, dealt to several runs.
 
-        A target may take its share of the time that is left when it begins, or ``until``. Cases
-        that a run leaves are tried again when all other runs have begun.
+        A target may take its share of the time that is left when it begins, or has until
+        ``until``. Cases that are left are run when all others have begun, or in the next `_run`.
         """
         waiting = [(target, [ids for ids in dealt if ids]) for target, dealt in plan]
         limits: dict[str, float] = {}
@@ -191,28 +199,30 @@ class Day:
         def draw() -> Work[Task] | None:
             while waiting:
                 target, dealt = waiting[0]
+                now = time.monotonic()
+                if target not in limits:
+                    own = OWN_SHARE if target == self.options.ep else 1 / len(waiting)
+                    share = own if len(waiting) > 1 else 1
+                    limits[target] = until or now + share * (phase.until - now)
                 if not dealt:
                     waiting.pop(0)
-                    continue
-                if target not in limits:
-                    share = OWN_SHARE if target == self.options.ep else 1 / len(waiting)
-                    share = share if len(waiting) > 1 else 1
-                    now = time.monotonic()
-                    limits[target] = until or now + share * (phase.until - now)
-                return self._work(phase, self._task(phase, target, dealt.pop(0)), limits[target])
-            if phase.again:
-                return self._work(phase, phase.again.pop(0), until or phase.until)
+                elif now + LEAST_SECONDS < limits[target]:
+                    return self._work(phase, Task(target, dealt.pop(0)), limits[target])
+                else:
+                    phase.again.append(Task(target, dealt.pop(0)))
+            while phase.again and until is None:
+                task = phase.again.pop(0)
+                if time.monotonic() + LEAST_SECONDS < phase.until:
+                    return self._work(phase, task, phase.until)
+                phase.left.append((task.target, "the time was over", task.ids))
             return None
 
         run_all(draw, self.workers, lambda task, ended: self._ended(phase, task, ended))
 
-    def _task(self, phase: Phase, target: str, ids: list[str], tries: int = 1) -> Task:
-        self._pieces += 1
-        piece = Piece(self.work / f"{self._pieces}.jsonl")
-        phase.gathered.pieces.append(piece)
-        return Task(target, ids, piece, tries)
-
     def _work(self, phase: Phase, task: Task, until: float) -> Work[Task]:
+        self._pieces += 1
+        task.piece = Piece(self.work / f"{self._pieces}.jsonl")
+        phase.gathered.pieces.append(task.piece)
         command = _gqa(
             *("run", "--ep", task.target, "--results", str(task.piece.file)),
             *(*phase.extra, *task.ids),
@@ -221,6 +231,7 @@ class Day:
 
     def _ended(self, phase: Phase, task: Task, ended: Ended) -> None:
         """Note how a run ended, and have the cases that it left tried again."""
+        assert task.piece is not None
         task.piece.ended = True
         done = {
             record["case"]
@@ -231,10 +242,12 @@ class Day:
         self.summary.log(f"{task.target}, {len(task.ids)} cases from {task.ids[0]}", ended)
         if not left:
             return
-        if done and task.tries < MOST_TRIES and time.monotonic() < phase.until:
+        # One that has ended by itself without a result would do so again.
+        begun = done or ended.stopped or ended.status < 0
+        if begun and task.tries < MOST_TRIES:
             # The one that it may have ended with comes last.
             again = [*left[1:], left[0]]
-            phase.again.append(self._task(phase, task.target, again, task.tries + 1))
+            phase.again.append(Task(task.target, again, task.tries + 1))
             return
         last = ended.said.strip().rpartition("\n")[2]
         why = "the time was over" if ended.stopped else f"a run ended with {ended.status}: {last}"
@@ -267,7 +280,7 @@ class Day:
         if not os.access(tool, os.X_OK):
             self.summary.left_out("compute-sanitizer: it is not installed.")
             return
-        if self.until - time.monotonic() < SMOKE_SECONDS:
+        if self.until - time.monotonic() < SANITIZE_SECONDS:
             self.summary.left_out("compute-sanitizer: the time was over.")
             return
         _put_first("PATH", [os.path.dirname(tool)])
@@ -308,7 +321,8 @@ class _Writing:
         for target, why, ids in self._phase.left:
             left.setdefault((target, why), []).extend(ids)
         for (target, why), ids in left.items():
-            self._summary.left_out(f"{target}: {len(ids)} cases, from {in_order(ids)[0]}: {why}.")
+            number = f"{len(ids)} case{'s' * (len(ids) > 1)}"
+            self._summary.left_out(f"{target}: {number}, from {in_order(ids)[0]}: {why}.")
         self._summary.found(self._phase.gathered.path.name, found)
 
     def _repeat(self) -> None:

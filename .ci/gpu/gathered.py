@@ -40,6 +40,8 @@ class Found:
     described: set[str] = field(default_factory=set)
     verdicts: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict)
     infrastructure: Counter[str] = field(default_factory=Counter)
+    #: Cases and targets with an infrastructure failure of their own.
+    failed: set[tuple[str, str]] = field(default_factory=set)
     instability: int = 0
 
     def counts(self) -> dict[str, Counter[str]]:
@@ -78,6 +80,7 @@ class Gathered:
             set(self._ended.described),
             dict(self._ended.verdicts),
             Counter(self._ended.infrastructure),
+            set(self._ended.failed),
             self._ended.instability,
         )
         running = _packed(
@@ -117,6 +120,8 @@ class Gathered:
                         found.verdicts[key] = record["verdict"], record["unexpected"]
                 case "infrastructure":
                     found.infrastructure[record["target"]] += 1
+                    if record["case"]:
+                        found.failed.add((record["case"], record["target"]))
                 case "instability":
                     found.instability += 1
             yield line
@@ -128,7 +133,7 @@ class Gathered:
     def _footer(self, found: Found) -> dict[str, Any]:
         return {
             "kind": "footer",
-            "complete": len(found.verdicts) >= self._selection["results"],
+            "complete": len(found.verdicts.keys() | found.failed) >= self._selection["results"],
             "counts": {name: dict(count) for name, count in found.counts().items()},
             "infrastructure": found.infrastructure.total(),
             "unexpected": found.unexpected().total(),

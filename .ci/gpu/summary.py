@@ -125,9 +125,8 @@ class Summary:
             lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
             if target.get("unavailable"):
                 lines.append(f"| {name} | {target['unavailable']} |")
-        missing = [
-            ep for ep in self._planned if ep not in {t["ep"] for t in found.targets.values()}
-        ]
+        there = {target["ep"] for target in found.targets.values()}
+        missing = [ep for ep in self._planned[1:] if ep not in there]
         if missing:
             lines += ["", f"Without any result: {', '.join(missing)}."]
         return lines

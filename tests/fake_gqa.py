@@ -1,0 +1,83 @@
+"""Stands in for gqa in tests of .ci/gpu-day: ``list``, ``doctor``, and ``run`` that runs nothing.
+
+``BEHAVIOUR`` (JSON in the environment) says for each target what its runs do: "fine",
+"unavailable", "broken" (nothing is recorded), "slow" (half a second for each case), "hangs ID" and
+"dies ID" (at that case), or "once ID" (dies there while the file ``ONCE`` does not exist).
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+IDS = [f"{theme}/{name}" for theme in ("causal", "ragged", "smoke", "new") for name in "abcde"]
+MACHINE = {"system": "a system"}
+
+
+def write(file, **record):
+    file.write(json.dumps(record) + "\n")
+    file.flush()
+
+
+def run(arguments):
+    ep = arguments[arguments.index("--ep") + 1]
+    place = arguments[arguments.index("--results") + 1]
+    ids = arguments[arguments.index("--results") + 2 :]
+    ids = ids[1:] if ids[0] == "--compute-sanitizer" else ids
+    what, _, at = json.loads(os.environ["BEHAVIOUR"]).get(ep, "fine").rpartition(" ")
+    what, at = (what, at) if what else (at, "")
+    print(f"{ep}: {len(ids)} cases", flush=True)
+    if what == "broken":
+        print("the runner does not start", flush=True)
+        return 3
+    away = what == "unavailable"
+    target = {"name": f"{ep}@1.0", "ep": ep, "unavailable": "there is no GPU" if away else None}
+    target["fix"] = "buy one" if away else None
+    about = {"device": "a device", "versions": {"driver": "5"}}
+    target["describe"] = None if away else {"runtime": "fake", "version": "1.0", **about}
+    selection = {"text": "some", "cases": len(ids), "results": len(ids)}
+    with open(place, "w") as file:
+        write(file, kind="header", targets=[target], selection=selection, machine=MACHINE)
+        for id in sorted(ids, key=ids.index):
+            if id == at and what == "hangs":
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                time.sleep(600)
+            once = what == "once" and not Path(os.environ["ONCE"]).exists()
+            if id == at and (what == "dies" or once):
+                Path(os.environ["ONCE"]).touch()
+                print("Killed", flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if what == "slow":
+                time.sleep(0.5)
+            write(file, kind="case", id=id)
+            verdict = "skip" if away else "pass"
+            write(
+                file,
+                kind="result",
+                case=id,
+                target=target["name"],
+                verdict=verdict,
+                unexpected=False,
+            )
+        write(file, kind="footer", complete=True)
+    return 3 if away else 0
+
+
+def main():
+    command, *arguments = sys.argv[1:]
+    if command == "list":
+        chosen = arguments[arguments.index("-k") + 1] if "-k" in arguments else ""
+        for id in IDS:
+            if chosen in id:
+                print(json.dumps({"kind": "case", "id": id}))
+        return 0
+    if command == "doctor":
+        print("what doctor says")
+        return 3
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

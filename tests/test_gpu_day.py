@@ -1,0 +1,411 @@
+"""A day on a GPU: what it runs in which order, and what remains of it whatever fails."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from as_user import Desk, wait_for
+
+from conformance.base.paths import CACHE_VARIABLE, ROOT
+from conformance.bundle.cache import digest_of
+from conformance.case.corpus import find
+from conformance.results.reader import read
+
+SCRIPTS = ROOT / ".ci" / "gpu"
+
+pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="not a checkout")
+sys.path.insert(0, str(SCRIPTS))
+
+day = pytest.importorskip("day")
+parts = pytest.importorskip("parts")
+tasks = pytest.importorskip("tasks")
+themes = pytest.importorskip("themes")
+
+FAKE = Path(__file__).with_name("fake_gqa.py")
+COMMAND = ROOT / ".ci" / "gpu-day"
+
+
+# ── The order ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_theme_has_a_place_and_a_reason() -> None:
+    assert sorted(themes.THEMES) == sorted(file.stem for file in ROOT.glob("cases/*.yaml"))
+    assert all(themes.THEMES.values())
+    assert next(iter(themes.THEMES)) == "smoke"
+    assert {*themes.BOUNDARY_THEMES, *themes.TIMED_THEMES} <= themes.THEMES.keys()
+
+
+def test_cases_are_ordered_by_their_themes() -> None:
+    ids = ["power/a", "mine/a", "smoke/b", "smoke/a", "known_bugs/c[x=1]"]
+    assert themes.in_order(ids) == [
+        "smoke/b",
+        "smoke/a",
+        "known_bugs/c[x=1]",
+        "power/a",
+        "mine/a",
+    ]
+
+
+# ── With a stand-in for gqa ──────────────────────────────────────────────────────────────────────
+
+
+class FakeDay:
+    """Calls the command with a stand-in for gqa, which knows 20 cases of four themes."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.out = folder / "out"
+        self.once = folder / "once"
+        self._patch = patch
+        self.targets = ["cuda", "cuda-flash"]
+        for variable in ("PYTHONPATH", "LD_LIBRARY_PATH", "OPENBLAS_NUM_THREADS", "PATH"):
+            patch.setenv(variable, os.environ.get(variable, ""))
+        patch.setattr(day.signal, "signal", lambda *_: None)
+        patch.setattr(day, "_gqa", lambda *words: [sys.executable, str(FAKE), *words])
+        patch.setattr(day.Day, "_targets", lambda _: self.targets)
+        patch.setattr(tasks, "GRACE_SECONDS", 0.5)
+        patch.setenv("ONCE", str(self.once))
+
+    def __call__(self, *arguments: str, **behaviour: str) -> int:
+        names = {name.replace("_", "-"): what for name, what in behaviour.items()}
+        self._patch.setenv("BEHAVIOUR", json.dumps(names))
+        words = ["--no-timing", "--workers", "2", *arguments]
+        return int(day.main([str(self.out), *words]))
+
+    def records(self, kind: str, file: str = "results.jsonl.xz") -> list[dict[str, Any]]:
+        lines = lzma.decompress((self.out / file).read_bytes()).splitlines()
+        return [record for line in lines if (record := json.loads(line))["kind"] == kind]
+
+    def done(self) -> dict[str, list[str]]:
+        """The cases with a result, by target."""
+        found: dict[str, list[str]] = {}
+        for record in self.records("result"):
+            found.setdefault(record["target"].removesuffix("@1.0"), []).append(record["case"])
+        return found
+
+    @property
+    def summary(self) -> str:
+        return (self.out / "summary.md").read_text()
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDay:
+    return FakeDay(tmp_path, monkeypatch)
+
+
+ALL = [f"{theme}/{name}" for theme in ("smoke", "ragged", "causal", "new") for name in "abcde"]
+
+
+def test_all_cases_run_on_the_target_and_its_variants(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(day.shutil, "which", lambda _: None)
+    monkeypatch.setattr(day.os, "access", lambda *_: False)
+    assert fake() == 1
+    assert fake.done().keys() == {"cuda", "cuda-flash"}
+    assert all(sorted(ids) == sorted(ALL) for ids in fake.done().values())
+    assert fake.done()["cuda"][:5] == ALL[:5]
+    (header,) = fake.records("header")
+    assert header["selection"] == {"text": "whole corpus", "cases": 20, "results": 40}
+    assert [target["name"] for target in header["targets"]] == ["cuda@1.0", "cuda-flash@1.0"]
+    assert len(fake.records("case")) == 20
+    (footer,) = fake.records("footer")
+    assert footer["complete"]
+    assert footer["counts"] == {"cuda@1.0": {"pass": 20}, "cuda-flash@1.0": {"pass": 20}}
+    assert "a device; driver 5" in fake.summary
+    assert "| cuda-flash@1.0 | 20 | 20 | 0 | 0 |" in fake.summary
+    assert "It has not ended" not in fake.summary
+    said = capsys.readouterr()
+    assert said.out == fake.summary
+    assert said.err == "compute-sanitizer: it is not installed.\n"
+
+
+def test_a_selection_without_smoke_begins_with_a_single_case(fake: FakeDay) -> None:
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", "-k", "causal") == 0
+    assert sorted(fake.done()["cpu"]) == ALL[10:15]
+    assert fake.records("header")[0]["selection"]["text"] == "causal"
+
+
+def test_nothing_is_run_where_the_target_is_not_available(
+    fake: FakeDay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fake(cuda="unavailable") == 3
+    sentence = "cuda cannot be used here: there is no GPU Fix: buy one"
+    assert capsys.readouterr().err == f"{sentence}\n"
+    assert sentence in fake.summary
+    assert fake.done() == {"cuda": ALL[:5]}
+    assert "what doctor says" in (fake.out / "log.txt").read_text()
+
+
+def test_a_variant_that_is_not_available_is_no_reason_to_stop(fake: FakeDay) -> None:
+    fake.targets = ["cpu", "cpu-a", "cpu-b"]
+    assert fake("--ep", "cpu", cpu_a="unavailable") == 0
+    assert {target: len(ids) for target, ids in fake.done().items()} == dict.fromkeys(
+        fake.targets, 20
+    )
+    assert "there is no GPU" in fake.summary
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu-a"])
+def test_a_hang_does_not_stop_the_rest(fake: FakeDay, target: str) -> None:
+    fake.targets = ["cpu", "cpu-a", "cpu-b"]
+    at = "smoke/c" if target == "cpu" else "causal/c"
+    behaviour = {target.replace("-", "_"): f"hangs {at}"}
+    assert fake("--ep", "cpu", "--minutes", "0.12", **behaviour) == 1
+    done = fake.done()
+    for name in fake.targets:
+        missing = {at} if name == target else set()
+        assert sorted(done[name]) == sorted(set(ALL) - missing), name
+    assert f"{target}: 1 case, from {at}: the time was over." in fake.summary
+    assert not fake.records("footer")[0]["complete"]
+
+
+def test_what_dies_is_begun_again_behind_its_case(fake: FakeDay) -> None:
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", cpu="dies ragged/b") == 1
+    assert sorted(fake.done()["cpu"]) == sorted(set(ALL) - {"ragged/b"})
+    assert "cpu: 1 case, from ragged/b: a run ended with -9: Killed." in fake.summary
+
+
+def test_what_died_once_is_complete(fake: FakeDay) -> None:
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", **{"cpu": "once ragged/b"}) == 0
+    assert sorted(fake.done()["cpu"]) == sorted(ALL)
+    assert len(fake.done()["cpu"]) == 20
+
+
+def test_a_target_that_does_not_start_is_left_out(fake: FakeDay) -> None:
+    assert fake(cuda_flash="broken") == 1
+    assert fake.done() == {"cuda": fake.done()["cuda"]}
+    assert (
+        "cuda-flash: 20 cases, from smoke/a: a run ended with 3: the runner does not start."
+        in fake.summary
+    )
+    assert "Without any result: cuda-flash." in fake.summary
+
+
+def test_a_slow_target_leaves_time_for_its_variant(fake: FakeDay) -> None:
+    """20 cases take 5 seconds with two workers; the target gets 60 % of 3.6 seconds."""
+    fake.targets = ["cpu", "cpu-a"]
+    assert fake("--ep", "cpu", "--minutes", "0.09", cpu="slow") == 1
+    assert 5 < len(fake.done()["cpu"]) < 20
+    assert len(fake.done()["cpu-a"]) == 20
+    assert "the time was over." in fake.summary
+
+
+def test_the_boundary_themes_run_under_compute_sanitizer(
+    fake: FakeDay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(day.shutil, "which", lambda _: str(tool))
+    assert fake() == 0
+    ids = [record["case"] for record in fake.records("result", "sanitizer.jsonl.xz")]
+    assert sorted(ids) == sorted(id for id in ALL if themes.theme_of(id) in ("smoke", "ragged"))
+    assert "## sanitizer.jsonl.xz" in fake.summary
+
+
+def test_what_cannot_be_written_is_said(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.targets = ["cpu"]
+    (fake.out / "results.jsonl.xz.new").mkdir(parents=True)
+    assert fake("--ep", "cpu") == 1
+    assert "results.jsonl.xz: [Errno 21] Is a directory" in capsys.readouterr().err
+
+
+def test_an_output_that_is_no_folder(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.out.touch()
+    assert fake() == 3
+    assert "File exists" in capsys.readouterr().err
+
+
+def test_a_selection_of_nothing(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fake("-k", "nosuch") == 3
+    assert capsys.readouterr().err == "-k nosuch selects no case.\n"
+
+
+def here() -> dict[str, Any]:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return {"python": python, "machine": os.uname().machine}
+
+
+def test_packages_and_libraries_of_the_parts_are_used(fake: FakeDay, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "nvidia" / "cudnn" / "lib").mkdir(parents=True)
+    parts.write_parts(site, tmp_path / "parts", 1000, here())
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", "--parts", str(tmp_path / "parts")) == 0
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[:2] == [
+        folder := os.environ["PYTHONPATH"].split(os.pathsep)[0],
+        str(ROOT),
+    ]
+    assert not folder.startswith(str(ROOT))
+    assert os.environ["LD_LIBRARY_PATH"].startswith(f"{folder}/nvidia/cudnn/lib")
+    assert not Path(folder).exists()  # removed in the end
+    assert "unpacked the parts" in fake.summary
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "part-00").unlink(), "part-00 is missing; copy it again."),
+        (lambda folder: (folder / "part-00").write_bytes(b""), "part-00 has 0 of "),
+        (lambda folder: (folder / "manifest.json").unlink(), ".ci/gpu-pack writes it."),
+    ],
+    ids=["missing", "damaged", "without a manifest"],
+)
+def test_parts_that_cannot_be_used(
+    fake: FakeDay,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], object],
+    said: str,
+) -> None:
+    folder = tmp_path / "parts"
+    parts.write_parts(tmp_path, folder, 10**6, here())
+    spoil(folder)
+    assert fake("--parts", str(folder)) == 3
+    assert said in capsys.readouterr().err
+    assert said in fake.summary
+
+
+def test_parts_for_another_python(
+    fake: FakeDay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts.write_parts(tmp_path, tmp_path / "parts", 10**6, {**here(), "python": "3.99"})
+    assert fake("--parts", str(tmp_path / "parts")) == 3
+    assert "start .ci/gpu-day with PYTHON=python3.99." in capsys.readouterr().err
+
+
+# ── With gqa itself ──────────────────────────────────────────────────────────────────────────────
+
+
+#: Two cases, of one theme.
+SOME = "prompt and causal and float32 and not relations"
+
+
+def command(out: Path, *arguments: str) -> list[str]:
+    return [str(COMMAND), str(out), "--workers", "1", *arguments]
+
+
+@pytest.fixture
+def place(desk: Desk, shared_cache: Path) -> Desk:
+    """Where the command finds this Python and the shared cache."""
+    desk.environment |= {"PYTHON": sys.executable, CACHE_VARIABLE: str(shared_cache)}
+    return desk
+
+
+def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
+    parts.write_parts(tmp_path, tmp_path / "parts", 10**6, here())
+    done = place.run(
+        *command(tmp_path / "out", "--ep", "cpu", "-k", "smoke and decode"),
+        *("--no-timing", "--parts", str(tmp_path / "parts")),
+    )
+    assert (done.status, done.err) == (0, ""), done.both
+    run = read(tmp_path / "out" / "results.jsonl.xz")
+    assert run.problems == ()
+    assert [target.ep for target in run.header.targets] == ["cpu", "cpu-noflash"]
+    assert {count["pass"] for count in run.counts().values()} == {len(run.cases)}
+    assert run.footer is not None
+    assert run.footer.complete
+    assert done.out == (tmp_path / "out" / "summary.md").read_text()
+    device = run.header.targets[0].describe
+    assert device is not None
+    assert f"{device.device}; python " in done.out
+    report = place.gqa("report", str(run.path), "--csv", str(tmp_path / "table.csv"))
+    assert report.status == 0, report.both
+
+
+@pytest.mark.slow
+def test_the_time_of_a_call_is_measured(place: Desk, tmp_path: Path) -> None:
+    done = place.run(*command(tmp_path / "out", "--ep", "cpu", "-k", SOME))
+    assert done.status == 0, done.both
+    table = (tmp_path / "out" / "timing.md").read_text()
+    assert "| runner and harness |" in table
+
+
+def test_a_day_without_the_suites_dependencies(place: Desk, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = {"PYTHON": str(tmp_path / "bare" / "bin" / "python")}
+    done = place.run(*command(tmp_path / "out"), environment=bare)
+    assert done.status == 3
+    assert "The suite does not start in " in done.err
+    assert done.err.endswith("install it (pip install -e .), or give --parts.\n")
+
+
+def test_an_unavailable_runner(place: Desk, tmp_path: Path) -> None:
+    runner = place.runner("unavailable")
+    done = place.run(*command(tmp_path / "out", "--ep", runner, "-k", SOME))
+    assert done.status == 3
+    assert done.err == (
+        f"{runner} cannot be used here: there is no device Fix: pip install miniature\n"
+    )
+
+
+@pytest.mark.parametrize(("name", "status"), [("dies", 0), ("not_json", 0)])
+def test_a_faulty_runner(place: Desk, tmp_path: Path, name: str, status: int) -> None:
+    """A case that ends its runner each time is a result, or an infrastructure failure."""
+    first, second = find(["causal/prompt[dtype=float32]"]).named
+    done = place.run(
+        *command(tmp_path / "out", "--ep", place.runner(name), "-k", SOME),
+        "--no-timing",
+        environment={"FAULT_ON": digest_of(first.call)},
+    )
+    assert done.status == status, done.both
+    run = read(tmp_path / "out" / "results.jsonl.xz")
+    assert run.problems == () if name == "dies" else len(run.problems) == 1
+    verdicts = {result.case: result.verdict for result in run.results}
+    assert verdicts.pop(second.id) == "pass"
+    assert verdicts == ({first.id: "crash"} if name == "dies" else {})
+    assert [trouble.case for trouble in run.infrastructure] == [first.id] * (name != "dies")
+
+
+@pytest.mark.slow
+def test_what_a_killed_day_leaves(place: Desk, tmp_path: Path) -> None:
+    """SIGKILL, while a runner hangs: what was there a few seconds before can be read."""
+    out = tmp_path / "out"
+    cases = ("-k", "window", "--minutes", "5")
+    day = place.start(
+        *command(out, "--ep", place.runner("hangs"), *cases, "--no-timing"),
+        environment={"FAULT_ON": place.faulty},
+        start_new_session=True,
+    )
+    results = out / "results.jsonl.xz"
+    wait_for(results.exists, 60)
+    day.send_signal(signal.SIGKILL)
+    day.wait(timeout=10)
+    run = read(results)
+    assert run.results
+    assert "It has no footer: the run was cut short." in run.problems
+    assert "It has not ended yet, or was killed." in (out / "summary.md").read_text()
+    wait_for(lambda: not running(str(tmp_path)), 20)
+
+
+def running(word: str) -> list[str]:
+    """Command lines of processes that have ``word``."""
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in found.stdout.splitlines() if word in line and " ps " not in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_day_says_so(place: Desk, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out"
+    day = place.start(*command(out, "--ep", "cpu", "-k", "smoke", "--no-timing"))
+    wait_for((out / "summary.md").exists, 60)
+    time.sleep(0.5)
+    day.send_signal(number)
+    said, errors = day.communicate(timeout=60)
+    assert day.returncode == 1
+    assert "everything after an interrupt." in said + errors
+    assert "Traceback" not in said + errors
