@@ -25,7 +25,8 @@ def run(arguments):
     ep = arguments[arguments.index("--ep") + 1]
     place = arguments[arguments.index("--results") + 1]
     ids = arguments[arguments.index("--results") + 2 :]
-    ids = ids[1:] if ids[0] == "--compute-sanitizer" else ids
+    if ids[:2] == ["--compute-sanitizer", "auto"]:
+        ep, ids = "sanitized", ids[2:]
     what, _, at = json.loads(os.environ["BEHAVIOUR"]).get(ep, "fine").rpartition(" ")
     what, at = (what, at) if what else (at, "")
     print(f"{ep}: {len(ids)} cases", flush=True)

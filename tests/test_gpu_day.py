@@ -107,11 +107,9 @@ ALL = [f"{theme}/{name}" for theme in ("smoke", "ragged", "causal", "new") for n
 
 
 def test_all_cases_run_on_the_target_and_its_variants(
-    fake: FakeDay, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake: FakeDay, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(day.shutil, "which", lambda _: None)
-    monkeypatch.setattr(day.os, "access", lambda *_: False)
-    assert fake() == 1
+    assert fake("--sanitize-seconds", "1000") == 1
     assert fake.done().keys() == {"cuda", "cuda-flash"}
     assert all(sorted(ids) == sorted(ALL) for ids in fake.done().values())
     assert fake.done()["cuda"][:5] == ALL[:5]
@@ -127,7 +125,7 @@ def test_all_cases_run_on_the_target_and_its_variants(
     assert "It has not ended" not in fake.summary
     said = capsys.readouterr()
     assert said.out == fake.summary
-    assert said.err == "compute-sanitizer: it is not installed.\n"
+    assert said.err == "compute-sanitizer: the time was over.\n"
 
 
 def test_a_selection_without_smoke_begins_with_a_single_case(fake: FakeDay) -> None:
@@ -150,11 +148,11 @@ def test_nothing_is_run_where_the_target_is_not_available(
 
 def test_a_variant_that_is_not_available_is_no_reason_to_stop(fake: FakeDay) -> None:
     fake.targets = ["cpu", "cpu-a", "cpu-b"]
-    assert fake("--ep", "cpu", cpu_a="unavailable") == 0
+    assert fake("--ep", "cpu", cpu_a="unavailable") == 1
     assert {target: len(ids) for target, ids in fake.done().items()} == dict.fromkeys(
         fake.targets, 20
     )
-    assert "there is no GPU" in fake.summary
+    assert "- results.jsonl.xz: cpu-a@1.0: there is no GPU" in fake.summary
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu-a"])
@@ -186,7 +184,7 @@ def test_what_died_once_is_complete(fake: FakeDay) -> None:
 
 
 def test_a_target_that_does_not_start_is_left_out(fake: FakeDay) -> None:
-    assert fake(cuda_flash="broken") == 1
+    assert fake("--minutes", "0.5", cuda_flash="broken") == 1
     assert fake.done() == {"cuda": fake.done()["cuda"]}
     assert (
         "cuda-flash: 20 cases, from smoke/a: a run ended with 3: the runner does not start."
@@ -204,17 +202,20 @@ def test_a_slow_target_leaves_time_for_its_variant(fake: FakeDay) -> None:
     assert "the time was over." in fake.summary
 
 
-def test_the_boundary_themes_run_under_compute_sanitizer(
-    fake: FakeDay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = tmp_path / "compute-sanitizer"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    monkeypatch.setattr(day.shutil, "which", lambda _: str(tool))
-    assert fake() == 0
+def test_the_boundary_themes_run_under_compute_sanitizer(fake: FakeDay) -> None:
+    assert fake("--minutes", "2") == 0
     ids = [record["case"] for record in fake.records("result", "sanitizer.jsonl.xz")]
-    assert sorted(ids) == sorted(id for id in ALL if themes.theme_of(id) in ("smoke", "ragged"))
+    boundary = themes.at_the_boundary(ALL)
+    assert boundary[:4] == ["smoke/a", "ragged/a", "smoke/b", "ragged/b"]
+    assert sorted(ids) == sorted(boundary) == sorted(ALL[:10])
     assert "## sanitizer.jsonl.xz" in fake.summary
+
+
+def test_without_compute_sanitizer_or_time_for_it(fake: FakeDay) -> None:
+    assert fake("--minutes", "2", sanitized="unavailable") == 1
+    assert "- sanitizer.jsonl.xz: sanitized@1.0: there is no GPU" in fake.summary
+    assert fake("--minutes", "0.5") == 1
+    assert "compute-sanitizer: the time was over." in fake.summary
 
 
 def test_what_cannot_be_written_is_said(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:

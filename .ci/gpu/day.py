@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from gathered import Found, Gathered, Piece, records
 from parts import PartsError, check_parts, read_manifest, unpack_parts
 from summary import Summary
 from tasks import Ended, Work, run_all, run_one
-from themes import BOUNDARY_THEMES, TIMED_THEMES, in_order, theme_of
+from themes import TIMED_THEMES, at_the_boundary, in_order, theme_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -38,14 +37,14 @@ END_SECONDS: Final = 20.0
 OWN_SHARE: Final = 0.6
 #: The targets that benchmarks/overhead.py measures.
 TIMED_TARGETS: Final = ("cpu", "cuda")
+#: The one that runs under compute-sanitizer.
+SANITIZED_TARGET: Final = "cuda"
 #: Part of all time that is kept for measuring, and the most that it takes.
 TIMING_SHARE, TIMING_SECONDS = 0.12, 90.0
 #: The smoke theme's part at most.
 SMOKE_SHARE: Final = 0.25
 #: With less time left, nothing is begun.
 LEAST_SECONDS: Final = 1.0
-#: compute-sanitizer is not begun with less.
-SANITIZE_SECONDS: Final = 20.0
 #: Seconds between two writings of OUT; longer where a writing takes long.
 PAUSE_SECONDS: Final = 10.0
 #: How often cases that a run left are tried again.
@@ -122,7 +121,8 @@ class Day:
             self._run(phase, [(targets[0], dealt), *others])
         if timed:
             self._time()
-        self._sanitize(targets[0], [id for id in ids if theme_of(id) in BOUNDARY_THEMES])
+        if self.options.ep == SANITIZED_TARGET:
+            self._sanitize(targets[0], at_the_boundary(ids))
 
     # ── What is needed ───────────────────────────────────────────────────────────────────────────
 
@@ -273,23 +273,15 @@ class Day:
             (self.out / "timing.md").write_text(ended.said, encoding="utf-8")
 
     def _sanitize(self, target: str, ids: list[str]) -> None:
-        """Run the boundary themes under compute-sanitizer, where it is there."""
-        if target != "cuda" and not self.options.sanitize:
-            return
-        tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-        if not os.access(tool, os.X_OK):
-            self.summary.left_out("compute-sanitizer: it is not installed.")
-            return
-        if self.until - time.monotonic() < SANITIZE_SECONDS:
+        """Run the boundary themes under compute-sanitizer, as far as the time goes."""
+        if self.until - time.monotonic() < self.options.sanitize_seconds:
             self.summary.left_out("compute-sanitizer: the time was over.")
             return
-        _put_first("PATH", [os.path.dirname(tool)])
         gathered = Gathered(self.out / "sanitizer.jsonl.xz", "boundary themes", len(ids), len(ids))
-        phase = Phase(gathered, self.until, ("--compute-sanitizer",))
-        order = sorted(ids, key=lambda id: BOUNDARY_THEMES.index(theme_of(id)))
-        dealt = [order[worker :: self.workers] for worker in range(self.workers)]
+        phase = Phase(gathered, self.until, ("--compute-sanitizer", "auto"))
         since = time.monotonic()
         with self._writing(phase):
+            dealt = [ids[worker :: self.workers] for worker in range(self.workers)]
             self._run(phase, [(target, dealt)])
         self.summary.step("ran compute-sanitizer", time.monotonic() - since)
 
@@ -323,7 +315,11 @@ class _Writing:
         for (target, why), ids in left.items():
             number = f"{len(ids)} case{'s' * (len(ids) > 1)}"
             self._summary.left_out(f"{target}: {number}, from {in_order(ids)[0]}: {why}.")
-        self._summary.found(self._phase.gathered.path.name, found)
+        name = self._phase.gathered.path.name
+        self._summary.so_far(name, found)
+        for record in found.targets.values() if found is not None else ():
+            if record["unavailable"]:
+                self._summary.left_out(f"{name}: {record['name']}: {record['unavailable']}")
 
     def _repeat(self) -> None:
         pause = PAUSE_SECONDS
@@ -396,7 +392,13 @@ def _parser() -> argparse.ArgumentParser:
         "--workers", type=int, metavar="N", help="runs side by side; default: half of the cores"
     )
     parser.add_argument("--no-timing", action="store_true", help="do not measure the time of calls")
-    parser.add_argument("--sanitize", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--sanitize-seconds",
+        type=float,
+        default=60,
+        metavar="N",
+        help="begin compute-sanitizer with so much time left; default: 60",
+    )
     return parser
 
 

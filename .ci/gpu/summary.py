@@ -63,10 +63,6 @@ class Summary:
             self._found[file] = found
         self._write()
 
-    def found(self, file: str, found: Found | None) -> None:
-        """What a results file holds in the end."""
-        self.so_far(file, found)
-
     def log(self, what: str, ended: Ended) -> None:
         """Add the end of a command's output to OUT/log.txt."""
         how = f"stopped after {ended.seconds:.0f} s" if ended.stopped else f"{ended.seconds:.0f} s"
@@ -118,13 +114,11 @@ class Summary:
         columns = [name for name, _ in verdicts.most_common()]
         head = ["target", "results", *columns, "unexpected", "infrastructure"]
         lines += [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
-        for name, target in found.targets.items():
+        for name in found.targets:
             count = counts[name]
             numbers = [count.total(), *(count[column] for column in columns)]
             numbers += [unexpected[name], found.infrastructure[name]]
             lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
-            if target.get("unavailable"):
-                lines.append(f"| {name} | {target['unavailable']} |")
         there = {target["ep"] for target in found.targets.values()}
         missing = [ep for ep in self._planned[1:] if ep not in there]
         if missing:

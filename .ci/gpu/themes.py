@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Final
 
 #: Every theme of the corpus, and why it has this place.
@@ -85,6 +86,15 @@ def in_order(ids: list[str]) -> list[str]:
     """Case ids by the place of their theme; within a theme, and of other themes, as they come."""
     places = {theme: number for number, theme in enumerate(THEMES)}
     return sorted(ids, key=lambda id: places.get(theme_of(id), len(places)))
+
+
+def at_the_boundary(ids: list[str]) -> list[str]:
+    """The cases of the boundary themes: the first of each theme, then the second of each …
+
+    compute-sanitizer takes many seconds for a case, so few of them are run.
+    """
+    each = [[id for id in ids if theme_of(id) == theme] for theme in BOUNDARY_THEMES]
+    return [id for round in zip_longest(*each) for id in round if id is not None]
 
 
 def theme_of(id: str) -> str:
