@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -370,6 +371,16 @@ def test_a_faulty_runner(place: Desk, tmp_path: Path, name: str, status: int) ->
     assert verdicts.pop(second.id) == "pass"
     assert verdicts == ({first.id: "crash"} if name == "dies" else {})
     assert [trouble.case for trouble in run.infrastructure] == [first.id] * (name != "dies")
+
+
+def test_a_full_disk(place: Desk, tmp_path: Path) -> None:
+    """A file can have 143 kB, as where a disk is full: results that were written remain."""
+    words = shlex.join([*command(tmp_path / "out", "--ep", "cpu", "-k", "smoke"), "--no-timing"])
+    done = place.paste(f"ulimit -f 280; {words}")
+    assert done.status == 1
+    assert "Traceback" not in done.both
+    assert "a run ended with 3: Cannot write results to " in done.both
+    assert 0 < len(read(tmp_path / "out" / "results.jsonl.xz").results) < 64
 
 
 @pytest.mark.slow

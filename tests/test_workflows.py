@@ -517,7 +517,7 @@ def test_a_tag_is_released_if_it_is_the_version_and_in_the_changelog(
 
 
 @pytest.mark.parametrize(
-    "name", sorted(p.name for p in SCRIPTS.glob("*")) if SCRIPTS.is_dir() else []
+    "name", sorted(p.name for p in SCRIPTS.glob("*") if p.is_file()) if SCRIPTS.is_dir() else []
 )
 def test_bash_can_parse_the_script(name: str) -> None:
     script = SCRIPTS / name

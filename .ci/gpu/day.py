@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gathered import Found, Gathered, Piece, records
+from gathered import Found, Gathered, records
 from parts import PartsError, check_parts, read_manifest, unpack_parts
 from summary import Summary
 from tasks import Ended, Work, run_all, run_one
@@ -62,7 +62,7 @@ class Task:
     target: str
     ids: list[str]
     tries: int = 1
-    piece: Piece | None = None
+    results: Path | None = None
 
 
 @dataclass
@@ -88,8 +88,7 @@ class Day:
         self.begun = time.monotonic()
         self.until = self.begun + options.minutes * 60 - min(END_SECONDS, options.minutes * 20)
         self.summary = Summary(self.out, options.ep)
-        self._phase: Phase | None = None
-        self._pieces = 0
+        self._runs = 0
 
     def run(self) -> None:
         """Do everything. Raises `CannotRun` where nothing can be run."""
@@ -111,18 +110,18 @@ class Day:
             len(ids) * len(targets),
         )
         phase = Phase(gathered, self.until - reserve)
-        self.summary.plan(targets, len(ids))
+        self.summary.plan(gathered.path.name, targets)
         with self._writing(phase):
             limit = time.monotonic() + SMOKE_SHARE * seconds
             self._run(phase, [(targets[0], [smoke])], limit)
-            self._stop_if_unavailable(phase, targets[0])
+            self._stop_if_unavailable()
             dealt = [rest[worker :: self.workers] for worker in range(self.workers)]
             others = [(target, [smoke, *dealt]) for target in targets[1:]]
             self._run(phase, [(targets[0], dealt), *others])
         if timed:
             self._time()
         if self.options.ep == SANITIZED_TARGET:
-            self._sanitize(targets[0], at_the_boundary(ids))
+            self._sanitize(at_the_boundary(ids))
 
     # ── What is needed ───────────────────────────────────────────────────────────────────────────
 
@@ -173,15 +172,16 @@ class Day:
         lines = [json.loads(line) for line in ended.said.splitlines() if line.startswith("{")]
         return [line["id"] for line in lines if line.get("kind") == "case"]
 
-    def _stop_if_unavailable(self, phase: Phase, ep: str) -> None:
+    def _stop_if_unavailable(self) -> None:
         """Raise `CannotRun` if the target cannot be used here."""
-        lines = [line for piece in phase.gathered.pieces for line in records(piece.file)]
+        lines = [line for file in sorted(self.work.glob("*.jsonl")) for line in records(file)]
         headers = [record for _, record in lines if record["kind"] == "header"]
         for target in (target for header in headers for target in header["targets"]):
             if target["unavailable"]:
                 self.summary.log("gqa doctor -v", run_one(_gqa("doctor", "-v"), self.until))
                 fix = f" Fix: {target['fix']}" if target["fix"] else ""
-                raise CannotRun(f"{ep} cannot be used here: {target['unavailable']}{fix}")
+                why = f"{target['unavailable']}{fix}"
+                raise CannotRun(f"{self.options.ep} cannot be used here: {why}")
 
     # ── Runs of the suite ────────────────────────────────────────────────────────────────────────
 
@@ -220,22 +220,21 @@ class Day:
         run_all(draw, self.workers, lambda task, ended: self._ended(phase, task, ended))
 
     def _work(self, phase: Phase, task: Task, until: float) -> Work[Task]:
-        self._pieces += 1
-        task.piece = Piece(self.work / f"{self._pieces}.jsonl")
-        phase.gathered.pieces.append(task.piece)
+        self._runs += 1
+        task.results = self.work / f"{self._runs}.jsonl"
+        phase.gathered.add(task.results)
         command = _gqa(
-            *("run", "--ep", task.target, "--results", str(task.piece.file)),
+            *("run", "--ep", task.target, "--results", str(task.results)),
             *(*phase.extra, *task.ids),
         )
         return Work(task, command, until)
 
     def _ended(self, phase: Phase, task: Task, ended: Ended) -> None:
         """Note how a run ended, and have the cases that it left tried again."""
-        assert task.piece is not None
-        task.piece.ended = True
+        assert task.results is not None
         done = {
             record["case"]
-            for _, record in records(task.piece.file)
+            for _, record in records(task.results)
             if record["kind"] in ("result", "infrastructure") and record["case"]
         }
         left = [id for id in task.ids if id not in done]
@@ -272,7 +271,7 @@ class Day:
         with suppress(OSError):
             (self.out / "timing.md").write_text(ended.said, encoding="utf-8")
 
-    def _sanitize(self, target: str, ids: list[str]) -> None:
+    def _sanitize(self, ids: list[str]) -> None:
         """Run the boundary themes under compute-sanitizer, as far as the time goes."""
         if self.until - time.monotonic() < self.options.sanitize_seconds:
             self.summary.left_out("compute-sanitizer: the time was over.")
@@ -282,7 +281,7 @@ class Day:
         since = time.monotonic()
         with self._writing(phase):
             dealt = [ids[worker :: self.workers] for worker in range(self.workers)]
-            self._run(phase, [(target, dealt)])
+            self._run(phase, [(self.options.ep, dealt)])
         self.summary.step("ran compute-sanitizer", time.monotonic() - since)
 
     # ── Writing ──────────────────────────────────────────────────────────────────────────────────
@@ -306,8 +305,6 @@ class _Writing:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        for piece in self._phase.gathered.pieces:
-            piece.ended = True
         found = self._write(footer=True)
         left: dict[tuple[str, str], list[str]] = {}
         for target, why, ids in self._phase.left:

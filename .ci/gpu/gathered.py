@@ -6,34 +6,23 @@ The file is packed with xz, and replaced as a whole, so at every moment it is a 
 
 from __future__ import annotations
 
+import copy
 import json
 import lzma
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
-
-_IN_FLIGHT: Final = 1
-_ENDED: Final = 6
-
-
-@dataclass
-class Piece:
-    """The results file of one run. ``ended``: nothing more is written to it."""
-
-    file: Path
-    ended: bool = False
-    #: Of one that has ended: its lines without header and footer, packed.
-    packed: bytes | None = None
+from typing import Any
 
 
 @dataclass
 class Found:
-    """What the pieces hold so far."""
+    """What the runs have recorded so far."""
 
     header: dict[str, Any] | None = None
     targets: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -55,82 +44,74 @@ class Found:
         """Number of unexpected results by target."""
         return Counter(target for (_, target), (_, flag) in self.verdicts.items() if flag)
 
+    def note(self, record: dict[str, Any]) -> bool:
+        """Note a record; whether the whole takes over its line."""
+        match record["kind"]:
+            case "header":
+                self.header = self.header or record
+                for target in record["targets"]:
+                    self.targets.setdefault(target["name"], target)
+                return False
+            case "footer":
+                return False
+            case "case":
+                if record["id"] in self.described:
+                    return False
+                self.described.add(record["id"])
+            case "result":
+                key = record["case"], record["target"]
+                if key not in self.verdicts or record.get("blamed_for"):
+                    self.verdicts[key] = record["verdict"], record["unexpected"]
+            case "infrastructure":
+                self.infrastructure[record["target"]] += 1
+                if record["case"]:
+                    self.failed.add((record["case"], record["target"]))
+            case "instability":
+                self.instability += 1
+        return True
+
 
 class Gathered:
-    """Gathers pieces into ``path``, which is to have ``results`` results of ``cases`` cases."""
+    """Gathers the results files of runs in ``path``, which is to have ``results`` results."""
 
     def __init__(self, path: Path, text: str, cases: int, results: int) -> None:
         self.path = path
-        self.pieces: list[Piece] = []
         self._selection: dict[str, Any] = {"text": text, "cases": cases, "results": results}
-        self._ended = Found()
+        #: Each file, and how much of it has been taken over.
+        self._read: dict[Path, int] = {}
+        #: Lines taken over, packed.
+        self._streams: list[bytes] = []
+        self._found = Found()
         self._since = time.monotonic()
 
+    def add(self, file: Path) -> None:
+        """Gather one more file, which need not exist yet."""
+        self._read[file] = 0
+
     def write(self, footer: bool = False) -> Found:
-        """Write the file anew; what it holds. ``footer``: all pieces have ended.
+        """Take over what is new, and write the file; what it holds. ``footer``: all has ended.
 
-        Nothing is written as long as there is no result. Raises :class:`OSError`.
+        Nothing is written as long as there is no header. Raises :class:`OSError`.
         """
-        pieces = list(self.pieces)
-        for piece in (piece for piece in pieces if piece.ended and piece.packed is None):
-            piece.packed = _packed(self._lines(piece, self._ended), _ENDED)
-        now = Found(
-            self._ended.header,
-            dict(self._ended.targets),
-            set(self._ended.described),
-            dict(self._ended.verdicts),
-            Counter(self._ended.infrastructure),
-            set(self._ended.failed),
-            self._ended.instability,
-        )
-        running = _packed(
-            (line for piece in pieces if piece.packed is None for line in self._lines(piece, now)),
-            _IN_FLIGHT,
-        )
-        if now.header is None:
-            return now
-        streams = [_packed([_line(self._header(now))], _ENDED)]
-        streams += [piece.packed for piece in pieces if piece.packed]
-        streams += [running, _packed([_line(self._footer(now))] if footer else [], _ENDED)]
-        beside = self.path.with_name(f"{self.path.name}.new")
-        with beside.open("wb") as file:
-            for stream in streams:
-                file.write(stream)
-        os.replace(beside, self.path)
-        return now
+        new: list[bytes] = []
+        for file, start in list(self._read.items()):
+            for line, record in records(file, start):
+                self._read[file] += len(line)
+                if self._found.note(record):
+                    new.append(line)
+        self._streams.append(_packed(new))
+        if self._found.header is not None:
+            streams = [_packed([_line(self._header())]), *self._streams]
+            streams += [_packed([_line(self._footer())])] if footer else []
+            replace(self.path, streams)
+        return copy.deepcopy(self._found)
 
-    def _lines(self, piece: Piece, found: Found) -> Iterator[bytes]:
-        """The lines of a piece that the whole takes over, noted in ``found``."""
-        for line, record in records(piece.file):
-            match record["kind"]:
-                case "header":
-                    found.header = found.header or record
-                    for target in record["targets"]:
-                        found.targets.setdefault(target["name"], target)
-                    continue
-                case "footer":
-                    continue
-                case "case":
-                    if record["id"] in found.described:
-                        continue
-                    found.described.add(record["id"])
-                case "result":
-                    key = record["case"], record["target"]
-                    if key not in found.verdicts or record.get("blamed_for"):
-                        found.verdicts[key] = record["verdict"], record["unexpected"]
-                case "infrastructure":
-                    found.infrastructure[record["target"]] += 1
-                    if record["case"]:
-                        found.failed.add((record["case"], record["target"]))
-                case "instability":
-                    found.instability += 1
-            yield line
-
-    def _header(self, found: Found) -> dict[str, Any]:
-        header = {**(found.header or {}), "targets": list(found.targets.values())}
+    def _header(self) -> dict[str, Any]:
+        header = {**(self._found.header or {}), "targets": list(self._found.targets.values())}
         return {**header, "selection": {**header["selection"], **self._selection}}
 
-    def _footer(self, found: Found) -> dict[str, Any]:
+    def _footer(self) -> dict[str, Any]:
+        found = self._found
         return {
             "kind": "footer",
             "complete": len(found.verdicts.keys() | found.failed) >= self._selection["results"],
@@ -143,22 +124,36 @@ class Gathered:
         }
 
 
-def records(file: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """The whole lines of a results file, with what they say; none if there is no file yet."""
+def replace(path: Path, content: Iterable[bytes]) -> None:
+    """Write a file so that at every moment there is the old one or the new. Raises OSError."""
+    beside = path.with_name(f"{path.name}.new")
     try:
-        content = file.read_bytes()
+        with beside.open("wb") as file:
+            file.writelines(content)
+        os.replace(beside, path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def records(file: Path, start: int = 0) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The whole lines of a results file from a byte on; none if there is no file yet."""
+    try:
+        with file.open("rb") as content:
+            content.seek(start)
+            for line in content:
+                if line.endswith(b"\n"):
+                    yield line, json.loads(line)
     except FileNotFoundError:
         return
-    for line in content.splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            yield line, json.loads(line)
 
 
 def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _packed(lines: Iterator[bytes] | list[bytes], preset: int) -> bytes:
+def _packed(lines: Iterable[bytes]) -> bytes:
     """The lines as a stream of xz; nothing for no lines."""
     content = b"".join(lines)
-    return lzma.compress(content, preset=preset) if content else b""
+    return lzma.compress(content) if content else b""

@@ -90,7 +90,7 @@ def _install(site: Path, what: Sequence[str], options: argparse.Namespace) -> No
     command = [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"),
         *("--only-binary=:all:", "--implementation=cp", f"--python-version={options.python}"),
-        *(*platforms, f"--platform=manylinux2014_{options.machine}", "--platform=any"),
+        *(*platforms, f"--platform=manylinux2014_{options.machine}"),
         *(f"--target={site}", *options.pip, *what),
     ]
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gathered import Found
+from gathered import Found, replace
 from tasks import Ended
 
 #: The end of each run's output that OUT/log.txt keeps.
@@ -23,8 +23,7 @@ class Summary:
         self._out = out
         self._ep = ep
         self._lock = threading.Lock()
-        self._planned: list[str] = []
-        self._cases = 0
+        self._planned: dict[str, list[str]] = {}
         self._steps: list[str] = []
         self._left: list[str] = []
         self._troubles: dict[str, None] = {}
@@ -33,9 +32,9 @@ class Summary:
         self._ended = False
         self._log = ""
 
-    def plan(self, targets: list[str], cases: int) -> None:
-        """What is to be run."""
-        self._planned, self._cases = targets, cases
+    def plan(self, file: str, targets: list[str]) -> None:
+        """The targets of a results file."""
+        self._planned[file] = targets
         self._write()
 
     def step(self, what: str, seconds: float) -> None:
@@ -91,7 +90,7 @@ class Summary:
             lines += ["", "It has not ended yet, or was killed."]
         for file, found in self._found.items():
             lines += ["", f"## {file}", ""]
-            lines += self._about(found)
+            lines += self._about(file, found)
         if self._left or self._troubles:
             lines += ["", "## Left out", ""]
             lines += [f"- {sentence}" for sentence in (*self._left, *self._troubles)]
@@ -99,7 +98,7 @@ class Summary:
             lines += ["", "## Time", "", *(f"- {step}" for step in self._steps)]
         return "\n".join(lines) + "\n"
 
-    def _about(self, found: Found) -> list[str]:
+    def _about(self, file: str, found: Found) -> list[str]:
         """Device, versions, and a row for each target."""
         lines = []
         described = [target for target in found.targets.values() if target.get("describe")]
@@ -120,7 +119,7 @@ class Summary:
             numbers += [unexpected[name], found.infrastructure[name]]
             lines.append(f"| {name} | {' | '.join(map(str, numbers))} |")
         there = {target["ep"] for target in found.targets.values()}
-        missing = [ep for ep in self._planned[1:] if ep not in there]
+        missing = [ep for ep in self._planned.get(file, [])[1:] if ep not in there]
         if missing:
             lines += ["", f"Without any result: {', '.join(missing)}."]
         return lines
@@ -128,6 +127,6 @@ class Summary:
     def _write(self) -> None:
         with self._lock:
             try:
-                (self._out / "summary.md").write_text(self.text(), encoding="utf-8")
+                replace(self._out / "summary.md", [self.text().encode()])
             except OSError as error:
                 self._troubles.setdefault(f"{self._out / 'summary.md'}: {error}.")
