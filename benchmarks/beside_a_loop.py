@@ -46,8 +46,9 @@ class Bare:
         """The next line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"The bare loop ended: {shlex.join(map(str, self.process.args))}")  # type: ignore[arg-type]
+        if line.strip() not in ("ready", "ran", "refused"):
+            command = shlex.join(map(str, self.process.args))  # type: ignore[arg-type]
+            sys.exit(f"The bare loop {f'said {line!r}' if line else 'ended'}: {command}")
         return line.strip()
 
     def run(self, job: CaseJob) -> str:

@@ -1,8 +1,9 @@
-"""Stands in for gqa in tests of .ci/gpu-day: ``list``, ``doctor``, and ``run`` that runs nothing.
+"""Stands in for gqa in tests of .ci/gpu-day: ``list``, and ``run`` that runs nothing.
 
 ``BEHAVIOUR`` (JSON in the environment) says for each target what its runs do: "fine",
 "unavailable", "broken" (nothing is recorded), "slow" (half a second for each case), "hangs ID" and
-"dies ID" (at that case), or "once ID" (dies there while the file ``ONCE`` does not exist).
+"dies ID" (at that case), "once ID" (dies there while the file ``ONCE`` does not exist), or "full
+ID" (the disk is full there).
 """
 
 import json
@@ -50,6 +51,10 @@ def run(arguments):
                 Path(os.environ["ONCE"]).touch()
                 print("Killed", flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
+            if id == at and what == "full":
+                file.write('{"kind": "res')
+                print("Cannot write results: No space left on device.")
+                return 3
             if what == "slow":
                 time.sleep(0.5)
             write(file, kind="case", id=id)
@@ -74,9 +79,6 @@ def main():
             if chosen in id:
                 print(json.dumps({"kind": "case", "id": id}))
         return 0
-    if command == "doctor":
-        print("what doctor says")
-        return 3
     return run(arguments)
 
 

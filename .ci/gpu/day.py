@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -49,6 +50,9 @@ LEAST_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 10.0
 #: How often cases that a run left are tried again.
 MOST_TRIES: Final = 3
+
+
+TIME_WAS_OVER: Final = "the time was over"
 
 
 class CannotRun(Exception):
@@ -94,6 +98,8 @@ class Day:
         """Do everything. Raises `CannotRun` where nothing can be run."""
         if self.options.parts is not None:
             self._unpack(self.options.parts)
+        if (tool := shutil.which("nvidia-smi")) is not None:
+            self.summary.log("nvidia-smi", run_one([tool], self.until))
         targets = self._targets()
         ids = in_order(self._ids())
         if not ids:
@@ -118,8 +124,10 @@ class Day:
             dealt = [rest[worker :: self.workers] for worker in range(self.workers)]
             others = [(target, [smoke, *dealt]) for target in targets[1:]]
             self._run(phase, [(targets[0], dealt), *others])
-        if timed:
-            self._time()
+            if timed:
+                self._time()
+            phase.until = self.until
+            self._run(phase, [])
         if self.options.ep == SANITIZED_TARGET:
             self._sanitize(at_the_boundary(ids))
 
@@ -178,7 +186,6 @@ class Day:
         headers = [record for _, record in lines if record["kind"] == "header"]
         for target in (target for header in headers for target in header["targets"]):
             if target["unavailable"]:
-                self.summary.log("gqa doctor -v", run_one(_gqa("doctor", "-v"), self.until))
                 fix = f" Fix: {target['fix']}" if target["fix"] else ""
                 why = f"{target['unavailable']}{fix}"
                 raise CannotRun(f"{self.options.ep} cannot be used here: {why}")
@@ -210,11 +217,8 @@ class Day:
                     return self._work(phase, Task(target, dealt.pop(0)), limits[target])
                 else:
                     phase.again.append(Task(target, dealt.pop(0)))
-            while phase.again and until is None:
-                task = phase.again.pop(0)
-                if time.monotonic() + LEAST_SECONDS < phase.until:
-                    return self._work(phase, task, phase.until)
-                phase.left.append((task.target, "the time was over", task.ids))
+            if phase.again and until is None and time.monotonic() + LEAST_SECONDS < phase.until:
+                return self._work(phase, phase.again.pop(0), phase.until)
             return None
 
         run_all(draw, self.workers, lambda task, ended: self._ended(phase, task, ended))
@@ -249,7 +253,7 @@ class Day:
             phase.again.append(Task(task.target, again, task.tries + 1))
             return
         last = ended.said.strip().rpartition("\n")[2]
-        why = "the time was over" if ended.stopped else f"a run ended with {ended.status}: {last}"
+        why = TIME_WAS_OVER if ended.stopped else f"a run ended with {ended.status}: {last}"
         phase.left.append((task.target, why, left))
 
     # ── What else is wanted ──────────────────────────────────────────────────────────────────────
@@ -264,8 +268,8 @@ class Day:
         self.summary.log("timing", ended)
         if ended.status or ended.stopped:
             last = ended.said.strip().rpartition("\n")[2]
-            why = "the time was over" if ended.stopped else last
-            self.summary.left_out(f"timing: {why}")
+            why = TIME_WAS_OVER if ended.stopped else last.rstrip(".")
+            self.summary.left_out(f"timing: {why}.")
             return
         self.summary.step("measured the time of a call", ended.seconds)
         with suppress(OSError):
@@ -274,7 +278,7 @@ class Day:
     def _sanitize(self, ids: list[str]) -> None:
         """Run the boundary themes under compute-sanitizer, as far as the time goes."""
         if self.until - time.monotonic() < self.options.sanitize_seconds:
-            self.summary.left_out("compute-sanitizer: the time was over.")
+            self.summary.left_out(f"compute-sanitizer: {TIME_WAS_OVER}.")
             return
         gathered = Gathered(self.out / "sanitizer.jsonl.xz", "boundary themes", len(ids), len(ids))
         phase = Phase(gathered, self.until, ("--compute-sanitizer", "auto"))
@@ -307,15 +311,16 @@ class _Writing:
         self._thread.join()
         found = self._write(footer=True)
         left: dict[tuple[str, str], list[str]] = {}
-        for target, why, ids in self._phase.left:
-            left.setdefault((target, why), []).extend(ids)
+        over = [(task.target, TIME_WAS_OVER, task.ids) for task in self._phase.again]
+        for target, why, ids in (*self._phase.left, *over):
+            left.setdefault((target, why.rstrip(".")), []).extend(ids)
         for (target, why), ids in left.items():
             number = f"{len(ids)} case{'s' * (len(ids) > 1)}"
             self._summary.left_out(f"{target}: {number}, from {in_order(ids)[0]}: {why}.")
         name = self._phase.gathered.path.name
         self._summary.so_far(name, found)
         for record in found.targets.values() if found is not None else ():
-            if record["unavailable"]:
+            if record["unavailable"] and error[0] is not CannotRun:
                 self._summary.left_out(f"{name}: {record['name']}: {record['unavailable']}")
 
     def _repeat(self) -> None:

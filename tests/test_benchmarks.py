@@ -1,0 +1,83 @@
+"""The benchmarks that measure a runner beside a bare loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.base.paths import CACHE_VARIABLE, ROOT
+
+FOLDER = ROOT / "benchmarks"
+
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="not a checkout")
+sys.path.insert(0, str(FOLDER))
+
+beside_a_loop = pytest.importorskip("beside_a_loop")
+
+#: A runtime that prints, as ONNX Runtime does where libraries are missing, and refuses every model.
+RUNTIME = """
+import os
+
+def set_default_logger_severity(level):
+    print("a severity")
+
+def preload_dlls():
+    os.write(1, b"Failed to load a library\\n")
+
+class SessionOptions:
+    pass
+
+class InferenceSession:
+    def __init__(self, model, options, providers, enable_fallback=1):
+        if isinstance(model, str):
+            print("loads")
+            raise ValueError("no model")
+        self.get_providers = lambda: providers
+"""
+
+
+def test_the_runner_is_measured_beside_the_bare_loop(shared_cache: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, str(FOLDER / "overhead.py"), "--ep", "cpu", "--repeat", "1"),
+            *("--markdown", "-k", "float32", str(ROOT / "cases" / "softcap.yaml")),
+        ],
+        env={**os.environ, CACHE_VARIABLE: str(shared_cache), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *_, loop, runner = done.stdout.splitlines()
+    assert re.fullmatch(r"cpu@[\d.]+, (\d+) calls, of which \1 ran, \d+ cores", head)
+    assert re.fullmatch(r"\| a bare loop \| \d+\.\d\d \| 1\.00 \|", loop)
+    assert re.fullmatch(r"\| runner and harness \| \d+\.\d\d \| \d+\.\d\d \|", runner)
+
+
+def test_what_the_runtime_prints_is_no_answer(tmp_path: Path) -> None:
+    (tmp_path / "onnxruntime.py").write_text(RUNTIME)
+    request = json.dumps({"bundle": str(tmp_path), "files": {}})
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "ort_loop.py"), "AnyExecutionProvider"],
+        input=f"{request}\n{request}\n",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "ready\nrefused\nrefused\n"
+    assert "Failed to load a library" in done.stderr
+
+
+@pytest.mark.parametrize(("says", "sentence"), [("hello", "said 'hello\\n': "), ("", "ended: ")])
+def test_a_bare_loop_that_says_something_else(says: str, sentence: str) -> None:
+    command = [sys.executable, "-c", f"print({says!r}, end={says and chr(10)!r})"]
+    with pytest.raises(SystemExit) as ended:
+        beside_a_loop.Bare(command, os.environ)
+    assert str(ended.value).startswith(f"The bare loop {sentence}")
