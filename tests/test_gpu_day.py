@@ -40,7 +40,8 @@ COMMAND = ROOT / ".ci" / "gpu-day"
 
 
 def test_every_theme_has_a_place_and_a_reason() -> None:
-    assert sorted(themes.THEMES) == sorted(file.stem for file in ROOT.glob("cases/*.yaml"))
+    corpus = sorted(file.stem for file in ROOT.glob("cases/*.yaml"))
+    assert sorted(themes.THEMES) == corpus, "Edit .ci/gpu/themes.py"
     assert all(themes.THEMES.values())
     assert next(iter(themes.THEMES)) == "smoke"
     assert {*themes.BOUNDARY_THEMES, *themes.TIMED_THEMES} <= themes.THEMES.keys()
