@@ -1,7 +1,7 @@
 """Stands in for gqa in tests of .ci/gpu-day: ``list``, and ``run`` that runs nothing.
 
 ``BEHAVIOUR`` (JSON in the environment) says for each target what its runs do: "fine",
-"unavailable", "broken" (nothing is recorded), "slow" (half a second for each case), "hangs ID" and
+"unavailable", "broken" (nothing is recorded), "slow" (a second for each case), "hangs ID" and
 "dies ID" (at that case), "once ID" (dies there while the file ``ONCE`` does not exist), or "full
 ID" (the disk is full there).
 """
@@ -56,7 +56,7 @@ def run(arguments):
                 print("Cannot write results: No space left on device.")
                 return 3
             if what == "slow":
-                time.sleep(0.5)
+                time.sleep(1)
             write(file, kind="case", id=id)
             verdict = "skip" if away else "pass"
             write(

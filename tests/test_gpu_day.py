@@ -163,12 +163,12 @@ def test_a_variant_that_is_not_available_is_no_reason_to_stop(fake: FakeDay) -> 
     assert "- results.jsonl.xz: cpu-a@1.0: there is no GPU" in fake.summary
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu-a"])
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cpu-a", marks=pytest.mark.slow)])
 def test_a_hang_does_not_stop_the_rest(fake: FakeDay, target: str) -> None:
     fake.targets = ["cpu", "cpu-a", "cpu-b"]
     at = "smoke/c" if target == "cpu" else "causal/c"
     behaviour = {target.replace("-", "_"): f"hangs {at}"}
-    assert fake("--ep", "cpu", "--minutes", "0.12", **behaviour) == 1
+    assert fake("--ep", "cpu", "--minutes", "0.25", **behaviour) == 1
     done = fake.done()
     for name in fake.targets:
         missing = {at} if name == target else set()
@@ -202,10 +202,10 @@ def test_a_target_that_does_not_start_is_left_out(fake: FakeDay) -> None:
 
 
 def test_a_slow_target_leaves_time_for_its_variant(fake: FakeDay) -> None:
-    """20 cases take 5 seconds with two workers; the target gets 60 % of 3.6 seconds."""
+    """20 cases take 10 seconds with two workers; there are 8, and 60 % of them for the target."""
     fake.targets = ["cpu", "cpu-a"]
-    assert fake("--ep", "cpu", "--minutes", "0.09", cpu="slow") == 1
-    assert 5 < len(fake.done()["cpu"]) < 20
+    assert fake("--ep", "cpu", "--minutes", "0.2", cpu="slow") == 1
+    assert 2 < len(fake.done()["cpu"]) < 20
     assert len(fake.done()["cpu-a"]) == 20
     assert "the time was over." in fake.summary
 
@@ -340,6 +340,8 @@ def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
     device = run.header.targets[0].describe
     assert device is not None
     assert f"{device.device}; python " in done.out
+    written = lzma.decompress(run.path.read_bytes()).decode()
+    assert not [folder for folder in (ROOT, tmp_path, Path.home()) if f"{folder}/" in written]
     report = place.gqa("report", str(run.path), "--csv", str(tmp_path / "table.csv"))
     assert report.status == 0, report.both
 
@@ -389,6 +391,7 @@ def test_a_faulty_runner(place: Desk, tmp_path: Path, name: str, status: int) ->
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends what a killed process started")
 def test_what_a_killed_day_leaves(place: Desk, tmp_path: Path) -> None:
     """SIGKILL, while a runner hangs: what was there a few seconds before can be read."""
     out = tmp_path / "out"
