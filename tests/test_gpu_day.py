@@ -247,6 +247,18 @@ def test_an_output_that_is_no_folder(fake: FakeDay, capsys: pytest.CaptureFixtur
     assert "File exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words", [("--minutes", "0"), ("--minutes", "nan"), ("--workers", "-1"), ("--workers", "1.5")]
+)
+def test_numbers_that_are_none(
+    fake: FakeDay, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        fake(*words)
+    assert ended.value.code == 2
+    assert f"argument {words[0]}: invalid" in capsys.readouterr().err
+
+
 def test_a_selection_of_nothing(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
     assert fake("-k", "nosuch") == 3
     assert capsys.readouterr().err == "-k nosuch selects no case.\n"

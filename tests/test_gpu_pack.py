@@ -96,7 +96,7 @@ def spoil(packed: Path, what: str) -> None:
         case "half a manifest":
             manifest.write_bytes(manifest.read_bytes()[:40])
         case "another manifest":
-            manifest.write_text("{}")
+            manifest.write_text('{"format": "gqa-gpu-pack/1"}')
         case "another whole":
             manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": "0"}))
 

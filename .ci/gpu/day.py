@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
@@ -381,17 +382,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
 
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise ValueError
+    return number
+
+
+def _count(text: str) -> int:
+    return int(_positive(str(int(text))))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=".ci/gpu-day", description="Run all cases on a GPU and its kernel variants."
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for what comes of it")
     parser.add_argument("--parts", type=Path, metavar="DIR", help="what .ci/gpu-pack has written")
-    parser.add_argument("--minutes", type=float, default=9, metavar="N", help="default: 9")
+    parser.add_argument("--minutes", type=_positive, default=9, metavar="N", help="default: 9")
     parser.add_argument("--ep", default="cuda", metavar="TARGET", help="default: cuda")
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="runs side by side; default: half of the cores"
+        "--workers", type=_count, metavar="N", help="runs side by side; default: half of the cores"
     )
     parser.add_argument("--no-timing", action="store_true", help="do not measure the time of calls")
     parser.add_argument(

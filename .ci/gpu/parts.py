@@ -63,7 +63,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise PartsError(f"{file} is missing; .ci/gpu-pack writes it.") from None
     except (OSError, ValueError) as error:
         raise PartsError(f"{file} cannot be read: {error}.") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    needed = {"python", "machine", "sha256", "parts"}
+    known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+    if not known or not needed <= manifest.keys():
         raise PartsError(f"{file} is no manifest of .ci/gpu-pack ({FORMAT}).")
     return manifest
 
