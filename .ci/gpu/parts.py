@@ -58,7 +58,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the parts in ``folder``. Raises `PartsError`."""
     file = folder / MANIFEST
     try:
-        manifest = json.loads(file.read_bytes())
+        manifest: dict[str, Any] = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise PartsError(f"{file} is missing; .ci/gpu-pack writes it.") from None
     except (OSError, ValueError) as error:
