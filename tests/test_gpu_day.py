@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,17 @@ def test_all_cases_run_on_the_target_and_its_variants(
     said = capsys.readouterr()
     assert said.out == fake.summary
     assert said.err == "compute-sanitizer: the time was over.\n"
+
+
+def test_a_run_has_a_limited_number_of_cases(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(day, "MOST_CASES", 4)
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu") == 0
+    assert sorted(fake.done()["cpu"]) == sorted(ALL)
+    runs = re.findall(r"── cpu, (\d+) case", (fake.out / "log.txt").read_text())
+    assert sorted(runs) == ["3", "4", "4", "4", "5"]  # that of the smoke theme has five
 
 
 def test_a_selection_without_smoke_begins_with_a_single_case(fake: FakeDay) -> None:

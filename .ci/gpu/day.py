@@ -49,6 +49,8 @@ SMOKE_SHARE: Final = 0.25
 LEAST_SECONDS: Final = 1.0
 #: Seconds between two writings of OUT; longer where a writing takes long.
 PAUSE_SECONDS: Final = 10.0
+#: Cases of one run; they are arguments, and the length of a command is limited.
+MOST_CASES: Final = 3000
 #: How often cases that a run left are tried again.
 MOST_TRIES: Final = 3
 
@@ -122,7 +124,7 @@ class Day:
             limit = time.monotonic() + SMOKE_SHARE * seconds
             self._run(phase, [(targets[0], [smoke])], limit)
             self._stop_if_unavailable()
-            dealt = [rest[worker :: self.workers] for worker in range(self.workers)]
+            dealt = self._dealt(rest)
             others = [(target, [smoke, *dealt]) for target in targets[1:]]
             self._run(phase, [(targets[0], dealt), *others])
             if timed:
@@ -224,6 +226,12 @@ class Day:
 
         run_all(draw, self.workers, lambda task, ended: self._ended(phase, task, ended))
 
+    def _dealt(self, ids: list[str]) -> list[list[str]]:
+        """The cases for runs side by side, so that all of them are at the same themes."""
+        size = self.workers * MOST_CASES
+        blocks = [ids[start : start + size] for start in range(0, len(ids), size)]
+        return [block[worker :: self.workers] for block in blocks for worker in range(self.workers)]
+
     def _work(self, phase: Phase, task: Task, until: float) -> Work[Task]:
         self._runs += 1
         task.results = self.work / f"{self._runs}.jsonl"
@@ -285,8 +293,7 @@ class Day:
         phase = Phase(gathered, self.until, ("--compute-sanitizer", "auto"))
         since = time.monotonic()
         with self._writing(phase):
-            dealt = [ids[worker :: self.workers] for worker in range(self.workers)]
-            self._run(phase, [(self.options.ep, dealt)])
+            self._run(phase, [(self.options.ep, self._dealt(ids))])
         self.summary.step("ran compute-sanitizer", time.monotonic() - since)
 
     # ── Writing ──────────────────────────────────────────────────────────────────────────────────
