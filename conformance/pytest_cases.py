@@ -36,6 +36,7 @@ from conformance.judge.expectations import load_expectations
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.verdicts import was_tried
 from conformance.run.assessment import Record
 from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
@@ -315,7 +316,7 @@ class CaseItem(pytest.Item):
         self._keep(record)
         if record.insensitive:
             self.warn(pytest.PytestWarning(printable(record.insensitive)))
-        if record.verdict == "skip":
+        if not was_tried(record):
             pytest.skip(printable(record.reason))
         if record.verdict == "pass" and not record.unexpected:
             return
@@ -331,6 +332,7 @@ class CaseItem(pytest.Item):
             ("gqa_ep", self.target.label),
             ("gqa_verdict", record.verdict),
             ("gqa_outcome", record.outcome),
+            ("gqa_tried", was_tried(record)),
             ("gqa_reason", record.reason),
         ]
 

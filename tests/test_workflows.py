@@ -161,8 +161,10 @@ def test_the_nightly_installs_and_runs_all_targets_and_reports_on_each() -> None
     matrix = jobs["target"]["strategy"]["matrix"]["include"]
     extras = {entry.name: entry.extra for entry in TARGETS}
     installed = {name: f".[{extra}]" if extra else "." for name, extra in extras.items()}
-    wanted = [
-        {"target": name, "install": what} for name, what in installed.items() if name != "cuda"
+    wanted = [  # cuda has a job of its own, without its kernel variants
+        {"target": name, "install": what}
+        for name, what in installed.items()
+        if not name.startswith("cuda")
     ]
     missing = [leg for leg in wanted if leg not in matrix]
     assert [*matrix] == wanted, (
@@ -185,7 +187,7 @@ def test_a_night_by_hand_runs_all_targets() -> None:
     script = (SCRIPTS / "nightly").read_text(encoding="utf-8")
     lists = re.findall(r"targets\+?=\(([^)]*)\)", script)
     run = " ".join(lists).split()
-    names = {entry.name for entry in TARGETS} - {"cuda"}
+    names = {entry.name for entry in TARGETS if not entry.name.startswith("cuda")}
     assert sorted(run) == sorted(names), f"Edit .ci/nightly: the targets are {sorted(names)}"
 
 

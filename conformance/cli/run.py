@@ -34,6 +34,7 @@ from conformance.results.records import (
     ResultRecord,
     Selection,
 )
+from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
@@ -253,7 +254,7 @@ def _run_one_target(
                     keep.trouble(record)
                 else:
                     keep.result(case, record)
-                if isinstance(record, ResultRecord) and record.outcome == "unavailable":
+                if isinstance(record, ResultRecord) and not was_tried(record):
                     skipped = skipped or record.reason
                 else:
                     tried += 1
@@ -273,7 +274,9 @@ def _run_one_target(
     if skipped and not tried:
         ready = run.ready
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
-        summary.untried.append(f"{ready.name}: every case was skipped: {skipped}{fix}")
+        kernel = run.plan.target.kernel
+        what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
+        summary.untried.append(f"{ready.name}: {what}: {skipped}{fix}")
     return 0
 
 

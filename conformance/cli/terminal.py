@@ -61,7 +61,7 @@ def natural_width(console: Console, table: Table) -> int:
 class RunSummary:
     """The results of a run so far.
 
-    ``untried`` has a sentence for each target of which every case was skipped; ``begun`` says that
+    ``untried`` has a sentence for each target on which no case was tried; ``begun`` says that
     the results file has been started, and ``writing`` is the error that left it incomplete.
     ``stopped_before`` is the number of cases that were left when the run was stopped early, and
     ``starts`` has the seconds that starting the runners of each target took.
@@ -370,6 +370,8 @@ def _closing(summary: RunSummary) -> str:
         parts.append(plural(vague, "vague rejection"))
     if hazards := sum(result.hazard is not None for result in results):
         parts.append(plural(hazards, "hazard"))
+    if others := sum(result.other_kernel for result in results):
+        parts.append(f"{others} by another kernel")
     if warned := len({result.case for result in results if result.insensitive}):
         parts.append(plural(warned, "insensitive case"))
     if summary.instability:

@@ -46,13 +46,14 @@ class Ran(_Seen):
     """It ran. ``runs``: for each repeat, for each step, output name to the content of its file.
 
     The contents together have at most `Job.most_output_bytes`. What they are, and which outputs
-    there are, is unchecked.
+    there are, is unchecked. ``kernels`` are those that the runtime reports; None: it reports none.
     """
 
     runs: tuple[tuple[dict[str, bytes], ...], ...]
     placement: str | None
     load_ms: float
     run_ms: float
+    kernels: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -511,6 +511,7 @@ class Pool:
             placement=answer.placement,
             load_ms=answer.ms.load,
             run_ms=answer.ms.run,
+            kernels=answer.kernels,
             stderr=stderr,
             total_ms=total_ms,
         )

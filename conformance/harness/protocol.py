@@ -56,6 +56,8 @@ ReplaceProcess = Annotated[
         "device: it is replaced, and the case tried once more, alone."
     ),
 ]
+#: Words in lower case.
+Kernel = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=40)]
 #: Without control characters, since results, reports and terminals use it as a name.
 Version = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=100)]
 
@@ -198,6 +200,11 @@ class RanAnswer(_Message):
         default=None,
         description="The execution provider on which the node really ran, as the runtime "
         "proves it.",
+    )
+    kernels: Annotated[tuple[Kernel, ...], Field(min_length=1, max_length=20)] | None = Field(
+        default=None,
+        description="The kernels of the operator that really ran, each once, as the runtime "
+        "reports them; null if it reports none.",
     )
     runs: tuple[tuple[Annotated[dict[Name, FileName], Field(min_length=1)], ...], ...] = Field(
         description="For each repeat, for each step: graph output to the name of its TensorProto "

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 from conformance.base.dtypes import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
+from conformance.base.words import listed
 from conformance.bundle.cache import Bundle
 from conformance.bundle.expected import Expected
 from conformance.bundle.variants import Outputs, comparisons
@@ -91,6 +92,8 @@ class Judgement:
     fits best; None: the usual one. ``hazard`` says of a call that passes what came out badly that
     the operator leaves undefined.
     ``of_variant``: the judgement is that of the case's variant; the case itself passes.
+    ``other_kernel`` says of a fallback that it is one of kernels: it ran where it should, but not,
+    or not provably, with the kernel that the target names.
     """
 
     verdict: Verdict
@@ -103,6 +106,7 @@ class Judgement:
     bits: str | None = None
     reading: ReadingName | None = None
     hazard: str | None = None
+    other_kernel: bool = False
 
     @property
     def share(self) -> float | None:
@@ -126,10 +130,12 @@ def judge(
     *,
     execution_provider: str | None,
     target_class: TargetClass,
+    kernel: str | None = None,
 ) -> Judgement:
     """The verdict on ``outcome``.
 
-    ``execution_provider`` is the requested one, None for a runtime that has no execution providers.
+    ``execution_provider`` is the requested one, None for a runtime that has no execution providers;
+    ``kernel`` is the one that the target names, None for a target that leaves it to the runtime.
     Raises :class:`Unjudgeable` for output files that are not tensors, for outputs that the model
     does not have, and for a call that must compute but has no values in the oracle.
     """
@@ -152,6 +158,8 @@ def judge(
             "fallback",
             f"It ran, but on {outcome.placement}; {execution_provider} was requested.",
         )
+    if kernel is not None and outcome.kernels != (kernel,):
+        return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
     if bundle.unjudged is not None and not bundle.readings:
         nothing = f"there are no values to compare with ({bundle.unjudged})."
         if demands == "rejects":
@@ -178,6 +186,17 @@ def judge(
     share = found.share or 0.0
     reason = f"Computed correctly{by}; the largest error is {share:.2g} of the error budget."
     return replace(found, reason=reason)
+
+
+def _other_kernel(kernel: str, ran: tuple[str, ...] | None) -> str:
+    """Why a call did not run with the kernel that the target names."""
+    if ran is None:
+        return f"It ran, but the runtime reports no kernel, so nothing proves that {kernel} ran."
+    others = [name for name in ran if name != kernel]
+    what = f"the kernel {others[0]}" if len(others) == 1 else f"the kernels {listed(others)}"
+    if kernel in ran:
+        return f"It ran with {kernel}, but in part with {what}."
+    return f"It ran, but with {what}; {kernel} was requested."
 
 
 def _best(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:

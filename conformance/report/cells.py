@@ -57,6 +57,8 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "code": result.code,
         "message": result.message,
         "placement": result.placement,
+        "kernels": " ".join(result.kernels or ()),
+        "other_kernel": result.other_kernel,
         "load_ms": ms.get("load"),
         "run_ms": ms.get("run"),
         "total_ms": ms.get("total"),
@@ -73,8 +75,8 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
 _FIELDS: Final = (
     "case", "theme", "entry", "title", "target", "verdict", "unexpected", "vague", "hazard",
     "reading", "outcome", "stage", "share", "values_right", "wrong_outputs", "reason", "code",
-    "message", "placement", "load_ms", "run_ms", "total_ms", "demands", "basis", "disputed",
-    "expected_verdict", "expected_why", "expected_link", "reproduce",
+    "message", "placement", "kernels", "other_kernel", "load_ms", "run_ms", "total_ms", "demands",
+    "basis", "disputed", "expected_verdict", "expected_why", "expected_link", "reproduce",
 )  # fmt: skip
 
 

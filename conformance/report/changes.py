@@ -29,7 +29,7 @@ from conformance.results.records import (
     WrongDtype,
     WrongShape,
 )
-from conformance.results.verdicts import VERDICTS, Verdict, severity
+from conformance.results.verdicts import VERDICTS, Verdict, severity, was_tried
 from conformance.results.wrong_outputs import is_beyond, only_presents, where_wrong
 
 Kind = Literal["broken", "vanished", "fixed", "changed", "new", "slower"]
@@ -255,12 +255,12 @@ def _compared(
     was: ResultRecord | None, now: ResultRecord | None, names: tuple[str, str]
 ) -> Iterator[tuple[Kind, str]]:
     """The changes of a result: none, one, or one and a slower time."""
-    if was is None or (was.verdict == "skip" and now is not None and now.verdict != "skip"):
+    if was is None or (not was_tried(was) and now is not None and was_tried(now)):
         if now is not None:
             yield "new", _new(was, now)
         return
     if now is None:
-        if was.verdict != "skip":
+        if was_tried(was):
             yield (
                 "vanished",
                 f"{was.verdict} in the baseline; the new run has the target, not the case.",
@@ -283,7 +283,10 @@ def _surprising(was: ResultRecord | None, now: ResultRecord | None) -> bool:
 
 
 def _new(was: ResultRecord | None, now: ResultRecord) -> str:
-    before = "not in the baseline" if was is None else f"skipped before ({_short(was.reason)})"
+    before = "not in the baseline"
+    if was is not None:
+        word = "skipped" if was.verdict == "skip" else was.verdict
+        before = f"{word} before ({_short(was.reason)})"
     mark = " (unexpected)" if now.unexpected else ""
     return f"{before}, now {now.verdict}{mark}{_why(now)}"
 
@@ -291,7 +294,7 @@ def _new(was: ResultRecord | None, now: ResultRecord) -> str:
 def _moved(was: ResultRecord, now: ResultRecord) -> tuple[Kind, str]:
     """The change to another verdict. One that is better, but not `pass`, is not fixed."""
     moved = f"{_verdict(was)} before, now {_verdict(now)}"
-    if now.verdict == "skip":
+    if not was_tried(now):
         return "vanished", f"{moved}: {_short(now.reason)}"
     if now.verdict == "pass":
         return "fixed", f"{moved}.{_expectation(now)}"

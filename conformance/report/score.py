@@ -16,7 +16,7 @@ from typing import Final, Literal, get_args
 from conformance.case.case import BASES, Basis
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
-from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure
+from conformance.results.verdicts import PRESENTS, TABLE, Verdict, is_silent_failure, was_tried
 from conformance.results.wrong_outputs import only_presents
 
 Part = Literal["right", "rejected", "accepted", "presents", "silent", "none"]
@@ -67,6 +67,8 @@ PART_OF: Final[Mapping[Verdict, Part]] = {
 
 def part_of(result: ResultRecord) -> Part | None:
     """The part of the score that a result counts for; None if it was not tried."""
+    if not was_tried(result):
+        return None
     if is_silent_failure(result):
         return "presents" if only_presents(result) else "silent"
     return PART_OF.get(result.verdict)
@@ -78,7 +80,7 @@ class Score:
 
     parts: Mapping[Part, int] = field(default_factory=Counter)
     not_tried: int = 0
-    """Skipped, or without a result."""
+    """Skipped, run by another kernel than the target names, or without a result."""
 
     @property
     def right(self) -> int:

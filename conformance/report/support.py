@@ -21,7 +21,7 @@ from conformance.report.score import scores
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, worst
+from conformance.results.verdicts import VERDICTS, was_tried, worst
 from conformance.results.wrong_outputs import only_presents, where_wrong
 
 FORMAT: Final = "gqa-support/1"
@@ -215,7 +215,7 @@ def _tried(
     found: list[ResultRecord] = []
     for id in ids:
         results = [joined.results.get((id, column.label)) for column in columns]
-        there = [r for r in results if r is not None and r.verdict != "skip"]
+        there = [r for r in results if r is not None and was_tried(r)]
         if there:
             found.append(worst(there))
     if not found:

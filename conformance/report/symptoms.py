@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from conformance.base.words import listed
 from conformance.report.changes import normal
 from conformance.report.text import clean
 from conformance.results.records import (
@@ -57,6 +58,8 @@ def symptom(result: ResultRecord) -> str:
         return abstract(result.message, result.target)
     if result.verdict == "timeout":
         return "no answer in time"
+    if result.other_kernel:
+        return f"it ran with {listed(result.kernels)}" if result.kernels else "no kernel is known"
     if result.outcome == "ran" and result.placement and result.verdict == "fallback":
         return f"it ran on {result.placement}"
     where = "in the variant, " if result.of_variant else ""

@@ -28,6 +28,8 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     stage = f" at {result.stage}" if result.stage else ""
     yield f"{case.id} on {result.target}: {result.verdict}{stage}{f' ({note})' if note else ''}"
     yield f"  reason    {clean(result.reason)}"
+    if result.kernels:
+        yield f"  kernel    {clean(listed(result.kernels))}"
     if result.wrong_outputs:
         yield f"  wrong in  {listed(result.wrong_outputs)}"
     if result.hazard:

@@ -27,11 +27,12 @@ from conformance.results.shareable import shared_command
 from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
-    acceptance_of,
     colour_of,
     drawing_of,
     is_silent_failure,
     note_of,
+    ranks_as,
+    was_tried,
 )
 from conformance.results.wrong_outputs import where_wrong
 
@@ -468,8 +469,8 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
     for field in _POOLED_RESULT:
         if field in details:
             details[field] = pool.add(details[field])
-    if acceptance := acceptance_of(result):
-        details["ranks_as"] = acceptance.ranks_as
+    if (rank := ranks_as(result)) != result.verdict:
+        details["ranks_as"] = rank
     if note := note_of(result):
         details["note"] = note
     if change is not None:
@@ -478,9 +479,9 @@ def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) ->
 
 
 def _reportable(result: ResultRecord) -> bool:
-    """Whether a bug report makes sense: not for an expected pass, nor for what did not run."""
+    """Whether a bug report makes sense: not for an expected pass, nor for what was not tried."""
     bad = result.verdict != "pass" or result.vague or result.hazard or result.unexpected
-    return bool(bad) and result.outcome != "unavailable"
+    return bool(bad) and was_tried(result)
 
 
 def _report(
@@ -516,5 +517,5 @@ def _short(value: Any, digits: int = 4) -> Any:
 
 def _significant(value: Mapping[str, Any]) -> dict[str, Any]:
     """``value`` without empty fields and false marks."""
-    marks = {"unexpected", "vague"}
+    marks = {"unexpected", "vague", "other_kernel"}
     return {k: v for k, v in value.items() if v or (v is not None and v == 0 and k not in marks)}

@@ -528,6 +528,11 @@ class ResultRecord(_Part):
     """Set if the case names a relation, and both the case and its variant are correct."""
     placement: Text | None = None
     """The execution provider on which the node really ran."""
+    kernels: Several[Text] | None = None
+    """The kernels that ran, each once, as the runtime reports them; null: it reports none."""
+    other_kernel: bool = False
+    """Of `fallback`: whether it ran on the requested execution provider, but not, or not provably,
+    with the kernel that the target names. Such a result says nothing about that kernel."""
     time_limit: Number | None = None
     """Of `timed_out`: after so many seconds the process was killed."""
     ms: Milliseconds | None = None

@@ -95,7 +95,8 @@ TABLE: Final[Mapping[Verdict, VerdictRow]] = {
         ),
         VerdictRow(
             "fallback",
-            "it ran on another execution provider than the requested one",
+            "it ran on another execution provider than the requested one; or, on a kernel variant, "
+            "not with the kernel that its name says, which is never red",
             group="result, no error",
             deed="runs on another execution provider",
             sign="↷",
@@ -149,6 +150,10 @@ class Judged(HasWrongOutputs, Protocol):
     def values_right(self) -> bool | None:
         """Of `accepted`: whether the values are correct; None if they could not be compared."""
 
+    @property
+    def other_kernel(self) -> bool:
+        """Of `fallback`: whether it ran where it should, without the kernel that was asked for."""
+
 
 _J = TypeVar("_J", bound=Judged)
 
@@ -180,9 +185,11 @@ def acceptance_of(result: Judged) -> Acceptance | None:
 
 
 def ranks_as(result: Judged) -> Verdict:
-    """The verdict that a result is ordered and coloured by."""
+    """The verdict that a result is ordered and coloured by; what was not tried ranks as `skip`."""
     acceptance = acceptance_of(result)
-    return acceptance.ranks_as if acceptance else result.verdict
+    if acceptance is not None:
+        return acceptance.ranks_as
+    return result.verdict if was_tried(result) else "skip"
 
 
 def severity(result: Judged) -> int:
@@ -203,7 +210,14 @@ def is_red(result: Judged, basis: str) -> bool:
     acceptance = acceptance_of(result)
     if acceptance is not None:
         return acceptance.red
+    if result.other_kernel:
+        return False
     return TABLE[result.verdict].red_under(basis)
+
+
+def was_tried(result: Judged) -> bool:
+    """Whether the call was tried on what its target stands for: the runtime, or one kernel."""
+    return result.verdict != "skip" and not result.other_kernel
 
 
 def is_silent_failure(result: Judged) -> bool:
@@ -226,9 +240,14 @@ def drawing_of(result: Judged) -> str:
 
 
 def note_of(result: Judged) -> str:
-    """What a view writes beside the verdict: of `accepted` whether the values are correct, and
-    where something other than the output is wrong, which it is. Empty for most results."""
+    """What a view writes beside the verdict: of `accepted` whether the values are correct, of
+    `fallback` whether only the kernel is another one, and where something other than the output is
+    wrong, which it is. Empty for most results."""
     acceptance = acceptance_of(result)
     where = where_wrong(result)
-    notes = (acceptance.note if acceptance else "", where if where.startswith("only") else "")
+    notes = (
+        acceptance.note if acceptance else "",
+        "another kernel" if result.other_kernel else "",
+        where if where.startswith("only") else "",
+    )
     return ", ".join(filter(None, notes))

@@ -160,6 +160,7 @@ class Assessment:
                 outcome,
                 execution_provider=self._ready.execution_provider,
                 target_class=self._ready.target.target_class,
+                kernel=self._ready.target.kernel,
             )
             outputs = None
             compared = job.case.relation and job.prepared.unjudged is None

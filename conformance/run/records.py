@@ -41,7 +41,7 @@ from conformance.results.records import (
     ResultRecord,
     Selection,
 )
-from conformance.results.verdicts import Verdict, is_red
+from conformance.results.verdicts import Verdict, is_red, was_tried
 from conformance.run.recipes import later_inputs, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
@@ -69,11 +69,11 @@ def result_record(
     relation: RelationRecord | None = None,
 ) -> ResultRecord:
     """The record of a judged case, compared with the expectations of its target."""
-    stage, message, code, milliseconds, placement = None, None, None, None, None
+    stage, message, code, milliseconds, placement, kernels = None, None, None, None, None, None
     if isinstance(outcome, Rejected):
         stage, message, code = outcome.stage, outcome.message, outcome.code
     elif isinstance(outcome, Ran):
-        placement = outcome.placement
+        placement, kernels = outcome.placement, outcome.kernels
         milliseconds = Milliseconds(
             load=outcome.load_ms, run=outcome.run_ms, total=round(outcome.total_ms, 3)
         )
@@ -86,7 +86,7 @@ def result_record(
     known = expectation_for(case, version, adapter, expectations)
     unexpected = red = is_red(judgement, contract.basis)
     reason, record = judgement.reason, None
-    if judgement.verdict == "skip":
+    if not was_tried(judgement):  # no defect can show
         known = None
     if known is not None:
         differs = known.differs(judgement, stage, message, placement)
@@ -123,6 +123,8 @@ def result_record(
         share=judgement.share,
         relation=relation,
         placement=placement,
+        kernels=kernels,
+        other_kernel=judgement.other_kernel,
         time_limit=outcome.seconds if isinstance(outcome, TimedOut) else None,
         ms=milliseconds,
         stderr=end_of_stderr(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.base.paths import SHADERS, cache_root, data_path
@@ -48,6 +48,19 @@ NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 
 #: What results of a target under compute-sanitizer are called has this ending: ``cuda-sanitized``.
 SANITIZED: Final = "-sanitized"
+
+#: What selects a kernel of ONNX Runtime's CUDA provider (docs/cuda.md). Set for every CUDA target,
+#: so that none depends on the user's environment; empty is the same to ONNX Runtime as not set.
+_CUDA_SWITCHES: Final = (
+    "ORT_DISABLE_FLASH_ATTENTION",
+    "ORT_DISABLE_FLASH_DECODE",
+    "ORT_DISABLE_FUSED_KV_DEQUANT",
+    "ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION",
+    "ORT_ENABLE_CUDNN_FLASH_ATTENTION",
+    "ORT_ENABLE_XQA",
+)
+#: Makes the provider report which kernel ran; see ``runners/onnxruntime/attention_kernels.py``.
+_REPORT_KERNELS: Final = {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"}
 
 ScriptLanguage = Literal["python", "sh", "javascript"]
 
@@ -102,7 +115,8 @@ class StandaloneProgram:
     """The stand-alone program that reproduces a result of a target.
 
     ``language`` is the word that Markdown has for it. ``package`` is what its user installs with
-    pip or npm, or the program that must be on the PATH. ``environment`` is set by the program.
+    pip or npm, or the program that must be on the PATH. ``environment`` is set by the program, and
+    ``provider_options`` are those of the execution provider in ONNX Runtime's Python package.
     ``options`` are the command-line options of tract, or the build of onnxruntime-web.
     ``shared_buffer`` says whether the interface can make past and present one buffer. ``plugin`` is
     the library, or the Python module, of a plugin execution provider.
@@ -112,6 +126,7 @@ class StandaloneProgram:
     api: ScriptApi
     package: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    provider_options: Mapping[str, str] = field(default_factory=dict)
     options: str = ""
     shared_buffer: bool = False
     plugin: str = ""
@@ -125,9 +140,10 @@ class TargetEntry:
     is set for it. ``execution_provider`` is the one that a node must run on, None where the runner
     itself says. ``needs`` is the sentence of ``gqa doctor``. ``extra`` is the extra of this package
     that installs the runtime, and ``setup`` the subcommand of ``gqa setup`` that does.
-    ``kernel_variant_of`` names the target that is the same runtime by its default code path. A
-    target without a ``script`` has no stand-alone programs. ``python`` finds the Python of the
-    runner where no option names one; without it, that is this one.
+    ``kernel_variant_of`` names the target that is the same runtime by its default code path, and
+    ``kernel`` the one that must have run, as its runner reports it. A target without a ``script``
+    has no stand-alone programs. ``python`` finds the Python of the runner where no option names
+    one; without it, that is this one.
     """
 
     name: str
@@ -141,6 +157,7 @@ class TargetEntry:
     extra: str = ""
     setup: str = ""
     kernel_variant_of: str | None = None
+    kernel: str | None = None
     script: StandaloneProgram | None = None
     python: Callable[[], RunnerStart] = RunnerStart
 
@@ -305,6 +322,42 @@ _ADAPTER_NEEDS: Final = (
     f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader or lavapipe"
 )
 
+
+def _cuda(
+    variant: str = "", kernel: str | None = None, sdpa_kernel: int = 0, **switches: str
+) -> TargetEntry:
+    """ONNX Runtime on CUDA: as it chooses its kernels itself, or with the one that is named.
+
+    ``sdpa_kernel`` is the provider's option, with the bits of the kernels that it may choose from;
+    XQA, which has no bit, is off unless ``switches`` say otherwise.
+    """
+    chosen = {"ORT_ENABLE_XQA": "0", **switches} if variant else switches
+    options = {"sdpa_kernel": str(sdpa_kernel)} if sdpa_kernel else {}
+    passed = (part for pair in options.items() for part in ("--provider-option", "=".join(pair)))
+    return TargetEntry(
+        name=f"cuda-{variant}" if variant else "cuda",
+        runner=_ORT_RUNNER,
+        arguments=("--ep", "cuda", *passed),
+        options=(ORT_PYTHON, DEVICE, COMPUTE_SANITIZER),
+        environment={**dict.fromkeys(_CUDA_SWITCHES, ""), **chosen, **_REPORT_KERNELS},
+        execution_provider="CUDAExecutionProvider",
+        target_class="gpu",
+        needs=_CUDA_NEEDS,
+        setup="cuda",
+        python=_cuda_python,
+        kernel_variant_of="cuda" if variant else None,
+        kernel=kernel,
+        script=StandaloneProgram(
+            "python",
+            "onnxruntime",
+            "onnxruntime-gpu",
+            {**chosen, **_REPORT_KERNELS},
+            options,
+            shared_buffer=True,
+        ),
+    )
+
+
 TARGETS: tuple[TargetEntry, ...] = (
     TargetEntry(
         name="cpu",
@@ -334,30 +387,21 @@ TARGETS: tuple[TargetEntry, ...] = (
             "python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
         ),
     ),
-    TargetEntry(
-        name="cuda",
-        runner=_ORT_RUNNER,
-        arguments=("--ep", "cuda"),
-        options=(ORT_PYTHON, DEVICE, COMPUTE_SANITIZER),
-        execution_provider="CUDAExecutionProvider",
-        target_class="gpu",
-        needs=_CUDA_NEEDS,
-        setup="cuda",
-        python=_cuda_python,
-        script=StandaloneProgram("python", "onnxruntime", "onnxruntime-gpu", shared_buffer=True),
-    ),
-    TargetEntry(  # calls captured as CUDA graphs, and replayed with other lengths
+    _cuda(),
+    replace(  # calls captured as CUDA graphs, and replayed with other lengths
+        _cuda(),
         name="cuda-graph",
-        runner=_ORT_RUNNER,
         arguments=("--ep", "cuda", "--graphs"),
         options=(ORT_PYTHON, DEVICE),
-        execution_provider="CUDAExecutionProvider",
-        target_class="gpu",
-        needs=_CUDA_NEEDS,
-        setup="cuda",
-        python=_cuda_python,
         kernel_variant_of="cuda",
+        script=None,
     ),
+    _cuda("flash", "flash", 1),
+    _cuda("flash-nodecode", "flash", 1, ORT_DISABLE_FLASH_DECODE="1"),
+    _cuda("efficient", "efficient", 2),
+    _cuda("cudnn", "cudnn", 8),
+    _cuda("math", "math", 16),
+    _cuda("xqa", "xqa", ORT_ENABLE_XQA="1"),
     TargetEntry(  # tract with its optimiser
         name="tract",
         runner="tract/cli.py",

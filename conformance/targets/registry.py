@@ -35,10 +35,10 @@ class Target:
 
     ``ep`` is the name as typed, and ``arguments`` are what a command line needs to name the same
     target. ``execution_provider`` is the one that a node must run on, None where the runner itself
-    says (``exec:``). ``needs`` and ``kernel_variant_of`` are those of `TargetEntry`. ``program`` is
-    the program that the runner starts, if it starts one. ``named`` is its ``--name``, ``ending``
-    that of its name in results, and ``number`` its place among the targets of this ``ep`` in a run,
-    from 1.
+    says (``exec:``). ``needs``, ``kernel_variant_of`` and ``kernel`` are those of `TargetEntry`.
+    ``program`` is the program that the runner starts, if it starts one. ``named`` is its
+    ``--name``, ``ending`` that of its name in results, and ``number`` its place among the targets
+    of this ``ep`` in a run, from 1.
     """
 
     ep: str
@@ -48,6 +48,7 @@ class Target:
     execution_provider: str | None
     needs: str
     kernel_variant_of: str | None = None
+    kernel: str | None = None
     program: Program | None = None
     named: str | None = None
     ending: str = ""
@@ -210,6 +211,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         execution_provider=entry.execution_provider,
         needs=entry.needs,
         kernel_variant_of=entry.kernel_variant_of,
+        kernel=entry.kernel,
         program=program,
         ending=ending,
         number=number,

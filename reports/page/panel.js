@@ -282,6 +282,7 @@ class Details {
         ["outcome", result.outcome === "rejected" ? `${outcome}${stage}.` : outcome],
         ["device", target.device && make("bdi", target.device)],
         ["placed on", result.placement != null && make("bdi", this.pool[result.placement])],
+        ["kernel", result.kernels && make("bdi", result.kernels.join(", "))],
         ["wrong in", result.wrong_outputs && make("bdi", result.wrong_outputs.join(", "))],
         ["values", { true: "nevertheless correct", false: "wrong" }[result.values_right]],
         ["outputs", this.identicalOutputs()],

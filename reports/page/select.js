@@ -116,6 +116,7 @@ class Cells {
 
   /** The part of the score that a result counts for; undefined if it was not tried. */
   partOf(result) {
+    if (result.other_kernel) return undefined;
     if (ranksAs(result) !== "wrong") return this.parts[result.verdict];
     return onlyPresents(result) ? "presents" : "silent";
   }
@@ -137,7 +138,7 @@ class Cells {
     for (const i of cases) {
       for (const column of columns) {
         const result = this.cases[i].results[column];
-        if (!result || result.verdict === "skip") continue;
+        if (!result || ranksAs(result) === "skip") continue;
         if (result.unexpected) unexpected += 1;
         const rank = this.#severity(result);
         if (rank < worst) [worst, number] = [rank, 1];
@@ -175,7 +176,7 @@ function isRequestedOnly(result) {
 
 /** Whether the verdicts of the targets that were tried differ, or whether only presents are wrong. */
 function verdictsDiffer(results) {
-  return new Set(results.filter(({ verdict }) => verdict !== "skip").map((one) => `${one.verdict} ${onlyPresents(one)}`)).size > 1;
+  return new Set(results.filter((one) => ranksAs(one) !== "skip").map((one) => `${one.verdict} ${onlyPresents(one)}`)).size > 1;
 }
 
 /** Compares two sort keys, lists of numbers, for `Array.sort`. */

@@ -16,9 +16,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 # Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import attention_kernels
 import cuda_errors
 import ort_availability
 import ort_providers
+from attention_kernels import KernelReport
 from availability import Unavailable
 from serving import serve
 
@@ -45,6 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--provider-option",
+        type=provider_option,
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -62,6 +65,14 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def provider_option(text: str) -> tuple[str, str]:
+    """``KEY=VALUE`` as a pair. Raises `argparse.ArgumentTypeError`."""
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise argparse.ArgumentTypeError(f"'{text}' is not KEY=VALUE, such as sdpa_kernel=1")
+    return key, value
+
+
 class Target:
     """ONNX Runtime with one execution provider, or the reason why it is unavailable."""
 
@@ -69,7 +80,8 @@ class Target:
         self.missing: Unavailable | None = None
         self.runtime: Any = None
         self.last_refusal: Exception | None = None
-        options = dict(option.split("=", 1) for option in arguments.provider_option)
+        self.report: KernelReport | None = None
+        options = dict(arguments.provider_option)
         try:
             if arguments.plugin:
                 onnxruntime = ort_availability.load_any()
@@ -97,6 +109,8 @@ class Target:
         if arguments.graphs and not ort_graphs.captures_graphs(self.runtime):
             name = f"{ort_availability.package(onnxruntime)} {onnxruntime.__version__}"
             self.missing = Unavailable(f"{provider.name} of {name} captures no graphs.")
+        if attention_kernels.wanted():
+            self.report = KernelReport()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request, without its id."""
@@ -116,7 +130,18 @@ class Target:
         }
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to run."""
+        """The answer to run, with the kernels that the provider reports where it was asked to."""
+        if self.report is None:
+            return self.outcome(request)
+        self.report.start()
+        try:
+            answer = self.outcome(request)
+        finally:
+            kernels = self.report.kernels()
+        return {**answer, "kernels": kernels} if answer["outcome"] == "ran" else answer
+
+    def outcome(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to run, without kernels."""
         try:
             return {"outcome": "ran", **self.execution.run_case(self.runtime, request)}
         except self.execution.Rejected as refusal:

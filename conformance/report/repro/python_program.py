@@ -79,7 +79,11 @@ def _onnxruntime(
     ]
     if device != "cpu" or program.plugin:
         options += ['options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")']
-    made_with = f'providers=["{provider}"]'
+    named = quoted(provider)
+    if program.provider_options:
+        pairs = [f"{quoted(k)}: {quoted(v)}" for k, v in program.provider_options.items()]
+        named = f"({named}, {{{', '.join(pairs)}}})"
+    made_with = f"providers=[{named}]"
     if program.plugin:
         first += _plugin_import(program.plugin)
         options += _plugin_options()

@@ -88,6 +88,8 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
         return f"This version of the suite cannot write a program for {one_line(target.ep)}."
     if result.verdict == "skip":
         return "The case was not run, so there is nothing to reproduce."
+    if result.other_kernel:
+        return "It ran without the kernel that the target names: there is nothing to reproduce."
     if result.blamed_for:
         return (
             "It shows in the case that runs after this one, and a program has one call: "
@@ -235,6 +237,7 @@ def issue(
     told = target.describe
     runtime = inline(f"{told.runtime} {told.version}" if told else target.name, 100)
     what = "has a hazard" if result.hazard else TABLE[result.verdict].deed
+    what = "runs with another kernel" if result.other_kernel else what
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
