@@ -121,6 +121,14 @@ def test_a_changed_verdict(
     assert found.cases.keys() == {"t/c"}
 
 
+def test_a_call_that_another_kernel_ran_counts_as_not_tried(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"verdict": "fallback", "other_kernel": True, "kernels": ("math",)}
+    assert kinds(one(tmp_path, was("pass"), now(**fields))) == ["vanished"]
+    assert kinds(one(tmp_path, was(**fields), None)) == []
+    (change,) = one(tmp_path, was(**fields), now("pass")).all()
+    assert (change.kind, change.sentence.partition(" (")[0]) == ("new", "fallback before")
+
+
 @pytest.mark.parametrize("verdict", ["pass", "wrong", "crash", "skip", "accepted", "unsupported"])
 def test_the_same_result_is_no_change(tmp_path: Path, verdict: str) -> None:
     found = one(tmp_path, was(verdict), now(verdict))

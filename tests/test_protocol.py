@@ -136,6 +136,10 @@ def test_good_answers() -> None:
     assert isinstance(ran, RanAnswer)
     assert ran.runs[1][0] == {"output": "c"}
     assert (ran.ms.load, ran.ms.run) == (0.3, 1.0)
+    assert ran.kernels is None
+    told = parse({**RAN, "kernels": ["flash", "cudnn_9-x"]})
+    assert isinstance(told, RanAnswer)
+    assert told.kernels == ("flash", "cudnn_9-x")
     for short in (REJECTED, UNAVAILABLE, without(RAN, "placement")):
         assert parse(short)
     assert parse({**UNAVAILABLE, "id": 1, "fix": "pip install x"}, DESCRIBE)
@@ -194,6 +198,9 @@ def test_lines_that_are_not_answers(line: bytes | str, words: str) -> None:
         ({**RAN, "outcome": "done"}, 'outcome "done"'),
         ({**DESCRIBED, "id": 8}, 'answer to run has outcome "described"'),
         (without(RAN, "ms"), "lacks ms"),
+        ({**RAN, "kernels": []}, "kernels is []: "),
+        ({**RAN, "kernels": ["Flash attention"]}, "kernels.0 is "),
+        ({**RAN, "kernels": ["x"] * 21}, "kernels is "),
         ({**RAN, "ms": {"load": 1}}, "lacks ms.run"),
         ({**RAN, "ms": {"load": "1", "run": 1}}, 'ms.load is "1": input should be a valid number'),
         ({**RAN, "ms": {"load": -1, "run": 1}}, "ms.load is -1"),

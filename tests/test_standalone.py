@@ -271,7 +271,7 @@ EVIL = (
     "a\nimport os; os._exit(7)\n\rEND\n*/ process.exit(7) //\u2028process.exit(7)\x85x\x0cy\u202e"
     "`````\n~~~\n${process.exit(7)} `reboot` \"'''\\ </script> @somebody #1 \x1b[31m\x00"
 )
-TARGETS = ("cpu", "cuda", "tract-wheel", "tract", "webgpu", "wasm")
+TARGETS = ("cpu", "cuda", "cuda-flash", "tract-wheel", "tract", "webgpu", "wasm")
 
 
 def told(name: str = "cpu") -> TargetRecord:

@@ -100,6 +100,7 @@ def verdict_on(
     contract: Contract = COMPUTES,
     provider: str | None = None,
     bundle: Bundle | None = None,
+    kernel: str | None = None,
 ) -> Judgement:
     """The judgement, for a target of the class cpu."""
     made = judge(
@@ -108,6 +109,7 @@ def verdict_on(
         outcome,
         execution_provider=provider,
         target_class="cpu",
+        kernel=kernel,
     )
     assert made.reason.endswith(".")
     assert "\n" not in made.reason
@@ -173,6 +175,32 @@ def test_a_node_on_another_execution_provider_is_a_fallback_whatever_its_values(
 
 def test_a_runtime_without_execution_providers_has_no_fallback() -> None:
     assert verdict_on(ran(right(PROMPT), right(PROMPT))).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "reason"),
+    [
+        (("math",), "It ran, but with the kernel math; flash was requested."),
+        (("xqa", "math"), "It ran, but with the kernels xqa and math; flash was requested."),
+        (("flash", "math"), "It ran with flash, but in part with the kernel math."),
+        (None, "It ran, but the runtime reports no kernel, so nothing proves that flash ran."),
+    ],
+)
+def test_another_kernel_is_a_fallback_whatever_its_values(
+    kernels: tuple[str, ...] | None, reason: str
+) -> None:
+    done = replace(ran(right(PROMPT), right(PROMPT)), kernels=kernels)
+    for contract in (COMPUTES, REJECTS, EITHER):
+        made = verdict_on(done, contract=contract, kernel="flash")
+        assert (made.verdict, made.reason, made.other_kernel) == ("fallback", reason, True)
+    assert verdict_on(done).verdict == "pass"
+    assert verdict_on(replace(done, kernels=("flash",)), kernel="flash").verdict == "pass"
+
+
+def test_another_execution_provider_is_worse_than_another_kernel() -> None:
+    done = replace(ran(right(PROMPT), right(PROMPT), placement="A"), kernels=("math",))
+    made = verdict_on(done, provider="B", kernel="flash")
+    assert (made.reason, made.other_kernel) == ("It ran, but on A; B was requested.", False)
 
 
 def test_an_infrastructure_failure_is_not_a_verdict() -> None:
