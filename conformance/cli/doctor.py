@@ -23,7 +23,10 @@ def doctor(verbose: bool, programs: Programs) -> int:
     """Check each target: what it needs, what is installed, and how to install what is missing."""
     console = make_console()
     available = 0
-    for target in built_in(programs):
+    targets = built_in(programs)
+    for target in targets:
+        if target.kernel is not None:  # needs what the target needs that it is a variant of
+            continue
         with TargetRun(TargetPlan(target, (), ())) as run:
             ready = run.ready
         if ready.described is not None:
@@ -47,6 +50,9 @@ def doctor(verbose: bool, programs: Programs) -> int:
         if target.program is not None:
             found = f"{target.program.path}, from {target.program.found_by}"
             lines.append(f"    program   {escape(found)}")
+        kernels = [t.label for t in targets if t.kernel and t.kernel_variant_of == target.ep]
+        if kernels:
+            lines.append(f"    kernels   {', '.join(kernels)}")
         lines.append(f"    needs     {escape(target.needs)}")
         for line in lines:
             console.print(line, highlight=False, soft_wrap=True)
