@@ -22,7 +22,7 @@ SWITCH = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
 NAMES = {"CUDNN_FLASH_ATTENTION": "cudnn"}
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_REPORT = re.compile(r"Operator=(\w+) .*?\bSdpaKernel=(\w+)")
+_REPORT = re.compile(r"Operator=(\w+) .*?\bSdpaKernel=([A-Z]\w*)", re.ASCII)
 #: Said once for each session: the settings, which say nothing about what ran.
 _SETTINGS = ("AttentionKernelOptions: ", "Warning: Unfused kernel cannot be disabled right now.")
 
