@@ -81,8 +81,8 @@ def _onnxruntime(
         options += ['options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")']
     named = quoted(provider)
     if program.provider_options:
-        pairs = [f"{quoted(k)}: {quoted(v)}" for k, v in program.provider_options.items()]
-        named = f"({named}, {{{', '.join(pairs)}}})"
+        chosen = [f"{quoted(k)}: {quoted(v)}" for k, v in program.provider_options.items()]
+        named = f"({named}, {{{', '.join(chosen)}}})"
     made_with = f"providers=[{named}]"
     if program.plugin:
         first += _plugin_import(program.plugin)
