@@ -324,6 +324,9 @@ def test_the_kernels_are_kept_and_older_files_are_read(tmp_path: Path) -> None:
 def test_the_kernel_is_shown_wherever_a_result_is(tmp_path: Path) -> None:
     done = result(kernels=("flash",))
     assert "  kernel    flash" in tell(case(), done)
+    other = result("a/b", verdict="fallback", kernels=("math",), other_kernel=True)
+    page = Parsed(render([read(write(tmp_path / "o.jsonl", [case("a/b")], [other]))])).words
+    assert f"not tried : 1 case, 1 reason 1 on {other.target} : {other.reason}" in page
     run = read(write(tmp_path / "r.jsonl", [case()], [done]))
     assert Parsed(render([run])).cells["cases"][0]["results"][0]["kernels"] == ["flash"]
     (cell,) = cells(join([run]))
@@ -367,6 +370,7 @@ def test_a_run_tells_what_the_kernel_computed_from_what_another_did(
     assert done.status == 0, done.both
     assert done.out.splitlines()[-2] == "2 results, 0 unexpected, 1 by another kernel"
     assert "fallback (another kernel)" in done.out
+    assert "\nNot tried:\n  1 on fake-flash@" in done.out
     assert "It ran, but with the kernel math; flash was requested." in done.out
     by_case = {one.case: one for one in read(tmp_path / "r.jsonl").results}
     assert [(by_case[id].verdict, by_case[id].kernels) for id in cases] == [

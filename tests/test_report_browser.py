@@ -538,6 +538,20 @@ def test_a_hazard_and_the_readings_of_the_contract_are_shown(show: Open, tmp_pat
     assert "other readings scale_of_zero" in panel
 
 
+def test_a_call_that_another_kernel_ran_is_told_apart_and_not_asked(
+    show: Open, tmp_path: Path
+) -> None:
+    other: dict[str, Any] = {"verdict": "fallback", "other_kernel": True, "kernels": ("math",)}
+    results = [result("a/b[n=1]", kernels=("flash",)), result("a/b[n=2]", **other)]
+    report = render([read(write(tmp_path / "a", [case(r.case) for r in results], results))])
+    tab = show(report, "#?open=a/b")
+    assert words(cell(tab, "a/b[n=2]")) == "fallback another kernel"
+    assert words(cell(tab, "a/b")) == "pass 1 of 1 tried · 1 not tried"
+    for number, kernel in enumerate(("flash", "math"), 1):
+        cell(tab, f"a/b[n={number}]").click()
+        assert f"kernel {kernel}" in words(tab.locator("#panel"))
+
+
 @pytest.mark.parametrize("demands", get_args(Demands))
 def test_only_what_is_demanded_shows_its_basis(
     show: Open, tmp_path: Path, demands: Demands

@@ -33,7 +33,7 @@ from conformance.report.causes import causes
 from conformance.report.instability import instability_examples, instability_text
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
-from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, worst
+from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
 from conformance.run.target import DescribedTarget
@@ -340,16 +340,17 @@ class Terminal:
                 self.line(f"  {text}")
 
     def _list_skipped(self, results: Sequence[ResultRecord]) -> None:
-        """List why cases were skipped on targets that ran others, the largest number first."""
-        tried = {result.target for result in results if result.verdict != "skip"}
+        """List why cases were not tried on targets that tried others, the largest number first."""
+        tried = {result.target for result in results if was_tried(result)}
         reasons = Counter(
             (result.target, result.reason)
             for result in results
-            if result.verdict == "skip" and result.target in tried
+            if not was_tried(result) and result.target in tried
         )
         if not reasons:
             return
-        self.line("\nSkipped:")
+        other_kernel = any(result.other_kernel for result in results)
+        self.line("\nNot tried:" if other_kernel else "\nSkipped:")
         for (target, reason), cases in reasons.most_common(FEW_CAUSES):
             self.line(f"  {cases} on {target}: {reason}")
         if len(reasons) > FEW_CAUSES:

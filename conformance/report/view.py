@@ -256,7 +256,7 @@ def _skipped(
         reasons = Counter(
             clean(result.reason, 400)
             for results in grid.values()
-            if (result := results[column]) is not None and result.verdict == "skip"
+            if (result := results[column]) is not None and not was_tried(result)
         )
         for reason, number in reasons.most_common():
             yield Skipped(head.label, number, reason)

@@ -316,7 +316,8 @@ class Matrix {
       const tally = this.cells.tally(members, column);
       if (!tally) return make("td.none", "no result");
       const { verdict, colour, drawing, number, total, asked, right, presents, counts, ranks, endings, unexpected, known, vague, hazards, requested, first } = tally;
-      const tried = total - (verdict === "skip" ? 0 : counts.skip ?? 0);
+      const untried = colour === "skip" ? 0 : ranks.skip ?? 0;
+      const tried = total - untried;
       const notes = [
         endings.length < 3 && endings.join(", "),
         score && asked
@@ -328,7 +329,7 @@ class Matrix {
         vague > 0 && `${vague} vague`,
         hazards > 0 && plural(hazards, "hazard"),
         requested > 0 && `${requested} not specified`,
-        verdict !== "skip" && counts.skip && `${counts.skip} not tried`,
+        untried > 0 && `${untried} not tried`,
         unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
       ].filter(Boolean);
       const control = make(
