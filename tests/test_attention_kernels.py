@@ -134,6 +134,21 @@ def test_everything_else_goes_on_to_standard_error() -> None:
     assert said == "one\n\x1b[36mtwo\x1b[0m\nthree\n4\nafter the last case\n"
 
 
+def test_a_flood_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "SCRIPT",
+        f"MOST = 300\n{SCRIPT}".replace(
+            "report = KernelReport()",
+            "import attention_kernels\n"
+            "attention_kernels.MOST_BYTES = MOST\nreport = KernelReport()",
+        ),
+    )
+    found, said = reported([line("XQA"), "x" * 1000 + "\n", line("MATH")], [line("MATH")])
+    assert found == [["xqa"], ["math"]]
+    assert "x\n[what followed on standard output is left out]\n" in said
+
+
 # The runner
 
 #: ONNX Runtime, and what its CUDA provider prints: flash for a short past, if it is asked for.

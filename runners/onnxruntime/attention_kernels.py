@@ -18,6 +18,9 @@ import tempfile
 #: Set to 1, it makes the provider report. It is read when a session is created.
 SWITCH = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
 
+#: So much of what is written during a case is read: a line for each call has some 100 bytes.
+MOST_BYTES = 1 << 24
+
 #: The kernels whose names are not ONNX Runtime's in lower case without `_ATTENTION`.
 NAMES = {"CUDNN_FLASH_ATTENTION": "cudnn"}
 
@@ -72,7 +75,9 @@ class KernelReport:
     def _lines(self) -> list[str]:
         """What the file holds, which is emptied."""
         size = os.fstat(self.written).st_size
-        text = os.pread(self.written, size, 0) if size else b""
+        text = os.pread(self.written, min(size, MOST_BYTES), 0) if size else b""
+        if size > MOST_BYTES:
+            text += b"\n[what followed on standard output is left out]"
         os.ftruncate(self.written, 0)
         os.lseek(self.written, 0, os.SEEK_SET)  # descriptor 1 has the same position
         return text.decode(errors="backslashreplace").splitlines()

@@ -76,11 +76,13 @@ def provider_option(text: str) -> tuple[str, str]:
 class Target:
     """ONNX Runtime with one execution provider, or the reason why it is unavailable."""
 
+    #: Of the kernels that the provider runs, if it is asked to report them.
+    report: KernelReport | None = None
+
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.missing: Unavailable | None = None
         self.runtime: Any = None
         self.last_refusal: Exception | None = None
-        self.report: KernelReport | None = None
         options = dict(arguments.provider_option)
         try:
             if arguments.plugin:
