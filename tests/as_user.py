@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pty
 import shlex
@@ -116,7 +117,11 @@ Gqa = Callable[..., Done]
 def in_this_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Gqa]:
-    """``gqa`` in this process, which behaves the same and starts faster."""
+    """``gqa`` in this process, which behaves the same and starts faster.
+
+    Its commands are imported now, before a test replaces what their options are made from.
+    """
+    importlib.import_module("conformance.cli.commands")
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     handlers = [signal.getsignal(number) for number in numbers]
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards

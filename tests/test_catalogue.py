@@ -27,6 +27,7 @@ from conformance.targets.catalogue import (
     TargetEntry,
     TargetOption,
     entry_of,
+    target_names,
     target_options,
 )
 from conformance.targets.registry import target_for
@@ -88,13 +89,13 @@ def words(desk: Desk, *arguments: str) -> str:
 
 def test_the_command_line_takes_a_new_entry(desk: Desk) -> None:
     said = words(desk, "all", "conformance", "run", "--help")
-    assert f"{TARGETS[-1].name}, fake, exec:PATH; repeat." in said
+    assert f"{TARGETS[-1].name}, fake, exec:PATH, " in said
     assert "--fake-library FILE The library of the fake target." in said
 
 
 def test_pytest_takes_a_new_entry(desk: Desk) -> None:
     said = words(desk, "all", "pytest", "--help")
-    assert f"{TARGETS[-1].name}, fake, exec:PATH)" in said
+    assert f"{TARGETS[-1].name}, fake, exec:PATH, ort-plugin:WORD)" in said
     assert "--fake-library=FILE The library of the fake target." in said
 
 
@@ -169,7 +170,7 @@ def test_readme_lists_the_targets_and_their_options() -> None:
     text = readme.read_text(encoding="utf-8")
     table = text.partition("\n| target | ")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", table, re.MULTILINE))
-    names = [*(entry.name for entry in TARGETS), "exec:PATH"]
+    names = list(target_names())
     assert list(rows) == names, f"Edit README.md: under Targets, the rows are {', '.join(names)}"
     for option in target_options():
         named = any(f"`{option.flag}" in row for row in rows.values())

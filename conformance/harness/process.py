@@ -45,6 +45,7 @@ class Command:
     """How a target's runner is started. ``env`` is added to this process's environment.
 
     ``fix`` is the command that repairs a runner that does not start, if the target has one.
+    ``memory_bytes`` takes the place of `Limits.memory_bytes`.
     """
 
     name: str
@@ -52,12 +53,17 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | Path | None = None
     fix: str | None = None
+    memory_bytes: int | None = None
+
+
+def half_the_memory() -> int:
+    """Half of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def default_memory_bytes() -> int:
     """Half of the machine's memory, at most 8 GiB."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(8 << 30, physical // 2)
+    return min(8 << 30, half_the_memory())
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,9 @@ class RunnerProcess:
         # If an exception (Ctrl-C) is raised here, the process sees the end of its input.
         self._popen = _spawn(command)
         self._killed_with_us = _KilledWithUs(self._popen.pid)
-        if limits.memory_bytes is not None:
-            _limit_memory(self._popen.pid, limits.memory_bytes)
+        memory_bytes = command.memory_bytes or limits.memory_bytes
+        if memory_bytes is not None:
+            _limit_memory(self._popen.pid, memory_bytes)
         self._limits = limits
         self._selector = selector
         self._watched: set[int] = set()

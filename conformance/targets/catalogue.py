@@ -143,7 +143,8 @@ class TargetEntry:
     ``kernel_variant_of`` names the target that is the same runtime by its default code path, and
     ``kernel`` the one that must have run, as its runner reports it. A target without a ``script``
     has no stand-alone programs. ``python`` finds the Python of the runner where no option names
-    one; without it, that is this one.
+    one; without it, that is this one. ``maps_device``: a driver maps memory of a device into the
+    runner's process, so half of the machine's memory is the limit for it.
     """
 
     name: str
@@ -160,6 +161,7 @@ class TargetEntry:
     kernel: str | None = None
     script: StandaloneProgram | None = None
     python: Callable[[], RunnerStart] = RunnerStart
+    maps_device: bool = False
 
 
 # ── The options ─────────────────────────────────────────────────────────────────────────────────
@@ -345,6 +347,7 @@ def _cuda(
         needs=_CUDA_NEEDS,
         setup="cuda",
         python=_cuda_python,
+        maps_device=True,
         kernel_variant_of="cuda" if variant else None,
         kernel=kernel,
         script=StandaloneProgram(
@@ -500,6 +503,7 @@ def _plugin(name: str) -> TargetEntry:
         execution_provider=built_in,
         target_class="gpu",
         needs="the Python package onnxruntime, 1.23 or later, and the plugin",
+        maps_device=True,
         script=StandaloneProgram(
             "python",
             "onnxruntime",
@@ -522,7 +526,7 @@ def is_by_path(ep: str) -> bool:
 
 def target_names() -> tuple[str, ...]:
     """Everything that ``--ep`` takes, as help texts and messages list it."""
-    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}LIBRARY_OR_MODULE")
+    return (*(entry.name for entry in TARGETS), f"{EXEC}PATH", f"{PLUGIN}WORD")
 
 
 def target_options() -> tuple[TargetOption, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from conformance.base.explain import did_you_mean
 from conformance.base.paths import data_path
-from conformance.harness.process import Command
+from conformance.harness.process import Command, half_the_memory
 from conformance.harness.protocol import MOST_OF_A_NAME, TARGET_NAME
 from conformance.oracle.tolerance import TargetClass
 from conformance.targets import catalogue
@@ -206,6 +206,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
             argv=(interpreter, *under, str(runner), *entry.arguments, *passed),
             name=entry.name,
             env=environment,
+            memory_bytes=half_the_memory() if entry.maps_device else None,
         ),
         target_class=entry.target_class,
         execution_provider=entry.execution_provider,
