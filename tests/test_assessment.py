@@ -24,8 +24,8 @@ from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
 from conformance.run.assessment import Assessment, CaseJob, jobs_for
 from conformance.run.engine import TargetRun
-from conformance.run.records import case_record
-from conformance.run.target import DescribedTarget, TargetPlan
+from conformance.run.records import case_record, corpus_digest
+from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
 
 #: The window is longer than the sequence, so the case cannot show whether it is read.
@@ -269,3 +269,13 @@ def test_an_insensitive_case_is_not_sent_to_the_mutants(
     (trouble,) = power.troubles
     assert trouble.startswith(f"correct on {wide.id}: The case cannot show a fault in window: ")
     assert [kill.case.id for kill in power.scores[0].kills] == [fit.id]
+
+
+def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:
+    """`gqa diff` says by it that case files differ."""
+    cases = find(["smoke"]).loaded
+    digests = {
+        corpus_digest(target_plans(cases, [target_for(ep)], whole_corpus=False))
+        for ep in ("cpu", "cuda", "ort-plugin:nxrt_ep_cpu")
+    }
+    assert len(digests) == 1

@@ -285,12 +285,12 @@ DRIVERS = {
     "older architecture": (
         {"FAKE_SM": "75", "FAKE_NAME": "Tesla T4"},
         "onnxruntime-gpu 1.31.1 has no code for Tesla T4 (sm_75): it was built for sm_80 sm_90 "
-        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=75 has.",
+        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=75 has it.",
     ),
     "between": (
         {"FAKE_SM": "100", "FAKE_NAME": "NVIDIA B200"},
         "onnxruntime-gpu 1.31.1 has no code for NVIDIA B200 (sm_100): it was built for sm_80 sm_90 "
-        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=100 has.",
+        "sm_120; a build with CMAKE_CUDA_ARCHITECTURES=100 has it.",
     ),
     # A newer driver, and a GPU that runs the code of an older one of its family.
     "all is well": (

@@ -406,3 +406,13 @@ def test_a_run_without_a_report_is_green(
     status, _, run = sanitized_run(gqa, Desk(tmp_path, shared_cache), monkeypatch)
     assert status == 0
     assert [result.verdict for result in run.results] == ["pass"] * 3
+
+
+def test_the_packages_of_this_interpreter_are_searched_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia" / "cu13" / "bin" / "compute-sanitizer"
+    tool.parent.mkdir(parents=True)
+    tool.touch()
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    assert str(tool) in target_for("cuda", Programs(compute_sanitizer="auto")).command.argv

@@ -20,6 +20,7 @@ from conformance.base.paths import SHADERS, cache_root, data_path
 from conformance.targets.tools import (
     Program,
     as_typed,
+    find_compute_sanitizer,
     find_cuda_python,
     find_onnxruntime_web,
     find_tract,
@@ -222,8 +223,9 @@ def _compute_sanitizer(typed: str | None) -> RunnerStart:
     """Raises :class:`TargetError` for a path at which there is no file."""
     if not typed:
         return RunnerStart()
-    tool = typed
-    if typed != AUTO:
+    if typed == AUTO:
+        tool = find_compute_sanitizer() or AUTO
+    else:
         tool = str(as_typed(typed))
         if not os.path.isfile(tool):
             what = "is a folder, not the program" if os.path.isdir(tool) else "does not exist"

@@ -6,9 +6,11 @@ the user has installed.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -123,6 +125,16 @@ def find_cuda_python() -> Program | None:
     built = built_onnxruntime_gpu()
     there = os.path.isfile(built / COMPLETE)
     return Program(python_in(built), "gqa setup cuda") if there else None
+
+
+def find_compute_sanitizer() -> str | None:
+    """NVIDIA's compute-sanitizer among the packages of this interpreter, None if it is not there.
+
+    The runner, whose interpreter can be another one, searches that one and the system.
+    """
+    packages = (glob.escape(folder) for folder in site.getsitepackages())
+    found = (glob.glob(f"{folder}/nvidia/*/bin/compute-sanitizer") for folder in packages)
+    return next((path for paths in found for path in paths), None)
 
 
 def has_cuda(python: str) -> bool:

@@ -229,5 +229,5 @@ def without_code(
     major, minor = capability
     return Unavailable(
         f"{build(onnxruntime)} has no code for {driver.name(device)} (sm_{major}{minor}): it was "
-        f"built for {built_for}; a build with CMAKE_CUDA_ARCHITECTURES={major}{minor} has."
+        f"built for {built_for}; a build with CMAKE_CUDA_ARCHITECTURES={major}{minor} has it."
     )
