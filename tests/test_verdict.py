@@ -19,6 +19,7 @@ from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packer, SparseArray, Unpacker
 from conformance.case.call import Call
 from conformance.case.case import Case, Contract
+from conformance.case.corpus import find
 from conformance.case.tensors import steps_of
 from conformance.harness.outcomes import (
     Crashed,
@@ -491,6 +492,16 @@ def test_undefined_elements_are_never_compared(call: Call) -> None:
     assert sum(error.undefined for error in made.errors) == undefined
     sizes = [values.size for values in first[0].values()]
     assert [error.compared + error.undefined for error in made.errors] == sizes
+
+
+def test_no_value_is_wrong_only_where_the_oracle_has_one() -> None:
+    cases = find(["bounds_quantised/output_qk_of_nothing"]).named
+    call = cases[0].call
+    values = right(call)
+    values[0]["output_qk"] = np.zeros(0, np.float32)
+    assert judged(call, values).verdict == "pass"
+    values[0]["output"] = np.zeros(0, np.float32)
+    assert judged(call, values).reason == "It ran, but output has shape (0,), not (1, 3, 64)."
 
 
 def test_a_defined_element_beside_undefined_ones_counts() -> None:
