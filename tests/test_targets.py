@@ -14,14 +14,14 @@ from conformance.bundle.cache import Bundle, bundle_for
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.pool import Pool
-from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.protocol import DescribedAnswer, UnavailableAnswer
 from conformance.results.join import join
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, TargetError
-from conformance.targets.registry import Target, eps_of, target_for, targets_for
+from conformance.targets.catalogue import Programs, TargetError, run_options
+from conformance.targets.registry import Target, built_in, eps_of, target_for, targets_for
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +208,56 @@ def test_an_option_of_a_target_that_is_not_run_is_refused() -> None:
     assert str(caught.value) == (
         "--tract is for tract, tract-plain, and the targets are cpu, exec:./x; add --ep tract."
     )
+
+
+def test_an_option_that_a_target_refuses(tmp_path: Path) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    tool.touch()
+    programs = Programs(compute_sanitizer=str(tool))
+    for eps in (["cuda-graph"], ["cuda", "cuda-graph"]):
+        with pytest.raises(TargetError) as caught:
+            targets_for(eps, programs)
+        assert str(caught.value) == (
+            "cuda-graph cannot run with --compute-sanitizer: under it each tensor is an "
+            "allocation of its own, and CUDA allocates nothing while it captures a graph."
+        )
+    checked = names(built_in(programs))  # by gqa doctor
+    assert "cuda" in checked
+    assert "cuda-graph" not in checked
+
+
+def test_an_option_without_a_value_is_refused() -> None:
+    for option in run_options():
+        with pytest.raises(TargetError) as caught:
+            targets_for(["cpu"], Programs(**{option.name: ""}))
+        assert str(caught.value) == f"{option.flag} '' is empty; it takes {option.metavar}."
+    with pytest.raises(TargetError, match="--device '' is empty; it takes N"):
+        targets_for(["cuda"], Programs(device=["1", ""]))
+
+
+@pytest.mark.parametrize(
+    ("ep", "meant"),
+    [("ort-plugin", "ort-plugin:WORD"), ("exec", "exec:PATH"), ("tract-plane", "tract-plain")],
+)
+def test_a_target_that_is_not_known(ep: str, meant: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        target_for(ep)
+    assert str(caught.value).endswith(f"; did you mean '{meant}'?")
+
+
+def test_the_fix_of_a_python_that_an_option_names_is_not_gqa_setup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What gqa setup installs would not be used."""
+    monkeypatch.setenv("GQA_TOOLS", str(tmp_path))
+    answer = UnavailableAnswer(id=1, outcome="unavailable", reason="no CUDA", fix="gqa setup cuda")
+    fixes = []
+    for programs in (Programs(), Programs(ort_python="my/python"), Programs(device="1")):
+        run = TargetRun(TargetPlan(target_for("cuda", programs), (), ()))
+        monkeypatch.setattr(run._pool, "start", lambda: answer)
+        fixes.append(run.ready.fix)
+    instead = "leave out --ort-python to use what gqa setup cuda installs"
+    assert fixes == ["gqa setup cuda", instead, "gqa setup cuda"]
 
 
 def test_labels_are_what_ids_of_a_run_without_ep_name() -> None:

@@ -73,7 +73,7 @@ class TargetRun:
             self._failed = error
             return DescribedTarget(target, None, _sentence(error, target), error.fix, broken=True)
         if isinstance(answer, UnavailableAnswer):
-            return DescribedTarget(target, None, answer.reason, answer.fix)
+            return DescribedTarget(target, None, answer.reason, _fix(answer.fix, target))
         if target.base is None and answer.name and (fault := name_fault(answer.name)):
             self._failed = RunnerFailed(f"The runner calls itself {answer.name}, but {fault}.")
             return DescribedTarget(target, None, self._failed.sentence, None, broken=True)
@@ -186,6 +186,16 @@ def _unless_changed(job: CaseJob, outcome: Outcome) -> Outcome:
         stderr=outcome.stderr,
         total_ms=outcome.total_ms,
     )
+
+
+def _fix(said: str | None, target: Target) -> str | None:
+    """How to mend a target, after its runner's words.
+
+    What ``gqa setup`` installs is not used where an option names the runner's Python.
+    """
+    if said is None or target.python_by is None or not said.startswith("gqa setup "):
+        return said
+    return f"leave out {target.python_by} to use what {said} installs"
 
 
 def _sentence(error: RunnerFailed, target: Target) -> str:

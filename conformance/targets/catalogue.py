@@ -145,7 +145,8 @@ class TargetEntry:
     ``kernel`` the one that must have run, as its runner reports it. A target without a ``script``
     has no stand-alone programs. ``python`` finds the Python of the runner where no option names
     one; without it, that is this one. ``maps_device``: a driver maps memory of a device into the
-    runner's process, so half of the machine's memory is the limit for it.
+    runner's process, so half of the machine's memory is the limit for it. ``refuses`` has options
+    of its runtime's other targets that it cannot take, each with the reason.
     """
 
     name: str
@@ -163,6 +164,7 @@ class TargetEntry:
     script: StandaloneProgram | None = None
     python: Callable[[], RunnerStart] = RunnerStart
     maps_device: bool = False
+    refuses: Mapping[TargetOption, str] = field(default_factory=dict)
 
 
 # ── The options ─────────────────────────────────────────────────────────────────────────────────
@@ -322,6 +324,10 @@ _CUDA_NEEDS: Final = (
 )
 _TRACT_NEEDS: Final = "the tract binary, 0.23 (gqa setup tract builds it)"
 _WEB_NEEDS: Final = "Node.js 20 or later and the npm package onnxruntime-web (gqa setup webgpu)"
+_ALLOCATES: Final = (
+    "under it each tensor is an allocation of its own, and CUDA allocates nothing while it "
+    "captures a graph"
+)
 _ADAPTER_NEEDS: Final = (
     f"{_WEB_NEEDS}; a GPU with a Vulkan driver (Metal on macOS), or SwiftShader or lavapipe"
 )
@@ -398,6 +404,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         name="cuda-graph",
         arguments=("--ep", "cuda", "--graphs"),
         options=(ORT_PYTHON, DEVICE),
+        refuses={COMPUTE_SANITIZER: _ALLOCATES},
         kernel_variant_of="cuda",
         script=None,
     ),
@@ -553,5 +560,7 @@ class Programs:
 
     def values_of(self, option: TargetOption) -> tuple[str, ...]:
         """What the user typed, in order and each once; nothing where the option was not given."""
-        given = self._given.get(option.name) or ()
-        return (given,) if isinstance(given, str) else tuple(dict.fromkeys(filter(None, given)))
+        given = self._given.get(option.name)
+        if given is None:
+            return ()
+        return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))

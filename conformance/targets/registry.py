@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,7 +36,8 @@ class Target:
     ``ep`` is the name as typed, and ``arguments`` are what a command line needs to name the same
     target. ``execution_provider`` is the one that a node must run on, None where the runner itself
     says (``exec:``). ``needs``, ``kernel_variant_of`` and ``kernel`` are those of `TargetEntry`.
-    ``program`` is the program that the runner starts, if it starts one. ``named`` is its
+    ``program`` is the program that the runner starts, if it starts one, and ``python_by`` the
+    option that named the Python of the runner, if one did. ``named`` is its
     ``--name``, ``ending`` that of its name in results, and ``number`` its place among the targets
     of this ``ep`` in a run, from 1.
     """
@@ -50,6 +51,7 @@ class Target:
     kernel_variant_of: str | None = None
     kernel: str | None = None
     program: Program | None = None
+    python_by: str | None = None
     named: str | None = None
     ending: str = ""
     number: int = 1
@@ -101,7 +103,9 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
     Raises :class:`TargetError`.
     """
     programs = programs or Programs()
+    _check_given(programs)
     made = [target for ep in dict.fromkeys(eps) for target in _targets(ep, programs)]
+    _check_taken(programs, made)
     _check_used(programs, made)
     names = programs.values_of(catalogue.NAME)
     if not names:
@@ -126,8 +130,10 @@ def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
 
 
 def built_in(programs: Programs | None = None) -> list[Target]:
-    """Every target that has an entry."""
-    return targets_for([entry.name for entry in catalogue.TARGETS], programs)
+    """Every target that has an entry, except those that refuse an option that was given."""
+    programs = programs or Programs()
+    takers = (entry for entry in catalogue.TARGETS if not any(_refused(programs, entry)))
+    return targets_for([entry.name for entry in takers], programs)
 
 
 def name_fault(name: str) -> str | None:
@@ -135,6 +141,26 @@ def name_fault(name: str) -> str | None:
     if catalogue.entry_of(name) is not None:
         return f"{name} is the name of a target of this suite"
     return None
+
+
+def _check_given(programs: Programs) -> None:
+    """Raise :class:`TargetError` for an option with an empty value, as of a variable not set."""
+    for option in catalogue.run_options():
+        if "" in programs.values_of(option):
+            raise TargetError(f"{option.flag} '' is empty; it takes {option.metavar}.")
+
+
+def _refused(programs: Programs, entry: TargetEntry) -> Iterator[tuple[TargetOption, str]]:
+    """The options that were given and that the target refuses, each with the reason."""
+    return ((option, why) for option, why in entry.refuses.items() if programs.values_of(option))
+
+
+def _check_taken(programs: Programs, targets: Sequence[Target]) -> None:
+    """Raise :class:`TargetError` for an option that was given and that a target refuses."""
+    for target in targets:
+        entry = catalogue.entry_of(target.ep)
+        for option, why in _refused(programs, entry) if entry else ():
+            raise TargetError(f"{target.label} cannot run with {option.flag}: {why}.")
 
 
 def _check_used(programs: Programs, targets: Sequence[Target]) -> None:
@@ -159,10 +185,9 @@ def _targets(ep: str, programs: Programs) -> list[Target]:
         )
     entry = catalogue.entry_of(ep)
     if entry is None:
-        names = [entry.name for entry in catalogue.TARGETS]
+        names = target_names()
         raise TargetError(
-            f"Unknown target '{ep}'; known: {', '.join(target_names())}"
-            f"{did_you_mean(ep, names) or '.'}"
+            f"Unknown target '{ep}'; known: {', '.join(names)}{did_you_mean(ep, names) or '.'}"
         )
     values = [programs.values_of(option) or (None,) for option in entry.options]
     return [
@@ -180,14 +205,15 @@ def _any_program(ep: str) -> Target:
 
 
 def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int) -> Target:
-    interpreter, program, environment = None, None, entry.environment
+    interpreter, program, python_by, environment = None, None, None, entry.environment
     under: list[str] = []
     passed: list[str] = []
     ending = ""
     again = ["--ep", entry.name]
     for option, value in typed.items():
         start = option.start(value)
-        interpreter = start.interpreter or interpreter
+        if start.interpreter is not None:
+            interpreter, python_by = start.interpreter, option.flag
         program = start.program or program
         under += start.under
         passed += start.arguments
@@ -214,6 +240,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         kernel_variant_of=entry.kernel_variant_of,
         kernel=entry.kernel,
         program=program,
+        python_by=python_by,
         ending=ending,
         number=number,
     )
