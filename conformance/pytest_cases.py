@@ -134,6 +134,10 @@ class TargetRuns:
         aside, run.aside = run.aside, []
         return record, aside
 
+    def fix_of(self, target: Target) -> str | None:
+        """The command that makes ``target`` available, if one does."""
+        return self._run_of(target).ready.fix
+
     def _run_of(self, target: Target) -> TargetRun:
         run = self._runs.get(target.label)
         if run is None:
@@ -335,6 +339,8 @@ class CaseItem(pytest.Item):
             ("gqa_tried", was_tried(record)),
             ("gqa_reason", record.reason),
         ]
+        if not was_tried(record) and (fix := target_runs(self.config).fix_of(self.target)):
+            self.user_properties.append(("gqa_fix", fix))
 
     def _keep_aside(self, other: Case, found: Reported) -> None:
         """Record what is not about this case, for `RunCounter` of the controlling process."""

@@ -83,10 +83,13 @@ def pytest_configure(config: pytest.Config) -> None:
     named = [argument for argument in config.args if is_of_case_file(argument)]
     requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, named))
     config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")
-    if config.getoption("ep"):
-        from conformance.pytest_cases import matcher, target_runs
+    if config.getoption("ep") or any(config.getoption(option.name) for option in run_options()):
+        from conformance.pytest_cases import target_runs
 
-        target_runs(config)
+        target_runs(config)  # a wrong option is one error, and not one for each file
+    if config.getoption("ep"):
+        from conformance.pytest_cases import matcher
+
         matcher(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
@@ -149,6 +152,7 @@ class RunCounter:
         self._unstable: list[str] = []
         self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
+        self._fixes: dict[str, str] = {}
         self._seconds: dict[str, list[float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -159,6 +163,7 @@ class RunCounter:
             self._seconds.setdefault(ep, []).append(report.duration)
             self._run[ep] = self._run.get(ep, 0) + bool(said["gqa_tried"])
             self._why[ep] = str(said["gqa_reason"])
+            self._fixes[ep] = str(said.get("gqa_fix", ""))
         if report.when != "call" or hasattr(self._config, "workerinput"):
             return
         for name, value in report.user_properties:
@@ -194,10 +199,12 @@ class RunCounter:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the targets on which no case was run, and why."""
+        """Print the targets on which no case was run, why, and what to do about it."""
         for ep in self._not_run():
             text = f"{ep}: every case was skipped: {self._why[ep]}"
             terminalreporter.write_line(printable(text), red=self._requested, bold=True)
+            if self._fixes[ep]:
+                terminalreporter.write_line(printable(f"  fix: {self._fixes[ep]}"))
         if self._unstable:
             from conformance.pytest_cases import tell_instability
 

@@ -548,6 +548,30 @@ def test_an_unknown_target_names_the_known_ones(desk: Desk) -> None:
     assert "Traceback" not in done.both
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--device", "1"), "--device is for cuda, "),
+        (("--compute-sanitizer", "auto"), "--compute-sanitizer is for cuda, "),
+        (("--ort-python", ""), "--ort-python '' is empty; it takes PYTHON."),
+    ],
+)
+def test_an_option_without_its_target_is_one_error_before_collection(
+    desk: Desk, failed_once: tuple[str, Done], options: tuple[str, str], said: str
+) -> None:
+    shutil.copytree(desk.folder / "cache_of_failure", cache := desk.folder / "cache_of_error")
+    try:
+        known = (cache / "v" / "cache" / "lastfailed").read_text()
+        files = ("axes.yaml", "three.yaml", "-o", f"cache_dir={cache}")
+        done = py_test(desk, *files, *options)
+        assert (done.status, done.out) == (4, "")
+        (line,) = [line for line in done.err.splitlines() if line]
+        assert line.startswith(f"ERROR: {said}")
+        assert (cache / "v" / "cache" / "lastfailed").read_text() == known
+    finally:
+        shutil.rmtree(cache)
+
+
 def test_the_options_are_in_the_help(desk: Desk) -> None:
     done = py_test(desk, "--help")
     assert "--ep=TARGET" in done.out
@@ -700,8 +724,11 @@ def test_only_skips_fail_if_the_target_was_requested(desk: Desk) -> None:
     assert (done.status, last(done)) == (1, "3 skipped")
     named = py_test(desk, f"three.yaml::one[ep={target}]")
     assert (named.status, last(named)) == (1, "1 skipped")
-    said = f"{target}: every case was skipped: there is no device"
-    assert said in done.out.splitlines()
+    said = [
+        f"{target}: every case was skipped: there is no device",
+        "  fix: pip install miniature",
+    ]
+    assert [line for line in done.out.splitlines() if line in said] == said
 
 
 def test_a_target_that_skips_everything_is_not_hidden_by_another(
