@@ -102,12 +102,18 @@ def test_a_node_that_the_plugin_does_not_take_is_rejected(plugin: Runner, tmp_pa
         ("/no/such/lib.so", "the plugin library /no/such/lib.so does not exist."),
         ("json", "the Python module json has no library and no get_library_path();"),
         ("TensorrtExecutionProvider", "was built without TensorrtExecutionProvider; it has "),
+        ("cpuexecutionprovider", "; did you mean ort-plugin:CPUExecutionProvider?"),
+        ("cpu", "; did you mean ort-plugin:CPUExecutionProvider?"),
+        ("typing-extension", "; did you mean ort-plugin:typing_extensions?"),
+        ("README.md", "the Python module README.md is not installed in "),
+        ("/usr", "/usr is a folder, not the library of a plugin."),
     ],
 )
 def test_a_plugin_that_is_not_there(start: Start, word: str, reason: str) -> None:
     answer = start("--plugin", word).ask(cmd="describe")
     assert answer["outcome"] == "unavailable"
     assert reason in answer["reason"]
+    assert answer["fix"] is None  # a word is not the name of a package
 
 
 def test_a_library_that_is_no_plugin(start: Start, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ A provider makes sessions with it alone, without a fallback to another, and desc
 
 from __future__ import annotations
 
+import difflib
 import glob
 import importlib
 import os
+import pkgutil
 import re
 import sys
 from typing import Any
@@ -32,7 +34,10 @@ CAPTURE_ENTRY = {"WebGpuExecutionProvider": "ep.webgpuexecutionprovider.enableGr
 HARDWARE = {"GPU": "gpu", "NPU": "npu"}
 
 LIBRARY = re.compile(r".*\.(so|dylib|dll)(\.[0-9.]+)?", re.IGNORECASE)
-BUILT_IN = re.compile(r"[A-Za-z]+ExecutionProvider")
+BUILT_IN = re.compile(r"[A-Za-z]+ExecutionProvider", re.IGNORECASE)
+
+#: How alike, from 0 to 1, a wrong word and a right one are.
+ALIKE = 0.8
 
 
 class BuiltIn:
@@ -107,7 +112,7 @@ class Plugin:
         self.onnxruntime = onnxruntime
         self.options = options or {}
         self.word = word
-        self.library = find_library(word)
+        self.library = find_library(word, onnxruntime.get_available_providers())
         self.device = self.register(number)
         self.name = str(self.device.ep_name)
 
@@ -204,20 +209,22 @@ def open_provider(
         name = ort_availability.package(onnxruntime)
         raise Unavailable(
             f"{name} {onnxruntime.__version__} in {sys.executable} was built without {word}; "
-            f"it has {', '.join(there)}."
+            f"it has {', '.join(there)}{did_you_mean(word, there) or '.'}"
         )
     if word == CUDA:
         cuda_availability.check(onnxruntime, number)
     return BuiltIn(onnxruntime, word, number, options)
 
 
-def find_library(word: str) -> str:
+def find_library(word: str, providers: list[str]) -> str:
     """The absolute path of the plugin's library: ``word``, or the one in the module ``word``.
 
-    Raises `Unavailable`.
+    ``providers`` are those that are built in. Raises `Unavailable`.
     """
     if LIBRARY.fullmatch(word) or os.sep in word:
         path = os.path.abspath(os.path.expanduser(word))
+        if os.path.isdir(path):
+            raise Unavailable(f"{path} is a folder, not the library of a plugin.")
         if not os.path.isfile(path):
             raise Unavailable(f"the plugin library {path} does not exist.")
         return path
@@ -225,13 +232,30 @@ def find_library(word: str) -> str:
         module = importlib.import_module(word)
     except ModuleNotFoundError as error:
         if error.name is not None and word.split(".")[0] == error.name:
-            reason = f"the Python module {word} is not installed in {sys.executable}."
-            raise Unavailable(reason, pip("install", word.replace("_", "-"))) from error
+            modules = [module.name for module in pkgutil.iter_modules()]
+            hint = did_you_mean(word, [*providers, *modules]) or "."
+            reason = f"the Python module {word} is not installed in {sys.executable}{hint}"
+            raise Unavailable(reason) from error
         raise Unavailable(f"importing {word} failed in {sys.executable}: {error}") from error
     except Exception as error:  # of any class: the module is a stranger's
         reason = f"importing {word} failed in {sys.executable}: {first_line(error)}"
         raise Unavailable(reason) from error
     return library_of(word, module)
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """The end of a sentence: the known word most similar to ``word``; empty if none is.
+
+    A package ``my-ep`` has the module ``my_ep``, and CPUExecutionProvider is often called cpu.
+    """
+    names = {bare(name): name for name in reversed(known)}  # the first of each
+    near = difflib.get_close_matches(bare(word), names, n=1, cutoff=ALIKE)
+    return f"; did you mean ort-plugin:{names[near[0]]}?" if near else ""
+
+
+def bare(word: str) -> str:
+    """``word`` without what differs between the names of one provider."""
+    return word.lower().replace("-", "_").removesuffix("executionprovider")
 
 
 def library_of(word: str, module: Any) -> str:
