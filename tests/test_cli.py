@@ -392,7 +392,8 @@ def test_an_unavailable_target_does_not_exit_with_0(gqa: Gqa, desk: Desk) -> Non
     done = gqa("run", "three.yaml", "--ep", target, "--results", "skips.jsonl")
     assert done.status == 3
     lines = done.out.splitlines()
-    assert lines[0] == f"{target}: is not available"
+    assert lines[0] == f"{target} is not available"
+    assert lines[-2] == f"3 results, 0 unexpected, nothing tested on {target}"
     said = f"{target}: every case was skipped: there is no device"
     assert lines[lines.index(said) + 1] == "  fix: pip install miniature"
     assert {r.verdict for r in read(desk.folder / "skips.jsonl").results} == {"skip"}
@@ -405,7 +406,9 @@ def test_a_target_that_skips_every_case_does_not_exit_with_0(gqa: Gqa, desk: Des
     assert done.status == 3
     assert f"{target}@1.0: every case was skipped: " in done.out
     assert "cannot take float8e4m3fn" in done.out
-    assert gqa("run", "eight.yaml", "three.yaml", "--ep", target).status == 0
+    both = gqa("run", "eight.yaml", "three.yaml", "--ep", target)
+    assert both.status == 0
+    assert "nothing tested" not in both.out
 
 
 @pytest.fixture(scope="module")
@@ -957,6 +960,7 @@ def test_doctor_on_a_machine_without_any_target(gqa: Gqa, bare_python: str) -> N
     assert not found, "a target has no option that hides its runtime, or it is not given here"
     assert done.status == 3
     assert "✗ tract-wheel  The package tract is not installed in " in done.out
+    assert "    fix       leave out --ort-python to use what gqa setup cuda installs" in done.out
     assert "    program   /no/such/tract, from --tract" in done.out
     lines = done.out.splitlines()
     assert lines[0].startswith("✗ cpu  onnxruntime is not installed in ")

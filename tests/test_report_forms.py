@@ -175,10 +175,12 @@ def test_every_form_has_the_counts_of_the_file(data: st.DataObject, tmp_path: Pa
             verdict: sums(count, verdict) for verdict in VERDICTS
         }
         unexpected = sum(number for (_, mark), number in count.items() if mark)
+        untested = 0 < count.total() == count["skip", False]
+        errors = troubles[label] + untested
         for name, number, elements in (
-            ("tests", count.total() + troubles[label], "testcase"),
+            ("tests", count.total() + errors, "testcase"),
             ("failures", unexpected, "failure"),
-            ("errors", troubles[label], "error"),
+            ("errors", errors, "error"),
             ("skipped", count["skip", False], "skipped"),
         ):
             assert suite.get(name) == str(number)
@@ -278,6 +280,22 @@ def test_junit_distinguishes_outcomes(tmp_path: Path) -> None:
     assert skipped.get("message") == "This adapter has no float16."
     assert "fix: gqa cache --clear" in (found["t/lost"].findtext("error") or "")
     assert found["t/right"].get("time") == "0.001200"
+
+
+def test_junit_of_a_target_that_was_not_tested_has_an_error(tmp_path: Path) -> None:
+    reason = "there is no NVIDIA driver"
+    results = [result("t/a"), result("t/b", verdict="skip")]
+    results += [result(id, "cuda", verdict="skip", reason=reason) for id in ("t/a", "t/b")]
+    targets = [target(), target("cuda", unavailable=reason, fix="gqa setup cuda")]
+    text = junit(joined(tmp_path, results, targets=targets))
+    cpu, cuda = fromstring(text).findall("testsuite")
+    counts = ("tests", "failures", "errors", "skipped")
+    assert [cpu.get(name) for name in counts] == ["2", "0", "0", "1"]
+    assert [cuda.get(name) for name in counts] == ["3", "0", "1", "2"]
+    (error,) = by_name(text)["cuda"]
+    assert (error.tag, error.get("message")) == ("error", reason)
+    assert error.text == f"{reason}\nfix: gqa setup cuda"
+    schema_of_junit().validate(text)
 
 
 def test_junit_of_an_incomplete_run_has_an_error(tmp_path: Path) -> None:

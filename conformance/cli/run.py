@@ -276,7 +276,7 @@ def _run_one_target(
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
         kernel = run.plan.target.kernel
         what = f"no case was tried on {kernel}" if kernel else "every case was skipped"
-        summary.untried.append(f"{ready.name}: {what}: {skipped}{fix}")
+        summary.untried[ready.name] = f"{ready.name}: {what}: {skipped}{fix}"
     return 0
 
 

@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 
 from conformance.base.paths import shown
-from conformance.base.words import plural
+from conformance.base.words import listed, plural
 from conformance.case.case import Case
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, INTERRUPTED, UNEXPECTED
 from conformance.cli.console import SafeConsole
@@ -61,17 +61,17 @@ def natural_width(console: Console, table: Table) -> int:
 class RunSummary:
     """The results of a run so far.
 
-    ``untried`` has a sentence for each target on which no case was tried; ``begun`` says that
-    the results file has been started, and ``writing`` is the error that left it incomplete.
-    ``stopped_before`` is the number of cases that were left when the run was stopped early, and
-    ``starts`` has the seconds that starting the runners of each target took.
+    ``untried`` has a sentence for each target on which no case was tried, by the target's name;
+    ``begun`` says that the results file has been started, and ``writing`` is the error that left it
+    incomplete. ``stopped_before`` is the number of cases that were left when the run was stopped
+    early, and ``starts`` has the seconds that starting the runners of each target took.
     """
 
     def __init__(self) -> None:
         self.results: list[tuple[Case, ResultRecord]] = []
         self.troubles: list[InfrastructureRecord] = []
         self.instability: list[InstabilityRecord] = []
-        self.untried: list[str] = []
+        self.untried: dict[str, str] = {}
         self.begun = False
         self.writing: ResultsError | None = None
         self.interrupted = False
@@ -148,7 +148,7 @@ class Terminal:
             about = f"{ready.described.runtime} {ready.described.version}"
             self.line(f"{ready.name}: {about} on {ready.described.device}")
         else:
-            self.line(f"{ready.name}: {'did not start' if ready.broken else 'is not available'}")
+            self.line(f"{ready.name} {'did not start' if ready.broken else 'is not available'}")
 
     @contextlib.contextmanager
     def progress(self, total: int) -> Iterator[Callable[[Case, Record], None]]:
@@ -274,7 +274,8 @@ class Terminal:
         for text in failures(summary.troubles, every=self.detail.unexpected):
             self.line(text)
         self._list_instability(summary.instability)
-        for text in (*summary.untried, *([str(summary.writing)] if summary.writing else [])):
+        writing = [str(summary.writing)] if summary.writing else []
+        for text in (*summary.untried.values(), *writing):
             self.line("\n" + text)
         if self.detail.durations is not None:
             for text in durations(results, summary.starts, self.detail.durations):
@@ -377,6 +378,8 @@ def _closing(summary: RunSummary) -> str:
         parts.append(plural(warned, "insensitive case"))
     if summary.instability:
         parts.append(f"{len(summary.instability)} not repeated")
+    if summary.untried:
+        parts.append(f"nothing tested on {listed(list(summary.untried))}")
     if summary.troubles:
         parts.append(plural(len(summary.troubles), "infrastructure failure"))
     if summary.stopped_before is not None:

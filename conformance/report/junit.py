@@ -1,8 +1,9 @@
 """JUnit XML: a test suite for each target, a test for each case.
 
 Unexpected results are failures, infrastructure failures are errors, and cases that could not be run
-are skipped. The instability of a target is one more test, which fails. Everything else passes, also
-known defects; their output describes the defect.
+are skipped. A target on which no case could be run is one more test, with an error; the instability
+of a target is another, which fails. Everything else passes, also known defects; their output
+describes the defect.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ def junit(joined: Joined) -> str:
     suites = {column.label: _Suite(column.label, column) for column in joined.columns}
     for (id, label), result in _in_order(joined):
         _add_result(suites[label], joined.cases.get(id), result)
+    for suite in suites.values():
+        if suite.tests and suite.skipped == len(suite.tests):
+            _add_untested(suite)
     for label, trouble in joined.infrastructure:
         suite = suites.setdefault(label, _Suite(label))
         case = joined.cases.get(trouble.case or "")
@@ -109,6 +113,15 @@ def _add_error(suite: _Suite, classname: str, name: str, message: str, text: str
     error.set("type", "infrastructure")
     error.set("message", _line(message))
     error.text = _text([text])
+
+
+def _add_untested(suite: _Suite) -> None:
+    """An error for a target that has skipped every case: skipped tests alone pass for success."""
+    target = suite.column.target if suite.column else None
+    skipped = suite.tests[0].find("skipped")
+    reason = (skipped.get("message") if skipped is not None else None) or ""
+    fix = f"\nfix: {target.fix}" if target and target.fix else ""
+    _add_error(suite, "infrastructure", suite.name, reason, reason + fix)
 
 
 def _add_instability(suite: _Suite, records: Sequence[InstabilityRecord]) -> None:
