@@ -65,7 +65,7 @@ def get_available_providers(): return ["CPUExecutionProvider"]
 def get_build_info(): return ""
 """
 
-USE = "then use it with: gqa run --ep cuda"
+USE = "Once that is fixed: gqa run --ep cuda"
 
 
 class Place:
@@ -109,6 +109,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "executable", str(made.python))
+    monkeypatch.setattr(cuda, "_DRIVER", "libc.so.6")  # there is one, wherever the tests run
     return made
 
 
@@ -151,6 +152,20 @@ def test_the_pinned_release_gets_an_environment_and_what_is_missing_is_told(
     ]
     assert (place.folder / COMPLETE).exists()
     assert not place.working.exists()
+
+
+def test_a_missing_driver_is_told_before_the_download(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "_DRIVER", "libno-such-driver.so.1")
+    done = gqa("setup", "cuda")
+    first, second = done.err.splitlines()
+    assert first == (
+        "There is no NVIDIA driver here: libno-such-driver.so.1 cannot be loaded. "
+        "What is installed now runs once there is one."
+    )
+    assert second.startswith("Installing onnxruntime-gpu")
+    assert (done.status, (place.folder / COMPLETE).exists()) == (0, True)
 
 
 def test_a_second_time_there_is_nothing_to_do(gqa: Gqa, place: Place) -> None:
@@ -515,7 +530,7 @@ def test_this_python_comes_first_and_then_that_of_setup(
     assert taken() == (setups, "gqa setup cuda", "")
     assert taken(ort_python="/my/python") == ("/my/python", None, None)
     monkeypatch.setenv("OWN", "0")
-    own = "this environment, whose onnxruntime has CUDA"
+    own = "this environment"
     assert taken() == (str(place.python), own, None)
     assert target_for("cpu").command.argv[0] == str(place.python)
 
@@ -568,6 +583,7 @@ def test_a_real_environment_is_made_and_used(
         "PYTHONPATH": str(build(tmp_path / "own", "nothing")),
     }.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cuda, "_DRIVER", "libc.so.6")
     with in_this_process(monkeypatch, capsys) as gqa:
         done = gqa("setup", "cuda")
     assert (done.status, done.err.count("\n")) == (0, 1), done.both

@@ -97,7 +97,8 @@ def setup_cuda(version: str) -> int:
     """Install onnxruntime-gpu, CUDA and cuDNN in an environment of their own, and name the GPU.
 
     \b
-    Exit status: 0 installed   2 bad input   3 the installation failed, or the runner does not start
+    Exit status: 0 installed, even if CUDA cannot be used here yet   2 bad input
+                 3 the installation failed, or its Python does not start the runner
     """
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
     with terminal.build() as step:

@@ -121,7 +121,7 @@ def find_cuda_python() -> Program | None:
     This one, a build of the user's own first of all, and then that of ``gqa setup cuda``.
     """
     if has_cuda(sys.executable):
-        return Program(Path(sys.executable), "this environment, whose onnxruntime has CUDA")
+        return Program(Path(sys.executable), "this environment")
     built = built_onnxruntime_gpu()
     there = os.path.isfile(built / COMPLETE)
     return Program(python_in(built), "gqa setup cuda") if there else None

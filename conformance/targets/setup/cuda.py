@@ -7,6 +7,7 @@ last, and without it nothing takes the environment for installed.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shlex
@@ -50,6 +51,9 @@ _PACKAGE: Final = "onnxruntime-gpu"
 #: What the environment of 1.31.1 takes, in GB: on the disk, and of that over the network.
 _ON_DISK: Final = 2.5
 _DOWNLOADED: Final = 1.6
+
+#: The library that is installed with NVIDIA's driver, and never by pip.
+_DRIVER: Final = "libcuda.so.1"
 
 #: Time limit for the new interpreter to say what it has, in seconds.
 _TO_START: Final = 60.0
@@ -101,7 +105,7 @@ def how_to_use_cuda(version: str) -> list[str]:
     if isinstance(answer, DescribedAnswer):
         return [f"GPU: {answer.device}", f"use it with: {use}"]
     reason = f"{answer.reason}\n  fix: {answer.fix}" if answer.fix else answer.reason
-    return [f"cuda cannot be used yet: {reason}", f"then use it with: {use}"]
+    return [f"cuda cannot be used yet: {reason}", f"Once that is fixed: {use}"]
 
 
 def why_it_does_not_work(folder: Path, version: str) -> str:
@@ -130,6 +134,11 @@ def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch
     log.write_bytes(b"")
     _remove(folder)
     requirement = f"{_PACKAGE}[cuda,cudnn]=={version}"
+    if not _has_driver():
+        tell(
+            f"There is no NVIDIA driver here: {_DRIVER} cannot be loaded. What is installed now "
+            "runs once there is one."
+        )
     tell(
         f"Installing {requirement} with pip in an environment of its own: {_DOWNLOADED} GB to "
         f"download, {_ON_DISK} GB on the disk."
@@ -148,6 +157,15 @@ def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch
     finally:
         if why_it_does_not_work(folder, version):
             _remove(folder)
+
+
+def _has_driver() -> bool:
+    """Whether the loader finds NVIDIA's driver, as it will for the runner."""
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    return True
 
 
 def _remove(folder: Path) -> None:
@@ -183,7 +201,6 @@ def _without(version: str) -> str:
     if free < _ON_DISK:
         return (
             f"Installing {_PACKAGE} {version} needs {_ON_DISK} GB, and {place} has {free:.1f} GB "
-            f""
             f"free.\n  use another disk  {TOOLS_VARIABLE}=/another/folder gqa setup cuda"
         )
     return ""
