@@ -34,7 +34,9 @@ def offered(line: str) -> list[str]:
     [
         ("gqa di", ["diff"]),
         ("gqa setup tr", ["tract"]),
-        ("gqa run --ep ", [entry.name for entry in TARGETS]),
+        ("gqa run --ep ", [*(entry.name for entry in TARGETS), "exec:", "ort-plugin:"]),
+        ("gqa doctor --compute-sanitizer ", ["auto"]),
+        ("gqa run --tract ", []),
         ("gqa export smoke/prompt x --ep webg", ["webgpu", "webgpu-jsep"]),
         ("gqa run --adapter ", list(ADAPTERS)),
         ("gqa run --maxf", ["--maxfail"]),

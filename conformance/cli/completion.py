@@ -15,7 +15,15 @@ from click.shell_completion import CompletionItem
 
 from conformance.base.paths import data_path
 from conformance.case.corpus import shipped_tags
-from conformance.targets.catalogue import ADAPTERS, TARGETS
+from conformance.targets.catalogue import (
+    ADAPTER,
+    ADAPTERS,
+    AUTO,
+    COMPUTE_SANITIZER,
+    EXEC,
+    PLUGIN,
+    TARGETS,
+)
 
 _NAME: Final = re.compile(r"^  - name: *([\w.-]+)", re.MULTILINE)
 
@@ -38,16 +46,16 @@ def tags(context: click.Context, parameter: click.Parameter, start: str) -> list
 
 
 def targets(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """The targets that have a name."""
-    return _beginning((entry.name for entry in TARGETS), start)
+    """The targets that have a name, and what the name of any other begins with."""
+    return _beginning((*(entry.name for entry in TARGETS), EXEC, PLUGIN), start)
 
 
 def programs(
     context: click.Context, parameter: click.Parameter, start: str
 ) -> list[CompletionItem]:
-    """The value of a target's option: a file, or an adapter's name."""
-    names = ADAPTERS if parameter.name == "adapter" else ()
-    return [CompletionItem(start, type="file"), *_beginning(names, start)]
+    """The value of a target's option: a file, or a word that it takes."""
+    words = {ADAPTER.name: ADAPTERS, COMPUTE_SANITIZER.name: (AUTO,)}.get(parameter.name or "", ())
+    return [CompletionItem(start, type="file"), *_beginning(words, start)]
 
 
 def _themes() -> Iterator[str]:
