@@ -122,7 +122,8 @@ class Plugin:
         register = getattr(self.onnxruntime, "register_execution_provider_library", None)
         if register is None:
             reason = f"onnxruntime {version} takes no plugin execution providers; 1.23 and later do"
-            raise Unavailable(f"{reason}.", pip("install", "onnxruntime>=1.23"))
+            wheel = ort_availability.package(self.onnxruntime)
+            raise Unavailable(f"{reason}.", pip("install", f"{wheel}>=1.23"))
         known = {device.ep_name for device in self.onnxruntime.get_ep_devices()}
         try:
             register("gqa_plugin", self.library)
