@@ -1,4 +1,4 @@
-"""The cost of a case on ONNX Runtime without the suite: ``PYTHON ort_loop.py PROVIDER``.
+"""The cost of a case on ONNX Runtime without the suite: ``PYTHON ort_loop.py PROVIDER [DEVICE]``.
 
 For each line {"bundle", "files"} on standard input it reads the tensors, creates a session, binds
 inputs and outputs, runs it twice and has the outputs in host memory; then it prints a line: "ran",
@@ -22,7 +22,8 @@ FLOAT = 1  # a TensorProto.DataType
 
 def main() -> None:
     """Answer lines until there are none."""
-    (provider,) = sys.argv[1:]
+    name, *device = sys.argv[1:]
+    provider = (name, {"device_id": number for number in device})
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the runtime prints is no answer
     import onnxruntime
@@ -34,7 +35,7 @@ def main() -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     kept = onnxruntime.InferenceSession(probe_model(FLOAT, 1), options, providers=[provider])
-    assert provider in kept.get_providers()
+    assert name in kept.get_providers()
     print("ready", file=answers)
     for line in sys.stdin:
         try:
@@ -44,7 +45,7 @@ def main() -> None:
             print("refused", file=answers)
 
 
-def run(onnxruntime: Any, options: Any, provider: str, request: dict[str, Any]) -> None:
+def run(onnxruntime: Any, options: Any, provider: Any, request: dict[str, Any]) -> None:
     """Run one bundle; raises whatever ONNX Runtime raises."""
     import numpy as np
     from tensor_file import ITEM_BYTES, read_tensor

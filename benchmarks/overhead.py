@@ -1,7 +1,7 @@
 """The overhead of the suite over the bare runtime, measured in one go on one machine.
 
     python benchmarks/overhead.py [--repeat 3] [--markdown]
-    python benchmarks/overhead.py --ep cpu|cuda [-k EXPR] [--repeat 3] [--markdown] [PATH]...
+    python benchmarks/overhead.py --ep cpu|cuda [--device N] [-k EXPR] [--repeat 3] [PATH]...
 
 The floor is a bare Python loop that, for each of the same bundles, reads it, creates the session
 and runs it twice, with one thread; the stricter baseline has the inputs in memory already. Every
@@ -34,6 +34,7 @@ from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle
 from conformance.case.load import load
 from conformance.run.assessment import jobs_for
+from conformance.targets.catalogue import Programs
 from conformance.targets.registry import Target, target_for
 
 LOOP = Path(__file__).with_name("ort_loop.py")
@@ -157,9 +158,10 @@ def measure(repeat: int) -> tuple[int, list[Row]]:
     return len(cases), [Row(what, *row) for what, row in best.items()]
 
 
-def bare_loop(target: Target) -> Bare:
+def bare_loop(target: Target, device: str | None) -> Bare:
     """The bare loop over IOBinding, in the target's interpreter."""
-    command = (target.command.argv[0], str(LOOP), str(target.execution_provider))
+    command = [target.command.argv[0], str(LOOP), str(target.execution_provider)]
+    command += [device] if device else []
     return Bare(command, {**os.environ, **target.command.env})
 
 
@@ -169,14 +171,15 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--ep", choices=["cpu", "cuda"], help="the runner, beside IOBinding")
+    parser.add_argument("--device", metavar="N", help="with --ep cuda, as in gqa run")
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
     parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
     options = parser.parse_args()
     if options.ep is not None:
-        target = target_for(options.ep)
+        target = target_for(options.ep, Programs(device=options.device))
         print_times(
             target,
-            lambda: bare_loop(target),
+            lambda: bare_loop(target, options.device),
             options.paths,
             options.expression,
             options.repeat,

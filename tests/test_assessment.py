@@ -24,7 +24,7 @@ from conformance.report.terminal import tell
 from conformance.results.records import InfrastructureRecord, RelationBroken, ResultRecord
 from conformance.run.assessment import Assessment, CaseJob, jobs_for
 from conformance.run.engine import TargetRun
-from conformance.run.records import case_record, corpus_digest
+from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.registry import target_for
 
@@ -274,8 +274,10 @@ def test_an_insensitive_case_is_not_sent_to_the_mutants(
 def test_the_digest_of_the_case_files_is_that_on_every_target() -> None:
     """`gqa diff` says by it that case files differ."""
     cases = find(["smoke"]).loaded
-    digests = {
-        corpus_digest(target_plans(cases, [target_for(ep)], whole_corpus=False))
+    plans = [
+        target_plans(cases, [target_for(ep)], whole_corpus=False)
         for ep in ("cpu", "cuda", "ort-plugin:nxrt_ep_cpu")
-    }
+    ]
+    headers = [header(plan, (), selection_of(plan, "", only_failed=False)) for plan in plans]
+    digests = {header.corpus for header in headers}
     assert len(digests) == 1

@@ -8,7 +8,7 @@ import os
 import platform
 import shlex
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -283,7 +283,7 @@ def header(
     """The first line of the results file."""
     return Header(
         suite=__version__,
-        corpus=corpus_digest(plans),
+        corpus=corpus_digest(case for plan in plans for case in plan.cases),
         selection=selection,
         targets=tuple(ready.record() for ready in targets),
         machine=machine(),
@@ -291,9 +291,9 @@ def header(
     )
 
 
-def corpus_digest(plans: Sequence[TargetPlan]) -> str:
+def corpus_digest(cases: Iterable[Case]) -> str:
     """Digest of the case files of a run, whatever its targets are."""
-    files = {case.file for plan in plans for case in plan.cases}
+    files = {case.file for case in cases}
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
         digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
