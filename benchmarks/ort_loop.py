@@ -23,7 +23,7 @@ FLOAT = 1  # a TensorProto.DataType
 def main() -> None:
     """Answer lines until there are none."""
     name, *device = sys.argv[1:]
-    provider = (name, {"device_id": number for number in device})
+    provider = (name, {"device_id": device[0]} if device else {})
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the runtime prints is no answer
     import onnxruntime

@@ -1,4 +1,4 @@
-"""Stands in for gqa in tests of .ci/gpu-day: ``list``, and ``run`` that runs nothing.
+"""Stands in for gqa in tests of .ci/gpu-day: ``run``, which runs nothing, and its ``plan``.
 
 ``BEHAVIOUR`` (JSON in the environment) says for each target what its runs do: "fine",
 "unavailable", "broken" (nothing is recorded), "slow" (a second for each case), "hangs ID" and
@@ -13,6 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / ".ci" / "gpu"))
+from themes import at_the_boundary, in_order
+
 IDS = [f"{theme}/{name}" for theme in ("causal", "ragged", "smoke", "new") for name in "abcde"]
 MACHINE = {"system": "a system"}
 
@@ -25,6 +28,8 @@ def write(file, **record):
 def run(arguments):
     ep = arguments[arguments.index("--ep") + 1]
     place = arguments[arguments.index("--results") + 1]
+    devices = [word for word in arguments if word.startswith("--device=")]
+    arguments = [word for word in arguments if word not in devices]
     ids = arguments[arguments.index("--results") + 2 :]
     if ids[:2] == ["--compute-sanitizer", "auto"]:
         ep, ids = "sanitized", ids[2:]
@@ -35,13 +40,15 @@ def run(arguments):
         print("the runner does not start", flush=True)
         return 3
     away = what == "unavailable"
-    target = {"name": f"{ep}@1.0", "ep": ep, "unavailable": "there is no GPU" if away else None}
+    name = "".join([ep, *(f" on {word.partition('=')[2]}" for word in devices)])
+    target = {"name": f"{name}@1.0", "ep": ep, "unavailable": "there is no GPU" if away else None}
     target["fix"] = "buy one" if away else None
     about = {"device": "a device", "versions": {"driver": "5"}}
     target["describe"] = None if away else {"runtime": "fake", "version": "1.0", **about}
     selection = {"text": "some", "cases": len(ids), "results": len(ids)}
     with open(place, "w") as file:
-        write(file, kind="header", targets=[target], selection=selection, machine=MACHINE)
+        about = {"selection": selection, "machine": MACHINE, "corpus": "of this run"}
+        write(file, kind="header", targets=[target], **about)
         for id in sorted(ids, key=ids.index):
             if id == at and what == "hangs":
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -73,11 +80,19 @@ def run(arguments):
 
 def main():
     command, *arguments = sys.argv[1:]
-    if command == "list":
-        chosen = arguments[arguments.index("-k") + 1] if "-k" in arguments else ""
-        for id in IDS:
-            if chosen in id:
-                print(json.dumps({"kind": "case", "id": id}))
+    if command == "plan":
+        chosen = "".join(word.removeprefix("-k") for word in arguments if word.startswith("-k"))
+        ids = in_order([id for id in IDS if chosen in id])
+        print("a warning")
+        print(
+            json.dumps(
+                {
+                    "targets": json.loads(os.environ["TARGETS"]),
+                    "whole": {"ids": ids, "corpus": "of all"},
+                    "boundary": {"ids": at_the_boundary(ids), "corpus": "of the boundary"},
+                }
+            )
+        )
         return 0
     return run(arguments)
 

@@ -74,13 +74,14 @@ class FakeDay:
             patch.setenv(variable, os.environ.get(variable, ""))
         patch.setattr(day.signal, "signal", lambda *_: None)
         patch.setattr(day, "_gqa", lambda *words: [sys.executable, str(FAKE), *words])
-        patch.setattr(day.Day, "_targets", lambda _: self.targets)
+        patch.setattr(day, "_plan", lambda *words: [sys.executable, str(FAKE), "plan", *words])
         patch.setattr(tasks, "GRACE_SECONDS", 0.5)
         patch.setenv("ONCE", str(self.once))
 
     def __call__(self, *arguments: str, **behaviour: str) -> int:
         names = {name.replace("_", "-"): what for name, what in behaviour.items()}
         self._patch.setenv("BEHAVIOUR", json.dumps(names))
+        self._patch.setenv("TARGETS", json.dumps(self.targets))
         words = ["--no-timing", "--workers", "2", *arguments]
         return int(day.main([str(self.out), *words]))
 
@@ -116,6 +117,7 @@ def test_all_cases_run_on_the_target_and_its_variants(
     assert all(sorted(ids) == sorted(ALL) for ids in fake.done().values())
     assert fake.done()["cuda"][:5] == ALL[:5]
     (header,) = fake.records("header")
+    assert header["corpus"] == "of all"
     assert header["selection"] == {"text": "whole corpus", "cases": 20, "results": 40}
     assert [target["name"] for target in header["targets"]] == ["cuda@1.0", "cuda-flash@1.0"]
     assert len(fake.records("case")) == 20
@@ -127,7 +129,14 @@ def test_all_cases_run_on_the_target_and_its_variants(
     assert "It has not ended" not in fake.summary
     said = capsys.readouterr()
     assert said.out == fake.summary
-    assert said.err == "compute-sanitizer: the time was over.\n"
+    *told, last = said.err.splitlines()
+    assert last == "compute-sanitizer: the time was over."
+    assert [line.partition(")  ")[2] for line in told] == [
+        "Reading the cases.",
+        "A first run of 5 cases on cuda.",
+        "All 20 cases on each of 2 targets, 2 runs at a time.",
+    ]
+    assert all(re.match(r"0:0\d \(8:[345]\d left\)  ", line) for line in told)
 
 
 def test_a_run_has_a_limited_number_of_cases(
@@ -160,7 +169,7 @@ def test_nothing_is_run_where_the_target_is_not_available(
     monkeypatch.setattr(day.shutil, "which", lambda name: str(tmp_path / name))
     assert fake(cuda="unavailable") == 3
     sentence = "cuda cannot be used here: there is no GPU Fix: buy one"
-    assert capsys.readouterr().err == f"{sentence}\n"
+    assert capsys.readouterr().err.splitlines()[-1] == sentence
     assert fake.summary.count(sentence) == fake.summary.count("there is no GPU") == 1
     assert fake.done() == {"cuda": ALL[:5]}
     assert "no devices were found" in (fake.out / "log.txt").read_text()
@@ -228,12 +237,14 @@ def test_the_boundary_themes_run_under_compute_sanitizer(fake: FakeDay) -> None:
     boundary = themes.at_the_boundary(ALL)
     assert boundary[:4] == ["smoke/a", "ragged/a", "smoke/b", "ragged/b"]
     assert sorted(ids) == sorted(boundary) == sorted(ALL[:10])
+    assert fake.records("header", "sanitizer.jsonl.xz")[0]["corpus"] == "of the boundary"
     assert "## sanitizer.jsonl.xz" in fake.summary
 
 
 def test_without_compute_sanitizer_or_time_for_it(fake: FakeDay) -> None:
     assert fake("--minutes", "2", sanitized="unavailable") == 1
     assert "- sanitizer.jsonl.xz: sanitized@1.0: there is no GPU" in fake.summary
+    fake.out = fake.out.with_name("second")
     assert fake("--minutes", "0.5") == 1
     assert "compute-sanitizer: the time was over." in fake.summary
 
@@ -246,21 +257,65 @@ def test_a_run_that_fills_the_disk(fake: FakeDay) -> None:
     assert f"cpu: 1 case, from ragged/c: {said}" in fake.summary
 
 
-def test_what_cannot_be_written_is_said(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_is_said(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = day.Summary.open
+
+    def open(summary: Any) -> None:
+        opened(summary)
+        (fake.out / "results.jsonl.xz.new").mkdir()
+
+    monkeypatch.setattr(day.Summary, "open", open)
     fake.targets = ["cpu"]
-    (fake.out / "results.jsonl.xz.new").mkdir(parents=True)
     assert fake("--ep", "cpu") == 1
     assert "results.jsonl.xz: [Errno 21] Is a directory" in capsys.readouterr().err
 
 
+def test_an_earlier_recording_is_not_touched(
+    fake: FakeDay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.out.mkdir()
+    earlier = fake.out / "timing.md"
+    earlier.write_text("an hour's work")
+    assert fake() == 2
+    said = f"{fake.out} is not empty; name a folder that is, or none yet.\n"
+    assert capsys.readouterr() == ("", said)
+    assert list(fake.out.iterdir()) == [earlier]
+    assert earlier.read_text() == "an hour's work"
+
+
+def test_an_empty_folder_is_taken(fake: FakeDay) -> None:
+    fake.out.mkdir()
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", "-k", "causal") == 0
+
+
 def test_an_output_that_is_no_folder(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
     fake.out.touch()
+    assert fake() == 2
+    assert capsys.readouterr().err == f"Cannot use the folder {fake.out}: Not a directory.\n"
+
+
+def test_an_output_that_cannot_be_made(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.out = Path("/proc/out")
     assert fake() == 3
-    assert "File exists" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(
+        "Cannot write to /proc/out: No such file or directory.\n"
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [("--minutes", "0"), ("--minutes", "nan"), ("--workers", "-1"), ("--workers", "1.5")]
+    "words",
+    [
+        ("--minutes", "0"),
+        ("--minutes", "nan"),
+        ("--minutes", "ten"),
+        ("--sanitize-seconds", "inf"),
+        ("--workers", "0"),
+        ("--workers", "-1"),
+        ("--workers", "1.5"),
+    ],
 )
 def test_numbers_that_are_none(
     fake: FakeDay, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
@@ -268,12 +323,67 @@ def test_numbers_that_are_none(
     with pytest.raises(SystemExit) as ended:
         fake(*words)
     assert ended.value.code == 2
-    assert f"argument {words[0]}: invalid" in capsys.readouterr().err
+    number = "whole number" if words[0] == "--workers" else "number"
+    said = f"argument {words[0]}: '{words[1]}' is not a {number} above 0.\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
-def test_a_selection_of_nothing(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fake("-k", "nosuch") == 3
-    assert capsys.readouterr().err == "-k nosuch selects no case.\n"
+def test_too_little_time_to_begin(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fake("--minutes", "0.0001") == 3
+    said = "The time was over before the cases were read; give more --minutes."
+    assert capsys.readouterr().err.splitlines()[1:] == [said]
+
+
+def test_the_device_is_passed_on(fake: FakeDay) -> None:
+    assert fake("--device", "1", "--minutes", "2") == 0
+    assert fake.done().keys() == {"cuda on 1", "cuda-flash on 1"}
+
+
+def test_progress_is_told(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(day, "PAUSE_SECONDS", 1.5)
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", cpu="slow") == 0
+    said = capsys.readouterr().err
+    told = re.findall(r"  (\d+) of 20 results, 0 unexpected, .*; running: (.*)", said)
+    assert len(told) > 2
+    counts = [int(count) for count, _ in told]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+    assert "cpu (2)" in [runs for _, runs in told]
+
+
+def test_the_first_results_are_written_at_once(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a writing comes every 10 seconds, a run of 5 has its first results in OUT."""
+    written: list[int] = []
+    write = day.Gathered.write
+
+    def noted(gathered: Any, footer: bool = False) -> Any:
+        found = write(gathered, footer)
+        written.append(len(found.verdicts))
+        return found
+
+    monkeypatch.setattr(day.Gathered, "write", noted)
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu", "-k", "smoke", cpu="slow") == 0
+    assert 0 < next(filter(None, written)) < 5
+
+
+def test_a_run_that_cannot_be_killed_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that waits for a driver does not end, whatever signal it gets."""
+    monkeypatch.setattr(tasks, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(tasks, "GONE_SECONDS", 0.2)
+    monkeypatch.setattr(subprocess.Popen, "poll", lambda _: None)
+    begun = time.monotonic()
+    ended = tasks.run_one([sys.executable, "-c", "0"], begun)
+    assert time.monotonic() - begun < 5
+    assert (ended.status, ended.stopped) == (-signal.SIGKILL, True)
+    assert re.search(r"Process \d+ cannot be killed\.", ended.said)
 
 
 def here() -> dict[str, Any]:
@@ -334,6 +444,8 @@ def test_parts_for_another_python(
 
 #: Two cases, of one theme.
 SOME = "prompt and causal and float32 and not relations"
+#: Six cases.
+TWO_THEMES = "(smoke or causal) and prompt and float32 and not relations"
 
 
 def command(out: Path, *arguments: str) -> list[str]:
@@ -353,7 +465,8 @@ def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
         *command(tmp_path / "out", "--ep", "cpu", "-k", "smoke and decode"),
         *("--no-timing", "--parts", str(tmp_path / "parts")),
     )
-    assert (done.status, done.err) == (0, ""), done.both
+    assert done.status == 0, done.both
+    assert all(line.startswith("0:") for line in done.err.splitlines()), done.err
     run = read(tmp_path / "out" / "results.jsonl.xz")
     assert run.problems == ()
     assert [target.ep for target in run.header.targets] == ["cpu", "cpu-noflash"]
@@ -368,6 +481,47 @@ def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
     assert not [folder for folder in (ROOT, tmp_path, Path.home()) if f"{folder}/" in written]
     report = place.gqa("report", str(run.path), "--csv", str(tmp_path / "table.csv"))
     assert report.status == 0, report.both
+
+
+def test_the_digest_is_that_of_one_run_of_all(place: Desk, tmp_path: Path) -> None:
+    cases = ("--ep", "cpu", "-k", TWO_THEMES)
+    done = place.run(*command(tmp_path / "out", *cases), "--no-timing")
+    assert done.status == 0, done.both
+    whole = read(tmp_path / "out" / "results.jsonl.xz")
+    assert {case.partition("/")[0] for case in whole.cases} == {"smoke", "causal"}
+    place.gqa("run", *cases, "--results", str(tmp_path / "once.jsonl"))
+    assert whole.header.corpus == read(tmp_path / "once.jsonl").header.corpus
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--ep", "nonsense"), "Unknown target 'nonsense'; known: cpu, "),
+        (("--device", "-1"), "--device '-1' is not the number of a device, such as 0 or 1."),
+        (("--ep", "cpu", "--device", "1"), "--device is for cuda, "),
+        (("-k", "nosuch"), "-k 'nosuch' selects none of "),
+    ],
+    ids=" ".join,
+)
+def test_what_gqa_run_does_not_take(
+    place: Desk, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    out = tmp_path / "out"
+    done = place.run(*command(out, *words))
+    assert done.status == 2, done.both
+    _, sentence = done.err.splitlines()
+    assert sentence.startswith(said)
+    assert not out.exists()
+
+
+def test_an_old_python(place: Desk, tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    done = place.run(*command(tmp_path / "out"), environment={"PYTHON": str(old)})
+    assert done.status == 2
+    assert done.err.startswith(".ci/gpu-day needs Python 3.11 or later; ")
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.slow
@@ -391,8 +545,8 @@ def test_an_unavailable_runner(place: Desk, tmp_path: Path) -> None:
     runner = place.runner("unavailable")
     done = place.run(*command(tmp_path / "out", "--ep", runner, "-k", SOME))
     assert done.status == 3
-    assert done.err == (
-        f"{runner} cannot be used here: there is no device Fix: pip install miniature\n"
+    assert done.err.splitlines()[-1] == (
+        f"{runner} cannot be used here: there is no device Fix: pip install miniature"
     )
 
 
@@ -451,5 +605,7 @@ def test_an_interrupted_day_says_so(place: Desk, tmp_path: Path, number: int) ->
     day.send_signal(number)
     said, errors = day.communicate(timeout=60)
     assert day.returncode == 1
-    assert "everything after an interrupt." in said + errors
+    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    assert re.search(rf"\nStopped by {name}; \d\d cases not run\.\n", errors)
+    assert f"- Stopped by {name}; " in said
     assert "Traceback" not in said + errors

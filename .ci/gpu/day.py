@@ -1,8 +1,8 @@
 """``.ci/gpu-day``: everything that a GPU machine is wanted for, in one command and a given time.
 
 It unpacks the parts of ``.ci/gpu-pack`` if there are any, runs the smoke theme on the target, then
-the whole corpus on the target and on its kernel variants, the most telling themes first; then it
-measures the time of a call, and runs the boundary themes under compute-sanitizer. What fails or
+the whole corpus on the target and on its kernel variants, the most informative themes first; then
+it measures the time of a call, and runs the boundary themes under compute-sanitizer. What fails or
 hangs is left out and named; all else goes on. OUT has whatever there is so far, every few seconds.
 Standard library only: the suite runs as commands, with the packages of the parts.
 """
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,13 +28,13 @@ from typing import Any, Final
 
 from gathered import Found, Gathered, records
 from parts import PartsError, check_parts, read_manifest, unpack_parts
-from summary import Summary
+from summary import Summary, plural, tell
 from tasks import Ended, Work, run_all, run_one
-from themes import TIMED_THEMES, at_the_boundary, in_order, theme_of
+from themes import TIMED_THEMES, in_order, theme_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-#: What the end takes: the last results and the summary.
+#: What the end takes: ending what still runs, the last results and the summary.
 END_SECONDS: Final = 20.0
 #: Part of the time for the corpus that the target itself may take; its variants share the rest.
 OWN_SHARE: Final = 0.6
@@ -49,17 +50,27 @@ SMOKE_SHARE: Final = 0.25
 LEAST_SECONDS: Final = 1.0
 #: Seconds between two writings of OUT; longer where a writing takes long.
 PAUSE_SECONDS: Final = 10.0
+#: The same before the first results.
+FIRST_PAUSE_SECONDS: Final = 1.0
 #: Cases of one run; they are arguments, and the length of a command is limited.
 MOST_CASES: Final = 3000
 #: How often cases that a run left are tried again.
 MOST_TRIES: Final = 3
 
 
+#: Exit status for bad arguments, as gqa's.
+BAD_INPUT: Final = 2
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 TIME_WAS_OVER: Final = "the time was over"
 
 
 class CannotRun(Exception):
     """Nothing can be run; the message says why, in one sentence."""
+
+
+class BadInput(Exception):
+    """The arguments are wrong; the message says how, in one sentence."""
 
 
 @dataclass
@@ -82,6 +93,8 @@ class Phase:
     again: list[Task] = field(default_factory=list)
     #: (target, why) of cases that have no result.
     left: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    #: Number of runs of each target at the moment.
+    running: Counter[str] = field(default_factory=Counter)
 
 
 class Day:
@@ -94,19 +107,19 @@ class Day:
         self.workers: int = options.workers or max(1, (os.cpu_count() or 1) // 2)
         self.begun = time.monotonic()
         self.until = self.begun + options.minutes * 60 - min(END_SECONDS, options.minutes * 20)
-        self.summary = Summary(self.out, options.ep)
+        self.summary = Summary(self.out, options.ep, self.until)
         self._runs = 0
 
     def run(self) -> None:
-        """Do everything. Raises `CannotRun` where nothing can be run."""
+        """Do everything. Raises `CannotRun` where nothing can be run, and `BadInput`."""
         if self.options.parts is not None:
             self._unpack(self.options.parts)
+        plan = self._plan()
+        targets, whole, boundary = plan["targets"], plan["whole"], plan["boundary"]
+        ids = whole["ids"]
+        self.summary.open()
         if (tool := shutil.which("nvidia-smi")) is not None:
             self.summary.log("nvidia-smi", run_one([tool], self.until))
-        targets = self._targets()
-        ids = in_order(self._ids())
-        if not ids:
-            raise CannotRun(f"-k {self.options.expression} selects no case.")
         smoke = [id for id in ids if theme_of(id) == "smoke"] or ids[:1]
         rest = [id for id in ids if id not in set(smoke)]
         seconds = self.until - time.monotonic()
@@ -117,27 +130,32 @@ class Day:
             self.options.expression or "whole corpus",
             len(ids),
             len(ids) * len(targets),
+            whole["corpus"],
         )
         phase = Phase(gathered, self.until - reserve)
         self.summary.plan(gathered.path.name, targets)
         with self._writing(phase):
             limit = time.monotonic() + SMOKE_SHARE * seconds
+            self.summary.begin(f"A first run of {plural(len(smoke), 'case')} on {targets[0]}.")
             self._run(phase, [(targets[0], [smoke])], limit)
             self._stop_if_unavailable()
             dealt = self._dealt(rest)
             others = [(target, [smoke, *dealt]) for target in targets[1:]]
+            each = f"All {plural(len(ids), 'case')} on each of {plural(len(targets), 'target')}"
+            self.summary.begin(f"{each}, {plural(self.workers, 'run')} at a time.")
             self._run(phase, [(targets[0], dealt), *others])
             if timed:
                 self._time()
             phase.until = self.until
             self._run(phase, [])
         if self.options.ep == SANITIZED_TARGET:
-            self._sanitize(at_the_boundary(ids))
+            self._sanitize(boundary)
 
     # ── What is needed ───────────────────────────────────────────────────────────────────────────
 
     def _unpack(self, folder: Path) -> None:
         since = time.monotonic()
+        self.summary.begin(f"Unpacking {folder}.")
         try:
             manifest = read_manifest(folder)
             here = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
@@ -157,31 +175,28 @@ class Day:
         _put_first("LD_LIBRARY_PATH", libraries)
         self.summary.step("unpacked the parts", time.monotonic() - since)
 
-    def _targets(self) -> list[str]:
-        """The target and its kernel variants, as far as they are the same runner's."""
-        ep = self.options.ep
-        script = (
-            "import json, sys; from conformance.targets.catalogue import TARGETS, entry_of\n"
-            "entry = entry_of(sys.argv[1])\n"
-            "print(json.dumps([other.name for other in TARGETS if entry and"
-            " other.kernel_variant_of == entry.name and other.runner == entry.runner]))"
-        )
-        ended = run_one([sys.executable, "-c", script, ep], self.until)
+    def _plan(self) -> dict[str, Any]:
+        """What plan.py prints."""
+        options = self.options
+        words = [f"-k{options.expression}"] if options.expression else []
+        self.summary.begin("Reading the cases.")
+        ended = run_one(_plan(*words, *self._device(), "--", options.ep), self.until)
+        last = ended.said.strip().rpartition("\n")[2]
+        if ended.stopped:
+            raise CannotRun("The time was over before the cases were read; give more --minutes.")
+        if ended.status == BAD_INPUT:
+            raise BadInput(last)
         if ended.status:
-            last = ended.said.strip().rpartition("\n")[2]
             raise CannotRun(
                 f"The suite does not start in {sys.executable}: {last}; install it "
                 "(pip install -e .), or give --parts."
             )
-        return [ep, *json.loads(ended.said)]
+        found: dict[str, Any] = json.loads(last)
+        return found
 
-    def _ids(self) -> list[str]:
-        words = ["-k", self.options.expression] if self.options.expression else []
-        ended = run_one(_gqa("list", "--json", *words), self.until)
-        if ended.status:
-            raise CannotRun(ended.said.strip() or "gqa list has failed.")
-        lines = [json.loads(line) for line in ended.said.splitlines() if line.startswith("{")]
-        return [line["id"] for line in lines if line.get("kind") == "case"]
+    def _device(self) -> list[str]:
+        """The option for gqa, if it was given."""
+        return [] if self.options.device is None else [f"--device={self.options.device}"]
 
     def _stop_if_unavailable(self) -> None:
         """Raise `CannotRun` if the target cannot be used here."""
@@ -238,13 +253,15 @@ class Day:
         phase.gathered.add(task.results)
         command = _gqa(
             *("run", "--ep", task.target, "--results", str(task.results)),
-            *(*phase.extra, *task.ids),
+            *(*self._device(), *phase.extra, *task.ids),
         )
+        phase.running[task.target] += 1
         return Work(task, command, until)
 
     def _ended(self, phase: Phase, task: Task, ended: Ended) -> None:
         """Note how a run ended, and have the cases that it left tried again."""
         assert task.results is not None
+        phase.running[task.target] -= 1
         done = {
             record["case"]
             for _, record in records(task.results)
@@ -272,7 +289,9 @@ class Day:
         until = min(self.until, time.monotonic() + TIMING_SECONDS)
         script = str(ROOT / "benchmarks" / "overhead.py")
         files = [str(ROOT / "cases" / f"{theme}.yaml") for theme in TIMED_THEMES]
-        command = [sys.executable, script, "--ep", self.options.ep, "--markdown", *files]
+        ep = ["--ep", self.options.ep, *self._device()]
+        command = [sys.executable, script, *ep, "--markdown", *files]
+        self.summary.begin("Measuring the time of a call.")
         ended = run_one(command, until)
         self.summary.log("timing", ended)
         if ended.status or ended.stopped:
@@ -284,14 +303,17 @@ class Day:
         with suppress(OSError):
             (self.out / "timing.md").write_text(ended.said, encoding="utf-8")
 
-    def _sanitize(self, ids: list[str]) -> None:
+    def _sanitize(self, boundary: dict[str, Any]) -> None:
         """Run the boundary themes under compute-sanitizer, as far as the time goes."""
+        ids = boundary["ids"]
         if self.until - time.monotonic() < self.options.sanitize_seconds:
             self.summary.left_out(f"compute-sanitizer: {TIME_WAS_OVER}.")
             return
-        gathered = Gathered(self.out / "sanitizer.jsonl.xz", "boundary themes", len(ids), len(ids))
+        path = self.out / "sanitizer.jsonl.xz"
+        gathered = Gathered(path, "boundary themes", len(ids), len(ids), boundary["corpus"])
         phase = Phase(gathered, self.until, ("--compute-sanitizer", "auto"))
         since = time.monotonic()
+        self.summary.begin(f"{plural(len(ids), 'case')} under compute-sanitizer.")
         with self._writing(phase):
             self._run(phase, [(self.options.ep, self._dealt(ids))])
         self.summary.step("ran compute-sanitizer", time.monotonic() - since)
@@ -319,12 +341,17 @@ class _Writing:
         self._thread.join()
         found = self._write(footer=True)
         left: dict[tuple[str, str], list[str]] = {}
-        over = [(task.target, TIME_WAS_OVER, task.ids) for task in self._phase.again]
+        stopped = error[0] is KeyboardInterrupt
+        again = [] if stopped else self._phase.again
+        over = [(task.target, TIME_WAS_OVER, task.ids) for task in again]
         for target, why, ids in (*self._phase.left, *over):
             left.setdefault((target, why.rstrip(".")), []).extend(ids)
         for (target, why), ids in left.items():
-            number = f"{len(ids)} case{'s' * (len(ids) > 1)}"
+            number = plural(len(ids), "case")
             self._summary.left_out(f"{target}: {number}, from {in_order(ids)[0]}: {why}.")
+        if stopped:
+            known = (found.tried() if found else 0) + sum(len(ids) for ids in left.values())
+            self._summary.stopped(str(error[1]), self._phase.gathered.planned - known)
         name = self._phase.gathered.path.name
         self._summary.so_far(name, found)
         for record in found.targets.values() if found is not None else ():
@@ -332,11 +359,31 @@ class _Writing:
                 self._summary.left_out(f"{name}: {record['name']}: {record['unavailable']}")
 
     def _repeat(self) -> None:
-        pause = PAUSE_SECONDS
-        while not self._over.wait(pause):
+        due = told = time.monotonic()
+        found: Found | None = None
+        while not self._over.wait(FIRST_PAUSE_SECONDS):
             since = time.monotonic()
-            self._summary.so_far(self._phase.gathered.path.name, self._write())
-            pause = max(PAUSE_SECONDS, 10 * (time.monotonic() - since))
+            if since >= due:
+                found = self._write()
+                self._summary.so_far(self._phase.gathered.path.name, found)
+                if found is not None and found.verdicts:
+                    now = time.monotonic()
+                    due = now + max(PAUSE_SECONDS, 10 * (now - since))
+            if since >= told + PAUSE_SECONDS:
+                told = since
+                self._summary.say(self._progress(found))
+
+    def _progress(self, found: Found | None) -> str:
+        """What runs, and how far it is."""
+        running = dict(self._phase.running)  # the other thread changes it
+        runs = [f"{target} ({number})" for target, number in running.items() if number]
+        found = found or Found()
+        return (
+            f"{found.tried():,} of {self._phase.gathered.planned:,} results, "
+            f"{found.unexpected().total():,} unexpected, "
+            f"{plural(found.infrastructure.total(), 'infrastructure failure')}; "
+            f"running: {', '.join(runs) or 'none'}"
+        )
 
     def _write(self, footer: bool = False) -> Found | None:
         try:
@@ -348,6 +395,10 @@ class _Writing:
 
 def _gqa(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "conformance", *arguments]
+
+
+def _plan(*arguments: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("plan.py")), *arguments]
 
 
 def _libraries(folder: str) -> list[Path]:
@@ -362,52 +413,78 @@ def _put_first(variable: str, folders: Sequence[str]) -> None:
         os.environ[variable] = os.pathsep.join(both)
 
 
-def _interrupted(*_: Any) -> None:
-    raise KeyboardInterrupt
+def _interrupted(number: int, _: object) -> None:
+    for other in _SIGNALS:
+        signal.signal(other, signal.SIG_IGN)  # it ends within seconds, and a second one is in vain
+    name = signal.Signals(number).name
+    raise KeyboardInterrupt("Ctrl-C" if number == signal.SIGINT else name)
+
+
+def _check_empty(out: Path) -> None:
+    """Raise `BadInput` unless the folder is empty, or not there: nothing is ever overwritten."""
+    try:
+        if out.exists() and any(out.iterdir()):
+            raise BadInput(f"{out} is not empty; name a folder that is, or none yet.")
+    except OSError as error:
+        raise BadInput(f"Cannot use the folder {out}: {error.strerror}.") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: everything that was planned was done; 1: something was left out; 3: nothing can be run."""
+    """The exit status.
+
+    0: everything that was planned was done; 1: something was left out; 2: bad arguments; 3: nothing
+    can be run.
+    """
     options = _parser().parse_args(arguments)
-    options.out = options.out.absolute()
-    signal.signal(signal.SIGTERM, _interrupted)
+    for number in _SIGNALS:
+        signal.signal(number, _interrupted)
     _put_first("PYTHONPATH", [str(ROOT)])
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many processes share the cores
     try:
-        options.out.mkdir(parents=True, exist_ok=True)
+        _check_empty(options.out)
+        options.out = options.out.absolute()
         with tempfile.TemporaryDirectory(prefix="gqa-gpu-day-", ignore_cleanup_errors=True) as name:
             day = Day(options, Path(name))
             try:
                 day.run()
-            except KeyboardInterrupt:
-                day.summary.left_out("everything after an interrupt.")
+            except KeyboardInterrupt as stopped:
+                day.summary.stopped(str(stopped))
             except CannotRun as error:
                 day.summary.nothing(str(error))
             return day.summary.end(time.monotonic() - day.begun)
+    except BadInput as error:
+        tell(str(error))
+        return BAD_INPUT
+    except KeyboardInterrupt as stopped:
+        tell(f"Stopped by {stopped}.")
+        return 1
     except OSError as error:
-        print(f".ci/gpu-day: {error}.", file=sys.stderr)
+        tell(f"Cannot write to {error.filename or options.out}: {error.strerror}.")
         return 3
 
 
 def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < math.inf:
-        raise ValueError
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0.")
 
 
 def _count(text: str) -> int:
-    return int(_positive(str(int(text))))
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0.")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=".ci/gpu-day", description="Run all cases on a GPU and its kernel variants."
+        prog=".ci/gpu-day", description="Run all cases on a GPU, on each kernel variant."
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder for what comes of it")
+    parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
     parser.add_argument("--parts", type=Path, metavar="DIR", help="what .ci/gpu-pack has written")
     parser.add_argument("--minutes", type=_positive, default=9, metavar="N", help="default: 9")
     parser.add_argument("--ep", default="cuda", metavar="TARGET", help="default: cuda")
+    parser.add_argument("--device", metavar="N", help="as in gqa run; default: 0")
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
     parser.add_argument(
         "--workers", type=_count, metavar="N", help="runs side by side; default: half of the cores"
@@ -415,7 +492,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-timing", action="store_true", help="do not measure the time of calls")
     parser.add_argument(
         "--sanitize-seconds",
-        type=float,
+        type=_positive,
         default=60,
         metavar="N",
         help="begin compute-sanitizer with so much time left; default: 60",

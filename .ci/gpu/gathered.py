@@ -44,6 +44,10 @@ class Found:
         """Number of unexpected results by target."""
         return Counter(target for (_, target), (_, flag) in self.verdicts.items() if flag)
 
+    def tried(self) -> int:
+        """Number of cases, on each target, that have a result or an infrastructure failure."""
+        return len(self.verdicts.keys() | self.failed)
+
     def note(self, record: dict[str, Any]) -> bool:
         """Note a record; whether the whole takes over its line."""
         match record["kind"]:
@@ -72,11 +76,17 @@ class Found:
 
 
 class Gathered:
-    """Gathers the results files of runs in ``path``, which is to have ``results`` results."""
+    """Gathers the results files of runs in ``path``.
 
-    def __init__(self, path: Path, text: str, cases: int, results: int) -> None:
+    It is to have ``results`` results of ``cases`` cases, which ``text`` selects. ``corpus`` is the
+    digest of their case files, as one run of all of them has it.
+    """
+
+    def __init__(self, path: Path, text: str, cases: int, results: int, corpus: str) -> None:
         self.path = path
+        self.planned = results
         self._selection: dict[str, Any] = {"text": text, "cases": cases, "results": results}
+        self._corpus = corpus
         #: Each file, and how much of it has been taken over.
         self._read: dict[Path, int] = {}
         #: Lines taken over, packed.
@@ -107,14 +117,19 @@ class Gathered:
         return copy.deepcopy(self._found)
 
     def _header(self) -> dict[str, Any]:
-        header = {**(self._found.header or {}), "targets": list(self._found.targets.values())}
-        return {**header, "selection": {**header["selection"], **self._selection}}
+        first = self._found.header or {}
+        return {
+            **first,
+            "corpus": self._corpus,
+            "selection": {**first["selection"], **self._selection},
+            "targets": list(self._found.targets.values()),
+        }
 
     def _footer(self) -> dict[str, Any]:
         found = self._found
         return {
             "kind": "footer",
-            "complete": len(found.verdicts.keys() | found.failed) >= self._selection["results"],
+            "complete": found.tried() >= self.planned,
             "counts": {name: dict(count) for name, count in found.counts().items()},
             "infrastructure": found.infrastructure.total(),
             "unexpected": found.unexpected().total(),
@@ -130,6 +145,8 @@ def replace(path: Path, content: Iterable[bytes]) -> None:
     try:
         with beside.open("wb") as file:
             file.writelines(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError:
         with suppress(OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +18,17 @@ _LOG_CHARACTERS: Final = 4000
 
 
 class Summary:
-    """Collects what is to be said; it is written at once, and printed at the end."""
+    """Collects what is to be said; it is written at once, and printed at the end.
 
-    def __init__(self, out: Path, ep: str) -> None:
+    ``until`` is when the day has to end (`time.monotonic`). Nothing is written before `open`.
+    """
+
+    def __init__(self, out: Path, ep: str, until: float) -> None:
         self._out = out
         self._ep = ep
+        self._until = until
+        self._since = time.monotonic()
+        self._open = False
         self._lock = threading.Lock()
         self._planned: dict[str, list[str]] = {}
         self._steps: list[str] = []
@@ -29,8 +36,24 @@ class Summary:
         self._troubles: dict[str, None] = {}
         self._found: dict[str, Found] = {}
         self._nothing = ""
+        self._stopped = False
         self._ended = False
         self._log = ""
+
+    def open(self) -> None:
+        """Make the folder, and write from now on. Raises OSError."""
+        self._out.mkdir(parents=True, exist_ok=True)
+        self._open = True
+
+    def begin(self, stage: str) -> None:
+        """Say that a stage begins."""
+        self.say(stage)
+
+    def say(self, what: str) -> None:
+        """Print a line on standard error, with the time since the begin and the time left."""
+        now = time.monotonic()
+        left = max(0, self._until - now)
+        tell(f"{_clock(now - self._since)} ({_clock(left)} left)  {what}")
 
     def plan(self, file: str, targets: list[str]) -> None:
         """The targets of a results file."""
@@ -52,7 +75,8 @@ class Summary:
         self._troubles[sentence] = None
 
     def nothing(self, sentence: str) -> None:
-        """Nothing can be run."""
+        """Nothing can be run. Raises OSError."""
+        self.open()
         self._nothing = sentence
         self._write()
 
@@ -62,10 +86,19 @@ class Summary:
             self._found[file] = found
         self._write()
 
+    def stopped(self, by: str, missing: int | None = None) -> None:
+        """A signal ended it, with so many cases left to run if runs had begun."""
+        if not self._stopped:
+            self._stopped = True
+            rest = "" if missing is None else f"; {plural(missing, 'case')} not run"
+            self.left_out(f"Stopped by {by}{rest}.")
+
     def log(self, what: str, ended: Ended) -> None:
         """Add the end of a command's output to OUT/log.txt."""
         how = f"stopped after {ended.seconds:.0f} s" if ended.stopped else f"{ended.seconds:.0f} s"
         self._log += f"── {what}: status {ended.status}, {how}\n{ended.said[-_LOG_CHARACTERS:]}\n"
+        if not self._open:
+            return
         with suppress(OSError):
             (self._out / "log.txt").write_text(self._log, encoding="utf-8")
 
@@ -73,10 +106,11 @@ class Summary:
         """Write and print the summary; the exit status."""
         self._ended = True
         self.step("everything", seconds)
-        print(self.text(), end="")
+        with suppress(OSError):  # standard output may be gone
+            print(self.text(), end="", flush=True)
         sentences = [self._nothing] if self._nothing else [*self._left, *self._troubles]
         for sentence in sentences:
-            print(sentence, file=sys.stderr)
+            tell(sentence)
         if self._nothing:
             return 3
         return 1 if sentences else 0
@@ -87,7 +121,7 @@ class Summary:
         if self._nothing:
             lines += ["", self._nothing]
         elif not self._ended:
-            lines += ["", "It has not ended yet, or was killed."]
+            lines += ["", "It is still running, or was killed."]
         for file, found in self._found.items():
             lines += ["", f"## {file}", ""]
             lines += self._about(file, found)
@@ -125,8 +159,27 @@ class Summary:
         return lines
 
     def _write(self) -> None:
+        if not self._open:
+            return
         with self._lock:
             try:
                 replace(self._out / "summary.md", [self.text().encode()])
             except OSError as error:
                 self._troubles.setdefault(f"{self._out / 'summary.md'}: {error}.")
+
+
+def tell(sentence: str) -> None:
+    """Print a line on standard error, if there is one."""
+    with suppress(OSError):
+        print(sentence, file=sys.stderr, flush=True)
+
+
+def plural(number: int, noun: str) -> str:
+    """``1 case``, ``2 cases``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _clock(seconds: float) -> str:
+    """``8:05``, minutes and seconds."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

@@ -15,6 +15,8 @@ from typing import IO, Final, Generic, TypeVar
 
 #: Time for a command to write its end after an interrupt; then it is killed.
 GRACE_SECONDS: Final = 8.0
+#: Time for a killed command to be gone. One that waits for a driver may never be, and is left.
+GONE_SECONDS: Final = 3.0
 
 #: Ends the command that it turns into when the process that started it dies (Linux).
 _WITH_US: Final = (
@@ -63,15 +65,22 @@ class Started:
         )
 
     def ended(self, until: float) -> Ended | None:
-        """How it ended; None while it runs. After ``until`` it is interrupted, then killed."""
+        """How it ended; None while it runs.
+
+        After ``until`` it is interrupted, then killed, then given up.
+        """
         status = self._process.poll()
         now = time.monotonic()
         if status is None:
+            since = now - (self._interrupted or now)
             if self._interrupted is None and now >= until:
                 self.interrupt()
-            elif self._interrupted is not None and now >= self._interrupted + GRACE_SECONDS:
+            elif since >= GRACE_SECONDS:
                 self.kill()
-            return None
+            if since < GRACE_SECONDS + GONE_SECONDS:
+                return None
+            status = -signal.SIGKILL
+            self._output.write(f"\nProcess {self._process.pid} cannot be killed.\n".encode())
         self.kill()  # what it may have left behind in its session
         self._output.seek(0)
         said = self._output.read().decode(errors="replace")

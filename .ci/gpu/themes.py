@@ -1,4 +1,4 @@
-"""The themes in the order in which a day on a GPU runs them: the most telling on CUDA first."""
+"""The themes in the order in which a day on a GPU runs them: the most informative on CUDA first."""
 
 from __future__ import annotations
 
