@@ -126,11 +126,11 @@ def test_all_cases_run_on_the_target_and_its_variants(
     assert footer["counts"] == {"cuda@1.0": {"pass": 20}, "cuda-flash@1.0": {"pass": 20}}
     assert "a device; driver 5" in fake.summary
     assert "| cuda-flash@1.0 | 20 | 20 | 0 | 0 |" in fake.summary
-    assert "It has not ended" not in fake.summary
+    assert "still running" not in fake.summary
     said = capsys.readouterr()
     assert said.out == fake.summary
     *told, last = said.err.splitlines()
-    assert last == "compute-sanitizer: the time was over."
+    assert last == "compute-sanitizer: time ran out."
     assert [line.partition(")  ")[2] for line in told] == [
         "Reading the cases.",
         "A first run of 5 cases on cuda.",
@@ -168,7 +168,7 @@ def test_nothing_is_run_where_the_target_is_not_available(
     tool.chmod(0o755)
     monkeypatch.setattr(day.shutil, "which", lambda name: str(tmp_path / name))
     assert fake(cuda="unavailable") == 3
-    sentence = "cuda cannot be used here: there is no GPU Fix: buy one"
+    sentence = "cuda cannot be used here: there is no GPU. Fix: buy one"
     assert capsys.readouterr().err.splitlines()[-1] == sentence
     assert fake.summary.count(sentence) == fake.summary.count("there is no GPU") == 1
     assert fake.done() == {"cuda": ALL[:5]}
@@ -194,7 +194,7 @@ def test_a_hang_does_not_stop_the_rest(fake: FakeDay, target: str) -> None:
     for name in fake.targets:
         missing = {at} if name == target else set()
         assert sorted(done[name]) == sorted(set(ALL) - missing), name
-    assert f"{target}: 1 case, from {at}: the time was over." in fake.summary
+    assert f"{target}: 1 case not run, from {at}: time ran out." in fake.summary
     assert not fake.records("footer")[0]["complete"]
 
 
@@ -202,7 +202,7 @@ def test_what_dies_is_begun_again_behind_its_case(fake: FakeDay) -> None:
     fake.targets = ["cpu"]
     assert fake("--ep", "cpu", cpu="dies ragged/b") == 1
     assert sorted(fake.done()["cpu"]) == sorted(set(ALL) - {"ragged/b"})
-    assert "cpu: 1 case, from ragged/b: a run ended with -9: Killed." in fake.summary
+    assert "cpu: 1 case not run, from ragged/b: a run ended with status -9: Killed." in fake.summary
 
 
 def test_what_died_once_is_complete(fake: FakeDay) -> None:
@@ -215,10 +215,8 @@ def test_what_died_once_is_complete(fake: FakeDay) -> None:
 def test_a_target_that_does_not_start_is_left_out(fake: FakeDay) -> None:
     assert fake("--minutes", "0.5", cuda_flash="broken") == 1
     assert fake.done() == {"cuda": fake.done()["cuda"]}
-    assert (
-        "cuda-flash: 20 cases, from smoke/a: a run ended with 3: the runner does not start."
-        in fake.summary
-    )
+    said = "a run ended with status 3: the runner does not start."
+    assert f"cuda-flash: 20 cases not run, from smoke/a: {said}" in fake.summary
     assert "Without any result: cuda-flash." in fake.summary
 
 
@@ -228,7 +226,7 @@ def test_a_slow_target_leaves_time_for_its_variant(fake: FakeDay) -> None:
     assert fake("--ep", "cpu", "--minutes", "0.2", cpu="slow") == 1
     assert 2 < len(fake.done()["cpu"]) < 20
     assert len(fake.done()["cpu-a"]) == 20
-    assert "the time was over." in fake.summary
+    assert "time ran out." in fake.summary
 
 
 def test_the_boundary_themes_run_under_compute_sanitizer(fake: FakeDay) -> None:
@@ -246,15 +244,15 @@ def test_without_compute_sanitizer_or_time_for_it(fake: FakeDay) -> None:
     assert "- sanitizer.jsonl.xz: sanitized@1.0: there is no GPU" in fake.summary
     fake.out = fake.out.with_name("second")
     assert fake("--minutes", "0.5") == 1
-    assert "compute-sanitizer: the time was over." in fake.summary
+    assert "compute-sanitizer: time ran out." in fake.summary
 
 
 def test_a_run_that_fills_the_disk(fake: FakeDay) -> None:
     fake.targets = ["cpu"]
     assert fake("--ep", "cpu", cpu="full ragged/c") == 1
     assert sorted(fake.done()["cpu"]) == sorted(set(ALL) - {"ragged/c"})
-    said = "a run ended with 3: Cannot write results: No space left on device."
-    assert f"cpu: 1 case, from ragged/c: {said}" in fake.summary
+    said = "a run ended with status 3: Cannot write results: No space left on device."
+    assert f"cpu: 1 case not run, from ragged/c: {said}" in fake.summary
 
 
 def test_what_cannot_be_written_is_said(
@@ -301,7 +299,7 @@ def test_an_output_that_cannot_be_made(fake: FakeDay, capsys: pytest.CaptureFixt
     fake.out = Path("/proc/out")
     assert fake() == 3
     assert capsys.readouterr().err.endswith(
-        "Cannot write to /proc/out: No such file or directory.\n"
+        "Cannot continue: /proc/out: No such file or directory.\n"
     )
 
 
@@ -330,8 +328,35 @@ def test_numbers_that_are_none(
 
 def test_too_little_time_to_begin(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
     assert fake("--minutes", "0.0001") == 3
-    said = "The time was over before the cases were read; give more --minutes."
+    said = "Time ran out before the cases were read; give more --minutes."
     assert capsys.readouterr().err.splitlines()[1:] == [said]
+
+
+def test_a_tool_of_the_driver_that_hangs(
+    fake: FakeDay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(day.shutil, "which", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(day, "TOOL_SECONDS", 0.3)
+    fake.targets = ["cpu"]
+    assert fake("--ep", "cpu") == 0
+    assert re.search("── nvidia-smi: status .*, stopped after", (fake.out / "log.txt").read_text())
+
+
+def test_a_day_under_nohup_outlives_its_terminal(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.out.touch()  # so that nothing is run
+    handled: list[int] = []
+    monkeypatch.setattr(day.signal, "signal", lambda number, _: handled.append(number))
+    for ignored, expected in ((signal.SIG_IGN, 2), (signal.SIG_DFL, 3)):
+        monkeypatch.setattr(day.signal, "getsignal", lambda _, ignored=ignored: ignored)
+        handled.clear()
+        assert fake() == 2
+        assert len(handled) == expected
+        assert (signal.SIGHUP in handled) == (expected == 3)
 
 
 def test_the_device_is_passed_on(fake: FakeDay) -> None:
@@ -342,11 +367,12 @@ def test_the_device_is_passed_on(fake: FakeDay) -> None:
 def test_progress_is_told(
     fake: FakeDay, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(day, "PAUSE_SECONDS", 1.5)
+    monkeypatch.setattr(day, "FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(day, "PAUSE_SECONDS", 0.4)
     fake.targets = ["cpu"]
-    assert fake("--ep", "cpu", cpu="slow") == 0
+    assert fake("--ep", "cpu", "-k", "causal", cpu="slow") == 0
     said = capsys.readouterr().err
-    told = re.findall(r"  (\d+) of 20 results, 0 unexpected, .*; running: (.*)", said)
+    told = re.findall(r"  (\d+) of 5 results, 0 unexpected, .*; running: (.*)", said)
     assert len(told) > 2
     counts = [int(count) for count, _ in told]
     assert counts == sorted(counts)
@@ -462,7 +488,7 @@ def place(desk: Desk, shared_cache: Path) -> Desk:
 def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
     parts.write_parts(tmp_path, tmp_path / "parts", 10**6, here())
     done = place.run(
-        *command(tmp_path / "out", "--ep", "cpu", "-k", "smoke and decode"),
+        *command(tmp_path / "out", "--ep", "cpu", "-k", TWO_THEMES),
         *("--no-timing", "--parts", str(tmp_path / "parts")),
     )
     assert done.status == 0, done.both
@@ -479,18 +505,12 @@ def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
     assert f"{device.device}; python " in done.out
     written = lzma.decompress(run.path.read_bytes()).decode()
     assert not [folder for folder in (ROOT, tmp_path, Path.home()) if f"{folder}/" in written]
+    assert {case.partition("/")[0] for case in run.cases} == {"smoke", "causal"}
+    once = str(tmp_path / "once.jsonl")
+    place.gqa("run", "--ep", "cpu", "-k", TWO_THEMES, "--results", once)
+    assert run.header.corpus == read(Path(once)).header.corpus
     report = place.gqa("report", str(run.path), "--csv", str(tmp_path / "table.csv"))
     assert report.status == 0, report.both
-
-
-def test_the_digest_is_that_of_one_run_of_all(place: Desk, tmp_path: Path) -> None:
-    cases = ("--ep", "cpu", "-k", TWO_THEMES)
-    done = place.run(*command(tmp_path / "out", *cases), "--no-timing")
-    assert done.status == 0, done.both
-    whole = read(tmp_path / "out" / "results.jsonl.xz")
-    assert {case.partition("/")[0] for case in whole.cases} == {"smoke", "causal"}
-    place.gqa("run", *cases, "--results", str(tmp_path / "once.jsonl"))
-    assert whole.header.corpus == read(tmp_path / "once.jsonl").header.corpus
 
 
 @pytest.mark.parametrize(
@@ -501,7 +521,7 @@ def test_the_digest_is_that_of_one_run_of_all(place: Desk, tmp_path: Path) -> No
         (("--ep", "cpu", "--device", "1"), "--device is for cuda, "),
         (("-k", "nosuch"), "-k 'nosuch' selects none of "),
     ],
-    ids=" ".join,
+    ids=["target", "device", "no device", "selection"],
 )
 def test_what_gqa_run_does_not_take(
     place: Desk, tmp_path: Path, words: tuple[str, ...], said: str
@@ -546,7 +566,7 @@ def test_an_unavailable_runner(place: Desk, tmp_path: Path) -> None:
     done = place.run(*command(tmp_path / "out", "--ep", runner, "-k", SOME))
     assert done.status == 3
     assert done.err.splitlines()[-1] == (
-        f"{runner} cannot be used here: there is no device Fix: pip install miniature"
+        f"{runner} cannot be used here: there is no device. Fix: pip install miniature"
     )
 
 
@@ -586,7 +606,7 @@ def test_what_a_killed_day_leaves(place: Desk, tmp_path: Path) -> None:
     run = read(results)
     assert run.results
     assert "It has no footer: the run was cut short." in run.problems
-    assert "It has not ended yet, or was killed." in (out / "summary.md").read_text()
+    assert "It is still running, or was killed." in (out / "summary.md").read_text()
     wait_for(lambda: not running(str(tmp_path)), 20)
 
 
@@ -596,7 +616,7 @@ def running(word: str) -> list[str]:
     return [line for line in found.stdout.splitlines() if word in line and " ps " not in line]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_day_says_so(place: Desk, tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
     day = place.start(*command(out, "--ep", "cpu", "-k", "smoke", "--no-timing"))
@@ -605,7 +625,7 @@ def test_an_interrupted_day_says_so(place: Desk, tmp_path: Path, number: int) ->
     day.send_signal(number)
     said, errors = day.communicate(timeout=60)
     assert day.returncode == 1
-    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     assert re.search(rf"\nStopped by {name}; \d\d cases not run\.\n", errors)
     assert f"- Stopped by {name}; " in said
     assert "Traceback" not in said + errors

@@ -110,7 +110,7 @@ def spoil(packed: Path, what: str) -> None:
         ("a folder", "part-02 cannot be read (Is a directory); copy it again."),
         ("no manifest", "manifest.json is missing; .ci/gpu-pack writes it."),
         ("half a manifest", "manifest.json cannot be read: "),
-        ("another manifest", "manifest.json is no manifest of .ci/gpu-pack (gqa-gpu-pack/1)."),
+        ("another manifest", "manifest.json is not a manifest of .ci/gpu-pack (gqa-gpu-pack/1)."),
         ("another whole", "the parts are not those of manifest.json; copy all of them again."),
     ],
 )

@@ -46,6 +46,8 @@ SANITIZED_TARGET: Final = "cuda"
 TIMING_SHARE, TIMING_SECONDS = 0.12, 90.0
 #: The smoke theme's part at most.
 SMOKE_SHARE: Final = 0.25
+#: The most that nvidia-smi may take; with a broken driver it may hang.
+TOOL_SECONDS: Final = 20.0
 #: With less time left, nothing is begun.
 LEAST_SECONDS: Final = 1.0
 #: Seconds between two writings of OUT; longer where a writing takes long.
@@ -56,13 +58,11 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 MOST_CASES: Final = 3000
 #: How often cases that a run left are tried again.
 MOST_TRIES: Final = 3
-
-
 #: Exit status for bad arguments, as gqa's.
 BAD_INPUT: Final = 2
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-TIME_WAS_OVER: Final = "the time was over"
+TIME_WAS_OVER: Final = "time ran out"
 
 
 class CannotRun(Exception):
@@ -119,7 +119,8 @@ class Day:
         ids = whole["ids"]
         self.summary.open()
         if (tool := shutil.which("nvidia-smi")) is not None:
-            self.summary.log("nvidia-smi", run_one([tool], self.until))
+            until = min(self.until, time.monotonic() + TOOL_SECONDS)
+            self.summary.log("nvidia-smi", run_one([tool], until))
         smoke = [id for id in ids if theme_of(id) == "smoke"] or ids[:1]
         rest = [id for id in ids if id not in set(smoke)]
         seconds = self.until - time.monotonic()
@@ -183,7 +184,7 @@ class Day:
         ended = run_one(_plan(*words, *self._device(), "--", options.ep), self.until)
         last = ended.said.strip().rpartition("\n")[2]
         if ended.stopped:
-            raise CannotRun("The time was over before the cases were read; give more --minutes.")
+            raise CannotRun("Time ran out before the cases were read; give more --minutes.")
         if ended.status == BAD_INPUT:
             raise BadInput(last)
         if ended.status:
@@ -205,7 +206,7 @@ class Day:
         for target in (target for header in headers for target in header["targets"]):
             if target["unavailable"]:
                 fix = f" Fix: {target['fix']}" if target["fix"] else ""
-                why = f"{target['unavailable']}{fix}"
+                why = f"{target['unavailable'].rstrip('.')}.{fix}"
                 raise CannotRun(f"{self.options.ep} cannot be used here: {why}")
 
     # ── Runs of the suite ────────────────────────────────────────────────────────────────────────
@@ -279,7 +280,7 @@ class Day:
             phase.again.append(Task(task.target, again, task.tries + 1))
             return
         last = ended.said.strip().rpartition("\n")[2]
-        why = TIME_WAS_OVER if ended.stopped else f"a run ended with {ended.status}: {last}"
+        why = TIME_WAS_OVER if ended.stopped else f"a run ended with status {ended.status}: {last}"
         phase.left.append((task.target, why, left))
 
     # ── What else is wanted ──────────────────────────────────────────────────────────────────────
@@ -348,7 +349,7 @@ class _Writing:
             left.setdefault((target, why.rstrip(".")), []).extend(ids)
         for (target, why), ids in left.items():
             number = plural(len(ids), "case")
-            self._summary.left_out(f"{target}: {number}, from {in_order(ids)[0]}: {why}.")
+            self._summary.left_out(f"{target}: {number} not run, from {in_order(ids)[0]}: {why}.")
         if stopped:
             known = (found.tried() if found else 0) + sum(len(ids) for ids in left.values())
             self._summary.stopped(str(error[1]), self._phase.gathered.planned - known)
@@ -382,7 +383,7 @@ class _Writing:
             f"{found.tried():,} of {self._phase.gathered.planned:,} results, "
             f"{found.unexpected().total():,} unexpected, "
             f"{plural(found.infrastructure.total(), 'infrastructure failure')}; "
-            f"running: {', '.join(runs) or 'none'}"
+            f"running: {', '.join(runs) or 'timing'}"
         )
 
     def _write(self, footer: bool = False) -> Found | None:
@@ -437,7 +438,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     for number in _SIGNALS:
-        signal.signal(number, _interrupted)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as with nohup
+            signal.signal(number, _interrupted)
     _put_first("PYTHONPATH", [str(ROOT)])
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # many processes share the cores
     try:
@@ -459,7 +461,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell(f"Stopped by {stopped}.")
         return 1
     except OSError as error:
-        tell(f"Cannot write to {error.filename or options.out}: {error.strerror}.")
+        where = f"{error.filename}: " if error.filename else ""
+        tell(f"Cannot continue: {where}{error.strerror or error}.")
         return 3
 
 
@@ -481,13 +484,20 @@ def _parser() -> argparse.ArgumentParser:
         prog=".ci/gpu-day", description="Run all cases on a GPU, on each kernel variant."
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
-    parser.add_argument("--parts", type=Path, metavar="DIR", help="what .ci/gpu-pack has written")
-    parser.add_argument("--minutes", type=_positive, default=9, metavar="N", help="default: 9")
-    parser.add_argument("--ep", default="cuda", metavar="TARGET", help="default: cuda")
+    parser.add_argument(
+        "--parts", type=Path, metavar="DIR", help="the folder that .ci/gpu-pack wrote"
+    )
+    parser.add_argument(
+        "--minutes", type=_positive, default=9, metavar="N", help="time limit; default: 9"
+    )
+    parser.add_argument("--ep", default="cuda", metavar="TARGET", help="what to run; default: cuda")
     parser.add_argument("--device", metavar="N", help="as in gqa run; default: 0")
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
     parser.add_argument(
-        "--workers", type=_count, metavar="N", help="runs side by side; default: half of the cores"
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="number of runs at a time; default: half the cores",
     )
     parser.add_argument("--no-timing", action="store_true", help="do not measure the time of calls")
     parser.add_argument(
@@ -495,7 +505,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         default=60,
         metavar="N",
-        help="begin compute-sanitizer with so much time left; default: 60",
+        help="run compute-sanitizer only if this much time is left; default: 60",
     )
     return parser
 

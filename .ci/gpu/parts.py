@@ -66,7 +66,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     needed = {"python", "machine", "sha256", "parts"}
     known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
     if not known or not needed <= manifest.keys():
-        raise PartsError(f"{file} is no manifest of .ci/gpu-pack ({FORMAT}).")
+        raise PartsError(f"{file} is not a manifest of .ci/gpu-pack ({FORMAT}).")
     return manifest
 
 

@@ -105,7 +105,7 @@ class Summary:
     def end(self, seconds: float) -> int:
         """Write and print the summary; the exit status."""
         self._ended = True
-        self.step("everything", seconds)
+        self.step("total", seconds)
         with suppress(OSError):  # standard output may be gone
             print(self.text(), end="", flush=True)
         sentences = [self._nothing] if self._nothing else [*self._left, *self._troubles]
