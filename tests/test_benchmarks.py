@@ -38,7 +38,8 @@ class InferenceSession:
         if isinstance(model, str):
             print("loads")
             raise ValueError("no model")
-        self.get_providers = lambda: providers
+        print(providers)
+        self.get_providers = lambda: [name for name, _ in providers]
 """
 
 
@@ -64,7 +65,7 @@ def test_what_the_runtime_prints_is_no_answer(tmp_path: Path) -> None:
     (tmp_path / "onnxruntime.py").write_text(RUNTIME)
     request = json.dumps({"bundle": str(tmp_path), "files": {}})
     done = subprocess.run(
-        [sys.executable, str(FOLDER / "ort_loop.py"), "AnyExecutionProvider"],
+        [sys.executable, str(FOLDER / "ort_loop.py"), "AnyExecutionProvider", "1"],
         input=f"{request}\n{request}\n",
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
@@ -73,6 +74,7 @@ def test_what_the_runtime_prints_is_no_answer(tmp_path: Path) -> None:
     )
     assert done.stdout == "ready\nrefused\nrefused\n"
     assert "Failed to load a library" in done.stderr
+    assert "[('AnyExecutionProvider', {'device_id': '1'})]" in done.stderr
 
 
 @pytest.mark.parametrize(("says", "sentence"), [("hello", "said 'hello\\n': "), ("", "ended: ")])

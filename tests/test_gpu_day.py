@@ -70,6 +70,7 @@ class FakeDay:
         self.once = folder / "once"
         self._patch = patch
         self.targets = ["cuda", "cuda-flash"]
+        self.timing = False
         for variable in ("PYTHONPATH", "LD_LIBRARY_PATH", "OPENBLAS_NUM_THREADS", "PATH"):
             patch.setenv(variable, os.environ.get(variable, ""))
         patch.setattr(day.signal, "signal", lambda *_: None)
@@ -82,7 +83,7 @@ class FakeDay:
         names = {name.replace("_", "-"): what for name, what in behaviour.items()}
         self._patch.setenv("BEHAVIOUR", json.dumps(names))
         self._patch.setenv("TARGETS", json.dumps(self.targets))
-        words = ["--no-timing", "--workers", "2", *arguments]
+        words = [*([] if self.timing else ["--no-timing"]), "--workers", "2", *arguments]
         return int(day.main([str(self.out), *words]))
 
     def records(self, kind: str, file: str = "results.jsonl.xz") -> list[dict[str, Any]]:
@@ -327,7 +328,8 @@ def test_numbers_that_are_none(
 
 
 def test_too_little_time_to_begin(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fake("--minutes", "0.0001") == 3
+    assert fake("--minutes", "0.0001") == 2
+    assert not fake.out.exists()
     said = "Time ran out before the cases were read; give more --minutes."
     assert capsys.readouterr().err.splitlines()[1:] == [said]
 
@@ -362,6 +364,23 @@ def test_a_day_under_nohup_outlives_its_terminal(
 def test_the_device_is_passed_on(fake: FakeDay) -> None:
     assert fake("--device", "1", "--minutes", "2") == 0
     assert fake.done().keys() == {"cuda on 1", "cuda-flash on 1"}
+
+
+def test_the_time_is_measured_on_the_device(fake: FakeDay, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+    run_one = day.run_one
+
+    def run(command: list[str], until: float) -> Any:
+        if "overhead.py" not in " ".join(command):
+            return run_one(command, until)
+        measured.append(command[2:6])
+        return tasks.Ended(0, False, 1.0, "a table")
+
+    monkeypatch.setattr(day, "run_one", run)
+    fake.timing = True
+    assert fake("--device", "1", "--minutes", "2") == 0
+    assert measured == [["--ep", "cuda", "--device=1", "--markdown"]]
+    assert (fake.out / "timing.md").read_text() == "a table"
 
 
 def test_progress_is_told(

@@ -184,7 +184,7 @@ class Day:
         ended = run_one(_plan(*words, *self._device(), "--", options.ep), self.until)
         last = ended.said.strip().rpartition("\n")[2]
         if ended.stopped:
-            raise CannotRun("Time ran out before the cases were read; give more --minutes.")
+            raise BadInput("Time ran out before the cases were read; give more --minutes.")
         if ended.status == BAD_INPUT:
             raise BadInput(last)
         if ended.status:
