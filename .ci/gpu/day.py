@@ -137,13 +137,13 @@ class Day:
         self.summary.plan(gathered.path.name, targets)
         with self._writing(phase):
             limit = time.monotonic() + SMOKE_SHARE * seconds
-            self.summary.begin(f"A first run of {plural(len(smoke), 'case')} on {targets[0]}.")
+            self.summary.say(f"A first run of {plural(len(smoke), 'case')} on {targets[0]}.")
             self._run(phase, [(targets[0], [smoke])], limit)
             self._stop_if_unavailable()
             dealt = self._dealt(rest)
             others = [(target, [smoke, *dealt]) for target in targets[1:]]
             each = f"All {plural(len(ids), 'case')} on each of {plural(len(targets), 'target')}"
-            self.summary.begin(f"{each}, {plural(self.workers, 'run')} at a time.")
+            self.summary.say(f"{each}, {plural(self.workers, 'run')} at a time.")
             self._run(phase, [(targets[0], dealt), *others])
             if timed:
                 self._time()
@@ -156,7 +156,7 @@ class Day:
 
     def _unpack(self, folder: Path) -> None:
         since = time.monotonic()
-        self.summary.begin(f"Unpacking {folder}.")
+        self.summary.say(f"Unpacking {folder}.")
         try:
             manifest = read_manifest(folder)
             here = f"{sys.version_info.major}.{sys.version_info.minor}", os.uname().machine
@@ -180,7 +180,7 @@ class Day:
         """What plan.py prints."""
         options = self.options
         words = [f"-k{options.expression}"] if options.expression else []
-        self.summary.begin("Reading the cases.")
+        self.summary.say("Reading the cases.")
         ended = run_one(_plan(*words, *self._device(), "--", options.ep), self.until)
         last = ended.said.strip().rpartition("\n")[2]
         if ended.stopped:
@@ -292,7 +292,7 @@ class Day:
         files = [str(ROOT / "cases" / f"{theme}.yaml") for theme in TIMED_THEMES]
         ep = ["--ep", self.options.ep, *self._device()]
         command = [sys.executable, script, *ep, "--markdown", *files]
-        self.summary.begin("Measuring the time of a call.")
+        self.summary.say("Measuring the time of a call.")
         ended = run_one(command, until)
         self.summary.log("timing", ended)
         if ended.status or ended.stopped:
@@ -314,7 +314,7 @@ class Day:
         gathered = Gathered(path, "boundary themes", len(ids), len(ids), boundary["corpus"])
         phase = Phase(gathered, self.until, ("--compute-sanitizer", "auto"))
         since = time.monotonic()
-        self.summary.begin(f"{plural(len(ids), 'case')} under compute-sanitizer.")
+        self.summary.say(f"{plural(len(ids), 'case')} under compute-sanitizer.")
         with self._writing(phase):
             self._run(phase, [(self.options.ep, self._dealt(ids))])
         self.summary.step("ran compute-sanitizer", time.monotonic() - since)

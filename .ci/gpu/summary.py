@@ -45,12 +45,8 @@ class Summary:
         self._out.mkdir(parents=True, exist_ok=True)
         self._open = True
 
-    def begin(self, stage: str) -> None:
-        """Say that a stage begins."""
-        self.say(stage)
-
     def say(self, what: str) -> None:
-        """Print a line on standard error, with the time since the begin and the time left."""
+        """Print a line on standard error, with the time that has passed and the time left."""
         now = time.monotonic()
         left = max(0, self._until - now)
         tell(f"{_clock(now - self._since)} ({_clock(left)} left)  {what}")
@@ -97,8 +93,6 @@ class Summary:
         """Add the end of a command's output to OUT/log.txt."""
         how = f"stopped after {ended.seconds:.0f} s" if ended.stopped else f"{ended.seconds:.0f} s"
         self._log += f"── {what}: status {ended.status}, {how}\n{ended.said[-_LOG_CHARACTERS:]}\n"
-        if not self._open:
-            return
         with suppress(OSError):
             (self._out / "log.txt").write_text(self._log, encoding="utf-8")
 
