@@ -327,6 +327,17 @@ def test_numbers_that_are_none(
     assert capsys.readouterr().err.endswith(said)
 
 
+def test_a_time_that_is_over_when_the_cases_are_read(
+    fake: FakeDay, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_one = day.run_one
+    monkeypatch.setattr(day, "run_one", lambda command, until: run_one(command, until + 60))
+    assert fake("--minutes", "0.0001") == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "Time ran out before the cases were read; give more --minutes."
+    ]
+
+
 def test_too_little_time_to_begin(fake: FakeDay, capsys: pytest.CaptureFixture[str]) -> None:
     assert fake("--minutes", "0.0001") == 2
     assert not fake.out.exists()

@@ -183,7 +183,7 @@ class Day:
         self.summary.say("Reading the cases.")
         ended = run_one(_plan(*words, *self._device(), "--", options.ep), self.until)
         last = ended.said.strip().rpartition("\n")[2]
-        if ended.stopped:
+        if ended.stopped or time.monotonic() >= self.until:
             raise BadInput("Time ran out before the cases were read; give more --minutes.")
         if ended.status == BAD_INPUT:
             raise BadInput(last)
