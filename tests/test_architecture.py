@@ -121,9 +121,10 @@ def test_a_runner_imports_nothing_of_the_package(file: Path) -> None:
     assert list(own(file)) == []
 
 
-def test_modules_of_runners_and_mutants_have_different_names() -> None:
+def test_modules_that_are_no_package_have_different_names() -> None:
     """Their folders are put on ``sys.path``, and one process of the tests imports several."""
-    files = [*(ROOT / "runners").rglob("*.py"), *(ROOT / "mutants").glob("*.py")]
+    folders = (ROOT / name for name in ("runners", "mutants", ".ci", "benchmarks"))
+    files = [file for folder in folders for file in folder.rglob("*.py")]
     names = Counter(file.stem for file in files if file.name != "runner.py")
     assert {name for name, count in names.items() if count > 1} == set()
 

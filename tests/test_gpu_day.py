@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="not a checkout")
 sys.path.insert(0, str(SCRIPTS))
 
 day = pytest.importorskip("day")
-parts = pytest.importorskip("parts")
+split_archive = pytest.importorskip("split_archive")
 tasks = pytest.importorskip("tasks")
 themes = pytest.importorskip("themes")
 
@@ -450,7 +450,7 @@ def here() -> dict[str, Any]:
 def test_packages_and_libraries_of_the_parts_are_used(fake: FakeDay, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "nvidia" / "cudnn" / "lib").mkdir(parents=True)
-    parts.write_parts(site, tmp_path / "parts", 1000, here())
+    split_archive.write_parts(site, tmp_path / "parts", 1000, here())
     fake.targets = ["cpu"]
     assert fake("--ep", "cpu", "--parts", str(tmp_path / "parts")) == 0
     assert os.environ["PYTHONPATH"].split(os.pathsep)[:2] == [
@@ -480,7 +480,7 @@ def test_parts_that_cannot_be_used(
     said: str,
 ) -> None:
     folder = tmp_path / "parts"
-    parts.write_parts(tmp_path, folder, 10**6, here())
+    split_archive.write_parts(tmp_path, folder, 10**6, here())
     spoil(folder)
     assert fake("--parts", str(folder)) == 3
     assert said in capsys.readouterr().err
@@ -490,7 +490,7 @@ def test_parts_that_cannot_be_used(
 def test_parts_for_another_python(
     fake: FakeDay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parts.write_parts(tmp_path, tmp_path / "parts", 10**6, {**here(), "python": "3.99"})
+    split_archive.write_parts(tmp_path, tmp_path / "parts", 10**6, {**here(), "python": "3.99"})
     assert fake("--parts", str(tmp_path / "parts")) == 3
     assert "start .ci/gpu-day with PYTHON=python3.99." in capsys.readouterr().err
 
@@ -516,7 +516,7 @@ def place(desk: Desk, shared_cache: Path) -> Desk:
 
 
 def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
-    parts.write_parts(tmp_path, tmp_path / "parts", 10**6, here())
+    split_archive.write_parts(tmp_path, tmp_path / "parts", 10**6, here())
     done = place.run(
         *command(tmp_path / "out", "--ep", "cpu", "-k", TWO_THEMES),
         *("--no-timing", "--parts", str(tmp_path / "parts")),

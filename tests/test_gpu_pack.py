@@ -23,7 +23,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 fatbin = pytest.importorskip("fatbin")
 pack = pytest.importorskip("pack")
-parts = pytest.importorskip("parts")
+split_archive = pytest.importorskip("split_archive")
 
 
 # ── Parts ────────────────────────────────────────────────────────────────────────────────────────
@@ -45,7 +45,7 @@ def site(tmp_path: Path) -> Path:
 @pytest.fixture
 def packed(site: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "parts"
-    parts.write_parts(site, folder, 30_000, ABOUT)
+    split_archive.write_parts(site, folder, 30_000, ABOUT)
     return folder
 
 
@@ -58,20 +58,20 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_parts_hold_the_folder(site: Path, packed: Path, tmp_path: Path) -> None:
-    manifest = parts.read_manifest(packed)
-    paths = parts.check_parts(packed, manifest)
+    manifest = split_archive.read_manifest(packed)
+    paths = split_archive.check_parts(packed, manifest)
     assert [path.name for path in paths] == ["part-00", "part-01", "part-02", "part-03"]
     sizes = [path.stat().st_size for path in paths]
     assert sizes[:-1] == [30_000] * 3
     assert 0 < sizes[-1] < 30_000
     assert (manifest["bytes"], manifest["unpacked_bytes"]) == (sum(sizes), 100_011)
-    parts.unpack_parts(paths, tmp_path / "again")
+    split_archive.unpack_parts(paths, tmp_path / "again")
     assert content(tmp_path / "again") == content(site)
     assert os.access(tmp_path / "again" / "one" / "capi" / "lib.so", os.X_OK)
 
 
 def test_parts_from_before_are_replaced(site: Path, packed: Path) -> None:
-    assert len(parts.write_parts(site, packed, 60_000, ABOUT)["parts"]) == 2
+    assert len(split_archive.write_parts(site, packed, 60_000, ABOUT)["parts"]) == 2
     assert sorted(content(packed)) == ["manifest.json", "part-00", "part-01"]
 
 
@@ -116,8 +116,8 @@ def spoil(packed: Path, what: str) -> None:
 )
 def test_what_is_wrong_with_parts_is_said(packed: Path, what: str, said: str) -> None:
     spoil(packed, what)
-    with pytest.raises(parts.PartsError, match=f"^{packed}") as caught:
-        parts.check_parts(packed, parts.read_manifest(packed))
+    with pytest.raises(split_archive.PartsError, match=f"^{packed}") as caught:
+        split_archive.check_parts(packed, split_archive.read_manifest(packed))
     assert said in str(caught.value)
 
 
@@ -127,15 +127,15 @@ def test_an_archive_cannot_write_elsewhere(tmp_path: Path) -> None:
         member = tarfile.TarInfo("../outside")
         member.size = 1
         archive.addfile(member, io.BytesIO(b"x"))
-    with pytest.raises(parts.PartsError, match="cannot be unpacked"):
-        parts.unpack_parts([file], tmp_path / "into")
+    with pytest.raises(split_archive.PartsError, match="cannot be unpacked"):
+        split_archive.unpack_parts([file], tmp_path / "into")
     assert not (tmp_path / "outside").exists()
 
 
 def test_a_part_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "part-00").write_bytes(b"no xz")
-    with pytest.raises(parts.PartsError, match="cannot be unpacked"):
-        parts.unpack_parts([tmp_path / "part-00"], tmp_path / "into")
+    with pytest.raises(split_archive.PartsError, match="cannot be unpacked"):
+        split_archive.unpack_parts([tmp_path / "part-00"], tmp_path / "into")
 
 
 # ── Machine code ─────────────────────────────────────────────────────────────────────────────────
@@ -224,7 +224,9 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def unpacked(folder: Path, into: Path) -> Mapping[str, bytes]:
-    parts.unpack_parts(parts.check_parts(folder, parts.read_manifest(folder)), into)
+    split_archive.unpack_parts(
+        split_archive.check_parts(folder, split_archive.read_manifest(folder)), into
+    )
     return content(into)
 
 
@@ -239,7 +241,7 @@ def test_the_pack_has_the_pinned_release(
     assert pip == [[*project["dependencies"], f"onnxruntime-gpu=={release}"]]
     files = unpacked(tmp_path / "out", tmp_path / "into")
     assert files[pack.CUDA_LIBRARY] == library([CODE])
-    manifest = parts.read_manifest(tmp_path / "out")
+    manifest = split_archive.read_manifest(tmp_path / "out")
     assert (manifest["python"], manifest["machine"]) == ("3.12", "x86_64")
     assert (manifest["packages"], manifest["architectures"]) == ({"onnxruntime-gpu": "1.2.3"}, None)
     assert capsys.readouterr().out.endswith("for Python 3.12 on x86_64: onnxruntime-gpu 1.2.3\n")
@@ -254,7 +256,7 @@ def test_the_pack_can_be_of_another_release_with_libraries_for_one_architecture(
     files = unpacked(tmp_path / "out", tmp_path / "into")
     assert CODE[90] in files[pack.CUDA_LIBRARY]
     assert CODE[75] not in files[pack.CUDA_LIBRARY]
-    assert parts.read_manifest(tmp_path / "out")["architectures"] == [90]
+    assert split_archive.read_manifest(tmp_path / "out")["architectures"] == [90]
 
 
 def test_a_pack_that_cannot_be_made(

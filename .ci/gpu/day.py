@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gathered import Found, Gathered, records
-from parts import PartsError, check_parts, read_manifest, unpack_parts
+from split_archive import PartsError, check_parts, read_manifest, unpack_parts
 from summary import Summary, plural, tell
 from tasks import Ended, Work, run_all, run_one
 from themes import TIMED_THEMES, in_order, theme_of

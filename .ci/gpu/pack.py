@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fatbin import NoMachineCode, keep_only
-from parts import write_parts
+from split_archive import write_parts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CUDA_LIBRARY: Final = "onnxruntime/capi/libonnxruntime_providers_cuda.so"
