@@ -185,6 +185,7 @@ def test_a_variant_that_is_not_available_is_no_reason_to_stop(fake: FakeDay) -> 
     assert "- results.jsonl.xz: cpu-a@1.0: there is no GPU" in fake.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", pytest.param("cpu-a", marks=pytest.mark.slow)])
 def test_a_hang_does_not_stop_the_rest(fake: FakeDay, target: str) -> None:
     fake.targets = ["cpu", "cpu-a", "cpu-b"]
@@ -221,6 +222,7 @@ def test_a_target_that_does_not_start_is_left_out(fake: FakeDay) -> None:
     assert "Without any result: cuda-flash." in fake.summary
 
 
+@pytest.mark.slow
 def test_a_slow_target_leaves_time_for_its_variant(fake: FakeDay) -> None:
     """20 cases take 10 seconds with two workers; there are 8, and 60 % of them for the target."""
     fake.targets = ["cpu", "cpu-a"]
@@ -410,6 +412,7 @@ def test_progress_is_told(
     assert "cpu (2)" in [runs for _, runs in told]
 
 
+@pytest.mark.slow
 def test_the_first_results_are_written_at_once(
     fake: FakeDay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +518,7 @@ def place(desk: Desk, shared_cache: Path) -> Desk:
     return desk
 
 
+@pytest.mark.slow
 def test_a_day_with_the_cpu(place: Desk, tmp_path: Path) -> None:
     split_archive.write_parts(tmp_path, tmp_path / "parts", 10**6, here())
     done = place.run(
