@@ -265,11 +265,11 @@ def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads:
                 again = other[name]
                 if again != raw and _differ(got, _tensor(again, name)[1], want):
                     faults.append(RunsDiffer(output=name, step=at))
+            if got.shape == NO_VALUE and not want.defined_count:
+                continue
             if dtype != want.dtype:
                 faults.append(WrongDtype(output=name, step=at, got=dtype, want=want.dtype))
                 bits.update(raw)
-                continue
-            if got.shape == NO_VALUE and not want.defined_count:
                 continue
             if got.shape != want.shape:
                 shape = want.shape
