@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tensor_file import length_field, varint_field
 
+FLOAT = 1  # a TensorProto.DataType
+
 
 def probe_model(data_type: int, rank: int) -> bytes:
     """A ModelProto with one node, ``y = Relu(x)``, of this TensorProto.DataType, dims unnamed."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 
 #: Set to 1, it makes the provider report. It is read when a session is created.
 SWITCH = "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"
@@ -48,6 +47,8 @@ class KernelReport:
     """
 
     def __init__(self, operator: str = "GroupQueryAttention") -> None:
+        import tempfile  # slow, and of no use to targets without reports
+
         self.operator = operator
         file = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the process
         self.written = os.dup(file.fileno())

@@ -20,19 +20,14 @@ import cuda_management
 from availability import Unavailable, first_line, pip
 from cuda_driver import LIBRARY, NO_DEVICE, SUCCESS, Driver, visible
 from cuda_library import Library
-from probe import probe_model
+from ort_availability import PROVIDERS, package, repair
+from probe import FLOAT, probe_model
 
-PROVIDER = "CUDAExecutionProvider"
-
-#: Installs a wheel for CUDA in an environment of its own. All wheels of ONNX Runtime install into
-#: the folder ``onnxruntime``, so an environment has one of them.
-SETUP = "gqa setup cuda"
+PROVIDER = PROVIDERS["cuda"]
 
 #: The oldest driver on Linux for a major version of CUDA, from "CUDA Toolkit and Minimum Required
 #: Driver Version for CUDA Minor Version Compatibility" in the release notes of CUDA's toolkit.
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-
-FLOAT = 1  # a TensorProto.DataType
 
 
 def check(onnxruntime: Any, device: int = 0) -> None:
@@ -43,7 +38,7 @@ def check(onnxruntime: Any, device: int = 0) -> None:
             reason = f"{build(onnxruntime)} was built with CUDA as a plugin."
             raise Unavailable(reason, f"gqa run --ep {plugin}")
         reason = f"the installed wheel {build(onnxruntime)} was built without {PROVIDER}."
-        raise Unavailable(reason, SETUP)
+        raise Unavailable(reason, repair(PROVIDER))
     preload(onnxruntime)
     onnxruntime.set_default_logger_severity(4)  # the cause is told once, by this runner
     try:
@@ -54,8 +49,7 @@ def check(onnxruntime: Any, device: int = 0) -> None:
 
 def build(onnxruntime: Any) -> str:
     """Name and version of the build, such as "onnxruntime-gpu 1.31.1"."""
-    name = getattr(onnxruntime, "package_name", None) or "onnxruntime"
-    return f"{name} {onnxruntime.__version__}"
+    return f"{package(onnxruntime)} {onnxruntime.__version__}"
 
 
 def preload(onnxruntime: Any) -> None:
@@ -166,7 +160,7 @@ def installed_with_extras(onnxruntime: Any) -> str | None:
     """The requirement that installs the libraries of the wheel; None if it is no wheel of pip."""
     import importlib.metadata  # takes 20 ms, and most runners never need it
 
-    name = getattr(onnxruntime, "package_name", None) or "onnxruntime"
+    name = package(onnxruntime)
     try:
         metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:

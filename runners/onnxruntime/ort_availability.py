@@ -11,14 +11,16 @@ import platform
 import sys
 from typing import Any
 
-import cuda_availability
-import cuda_library
 from availability import Unavailable, first_line, is_older, pip
 
 OLDEST = (1, 20)
 
 # The argument of --ep, and ONNX Runtime's name for it.
-PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": cuda_availability.PROVIDER}
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+#: Installs a wheel for CUDA in an environment of its own. All wheels of ONNX Runtime install into
+#: the folder ``onnxruntime``, so an environment has one of them.
+SETUP_CUDA = "gqa setup cuda"
 
 
 def load(provider: str, device: int = 0) -> Any:
@@ -28,7 +30,9 @@ def load(provider: str, device: int = 0) -> Any:
     broken or too old, or has no such device.
     """
     onnxruntime = load_any(provider)
-    if provider == cuda_availability.PROVIDER:
+    if provider == PROVIDERS["cuda"]:
+        import cuda_availability  # not at the start of every other target
+
         cuda_availability.check(onnxruntime, device)
     elif provider not in onnxruntime.get_available_providers():
         name = package(onnxruntime)
@@ -74,8 +78,8 @@ def repair(provider: str, *options: str, release: str = "") -> str:
 
     The wheel that is there already is repaired or updated; CUDA's gets its own environment.
     """
-    if provider == cuda_availability.PROVIDER:
-        return cuda_availability.SETUP
+    if provider == PROVIDERS["cuda"]:
+        return SETUP_CUDA
     import importlib.metadata  # takes 20 ms, and most runners never need it
 
     there = importlib.metadata.packages_distributions().get("onnxruntime", ["onnxruntime"])
@@ -103,6 +107,8 @@ def versions(onnxruntime: Any, provider: str) -> dict[str, str]:
     if build_info is not None:
         found["build"] = str(build_info()).removeprefix("ORT Build Info: ")
     if provider == PROVIDERS["cuda"]:
+        import cuda_library  # not at the start of every other target
+
         found["cuda_build"] = str(getattr(onnxruntime, "cuda_version", None) or "unknown")
         library = cuda_library.read(cuda_library.path_in(onnxruntime))
         found["cuda_architectures"] = library.code.words() or "unknown"

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from answers import shortened, write_outputs
 from availability import Unavailable
-from ort_memory import DeviceMemory, content_of, inputs_on_device
+from ort_memory import DeviceMemory, content_of, host_device, inputs_on_device
 from ort_providers import CPU, Provider
-from probe import probe_model
+from probe import FLOAT, probe_model
 from tensor_file import ITEM_BYTES, BadFile, Tensor, read_file, read_tensor
 
 Bits = npt.NDArray[Any]
@@ -56,8 +56,6 @@ WORDS = {
     6: "int32",
     7: "int64",
 }
-
-FLOAT = 1  # a TensorProto.DataType
 
 #: With more, the bits of a result would depend on the number of cores (runners/README.md).
 THREADS = 1
@@ -131,9 +129,7 @@ class Runtime:
         self.case_type = case_type or Case
         self.takes = {data_type for data_type in CARRIERS if self.can_take(data_type)}
         self.options = self.make_options(self.case_type.captures)
-        self.host = self.state.OrtDevice(
-            self.state.OrtDevice.cpu(), self.state.OrtDevice.default_memory(), 0
-        )
+        self.host = host_device(self.state)
         device = provider.memory_device()
         self.memory: DeviceMemory | None = None
         if device is not None:

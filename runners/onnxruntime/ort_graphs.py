@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from availability import Unavailable
-from ort_execution import CARRIERS, FLOAT, Case, Runtime, is_refusal
+from ort_execution import CARRIERS, Case, Runtime, is_refusal
 from ort_memory import content_of
-from probe import probe_model
+from probe import FLOAT, probe_model
 from tensor_file import Tensor
 
 #: By which a run names its graph, and the name under which nothing is captured.

@@ -29,6 +29,11 @@ def copy_model(data_type: int) -> bytes:
     return varint_field(1, 9) + length_field(7, graph) + length_field(8, opset)
 
 
+def host_device(state: Any) -> Any:
+    """The OrtDevice of the processor's memory; ``state`` as for `DeviceMemory`."""
+    return state.OrtDevice(state.OrtDevice.cpu(), state.OrtDevice.default_memory(), 0)
+
+
 class DeviceMemory:
     """The memory of one device, given by its OrtDevice.
 
@@ -39,7 +44,7 @@ class DeviceMemory:
     def __init__(self, state: Any, device: Any, session: Callable[[bytes], Any]) -> None:
         self.state = state
         self.device = device
-        self.host = state.OrtDevice(state.OrtDevice.cpu(), state.OrtDevice.default_memory(), 0)
+        self.host = host_device(state)
         self.session = session
         self.copiers: dict[int, Any] = {}
 

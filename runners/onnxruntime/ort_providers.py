@@ -5,18 +5,13 @@ A provider makes sessions with it alone, without a fallback to another, and desc
 
 from __future__ import annotations
 
-import difflib
 import glob
 import importlib
 import os
-import pkgutil
 import re
 import sys
 from typing import Any
 
-import cuda_allocations
-import cuda_availability
-import cuda_device
 import ort_availability
 from availability import Unavailable, first_line, pip, processor_name
 
@@ -54,10 +49,14 @@ class BuiltIn:
         self.name = name
         self.number = number
         self.options = {"device_id": str(number)} if name in DEVICES else {}
-        self.separate = name == CUDA and cuda_allocations.requested()
-        if self.separate:
-            runtime = cuda_allocations.cuda_runtime(onnxruntime)
-            self.options |= cuda_allocations.provider_options(runtime)
+        self.separate = False
+        if name == CUDA:
+            import cuda_allocations  # not at the start of every other target
+
+            self.separate = cuda_allocations.requested()
+            if self.separate:
+                runtime = cuda_allocations.cuda_runtime(onnxruntime)
+                self.options |= cuda_allocations.provider_options(runtime)
         self.options |= options or {}
 
     def add_to(self, options: Any, captures: bool = False) -> None:
@@ -90,6 +89,8 @@ class BuiltIn:
             "versions": ort_availability.versions(self.onnxruntime, self.name),
         }
         if self.name == CUDA:
+            import cuda_device
+
             gpu = cuda_device.describe(self.number)
             described |= {"device": gpu.words, "adapter": gpu.adapter}
             described["versions"] |= gpu.versions
@@ -213,6 +214,8 @@ def open_provider(
             f"it has {', '.join(there)}{did_you_mean(word, there) or '.'}"
         )
     if word == CUDA:
+        import cuda_availability
+
         cuda_availability.check(onnxruntime, number)
     return BuiltIn(onnxruntime, word, number, options)
 
@@ -233,6 +236,8 @@ def find_library(word: str, providers: list[str]) -> str:
         module = importlib.import_module(word)
     except ModuleNotFoundError as error:
         if error.name is not None and word.split(".")[0] == error.name:
+            import pkgutil
+
             modules = [module.name for module in pkgutil.iter_modules()]
             hint = did_you_mean(word, [*providers, *modules]) or "."
             reason = f"the Python module {word} is not installed in {sys.executable}{hint}"
@@ -249,6 +254,8 @@ def did_you_mean(word: str, known: list[str]) -> str:
 
     A package ``my-ep`` has the module ``my_ep``, and CPUExecutionProvider is often called cpu.
     """
+    import difflib  # slow, and seldom needed
+
     names = {bare(name): name for name in reversed(known)}  # the first of each
     near = difflib.get_close_matches(bare(word), names, n=1, cutoff=ALIKE)
     return f"; did you mean ort-plugin:{names[near[0]]}?" if near else ""

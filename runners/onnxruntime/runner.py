@@ -17,7 +17,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import attention_kernels
-import cuda_errors
 import ort_availability
 import ort_providers
 from attention_kernels import KernelReport
@@ -156,6 +155,8 @@ class Target:
             }
             if self.provider.name == ort_providers.CPU:
                 return rejected
+            import cuda_errors  # not at the start of every other target
+
             answer = cuda_errors.answer_of(rejected)
             if answer.get("replace_process"):
                 # Its traceback has the session, whose end could meet the error again and abort.
