@@ -23,7 +23,7 @@ from conformance.cli import terminal
 from conformance.harness.protocol import DescribedAnswer
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
-from conformance.targets.setup import cuda, pip
+from conformance.targets.setup import cuda, described, pip
 from conformance.targets.tools import (
     COMPLETE,
     ONNXRUNTIME_GPU_VERSION,
@@ -238,7 +238,7 @@ def test_the_gpu_is_named(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatc
             device = "NVIDIA H100 80GB HBM3, compute capability 9.0"
             return DescribedAnswer.model_construct(device=device)
 
-    monkeypatch.setattr(cuda, "Pool", OnGpu)
+    monkeypatch.setattr(described, "Pool", OnGpu)
     assert gqa("setup", "cuda").out.splitlines()[1:] == [
         "GPU: NVIDIA H100 80GB HBM3, compute capability 9.0",
         "use it with: gqa run --ep cuda",

@@ -503,7 +503,7 @@ def _plugin(name: str) -> TargetEntry:
     if os.sep in word or word.endswith((".so", ".dylib", ".dll")):
         word = os.path.abspath(os.path.expanduser(word))
     built_in = word if word.endswith("ExecutionProvider") else None
-    package = "onnxruntime" if built_in is None else f"onnxruntime-{_device_word(word)}"
+    package = "onnxruntime" if built_in is None else f"onnxruntime-{device_word(word)}"
     return TargetEntry(
         name=name,
         runner=_ORT_RUNNER,
@@ -523,8 +523,8 @@ def _plugin(name: str) -> TargetEntry:
     )
 
 
-def _device_word(provider: str) -> str:
-    """``webgpu`` for WebGpuExecutionProvider."""
+def device_word(provider: str) -> str:
+    """``webgpu`` for WebGpuExecutionProvider, as ONNX Runtime names its devices and packages."""
     return provider.removesuffix("ExecutionProvider").lower()
 
 

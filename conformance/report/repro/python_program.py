@@ -16,7 +16,7 @@ from conformance.report.repro.checks import (
 )
 from conformance.report.repro.model_source import BITS, IMPORTS, model_source, quoted
 from conformance.results.records import CallInput, CallOutput, CaseRecord, ResultRecord
-from conformance.targets.catalogue import StandaloneProgram, TargetEntry
+from conformance.targets.catalogue import StandaloneProgram, TargetEntry, device_word
 
 
 def onnxruntime_blocks(
@@ -62,7 +62,7 @@ def _onnxruntime(
 ) -> list[str]:
     call = case.call
     provider = entry.execution_provider or "cpu"
-    device = provider.removesuffix("ExecutionProvider").lower()  # as OrtValue names it
+    device = device_word(provider)
     first = ["import onnxruntime"]
     if program.environment:
         settings = [f'os.environ["{name}"] = "{v}"' for name, v in program.environment.items()]

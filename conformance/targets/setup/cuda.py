@@ -17,11 +17,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from conformance.harness.pool import Pool
-from conformance.harness.process import RunnerFailed
 from conformance.harness.protocol import DescribedAnswer
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
+from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.pip import (
     PipFailed,
     Watch,
@@ -97,14 +96,10 @@ def how_to_use_cuda(version: str) -> list[str]:
     taken = found is not None and found.path == python
     target = target_for("cuda", None if taken else Programs(ort_python=str(python)))
     use = shlex.join(("gqa", "run", *target.arguments))
-    try:
-        with Pool(target.command) as pool:
-            answer = pool.start()
-    except RunnerFailed as failure:
-        raise SetupError(failure.sentence) from None
+    answer = described(target)
     if isinstance(answer, DescribedAnswer):
         return [f"GPU: {answer.device}", f"use it with: {use}"]
-    reason = f"{answer.reason}\n  fix: {answer.fix}" if answer.fix else answer.reason
+    reason = with_fix(answer.reason, answer.fix)
     return [f"cuda cannot be used yet: {reason}", f"Once that is fixed: {use}"]
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from conformance.base.paths import data_path
-from conformance.harness.pool import Pool
-from conformance.harness.process import RunnerFailed
-from conformance.harness.protocol import DescribeAnswer, DescribedAnswer
+from conformance.harness.protocol import DescribedAnswer
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import target_for
+from conformance.targets.setup.described import described, with_fix
 from conformance.targets.setup.npm import (
     NpmFailed,
     Watch,
@@ -79,10 +78,11 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
 
     Starts the runner. Raises :class:`SetupError` where not even ``wasm`` can run.
     """
-    without_adapter = _described("wasm", version)
+    programs = Programs(onnxruntime_web=version)
+    without_adapter = described(target_for("wasm", programs))
     if not isinstance(without_adapter, DescribedAnswer):
-        raise SetupError(_with_fix(without_adapter.reason, without_adapter.fix))
-    answer = _described("webgpu", version)
+        raise SetupError(with_fix(without_adapter.reason, without_adapter.fix))
+    answer = described(target_for("webgpu", programs))
     found = find_onnxruntime_web()
     taken = found is not None and found.path == built_onnxruntime_web(version)
     option = "" if taken else f" --onnxruntime-web {version}"
@@ -98,23 +98,9 @@ def how_to_use_onnxruntime_web(version: str) -> list[str]:
     if shutil.which("apt-get"):
         fix = "apt-get install chromium libvulkan1, or for float16 gqa setup lavapipe"
     return [
-        f"webgpu cannot be used yet: {_with_fix(answer.reason, fix)}",
+        f"webgpu cannot be used yet: {with_fix(answer.reason, fix)}",
         f"without an adapter: gqa run --ep wasm{option}",
     ]
-
-
-def _described(ep: str, version: str) -> DescribeAnswer:
-    """The runner's answer to ``describe``. Raises :class:`SetupError` if it gives none."""
-    target = target_for(ep, Programs(onnxruntime_web=version))
-    try:
-        with Pool(target.command) as pool:
-            return pool.start()
-    except RunnerFailed as failure:
-        raise SetupError(_with_fix(failure.sentence, failure.fix)) from None
-
-
-def _with_fix(reason: str, fix: str | None) -> str:
-    return f"{reason}\n  fix: {fix}" if fix else reason
 
 
 def why_it_is_not_whole(folder: Path, version: str) -> str:

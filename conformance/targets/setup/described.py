@@ -1,0 +1,23 @@
+"""What the runner of a target says of it once the target is set up."""
+
+from __future__ import annotations
+
+from conformance.harness.pool import Pool
+from conformance.harness.process import RunnerFailed
+from conformance.harness.protocol import DescribeAnswer
+from conformance.targets.registry import Target
+from conformance.targets.setup.tract import SetupError
+
+
+def described(target: Target) -> DescribeAnswer:
+    """The runner's answer to ``describe``. Raises :class:`SetupError` if it gives none."""
+    try:
+        with Pool(target.command) as pool:
+            return pool.start()
+    except RunnerFailed as failure:
+        raise SetupError(with_fix(failure.sentence, failure.fix)) from None
+
+
+def with_fix(reason: str, fix: str | None) -> str:
+    """The reason, and below it the fix if there is one."""
+    return f"{reason}\n  fix: {fix}" if fix else reason
