@@ -110,7 +110,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "executable", str(made.python))
     monkeypatch.setattr(cuda, "_DRIVER", "libc.so.6")  # there is one, wherever the tests run
+    set_free_space(monkeypatch, 100)
     return made
+
+
+def set_free_space(monkeypatch: pytest.MonkeyPatch, gigabytes: float) -> None:
+    """What the setup sees as free on the disk, however full the one of the tests is."""
+    usage = shutil.disk_usage("/")._replace(free=int(gigabytes * 1e9))
+    monkeypatch.setattr("conformance.targets.setup.cuda.shutil.disk_usage", lambda path: usage)
 
 
 @pytest.fixture
@@ -346,8 +353,7 @@ def test_a_folder_that_cannot_be_written(gqa: Gqa, place: Place) -> None:
 
 
 def test_a_disk_that_is_too_small(gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage("/")._replace(free=1_900_000_000)
-    monkeypatch.setattr("conformance.targets.setup.cuda.shutil.disk_usage", lambda path: usage)
+    set_free_space(monkeypatch, 1.9)
     done = gqa("setup", "cuda")
     assert (done.status, done.out, place.called()) == (3, "", [])
     first, second = done.err.splitlines()
@@ -584,6 +590,7 @@ def test_a_real_environment_is_made_and_used(
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cuda, "_DRIVER", "libc.so.6")
+    set_free_space(monkeypatch, 100)
     with in_this_process(monkeypatch, capsys) as gqa:
         done = gqa("setup", "cuda")
     assert (done.status, done.err.count("\n")) == (0, 1), done.both
