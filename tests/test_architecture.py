@@ -28,6 +28,7 @@ ORDER = [
     "run",
     "report",
     "maintain",
+    "model",
     "cli",
     "pytest_cases",
     "pytest_workers",

@@ -14,6 +14,7 @@ from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.corpus import NothingMeant
 from conformance.case.selection import SelectionError
+from conformance.cli.check import check
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BAD_INPUT,
@@ -30,6 +31,7 @@ from conformance.cli.report import diff, report
 from conformance.cli.run import run
 from conformance.cli.setup import setup
 from conformance.cli.show import list_cases, show
+from conformance.model.reading import ModelError
 from conformance.results.errors import ResultsError
 from conformance.targets.catalogue import TargetError
 from conformance.targets.setup.tract import NoRelease, SetupError
@@ -41,7 +43,7 @@ def gqa() -> None:
     """Conformance tests for com.microsoft.GroupQueryAttention."""
 
 
-for command in (run, list_cases, show, export, report, diff, doctor, setup, cache, power):
+for command in (run, check, list_cases, show, export, report, diff, doctor, setup, cache, power):
     gqa.add_command(command)
 
 
@@ -65,7 +67,15 @@ def _run() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _told("Interrupted.", INTERRUPTED)
-    except (InputError, BadArgument, NothingMeant, SelectionError, TargetError, NoRelease) as error:
+    except (
+        InputError,
+        ModelError,
+        BadArgument,
+        NothingMeant,
+        SelectionError,
+        TargetError,
+        NoRelease,
+    ) as error:
         return _told(str(error), BAD_INPUT)
     except (ResultsError, BundleError, NoResult, NotExported, SetupError) as error:
         return _told(str(error), INFRASTRUCTURE)

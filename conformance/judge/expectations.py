@@ -204,6 +204,8 @@ class Expectation:
     line: int
     execution_provider: str | None = None
     """That of the target, on which a contract can depend; None if it has none."""
+    target: str = ""
+    """The target of the file."""
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -308,14 +310,23 @@ def load_expectations(files: Iterable[Path]) -> list[Expectation]:
     return [line for file in files for line in _lines(file)]
 
 
+def load_pinned(files: Iterable[Path]) -> list[Expectation]:
+    """The lines of a user's files, whose names need not be those of their targets.
+
+    Raises :class:`InputError`.
+    """
+    return [line for file in files for line in _lines_of(file, *_read(file))]
+
+
 def _lines(file: Path) -> list[Expectation]:
-    if not file.exists():
-        return []
-    source, parsed = _parsed(file)
+    return _lines_of(file, *_parsed(file)) if file.exists() else []
+
+
+def _lines_of(file: Path, source: Source, parsed: ExpectationFile) -> list[Expectation]:
     entry = entry_of(parsed.target.removesuffix(SANITIZED))
     provider = None if entry is None else entry.execution_provider
     return [
-        Expectation(known, file, source.values[("expectations", i)][0], provider)
+        Expectation(known, file, source.values[("expectations", i)][0], provider, parsed.target)
         for i, known in enumerate(parsed.expectations)
     ]
 
@@ -327,12 +338,16 @@ def _fields_at(location: Key) -> list[str]:
 
 
 def _parsed(file: Path) -> tuple[Source, ExpectationFile]:
-    source = read_yaml(file)
-    parsed = validated(source, ExpectationFile, _fields_at)
+    source, parsed = _read(file)
     if parsed.target != file.stem:
         sentence = f"the target is '{parsed.target}', but the file is for '{file.stem}'"
         raise InputError([source.problem(("target",), sentence)])
     return source, parsed
+
+
+def _read(file: Path) -> tuple[Source, ExpectationFile]:
+    source = read_yaml(file)
+    return source, validated(source, ExpectationFile, _fields_at)
 
 
 def expectation_for(

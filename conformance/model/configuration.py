@@ -1,0 +1,84 @@
+"""What the files beside a model, and the user, say about it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.base.files import read_plain
+from conformance.base.paths import shown
+from conformance.model.reading import ModelError
+
+#: Written by transformers, and by ONNX Runtime GenAI.
+FILES: Final = ("config.json", "genai_config.json")
+_MOST_BYTES: Final = 1 << 24
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the graph need not say; None: unknown.
+
+    ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
+    """
+
+    head_size: int | None = None
+    dtype: str | None = None
+    context_length: int | None = None
+    shared_buffer: bool = False
+
+    def overridden(self, head_size: int | None, dtype: str | None) -> Configuration:
+        """With what the user says instead."""
+        return replace(self, head_size=head_size or self.head_size, dtype=dtype or self.dtype)
+
+
+def configuration_beside(model: Path) -> Configuration:
+    """What ``config.json`` and ``genai_config.json`` in the model's folder say.
+
+    Raises :class:`ModelError` for a file that is not a JSON object.
+    """
+    transformers, genai = (_read(model.parent / name) for name in FILES)
+    text = transformers.get("text_config")
+    if isinstance(text, dict):  # of a model for text and images
+        transformers = {**transformers, **text}
+    decoder = _inside(_inside(genai, "model"), "decoder")
+    size = _number(decoder, "head_size") or _number(transformers, "head_dim")
+    hidden, heads = (_number(transformers, name) for name in ("hidden_size", "num_attention_heads"))
+    if size is None and hidden and heads:
+        size = hidden // heads
+    dtype = transformers.get("dtype") or transformers.get("torch_dtype")
+    return Configuration(
+        head_size=size,
+        dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
+        context_length=_number(_inside(genai, "model"), "context_length")
+        or _number(transformers, "max_position_embeddings"),
+        shared_buffer=_inside(genai, "search").get("past_present_share_buffer") is True,
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        try:
+            data = json.loads(read_plain(file, _MOST_BYTES))
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{shown(file)}: not JSON: {error}.") from None
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ModelError(f"{shown(file)}: cannot be read: {error.strerror}.") from None
+        if not isinstance(data, dict):
+            raise ModelError(f"{shown(file)}: not a JSON object.")
+        return data
+    return {}
+
+
+def _inside(data: dict[str, Any], name: str) -> dict[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(data: dict[str, Any], name: str) -> int | None:
+    found = data.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None

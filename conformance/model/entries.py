@@ -1,0 +1,123 @@
+"""Groups of nodes as the text of a case file, an entry for each group and a case for each stage."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from conformance.case.call import Call
+from conformance.case.case import MAX_TITLE
+from conformance.case.features import DOCUMENTATION
+from conformance.case.formats import FORMAT
+from conformance.maintain.contracts import OMITTED_PRESENTS, contract_of_call
+from conformance.model.groups import Group
+from conformance.model.reading import ReadModel
+from conformance.model.stages import Stage
+
+#: What a call outside the listed features rests on.
+_PLAIN: Final = {
+    "basis": "established",
+    "source": DOCUMENTATION,
+    "why": "An exported model makes this call.",
+}
+_WITHOUT_PRESENTS: Final = {
+    "demands": "rejects",
+    "source": OMITTED_PRESENTS,
+    "why": "Past and new tokens are joined in the present, so a call without it has no meaning.",
+    "mentions": ["present"],
+}
+
+
+def theme_of(model: Path) -> str:
+    """The theme of the model's cases: its file's name, or its folder's if the file is `model`."""
+    stem = model.stem
+    if stem in ("model", "decoder", "decoder_model", "decoder_model_merged"):
+        stem = model.resolve().parent.name or stem
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", stem).strip("_") or "model"
+
+
+def case_file_of(
+    model: ReadModel, groups: Sequence[Group], stages: Mapping[str, Sequence[Stage]]
+) -> str:
+    """The case file for the model's groups; ``stages`` are those of each group by its name."""
+    theme = theme_of(model.path)
+    made_by = f" ({model.producer})" if model.producer else ""
+    titles: dict[str, int] = {}
+    contracts: dict[str, dict[str, Any]] = {}
+    data = {
+        "format": FORMAT,
+        "question": f"Is the attention of {theme}{made_by} computed correctly?",
+        "tags": ["model"],
+        "cases": [_entry(group, stages[group.name], titles, contracts) for group in groups],
+    }
+    text = yaml.safe_dump(
+        data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    )
+    return str(text)
+
+
+def _entry(
+    group: Group,
+    stages: Sequence[Stage],
+    titles: dict[str, int],
+    known: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """The entry of a group. ``known`` has the contracts so far, which YAML writes once each."""
+    fields = dict(group.form.fields)
+    contracts = []
+    for stage in stages:
+        contract = _contract({**fields, **stage.fields})
+        contracts.append(known.setdefault(json.dumps(contract), contract))
+    usual = max(contracts, key=contracts.count)
+    return {
+        "name": group.name,
+        "title": _title(group, titles),
+        "why": f"{group.title}: {group.what}.",
+        **fields,
+        "contract": usual,
+        "matrix": {
+            "stage": {
+                stage.label: {
+                    **stage.fields,
+                    **_insensitive(group, stage),
+                    **({} if own is usual else {"contract": own}),
+                }
+                for stage, own in zip(stages, contracts, strict=True)
+            }
+        },
+    }
+
+
+def _insensitive(group: Group, stage: Stage) -> dict[str, Any]:
+    """A window changes nothing while all tokens fit into it."""
+    inside = group.form.window is not None and stage.tokens <= group.form.window
+    return {"insensitive_to": ["window"]} if inside else {}
+
+
+def _title(group: Group, titles: dict[str, int]) -> str:
+    """A title that is unique and short enough."""
+    full = f"{group.title}: {group.what}"
+    for text in (full, f"{group.title}: {group.what.rpartition(',')[0].rpartition(',')[0]}"):
+        if len(text) <= MAX_TITLE and text not in titles:
+            break
+    else:
+        text = f"{full[: MAX_TITLE - 6]}…"
+        text = f"{text} {len(titles) + 1}" if text in titles else text
+    titles[text] = 1
+    return text
+
+
+def _contract(fields: Mapping[str, Any]) -> dict[str, Any]:
+    call = Call.model_validate({k: v for k, v in fields.items() if k in Call.model_fields})
+    joined = call.past_sequence_length and call.key_value not in ("zero_length", "omitted")
+    if call.presents == "none" and joined:
+        return dict(_WITHOUT_PRESENTS)
+    try:
+        return contract_of_call(fields)
+    except KeyError:  # a feature with a value that is not listed
+        return dict(_PLAIN)

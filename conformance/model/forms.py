@@ -1,0 +1,280 @@
+"""The form of a node: the fields of its call that do not depend on how many tokens there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.base.signature import ATTRIBUTES, INPUT_NAMES, OUTPUT_NAMES
+from conformance.case.call import Call
+from conformance.case.tensors import Step, attributes_of, steps_of
+from conformance.model.configuration import Configuration
+from conformance.model.nodes import AttentionNode
+
+#: Largest magnitude that a count of tokens in a graph can have to be taken for one.
+_PLAIN_ATTRIBUTES: Final = (
+    "scale",
+    "softcap",
+    "local_window_size",
+    "smooth_softmax",
+    "causal",
+    "qk_output",
+    "k_quant_type",
+    "v_quant_type",
+    "kv_cache_bit_width",
+    "qk_norm_epsilon",
+    "sliding_window_cache",
+)
+
+
+class Unclear(ValueError):
+    """Something about a node cannot be told; the message says what, and which option says it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a node's call is, however many tokens it has.
+
+    ``fields`` are those of :class:`conformance.case.call.Call`. ``cache`` is how the KV cache is
+    kept: ``none``; ``growing`` by the new tokens; ``static``, a buffer of ``capacity`` rows (None:
+    any); ``window``, one that holds the last tokens only. ``shared``: the program that runs the
+    model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are set
+    where the graph fixes them, and ``table_rows`` is the number of rows of the rotary tables.
+    ``reads_presents``: another node reads the presents, or they are outputs of the model.
+    """
+
+    fields: Mapping[str, Any]
+    cache: str
+    capacity: int | None
+    shared: bool
+    batch_size: int | None
+    sequence_length: int | None
+    table_rows: int | None
+    reads_presents: bool
+
+    @property
+    def borrows(self) -> bool:
+        """Whether the node reads the KV cache of another layer and adds nothing to it."""
+        return self.fields.get("key_value") in ("zero_length", "omitted")
+
+    @property
+    def window(self) -> int | None:
+        """The local window, None if there is none."""
+        window = self.fields.get("local_window_size")
+        return window if window is not None and window > 0 else None
+
+    @property
+    def key(self) -> str:
+        """Equal for two nodes with the same form."""
+        return json.dumps([self.__dict__, sorted(self.fields)], sort_keys=True, default=str)
+
+
+def form_of(node: AttentionNode, configuration: Configuration) -> Form:
+    """The form of ``node``; what the graph leaves open is taken from ``configuration``.
+
+    Raises :class:`Unclear`.
+    """
+    cache, capacity = _cache(node)
+    fields = {
+        "dtype": _dtype(node, configuration),
+        **_sizes(node, configuration),
+        **dict(_features(node)),
+        **{name: node.attributes[name] for name in _PLAIN_ATTRIBUTES if name in node.attributes},
+    }
+    past = node.type("past_key").dtype
+    if past is not None and past != fields["dtype"]:
+        fields["cache_dtype"] = past
+    lengths = node.type("query").dims or (None, None, None)
+    length = node.type("query").size(1)
+    form = Form(
+        fields=fields,
+        cache=cache,
+        capacity=capacity,
+        shared=configuration.shared_buffer and cache == "growing",
+        batch_size=lengths[0] if isinstance(lengths[0], int) else None,
+        sequence_length=length,
+        table_rows=node.type("cos_cache").size(0),
+        reads_presents=node.reads_presents,
+    )
+    overrides = _overrides(node, _plainest(form))
+    return Form(**{**form.__dict__, "fields": {**fields, **overrides}})
+
+
+def _dtype(node: AttentionNode, configuration: Configuration) -> str:
+    of_type_t = ("query", "key", "value", "output", "cos_cache", "attention_bias", "head_sink")
+    found = [node.type(name).dtype for name in of_type_t]
+    known = next((dtype for dtype in found if dtype is not None), None)
+    if known is None and "k_scale" not in node.inputs:
+        known = node.type("past_key").dtype
+    known = known or configuration.dtype
+    if known is None:
+        raise Unclear("the dtype cannot be told from the graph; give --dtype")
+    return known
+
+
+def _sizes(node: AttentionNode, configuration: Configuration) -> dict[str, int]:
+    heads, kv_heads = (int(node.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    return {
+        "num_heads": heads,
+        "kv_num_heads": kv_heads,
+        "head_size": _head_size(node, heads, kv_heads, configuration),
+    }
+
+
+def _head_size(node: AttentionNode, heads: int, kv_heads: int, configuration: Configuration) -> int:
+    def parts(name: str, number: int) -> int | None:
+        width = node.type(name).size(-1)
+        if width is None:
+            return None
+        if width % number:
+            raise Unclear(f"the {width} elements of {name} are not divisible by {number} heads")
+        return width // number
+
+    packed = "key" not in node.inputs
+    past = node.type("past_key").size(3)
+    if past is not None and _packs_two(node):
+        past *= 2
+    table = node.type("cos_cache").size(1)
+    norm = node.type("q_norm_weight").size(0)
+    found = (
+        past,
+        parts("key", kv_heads) if not packed else None,
+        parts("output", heads),
+        parts("query", heads + 2 * kv_heads if packed and past is None else heads)
+        if not packed or past is None
+        else None,
+        norm,
+        configuration.head_size,
+        2 * table if table is not None else None,
+    )
+    known = next((size for size in found if size is not None), None)
+    if known is None:
+        raise Unclear(
+            "the head size cannot be told from the graph; give --head-size, or put the model's"
+            " config.json beside it"
+        )
+    return known
+
+
+def _packs_two(node: AttentionNode) -> bool:
+    """Whether the cache holds two values in each byte."""
+    return node.type("past_key").dtype == "uint8" and node.attributes.get("kv_cache_bit_width") == 4
+
+
+def _cache(node: AttentionNode) -> tuple[str, int | None]:
+    """How the cache is kept, and its capacity if the graph fixes it."""
+    if "past_key" not in node.inputs:
+        return "none", None
+    past, present = node.type("past_key").dim(2), node.type("present_key").dim(2)
+    capacity = past if isinstance(past, int) and past > 0 else None
+    if node.attributes.get("sliding_window_cache"):
+        return "window", capacity
+    one_buffer = capacity is not None or (past is not None and past == present)
+    return ("static", capacity) if one_buffer and node.source is None else ("growing", None)
+
+
+def _features(node: AttentionNode) -> Iterator[tuple[str, Any]]:
+    """The fields of the features that the node has."""
+    heads, kv_heads = (int(node.attributes[name]) for name in ("num_heads", "kv_num_heads"))
+    if "key" not in node.inputs:
+        query, size = node.type("query").size(-1), node.type("past_key").size(3)
+        borrowed = size is not None and query == heads * size != (heads + 2 * kv_heads) * size
+        yield "key_value", "omitted" if borrowed else "packed"
+    elif node.type("key").dim(1) == 0:
+        yield "key_value", "zero_length"
+    if node.attributes.get("do_rotary"):
+        yield "rotary", "interleaved" if node.attributes.get("rotary_interleaved") else "half_split"
+    if "position_ids" in node.inputs and node.attributes.get("do_rotary"):
+        yield "position_ids", "implied"
+    if "attention_bias" in node.inputs:
+        one = [node.type("attention_bias").dim(axis) == 1 for axis in (0, 1)]
+        one[0] = one[0] and node.type("query").dim(0) != 1
+        kinds = {(True, True): "one_batch_one_head", (True, False): "one_batch"}
+        yield "attention_bias", kinds.get((one[0], one[1]), "one_head" if one[1] else "full")
+    if "head_sink" in node.inputs:
+        yield "head_sink", True
+    if "q_norm_weight" in node.inputs:
+        yield "qk_norm", True
+    presents = [f"present_{each}" in node.outputs for each in ("key", "value")]
+    if not all(presents):
+        yield (
+            "presents",
+            {(True, False): "key_only", (False, True): "value_only"}.get(
+                (presents[0], presents[1]), "none"
+            ),
+        )
+
+
+def plain_lengths(form: Form) -> dict[str, int]:
+    """Lengths that every form has: those of a short prompt, or of one token on a short past."""
+    new = form.sequence_length or 2
+    if form.cache == "none":
+        return {"sequence_length": new}
+    if form.borrows:
+        return {"sequence_length": new, "past_sequence_length": new + 2}
+    return {"sequence_length": new, "past_sequence_length": 2}
+
+
+def _plainest(form: Form) -> Call:
+    """A call of this form, from which tensors follow."""
+    lengths: dict[str, Any] = plain_lengths(form)
+    if form.cache in ("static", "window"):
+        lengths["max_sequence_length"] = form.capacity or max(form.window or 0, 16)
+    return Call.model_validate({**form.fields, **lengths})
+
+
+def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:
+    """The fields with which the call has the very inputs, outputs and attributes of the node."""
+    step = steps_of(call)[0]
+    made: dict[str, Any] = {}
+    inputs: dict[str, Any] = dict(_states(node, step, "inputs"))
+    width = node.type("cos_cache").size(1)
+    size = call.head_size
+    if call.rotary != "none" and width is not None and 2 * width != size:
+        made["rotary_dim"] = 2 * width
+    for name, plain in (("seqlens_k", 1), ("total_sequence_length", 0)):
+        dims = node.type(name).dims
+        if dims is not None and len(dims) != plain:
+            inputs[name] = {"shape": _length_shape(name, len(dims), dims)}
+    if inputs:
+        made["inputs"] = inputs
+    if outputs := dict(_states(node, step, "outputs")):
+        made["outputs"] = outputs
+    derived = attributes_of(call)
+    names = [attribute.name for attribute in ATTRIBUTES]
+    different = {
+        name: node.attributes.get(name)
+        for name in names
+        if node.attributes.get(name) != derived.get(name)
+    }
+    if different:
+        made["attributes"] = different
+    return made
+
+
+def _length_shape(name: str, rank: int, dims: tuple[object, ...]) -> list[int | str]:
+    """The shape of an input with lengths that has another rank than usual."""
+    if name == "total_sequence_length" or rank == 0:
+        return [1] * rank
+    ones = [1] * (rank - 1)
+    return [*ones, "batch_size"] if dims[0] == 1 else ["batch_size", *ones]
+
+
+def _states(node: AttentionNode, step: Step, side: str) -> Iterator[tuple[str, str]]:
+    """The inputs or outputs whose state in the node is not the one that the fields imply."""
+    names, given, wanted, tensors = (
+        (INPUT_NAMES, node.given_inputs, node.inputs, step.inputs)
+        if side == "inputs"
+        else (OUTPUT_NAMES, node.given_outputs, node.outputs, step.outputs)
+    )
+    last = -1
+    for at, name in enumerate(names):
+        if name in wanted or at < given:
+            last = at
+    for at, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+        state = "connected" if name in wanted else "omitted"
+        ends_list = at == last and at < given  # an empty name at the end of the node's list
+        if (tensor.connected or ends_list) if state == "omitted" else not tensor.connected:
+            yield name, state

@@ -1,0 +1,145 @@
+"""Groups of nodes that are the same call, and what to call them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from conformance.model.configuration import Configuration
+from conformance.model.forms import Form, Unclear, form_of
+from conformance.model.nodes import AttentionNode
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes with the same form.
+
+    ``name`` is that of their entry in a case file. ``sources`` are the layers whose KV cache they
+    read, if they borrow one.
+    """
+
+    name: str
+    form: Form
+    nodes: tuple[AttentionNode, ...]
+    sources: tuple[int, ...] = ()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers, in order."""
+        return tuple(sorted({node.layer for node in self.nodes}))
+
+    @property
+    def title(self) -> str:
+        """``Layers 0–3 and 5–8``."""
+        text = layers_of([self])
+        return text[:1].upper() + text[1:]
+
+    @property
+    def what(self) -> str:
+        """The form in a few words: ``sliding window of 512, borrowing the cache of layer 13``."""
+        return ", ".join(_words(self))
+
+
+def groups_of(
+    nodes: Sequence[AttentionNode], configuration: Configuration
+) -> tuple[list[Group], dict[str, str]]:
+    """The groups in the order of their first layers, and why nodes are in none, by their names."""
+    forms: dict[str, tuple[Form, list[AttentionNode]]] = {}
+    unclear: dict[str, str] = {}
+    layer_of = {node.name: node.layer for node in nodes}
+    for node in nodes:
+        try:
+            form = form_of(node, configuration)
+        except Unclear as error:
+            unclear[node.name] = str(error)
+            continue
+        forms.setdefault(form.key, (form, []))[1].append(node)
+    groups = [
+        Group(
+            _name(form),
+            form,
+            tuple(members),
+            tuple(sorted({layer_of[node.source] for node in members if node.source in layer_of})),
+        )
+        for form, members in forms.values()
+    ]
+    groups.sort(key=lambda group: group.layers)
+    return list(_unique(groups)), unclear
+
+
+def _unique(groups: Sequence[Group]) -> Iterator[Group]:
+    """The groups, each with a name of its own."""
+    total, seen = Counter(group.name for group in groups), Counter[str]()
+    for group in groups:
+        seen[group.name] += 1
+        number = f"_{seen[group.name]}" if total[group.name] > 1 else ""
+        yield replace(group, name=group.name + number)
+
+
+def _name(form: Form) -> str:
+    parts = ["borrowing"] if form.borrows else []
+    parts.append(f"window_{form.window}" if form.window else "global")
+    return "_".join(parts)
+
+
+def layers_of(groups: Iterable[Group]) -> str:
+    """``layers 0–3 and 5`` of several groups."""
+    numbers = sorted({layer for group in groups for layer in group.layers})
+    return f"{'layer' if len(numbers) == 1 else 'layers'} {ranges(numbers)}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """``0–3, 5 and 7–9`` for sorted numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1] if texts else "")))
+
+
+_QUANTISED: Final[Mapping[str, str]] = {
+    "int8": "int8 cache",
+    "uint8": "int4 cache",
+    "float8e4m3fn": "float8 cache",
+}
+
+
+def _words(group: Group) -> Iterator[str]:
+    fields, form = group.form.fields, group.form
+    yield f"sliding window of {form.window}" if form.window else "global"
+    if form.borrows:
+        word = "layer" if len(group.sources) == 1 else "layers"
+        of = f"of {word} {ranges(group.sources)}" if group.sources else "of another layer"
+        how = " by leaving key and value out" if fields["key_value"] == "omitted" else ""
+        yield f"borrowing the cache {of}{how}"
+    if fields.get("key_value") == "packed":
+        yield "packed QKV"
+    if fields.get("softcap"):
+        yield f"softcap {fields['softcap']:g}"
+    if fields.get("head_sink"):
+        yield "head_sink"
+    if fields.get("smooth_softmax") == 1:
+        yield "smooth softmax"
+    if fields.get("qk_norm"):
+        yield "QK norm"
+    if fields.get("attention_bias"):
+        yield "attention bias"
+    if fields.get("causal") == 0:
+        yield "bidirectional"
+    if fields.get("cache_dtype") in _QUANTISED:
+        yield _QUANTISED[fields["cache_dtype"]]
+    if form.cache == "static":
+        yield f"static cache of {form.capacity} rows" if form.capacity else "static cache"
+    if form.cache == "window":
+        yield "sliding-window cache"
+    if form.cache == "none":
+        yield "no cache"
+    if fields.get("presents"):
+        yield {"none": "no presents"}.get(fields["presents"], "one of two presents")
+    heads = f"{fields['num_heads']}:{fields['kv_num_heads']} heads of {fields['head_size']}"
+    yield f"{heads}, {fields['dtype']}"

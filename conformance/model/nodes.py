@@ -1,0 +1,268 @@
+"""The GroupQueryAttention nodes of a model, with the types of their inputs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import onnx
+from onnx import AttributeProto, NodeProto, helper
+
+from conformance.base.dtypes import ONNX
+from conformance.base.explain import did_you_mean
+from conformance.base.signature import (
+    ATTRIBUTE_BY_NAME,
+    ATTRIBUTES,
+    DOMAIN,
+    INPUT_NAMES,
+    INPUTS,
+    OP_TYPE,
+    OUTPUT_NAMES,
+    TYPES,
+)
+from conformance.base.words import listed
+from conformance.model.reading import ModelError, ReadModel
+from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
+
+#: Other operators that compute attention.
+ATTENTION: Final = (
+    "Attention",
+    "MultiHeadAttention",
+    "PagedAttention",
+    "SparseAttention",
+    "DecoderMaskedMultiHeadAttention",
+    "DecoderMaskedSelfAttention",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "QAttention",
+    "LinearAttention",
+)
+
+_KINDS: Final = {
+    "int": AttributeProto.INT,
+    "float": AttributeProto.FLOAT,
+    "string": AttributeProto.STRING,
+}
+#: The number of a layer in the name of a node or a value: `model.layers.12.attn`, `key_values.12`.
+_LAYER: Final = re.compile(r"(?:layers?|blocks?|key_values?|\bh|present|past)[._/]?(\d+)\b")
+
+
+@dataclass(frozen=True)
+class AttentionNode:
+    """A node of the model.
+
+    ``inputs`` and ``outputs`` map the operator's names to the names of the connected values, and
+    ``given_inputs`` and ``given_outputs`` count the names in the node's lists, empty ones included.
+    ``types`` has what is known of the connected values. ``layer`` is the number of the layer by
+    the names of the model; without one, the node's place among the nodes. ``source`` is the node
+    whose presents are this one's past: it borrows that node's KV cache. ``reads_presents``:
+    another node reads this one's presents, or they are outputs of the graph.
+    """
+
+    name: str
+    layer: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    given_inputs: int
+    given_outputs: int
+    attributes: Mapping[str, int | float | str]
+    types: Mapping[str, ValueType]
+    source: str | None = None
+    reads_presents: bool = True
+
+    def type(self, parameter: str) -> ValueType:
+        """The type of an input or output by the operator's name for it."""
+        return self.types.get(parameter, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class FoundNodes:
+    """The nodes of a model.
+
+    ``faults`` maps the names of nodes that are invalid to sentences about them. ``warning`` says
+    why shapes could not be inferred, "" if they could.
+    """
+
+    nodes: tuple[AttentionNode, ...]
+    faults: Mapping[str, str]
+    warning: str
+
+
+def nodes_of(model: ReadModel) -> FoundNodes:
+    """The GroupQueryAttention nodes of the model and of its subgraphs.
+
+    Raises :class:`ModelError` if there is none.
+    """
+    proto, warning = inferred(model.proto)
+    found = list(_walk(proto.graph, {}, proto.opset_import, ""))
+    if not found:
+        raise ModelError(_without_attention(model))
+    names = _unique([where + (node.name or OP_TYPE) for node, _, where in found])
+    by_present = {
+        node.output[1]: name
+        for name, (node, _, _) in zip(names, found, strict=True)
+        if len(node.output) > 1 and node.output[1]
+    }
+    read = set(_names_read(proto.graph))
+    nodes: list[AttentionNode] = []
+    faults: dict[str, str] = {}
+    for order, (name, (node, types, _)) in enumerate(zip(names, found, strict=True)):
+        fault = "; ".join(_faults(node, types))
+        if fault:
+            faults[name] = fault
+            continue
+        inputs = _connected(INPUT_NAMES, node.input)
+        outputs = _connected(OUTPUT_NAMES, node.output)
+        layer = _LAYER.search(" ".join((name, inputs.get("past_key", ""), *outputs.values())))
+        nodes.append(
+            AttentionNode(
+                name=name,
+                layer=int(layer[1]) if layer else order,
+                inputs=inputs,
+                outputs=outputs,
+                given_inputs=len(node.input),
+                given_outputs=len(node.output),
+                attributes={each.name: _value(each) for each in node.attribute},
+                types={
+                    parameter: types.get(value, UNKNOWN)
+                    for parameter, value in (*inputs.items(), *outputs.items())
+                },
+                source=by_present.get(inputs.get("past_key", "")),
+                reads_presents=not read.isdisjoint(
+                    outputs.get(present, "") for present in ("present_key", "present_value")
+                ),
+            )
+        )
+    return FoundNodes(tuple(nodes), faults, warning)
+
+
+def _without_attention(model: ReadModel) -> str:
+    every = Counter(node.op_type for node in _all_nodes(model.proto.graph))
+    others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
+    instead = f"it has {listed(others)}, which this command does not check" if others else ""
+    if not others:
+        products = every["MatMul"] + every["MatMulNBits"] + every["Gemm"]
+        instead = f"it has {every['Softmax']} Softmax and {products} matrix products"
+    return (
+        f"{model.path}: no node is a {OP_TYPE} of {DOMAIN}; {instead}. Exporters write"
+        f" {OP_TYPE} when they are asked for ONNX Runtime's fused attention."
+    )
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for inner in _subgraphs(node):
+            yield from _all_nodes(inner)
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of the values that something reads: a node or the caller."""
+    for node in _all_nodes(graph):
+        yield from filter(None, node.input)
+        for inner in _subgraphs(node):
+            yield from (output.name for output in inner.output)
+    yield from (output.name for output in graph.output)
+
+
+def _subgraphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+_Found = tuple[NodeProto, Mapping[str, ValueType], str]
+
+
+def _walk(
+    graph: onnx.GraphProto,
+    outer: Mapping[str, ValueType],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+    where: str,
+) -> Iterator[_Found]:
+    """The nodes of the graph and of its subgraphs, with the types of the values that they see."""
+    types = {**outer, **types_of(graph)}
+    for node in graph.node:
+        if (node.op_type, node.domain) == (OP_TYPE, DOMAIN):
+            yield node, types, where
+        for inner in _subgraphs(node):
+            if any(each.op_type == OP_TYPE for each in _all_nodes(inner)):
+                place = f"{where}{node.name or node.op_type}/{inner.name}/"
+                yield from _walk(_alone(inner, types, opsets), types, opsets, place)
+
+
+def _alone(
+    inner: onnx.GraphProto,
+    outer: Mapping[str, ValueType],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> onnx.GraphProto:
+    """The subgraph with the types of its values, which inference writes for whole models only."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(inner)
+    own = {each.name for each in graph.input}
+    needed = dict.fromkeys(name for node in _all_nodes(graph) for name in node.input)
+    for name in needed:
+        known = outer.get(name, UNKNOWN)
+        if name not in own and known.dtype is not None:
+            graph.input.append(helper.make_tensor_value_info(name, ONNX[known.dtype], known.dims))
+    typed, _ = inferred(helper.make_model(graph, opset_imports=list(opsets)))
+    return typed.graph
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names; of several equal ones, each with its number."""
+    total, seen = Counter(names), Counter[str]()
+    unique = []
+    for name in names:
+        seen[name] += 1
+        unique.append(f"{name}#{seen[name]}" if total[name] > 1 else name)
+    return unique
+
+
+def _connected(parameters: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    return {parameter: name for parameter, name in zip(parameters, names, strict=False) if name}
+
+
+def _value(attribute: AttributeProto) -> int | float | str:
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    assert isinstance(value, int | float)
+    return value
+
+
+def _faults(node: NodeProto, types: Mapping[str, ValueType]) -> Iterator[str]:
+    """What the operator's schema forbids in the node."""
+    for what, names, known in (
+        ("inputs", node.input, INPUT_NAMES),
+        ("outputs", node.output, OUTPUT_NAMES),
+    ):
+        if len(names) > len(known):
+            yield f"has {len(names)} {what}; the operator has {len(known)}"
+    inputs = _connected(INPUT_NAMES, node.input)
+    for each in INPUTS:
+        if each.required and each.name not in inputs:
+            yield f"lacks the required input {each.name}"
+        dtype = types.get(inputs.get(each.name, ""), UNKNOWN).dtype
+        if dtype is not None and dtype not in TYPES[each.type]:
+            yield f"{each.name} is {dtype}; allowed: {', '.join(TYPES[each.type])}"
+    if "output" not in _connected(OUTPUT_NAMES, node.output):
+        yield "lacks the required output"
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, attribute in given.items():
+        if name not in ATTRIBUTE_BY_NAME:
+            yield f"has an unknown attribute '{name}'{did_you_mean(name, ATTRIBUTE_BY_NAME)}"
+        elif attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
+            yield f"attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}"
+    for each_attribute in ATTRIBUTES:
+        if each_attribute.required and each_attribute.name not in given:
+            yield f"lacks the required attribute {each_attribute.name}"
+    heads, kv_heads = (given[n].i if n in given else 1 for n in ("num_heads", "kv_num_heads"))
+    if heads < 1 or kv_heads < 1:
+        yield f"num_heads {heads} and kv_num_heads {kv_heads} must be at least 1"
+    elif heads % kv_heads:
+        yield f"num_heads {heads} is not a multiple of kv_num_heads {kv_heads}"

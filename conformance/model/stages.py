@@ -1,0 +1,205 @@
+"""What a decoder does with a node: prompts, prompts in parts, single tokens, batches, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from conformance.model.forms import Form
+
+#: Prompts: a short one, and one token more than a tile of 16 and of 64 keys.
+PROMPTS: Final = (6, 17, 65)
+#: Tokens in the cache before one more: the last of a tile and the first of the next, and many.
+PASTS: Final = (1, 15, 16, 63, 64, 600)
+#: Tokens around the end of a local window: as many, one more, and a tile more.
+_BEYOND: Final = (0, 1, 17)
+#: A longer prompt takes the oracle too long: so many scores, one for each pair of tokens and head.
+MOST_SCORES: Final = 1 << 23
+#: Rows of a static cache are a multiple of this where the graph leaves their number open.
+_ROWS: Final = 64
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What the user asks for; empty: what a decoder does."""
+
+    batch_sizes: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One call of a node, as a decoder makes it.
+
+    ``phase`` is ``prompt``, ``chunk``, ``decode`` or ``loop``; ``tokens`` is the number of tokens
+    of the longest sequence after the call. ``fields`` are those of the call that the form leaves
+    open. ``buffer``: the program keeps the cache in a buffer, where the graph does not say so.
+    """
+
+    label: str
+    words: str
+    phase: str
+    tokens: int
+    fields: dict[str, Any] = field(default_factory=dict)
+    batch: bool = False
+    buffer: bool = False
+
+    @property
+    def several(self) -> bool:
+        """Whether it has more than one new token."""
+        return bool(self.fields.get("sequence_length", 1) > 1)
+
+
+def stages_of(form: Form, asked: Lengths) -> list[Stage]:
+    """The stages for nodes of this form, each label once."""
+    found: dict[str, Stage] = {}
+    for stage in _with_buffers(form, list(_stages(form, asked))):
+        found.setdefault(stage.label, stage)
+    return list(found.values())
+
+
+def _stages(form: Form, asked: Lengths) -> Iterator[Stage]:
+    most = min(
+        filter(None, (form.table_rows, form.capacity if form.cache == "static" else None)),
+        default=1 << 30,
+    )
+    fits = form.batch_size or 1
+    batches = asked.batch_sizes or ((1,) if form.batch_size in (None, 1) else (form.batch_size,))
+    for batch in batches:
+        if form.batch_size not in (None, batch):
+            continue
+        for new in _prompts(form, asked):
+            if new <= most and batch * form.fields["num_heads"] * new * new <= MOST_SCORES:
+                yield _stage(form, "prompt", new, 0, batch)
+        if form.cache == "none":
+            continue
+        for new, past in _chunks(form, asked):
+            if new + past <= most:
+                yield _stage(form, "chunk", new, past, batch)
+        for past in _pasts(form, asked, most):
+            if form.sequence_length in (None, 1) and past + 1 <= most:
+                yield _stage(form, "decode", 1, past, batch)
+    if asked.batch_sizes or fits != 1 or form.batch_size == 1:
+        return
+    window = min(form.window or 0, most - 6)
+    if form.sequence_length is None:
+        yield _ragged(form, "prompt", 9, (9, 5))
+    if form.cache != "none" and form.sequence_length in (None, 1):
+        yield _ragged(form, "decode", 1, (40, 17))
+        if window > 1:
+            yield _ragged(form, "decode", 1, (window + 5, max(window // 2, 2)))
+    if form.sequence_length is None and form.cache != "none" and not form.borrows:
+        yield Stage("loop", "a prompt of 6 tokens, then 1, 1 and 3 more", "loop", 11, _loop())
+
+
+def _loop() -> dict[str, Any]:
+    return {"loop": [6, 1, 1, 3]}
+
+
+def _prompts(form: Form, asked: Lengths) -> list[int]:
+    if form.sequence_length is not None:
+        return [form.sequence_length]
+    if asked.tokens:
+        return sorted(set(asked.tokens))
+    beyond = [form.window + more for more in _BEYOND] if form.window else []
+    return sorted({*PROMPTS, *beyond})
+
+
+def _chunks(form: Form, asked: Lengths) -> list[tuple[int, int]]:
+    """New tokens, and tokens before them."""
+    if form.sequence_length is not None:
+        new = form.sequence_length
+        return [(new, past) for past in (4, 64)] if new > 1 else []
+    if asked.tokens:
+        return [(tokens - tokens // 2, tokens // 2) for tokens in asked.tokens if tokens > 3]
+    inside = [(5, 12), (17, 64)]
+    return [*inside, (17, form.window)] if form.window else inside
+
+
+def _pasts(form: Form, asked: Lengths, most: int) -> list[int]:
+    if asked.tokens:
+        return sorted({tokens - 1 for tokens in asked.tokens if tokens > 1})
+    around = [form.window - 1, form.window, form.window + 40] if form.window else []
+    pasts = {*PASTS, *around, *([most - 1] if form.cache == "static" and most < 1 << 13 else [])}
+    return sorted(past for past in pasts if past > 0)
+
+
+def _stage(form: Form, phase: str, new: int, past: int, batch: int) -> Stage:
+    of = f" in a batch of {batch}" if batch > 1 else ""
+    suffix = f"_batch_{batch}" if batch > 1 else ""
+    if phase == "prompt":
+        label, words = f"prompt_{new}", f"a prompt of {_tokens(new)}"
+    elif phase == "chunk":
+        label, words = f"chunk_{new}_on_{past}", f"{_tokens(new)} on a past of {past}"
+    else:
+        label, words = f"decode_on_{past}", f"one token on a past of {past}"
+    fields = {**_past(form, new, past), "sequence_length": new}
+    if batch > 1:
+        fields["batch_size"] = batch
+    return Stage(label + suffix, words + of, phase, past + new, fields, batch > 1)
+
+
+def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> Stage:
+    longest = max(totals)
+    fields = {
+        **_past(form, new, longest - new),
+        "sequence_length": new,
+        "batch_size": 2,
+        "total_sequence_lengths": list(totals),
+    }
+    what = "prompts" if phase == "prompt" else "one token each, with"
+    words = f"{what} of {totals[0]} and {totals[1]} tokens"
+    if phase == "decode":
+        words = f"one token each in sequences of {totals[0]} and {totals[1]}"
+    label = f"ragged_{phase}_{totals[0]}_{totals[1]}"
+    return Stage(label, words, phase, longest, fields, batch=True)
+
+
+def _past(form: Form, new: int, past: int) -> dict[str, Any]:
+    """How many tokens the past holds; a borrowed one holds the new tokens already."""
+    if form.cache == "none":
+        return {}
+    if form.borrows:
+        return {"past_sequence_length": past + new}
+    return {"past_sequence_length": past} if past else {"cache": "concatenated"}
+
+
+def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
+    """The stages with the cache as the graph has it, and then as the program keeps it."""
+    longest = max((stage.tokens for stage in stages), default=1)
+    rows = form.capacity or -(-longest // _ROWS) * _ROWS
+    for stage in stages:
+        if form.cache == "window":
+            yield _in_buffer(stage, form.capacity or form.window or rows)
+        elif form.cache == "static":
+            yield _in_buffer(stage, rows)
+        else:
+            yield stage
+    if form.cache == "static" or form.shared:
+        last = {stage.phase: stage for stage in stages if not stage.batch and stage.phase != "loop"}
+        for stage in last.values():
+            yield _in_buffer(stage, rows, shared=not form.borrows)
+
+
+def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
+    """The stage with a buffer for its past; ``shared`` is None if that is the graph's own form.
+
+    A layer that borrows reads the buffer of another layer and has presents of its own.
+    """
+    fields = {name: value for name, value in stage.fields.items() if name != "cache"}
+    fields["max_sequence_length"] = rows
+    if shared is None:
+        return replace(stage, fields=fields)
+    how = f"past and present in one buffer of {rows}" if shared else f"from a buffer of {rows}"
+    return replace(
+        stage,
+        label=f"{stage.label}_buffer",
+        words=f"{stage.words}, {how}",
+        fields={**fields, "shared_buffer": True} if shared else fields,
+        buffer=True,
+    )
+
+
+def _tokens(number: int) -> str:
+    return "1 token" if number == 1 else f"{number} tokens"
