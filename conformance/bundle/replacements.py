@@ -527,15 +527,20 @@ def _last_scales(format: Format) -> Format:
     return format if format.scale is None else Format(format.dtype, format.scale[:, -1:])
 
 
+def last_heads(call: OracleCall) -> int:
+    """The number of query heads of a part of a call: two, whose values can differ in magnitude."""
+    return min(call.num_heads // int(call.past_key.shape[1]), 2)
+
+
 def last_part(call: OracleCall) -> Callable[[Changes], Changes]:
     """The function that restricts fields of ``call`` to a part of it.
 
-    The part is the last sequence, with its last key/value head and that head's query heads. Other
-    fields are the same there.
+    The part is the last sequence, with its last key/value head and :func:`last_heads` of the query
+    heads. Other fields are the same there.
     """
-    group = call.num_heads // call.past_key.shape[1]
+    heads = last_heads(call)
     parts: dict[str, Callable[[Any], Any]] = {
-        "query": lambda array: array[-1:, :, -group:],
+        "query": lambda array: array[-1:, :, -heads:],
         "key": lambda array: array[-1:, :, -1:],
         "value": lambda array: array[-1:, :, -1:],
         "past_key": lambda array: array[-1:, -1:],
@@ -544,8 +549,8 @@ def last_part(call: OracleCall) -> Callable[[Changes], Changes]:
         "value_format": _last_scales,
         "lengths": lambda array: array[-1:],
         "position_ids": lambda ids: query_positions(replace(call, position_ids=ids))[-1:],
-        "bias": lambda array: array[-1:, -group:],
-        "sink": lambda array: array[-group:],
+        "bias": lambda array: array[-1:, -heads:],
+        "sink": lambda array: array[-heads:],
     }
 
     def restrict(fields: Changes) -> Changes:

@@ -28,6 +28,7 @@ from conformance.bundle.replacements import (
     Given,
     Replacement,
     equals,
+    last_heads,
     last_part,
     settings,
     side_by_side,
@@ -75,7 +76,8 @@ def effects(
 
     Two effects concern the past: ``past``, how far the output moves without all past tokens, and
     ``past_token``, how far it moves without the one past token that contributes least. The latter
-    is informational: one token of a thousand may contribute less than one error budget.
+    is informational: one token of a thousand may contribute less than one error budget. It is not
+    measured for large calls, where that would take most of the time.
 
     Args:
         inputs: the connected inputs, as given to the oracle.
@@ -105,6 +107,8 @@ _Made = tuple[_Pending, OracleCall, tuple[Rotated, Rotated]]
 #: An output: its values, which of them are computed, and their unit budgets.
 _Right = tuple[Float, Bool, Float]
 
+#: The effect of each past token is measured for calls with so many tokens times output elements.
+_TOKEN_ELEMENTS: Final = 1 << 26
 #: Scores that are computed at a time.
 _SCORES: Final = 1 << 16
 
@@ -118,8 +122,8 @@ def _replaced_effects(
 ) -> dict[str, float]:
     """The effect of each replacement; ``stored`` is compared in addition.
 
-    For speed the effect is first measured on the last key/value head of the last sequence alone. It
-    is at most the effect on the whole call, which is measured only if that is too small.
+    For speed the effect is first measured on two query heads of the last key/value head of the last
+    sequence. It is at most the effect on the whole call, which is measured only if that is too small.
     """
     call, found = given.call, dict[str, float]()
     pending: list[_Pending] = []
@@ -136,9 +140,9 @@ def _replaced_effects(
         name: (references[name].value, references[name].computed, units[name])
         for name in {name for _, _, compared in pending for name in compared}
     }
-    sizes = call.batch_size, call.past_key.shape[1]
-    if sizes != (1, 1):
-        width = call.num_heads // sizes[1] * call.head_size
+    heads = last_heads(call)
+    if (call.batch_size, call.num_heads) != (1, heads):
+        width = heads * call.head_size
         of_part = {}
         for name, (value, computed, unit) in right.items():
             at = np.s_[-1:, :, -width:] if name == "output" else np.s_[-1:, -1:]
@@ -231,8 +235,10 @@ def _past_effects(call: OracleCall, output: Reference, unit: Float) -> dict[str,
         part = p @ a.value[b][:, None, rows]
         without = _without(a.output[b], part, p.sum(axis=-1, keepdims=True))
         whole = min(whole, float((np.abs(without - a.output[b]) / budget[b]).max()))
-        token = min(token, float(_each_token(a, b, rows, budget[b]).min()))
-    return {} if np.isinf(whole) else {"past": whole, "past_token": token}
+        if rows.size * budget[b].size <= _TOKEN_ELEMENTS:
+            token = min(token, float(_each_token(a, b, rows, budget[b]).min()))
+    found = {"past": whole, "past_token": token}
+    return {name: effect for name, effect in found.items() if not np.isinf(effect)}
 
 
 def _without(output: Float, part: Float, weight: Float) -> Float:

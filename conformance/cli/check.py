@@ -51,6 +51,7 @@ from conformance.model.stages import Lengths, Stage, stages_of
 from conformance.results.place import Place
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord
+from conformance.run.prepare import prepare
 from conformance.run.records import selection_of
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
@@ -162,6 +163,7 @@ def check(
             )
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
+        prepare(cases)
         terminal = CheckTerminal(subject, pinned)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         asked = selection_of(plans, str(model), only_failed=False)

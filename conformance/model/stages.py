@@ -12,10 +12,16 @@ from conformance.model.forms import Form
 PROMPTS: Final = (6, 17, 65)
 #: Tokens in the cache before one more: the last of a tile and the first of the next, and many.
 PASTS: Final = (1, 15, 16, 63, 64, 600)
-#: Tokens around the end of a local window: as many, one more, and a tile more.
-_BEYOND: Final = (0, 1, 17)
+#: New tokens, and tokens in the cache before them.
+CHUNKS: Final = ((5, 12), (17, 64))
+#: Prompts that are longer than a local window: by one token and by a tile.
+_BEYOND: Final = (1, 17)
+#: Prompts longer than a window of more tokens are tried with a tile beyond it only.
+_SHORT_WINDOW: Final = 128
 #: A longer prompt takes the oracle too long: so many scores, one for each pair of tokens and head.
 MOST_SCORES: Final = 1 << 23
+#: In a buffer, the longest calls with up to so many scores are tried again.
+_FEW_SCORES: Final = 1 << 16
 #: Rows of a static cache are a multiple of this where the graph leaves their number open.
 _ROWS: Final = 64
 
@@ -102,8 +108,10 @@ def _prompts(form: Form, asked: Lengths) -> list[int]:
         return [form.sequence_length]
     if asked.tokens:
         return sorted(set(asked.tokens))
-    beyond = [form.window + more for more in _BEYOND] if form.window else []
-    return sorted({*PROMPTS, *beyond})
+    if not form.window:
+        return [*PROMPTS]
+    beyond = _BEYOND if form.window <= _SHORT_WINDOW else _BEYOND[-1:]
+    return sorted({*PROMPTS, *(form.window + more for more in beyond)})
 
 
 def _chunks(form: Form, asked: Lengths) -> list[tuple[int, int]]:
@@ -113,15 +121,18 @@ def _chunks(form: Form, asked: Lengths) -> list[tuple[int, int]]:
         return [(new, past) for past in (4, 64)] if new > 1 else []
     if asked.tokens:
         return [(tokens - tokens // 2, tokens // 2) for tokens in asked.tokens if tokens > 3]
-    inside = [(5, 12), (17, 64)]
-    return [*inside, (17, form.window)] if form.window else inside
+    return [*CHUNKS, (CHUNKS[-1][0], form.window)] if form.window else [*CHUNKS]
 
 
 def _pasts(form: Form, asked: Lengths, most: int) -> list[int]:
     if asked.tokens:
         return sorted({tokens - 1 for tokens in asked.tokens if tokens > 1})
-    around = [form.window - 1, form.window, form.window + 40] if form.window else []
-    pasts = {*PASTS, *around, *([most - 1] if form.cache == "static" and most < 1 << 13 else [])}
+    around = [form.window - 1, form.window] if form.window else []
+    pasts = {
+        *(past for past in PASTS if past < 2 * (form.window or past)),
+        *around,
+        *([most - 1] if form.cache == "static" and most < 1 << 13 else []),
+    }
     return sorted(past for past in pasts if past > 0)
 
 
@@ -167,9 +178,8 @@ def _past(form: Form, new: int, past: int) -> dict[str, Any]:
 
 def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
     """The stages with the cache as the graph has it, and then as the program keeps it."""
-    longest = max((stage.tokens for stage in stages), default=1)
-    rows = form.capacity or -(-longest // _ROWS) * _ROWS
     for stage in stages:
+        rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
         if form.cache == "window":
             yield _in_buffer(stage, form.capacity or form.window or rows)
         elif form.cache == "static":
@@ -177,9 +187,17 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
         else:
             yield stage
     if form.cache == "static" or form.shared:
-        last = {stage.phase: stage for stage in stages if not stage.batch and stage.phase != "loop"}
-        for stage in last.values():
+        alone = [stage for stage in stages if not stage.batch and stage.phase != "loop"]
+        few = {stage.phase: stage for stage in alone if _scores(form, stage) <= _FEW_SCORES}
+        for stage in few.values():
+            rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
             yield _in_buffer(stage, rows, shared=not form.borrows)
+
+
+def _scores(form: Form, stage: Stage) -> int:
+    """The number of scores: the oracle's time grows with it."""
+    new = int(stage.fields.get("sequence_length", 1))
+    return int(form.fields["num_heads"]) * new * stage.tokens
 
 
 def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:

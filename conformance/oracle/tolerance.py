@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from conformance.oracle import Attention, Reference, Tokens
-from conformance.oracle.numbers import LARGEST_FLOAT32, Float, Storage
+from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
 
 TargetClass = Literal["cpu", "gpu"]
 
@@ -374,20 +374,28 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
             for start in range(0, queries, block):
                 rows = (b, h, slice(None), slice(start, start + block))
                 output = attention.output[rows]
-                distance = attention.value[b, h] - output[..., None, :]
+                attended = np.isfinite(attention.logits[rows])
+                keys_of_rows = _range(attended.any(axis=(0, 1)))
+                distance = attention.value[b, h, keys_of_rows] - output[..., None, :]
                 np.abs(distance, out=distance)
-                sums = (gain[rows][..., None, :] @ distance)[..., 0, :]
+                sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
                 sums += sink_gain[rows] * np.abs(output)
                 if np.any(gain[rows].sum(axis=-1) + sink_gain[rows][..., 0] > 1.0):
-                    sums = np.minimum(sums, _farthest(attention, rows, distance))
+                    farthest = _farthest(attended[..., keys_of_rows], distance)
+                    if attention.sink is not None:
+                        farthest = np.maximum(farthest, np.abs(output))
+                    sums = np.minimum(sums, farthest)
                 moved[rows] = sums
     return moved
 
 
-def _farthest(attention: Attention, rows: tuple[int, int, slice, slice], distance: Float) -> Float:
+def _range(some: Bool) -> slice:
+    """From the first to the last true element of a row; causal queries attend to few keys."""
+    at = np.flatnonzero(some)
+    return slice(at[0], at[-1] + 1) if at.size else slice(0)
+
+
+def _farthest(attended: Bool, distance: Float) -> Float:
     """Return the largest distance between an output and a value attended to, [G, rows, D]."""
-    attended = np.isfinite(attention.logits[rows])[..., None]
-    farthest: Float = np.max(np.where(attended, distance, 0.0), axis=-2, initial=0.0)
-    if attention.sink is not None:
-        farthest = np.maximum(farthest, np.abs(attention.output[rows]))
+    farthest: Float = np.max(np.where(attended[..., None], distance, 0.0), axis=-2, initial=0.0)
     return farthest

@@ -1,0 +1,58 @@
+"""Makes the bundles of cases side by side, before the run that needs them.
+
+The oracle of a long call takes seconds, and one process makes one bundle at a time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from typing import Final
+
+from conformance.base import interrupts
+from conformance.bundle.cache import BundleError
+from conformance.case.case import Case
+from conformance.run.assessment import jobs_for
+
+#: So few cases are made as fast by the run itself.
+_FEW: Final = 4
+
+
+def prepare(cases: Sequence[Case]) -> None:
+    """Make those bundles that are missing, on all cores. What fails here is left to the run.
+
+    Call it before the first runner starts: from then on a process trusts only the bundles that
+    were there, and its own (:func:`conformance.bundle.cache.guard`).
+    """
+    processes = min(os.cpu_count() or 1, len(cases))
+    if len(cases) <= _FEW or processes < 2 or sys.platform != "linux":
+        return
+    context = multiprocessing.get_context("fork")  # a new interpreter would take half a second
+    longest_first = sorted(cases, key=_effort, reverse=True)
+    with ProcessPoolExecutor(processes, context, initializer=interrupts.ignore) as pool:
+        try:
+            for _ in pool.map(_make, longest_first):
+                pass
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _make(case: Case) -> None:
+    with suppress(BundleError, ArithmeticError, ValueError, MemoryError):
+        for _ in jobs_for(case):
+            pass
+
+
+def _effort(case: Case) -> int:
+    """The number of scores of a case, which the oracle's time grows with."""
+    call = case.call
+    return (
+        call.num_heads
+        * call.batch_size
+        * sum(step.sequence_length * max(step.total_sequence_length, 1) for step in case.steps)
+    )
