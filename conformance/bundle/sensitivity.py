@@ -123,7 +123,7 @@ def _replaced_effects(
     """The effect of each replacement; ``stored`` is compared in addition.
 
     For speed the effect is first measured on two query heads of the last key/value head of the last
-    sequence. It is at most the effect on the whole call, which is measured only if that is too small.
+    sequence. It is at most the effect on the whole call, which is measured only if it is too small.
     """
     call, found = given.call, dict[str, float]()
     pending: list[_Pending] = []
