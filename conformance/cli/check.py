@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +12,6 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from conformance.base.words import plural
 from conformance.case.load import load_file
 from conformance.cli import completion
 from conformance.cli.common import (
@@ -32,25 +30,19 @@ from conformance.cli.report import write_html
 from conformance.cli.run import execute
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.judge.expectations import Expectation, check_stale, load_pinned
-from conformance.model.answers import (
-    SIGNS,
-    WORDS,
-    Answer,
-    Kind,
-    answer,
-    short,
-    verdict_on_model,
-    workaround,
-)
+from conformance.model.answers import Answer, answer
 from conformance.model.configuration import configuration_beside
 from conformance.model.entries import case_file_of, theme_of
-from conformance.model.groups import Group, groups_of, layers_of, ranges
+from conformance.model.groups import disagreements, groups_of
 from conformance.model.nodes import nodes_of
-from conformance.model.reading import ReadModel, read_model
-from conformance.model.stages import Lengths, Stage, stages_of
+from conformance.model.reading import read_model
+from conformance.model.stages import Lengths, stages_of
+from conformance.model.table import Subject, table_of
+from conformance.report.model_table import ModelCause, ModelCell, ModelTable
 from conformance.results.place import Place
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord
+from conformance.results.verdicts import TABLE
 from conformance.run.prepare import prepare
 from conformance.run.records import selection_of
 from conformance.run.target import TargetPlan, target_plans
@@ -169,7 +161,7 @@ def check(
         asked = selection_of(plans, str(model), only_failed=False)
         summary = execute(plans, jobs, place, asked, terminal)
         if html is not None and summary.kept:
-            write_html([read(place.path)], html)
+            write_html([read(place.path)], html, model=terminal.table)
             terminal.line(f"Report:  {html}")
         if results is not None:
             place.settle()
@@ -177,20 +169,6 @@ def check(
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")
     return terminal.status(summary)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model with its groups of nodes, and the case file of their stages.
-
-    ``faults`` maps the names of nodes without cases to the reason.
-    """
-
-    model: ReadModel
-    groups: Sequence[Group]
-    stages: Mapping[str, Sequence[Stage]]
-    faults: Mapping[str, str]
-    text: str
 
 
 def subject_of(
@@ -208,7 +186,8 @@ def subject_of(
         lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
         raise BadArgument(f"{model.path}: no node can be checked.{lines}")
     stages = {group.name: stages_of(group.form, lengths) for group in groups}
-    return Subject(model, groups, stages, faults, case_file_of(model, groups, stages))
+    notes = [*disagreements(groups, beside)]
+    return Subject(model, groups, stages, faults, notes, case_file_of(model, groups, stages))
 
 
 class CheckTerminal(Terminal):
@@ -220,26 +199,16 @@ class CheckTerminal(Terminal):
         self.pins = {(e.file.name, e.line) for e in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.broken: list[ResultRecord] = []
+        self.table: ModelTable | None = None
 
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
         self.answers = self._answers(summary)
+        self.table = table_of(self.subject, self.answers)
         self.broken = [
             record for _, record in summary.results if record.unexpected and self._is_pin(record)
         ]
-        subject, model = self.subject, self.subject.model
-        nodes = [node for group in subject.groups for node in group.nodes]
-        by = f", made by {model.producer}" if model.producer else ""
-        count = plural(len(nodes), "attention node")
-        kinds = plural(len(subject.groups), "group")
-        self.line(f"\n{model.path}{by}: {count} in {kinds} of the same call")
-        for answers in self.answers.values():
-            if answers:
-                self.line(verdict_on_model(answers, len(subject.faults)))
-        self._print_table()
-        self._print_details()
-        for name, why in subject.faults.items():
-            self.line(f"\n{name} was not checked: {why}")
+        self._print(self.table)
         for text in failures(summary.troubles, every=False):
             self.line(text)
         for record in self.broken:
@@ -253,11 +222,11 @@ class CheckTerminal(Terminal):
         status = summary.status()
         if status not in (ALL_AS_EXPECTED, UNEXPECTED):
             return status
-        if any(record.unexpected for record in summary.instability):
-            return UNEXPECTED
         every = [one for answers in self.answers.values() for one in answers]
         red = any(one.bad and not one.pinned for one in every)
-        return UNEXPECTED if red or self.broken or self.subject.faults else ALL_AS_EXPECTED
+        unstable = any(record.unexpected for record in summary.instability)
+        others = red or unstable or self.broken or self.subject.faults
+        return UNEXPECTED if others else ALL_AS_EXPECTED
 
     def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
         """The answers for each target's name, by group."""
@@ -286,49 +255,41 @@ class CheckTerminal(Terminal):
         known = record.expectation
         return known is not None and (Path(known.file).name, known.line) in self.pins
 
-    def _print_table(self) -> None:
-        """A row for each group and a column for each target."""
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        table.add_column("layers", overflow="fold", min_width=8)
-        table.add_column("attention", overflow="fold", min_width=24)
-        for target in self.answers:
-            table.add_column(escape(target), overflow="fold", min_width=20)
-        for number, group in enumerate(self.subject.groups):
-            cells = []
-            for answers in self.answers.values():
-                one = answers[number]
-                sign, style = SIGNS[one.kind]
-                pinned = " (expected)" if one.pinned else ""
-                cells.append(f"[{style}]{sign} {escape(one.sentence)}{pinned}[/]")
-            table.add_row(escape(ranges(group.layers)), escape(group.what), *cells)
+    def _print(self, table: ModelTable) -> None:
+        self.line(f"\n{table.heading}")
+        for note in table.notes:
+            self.line(f"Note: {note}")
+        for _, sentence in table.sentences:
+            self.line(sentence)
+        grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        grid.add_column("layers", overflow="fold", min_width=8)
+        grid.add_column("attention", overflow="fold", min_width=24)
+        for target in table.targets:
+            grid.add_column(escape(target), overflow="fold", min_width=20)
+        for row in table.rows:
+            cells = [_cell(each) for each in row.cells]
+            grid.add_row(escape(row.layers), escape(row.what), *cells)
         self.out.print()
-        self.out.print(table)
+        self.out.print(grid)
+        for cause in table.causes:
+            self._print_cause(cause)
+        for fault in table.faults:
+            self.line(f"\n{fault}")
 
-    def _print_details(self) -> None:
-        """Each cause of what is not right, with an example, the known defect and the way round."""
-        for target, answers in self.answers.items():
-            causes: dict[tuple[Kind, str], list[tuple[Answer, Stage, ResultRecord]]] = {}
-            for one in answers:
-                for part in one.bad:
-                    for cause, results in part.causes.items():
-                        found = causes.setdefault((part.kind, cause), [])
-                        found += ((one, stage, record) for stage, record in results)
-            for (kind, _), members in causes.items():
-                self._print_cause(target, WORDS[kind], members)
+    def _print_cause(self, cause: ModelCause) -> None:
+        self.line(f"\n{cause.target}, {cause.what}: {cause.said}")
+        for label, text in (
+            ("for example", cause.example),
+            ("case", cause.case),
+            ("similar to" if cause.similar else "known", cause.similar or cause.why),
+            ("which is" if cause.similar else "", cause.why if cause.similar else ""),
+            ("see", cause.link),
+            ("workaround", cause.workaround),
+        ):
+            if text:
+                self.line(f"  {label:<12} {text}")
 
-    def _print_cause(
-        self, target: str, words: str, members: Sequence[tuple[Answer, Stage, ResultRecord]]
-    ) -> None:
-        one, stage, record = members[0]
-        layers = layers_of(each.group for each, _, _ in members)
-        said = short(record.message) if record.message else record.reason
-        calls = plural(len(members), "call")
-        self.line(f"\n{target}, {words} in {layers} ({calls}): {said}")
-        self.line(
-            f"  for example  {one.group.title[:1].lower()}{one.group.title[1:]}, {stage.words}"
-        )
-        self.line(f"  case         {record.case}")
-        if record.known is not None:
-            self.line(f"  known as     {record.known.link}")
-            if around := workaround(record.known.link):
-                self.line(f"  workaround   {around}")
+
+def _cell(cell: ModelCell) -> str:
+    row = TABLE[cell.verdict]
+    return f"[{row.style}]{row.sign} {escape(cell.sentence)}[/]"

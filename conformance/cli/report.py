@@ -26,6 +26,7 @@ from conformance.results.reader import Run, read
 
 if TYPE_CHECKING:
     from conformance.report.changes import Changes
+    from conformance.report.model_table import ModelTable
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,19 @@ class Material:
 # One function writes each form. It imports what it needs, so that other commands start fast.
 
 
-def write_html(runs: Sequence[Run], html: Path, changes: Changes | None = None) -> None:
-    """Write the HTML report of ``runs``, with ``changes`` if given, or raise `ResultsError`."""
+def write_html(
+    runs: Sequence[Run],
+    html: Path,
+    changes: Changes | None = None,
+    model: ModelTable | None = None,
+) -> None:
+    """Write the HTML report of ``runs``, with ``changes`` and the answer for a ``model`` if given.
+
+    Raises `ResultsError`.
+    """
     from conformance.report.html import render
 
-    write_text(html, "the report", render(runs, changes))
+    write_text(html, "the report", render(runs, changes, model=model))
 
 
 def _html(material: Material, path: Path) -> None:

@@ -135,13 +135,9 @@ def answer(
     for kind in SIGNS:
         if kind in by_kind:
             these = [stage for stage, _ in by_kind[kind]]
-            others = [
-                stage
-                for other, found in by_kind.items()
-                if other not in (kind, "untried")
-                for stage, _ in found
-            ]
-            where = where_of(these, others) if others else ""
+            others = [stage for stage, _ in by_kind.get("right", ()) if kind != "right"]
+            alone = len(by_kind) == 1
+            where = "" if alone or kind == "right" else where_of(these, others)
             parts.append(Part(kind, where, tuple(by_kind[kind])))
     bad = [record for kind, found in by_kind.items() if kind != "right" for _, record in found]
     return Answer(group, target, tuple(parts), bool(bad) and all(map(pinned, bad)))
@@ -210,7 +206,7 @@ def _conditions(least: int) -> Iterator[tuple[str, _Holds]]:
     yield from in_phase.items()
     yield "on a past", lambda s: s.phase != "prompt"
     yield "in batches", lambda s: s.batch
-    yield "with past and present in one buffer", lambda s: s.buffer
+    yield "with the cache in a buffer", lambda s: s.buffer
     for words, holds in in_phase.items():
         yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
         yield f"{words} in batches", partial(_both, holds, lambda s: s.batch)

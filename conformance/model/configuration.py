@@ -22,12 +22,14 @@ class Configuration:
     """What the graph need not say; None: unknown.
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
+    ``sliding_window`` and ``softcap`` are those that some of its layers have.
     """
 
     head_size: int | None = None
     dtype: str | None = None
-    context_length: int | None = None
     shared_buffer: bool = False
+    sliding_window: int | None = None
+    softcap: float | None = None
 
     def overridden(self, head_size: int | None, dtype: str | None) -> Configuration:
         """With what the user says instead."""
@@ -48,14 +50,24 @@ def configuration_beside(model: Path) -> Configuration:
     hidden, heads = (_number(transformers, name) for name in ("hidden_size", "num_attention_heads"))
     if size is None and hidden and heads:
         size = hidden // heads
+    cap = transformers.get("attn_logit_softcapping")
     dtype = transformers.get("dtype") or transformers.get("torch_dtype")
     return Configuration(
         head_size=size,
         dtype=dtype if dtype in ("float32", "float16", "bfloat16") else None,
-        context_length=_number(_inside(genai, "model"), "context_length")
-        or _number(transformers, "max_position_embeddings"),
         shared_buffer=_inside(genai, "search").get("past_present_share_buffer") is True,
+        sliding_window=_sliding_window(transformers),
+        softcap=float(cap) if isinstance(cap, int | float) and cap else None,
     )
+
+
+def _sliding_window(transformers: dict[str, Any]) -> int | None:
+    """The window of the layers that have one; None if the model uses none."""
+    kinds = transformers.get("layer_types")
+    unused = isinstance(kinds, list) and "sliding_attention" not in kinds
+    if unused or transformers.get("use_sliding_window") is False:
+        return None
+    return _number(transformers, "sliding_window")
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -69,6 +69,19 @@ def groups_of(
     return list(_unique(groups)), unclear
 
 
+def disagreements(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
+    """What the model's configuration says of its layers, and the graph does not."""
+    windows = sorted({group.form.window for group in groups if group.form.window})
+    expected = configuration.sliding_window
+    # Some exporters count the query's own token as part of the window, and others do not.
+    if expected and not any(abs(window - expected) <= 1 for window in windows):
+        has = f"has windows of {ranges(windows)}" if windows else "has no local window"
+        yield f"config.json has a sliding window of {expected}, and the graph {has}."
+    softcaps = {group.form.fields.get("softcap") or 0.0 for group in groups}
+    if configuration.softcap and configuration.softcap not in softcaps:
+        yield f"config.json has a softcap of {configuration.softcap:g}, and no node has it."
+
+
 def _unique(groups: Sequence[Group]) -> Iterator[Group]:
     """The groups, each with a name of its own."""
     total, seen = Counter(group.name for group in groups), Counter[str]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from conformance.model.forms import Form
@@ -22,6 +23,8 @@ _SHORT_WINDOW: Final = 128
 MOST_SCORES: Final = 1 << 23
 #: In a buffer, the longest calls with up to so many scores are tried again.
 _FEW_SCORES: Final = 1 << 16
+#: The caches of all stages of a group together have at most so many elements of keys.
+MOST_ELEMENTS: Final = 1 << 24
 #: Rows of a static cache are a multiple of this where the graph leaves their number open.
 _ROWS: Final = 64
 
@@ -62,7 +65,33 @@ def stages_of(form: Form, asked: Lengths) -> list[Stage]:
     found: dict[str, Stage] = {}
     for stage in _with_buffers(form, list(_stages(form, asked))):
         found.setdefault(stage.label, stage)
-    return list(found.values())
+    stages = list(found.values())
+    return stages if asked.tokens else _affordable(form, stages)
+
+
+def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
+    """Without the less telling of those stages whose large caches take the oracle too long."""
+    kept, left = set(), MOST_ELEMENTS
+    for stage in sorted(stages, key=partial(_rank, form)):
+        size = _cache_elements(form, stage)
+        if size <= left:
+            kept.add(stage.label)
+            left -= size
+    return [stage for stage in stages if stage.label in kept]
+
+
+def _rank(form: Form, stage: Stage) -> int:
+    """0 for what a model must do first: a prompt, and a token more than its window holds."""
+    window = form.window or PASTS[-1]
+    telling = ("prompt_17", f"decode_on_{window}", f"chunk_17_on_{window}", "loop")
+    return telling.index(stage.label) if stage.label in telling else len(telling)
+
+
+def _cache_elements(form: Form, stage: Stage) -> int:
+    """Elements of the present key of a stage."""
+    rows = stage.fields.get("max_sequence_length", stage.tokens)
+    heads = int(form.fields["kv_num_heads"]) * int(stage.fields.get("batch_size", 1))
+    return int(rows) * heads * int(form.fields["head_size"])
 
 
 def _stages(form: Form, asked: Lengths) -> Iterator[Stage]:

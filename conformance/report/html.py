@@ -22,6 +22,7 @@ from conformance.base.paths import data_path
 from conformance.case.case import BASES
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
+from conformance.report.model_table import ModelTable
 from conformance.report.score import SHOWN
 from conformance.report.serve import CONNECT, digest, reload_script
 from conformance.report.symptoms import quoted
@@ -45,10 +46,17 @@ SCRIPTS = ("elements", "address", "select", "matrix", "panel", "main")
 _COMMENT = re.compile(r"^ *(?://.*|/\*(?:[^*]|\*(?!/))*\*/)\n", re.M)
 
 
-def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool = False) -> str:
+def render(
+    runs: Sequence[Run],
+    changes: Changes | None = None,
+    *,
+    served: bool = False,
+    model: ModelTable | None = None,
+) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
-    ``changes`` from a baseline come first. A ``served`` page asks its server for new results.
+    The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``served`` page asks
+    its server for new results.
     Raises `ResultsError` if there are no runs.
     """
     shown, cells, reports = page(join(runs), changes)
@@ -74,6 +82,7 @@ def render(runs: Sequence[Run], changes: Changes | None = None, *, served: bool 
     return environment.get_template("report.html.j2").render(
         page=shown,
         changes=changes,
+        model=model,
         verdicts=TABLE,
         parts=SHOWN,
         bases=BASES,

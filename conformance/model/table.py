@@ -1,0 +1,130 @@
+"""The answers for a model as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from conformance.base.words import plural
+from conformance.model.answers import WORDS, Answer, Kind, short, verdict_on_model, workaround
+from conformance.model.groups import Group, layers_of, ranges
+from conformance.model.reading import ReadModel
+from conformance.model.stages import Stage
+from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
+from conformance.results.records import ResultRecord
+from conformance.results.verdicts import Verdict
+
+#: The verdict that has the drawing and the colours of each kind.
+_DRAWN: Final[Mapping[Kind, Verdict]] = {
+    "wrong": "wrong",
+    "crash": "crash",
+    "timeout": "timeout",
+    "fallback": "fallback",
+    "refused": "unsupported",
+    "untried": "skip",
+    "right": "pass",
+}
+
+
+class Similar(NamedTuple):
+    """A known defect like that of a result: the case that has it, what it is, and its link."""
+
+    case: str
+    why: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with its groups of nodes, and the case file of their stages.
+
+    ``faults`` maps the names of nodes without cases to the reason, and ``notes`` say in what the
+    graph and its configuration disagree.
+    """
+
+    model: ReadModel
+    groups: Sequence[Group]
+    stages: Mapping[str, Sequence[Stage]]
+    faults: Mapping[str, str]
+    notes: Sequence[str]
+    text: str
+
+
+def table_of(
+    subject: Subject,
+    answers: Mapping[str, Sequence[Answer]],
+    similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
+) -> ModelTable:
+    """The table of ``answers``, those for each target in the order of the subject's groups.
+
+    ``similar`` looks for a known defect like that of a result which no expectation covers.
+    """
+    model, groups = subject.model, subject.groups
+    nodes = plural(sum(len(group.nodes) for group in groups), "attention node")
+    by = f", made by {model.producer}" if model.producer else ""
+    kinds = "all the same call" if len(groups) == 1 else f"{len(groups)} different calls"
+    return ModelTable(
+        heading=f"{model.path}{by}: {nodes}, {kinds}",
+        notes=tuple(subject.notes),
+        sentences=tuple(
+            (_worst(those), verdict_on_model(those, len(subject.faults)))
+            for those in answers.values()
+        ),
+        targets=tuple(answers),
+        rows=tuple(
+            ModelRow(
+                ranges(group.layers),
+                group.what,
+                tuple(_cell(those[number]) for those in answers.values()),
+            )
+            for number, group in enumerate(groups)
+        ),
+        causes=tuple(
+            cause for target, those in answers.items() for cause in _causes(target, those, similar)
+        ),
+        faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
+    )
+
+
+def _worst(answers: Sequence[Answer]) -> Verdict:
+    order = list(_DRAWN)
+    return _DRAWN[min((one.kind for one in answers), key=order.index)]
+
+
+def _cell(one: Answer) -> ModelCell:
+    expected = " (expected)" if one.pinned else ""
+    first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
+    return ModelCell(_DRAWN[one.kind], one.sentence + expected, first.case if first else "")
+
+
+def _causes(
+    target: str,
+    answers: Sequence[Answer],
+    similar: Callable[[ResultRecord], Similar | None],
+) -> Iterator[ModelCause]:
+    """What is not right on a target, by kind and cause."""
+    found: dict[tuple[Kind, str], list[tuple[Group, Stage, ResultRecord]]] = {}
+    for one in answers:
+        for part in one.bad:
+            for cause, results in part.causes.items():
+                members = found.setdefault((part.kind, cause), [])
+                members += ((one.group, stage, record) for stage, record in results)
+    for (kind, _), members in found.items():
+        group, stage, record = members[0]
+        layers = layers_of(each for each, _, _ in members)
+        known = record.known
+        near = None if known else similar(record)
+        found_as = known or near
+        yield ModelCause(
+            target,
+            _DRAWN[kind],
+            f"{WORDS[kind]} in {layers} ({plural(len(members), 'call')})",
+            short(record.message) if record.message else record.reason,
+            f"{layers_of([group])}, {stage.words}",
+            record.case,
+            found_as.why if found_as else "",
+            found_as.link if found_as else "",
+            workaround(found_as.link) if found_as else "",
+            near.case if near else "",
+        )

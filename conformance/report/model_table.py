@@ -1,0 +1,68 @@
+"""The answer for a user's model, as the terminal and the HTML report show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from conformance.results.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class ModelCell:
+    """What one target does with one group of layers.
+
+    ``verdict`` gives the drawing and the colours. ``case`` is the first case that is not right, or
+    the first of all.
+    """
+
+    verdict: Verdict
+    sentence: str
+    case: str
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """A group of layers that make the same call: its layers, what they compute, and a cell for each
+    target."""
+
+    layers: str
+    what: str
+    cells: tuple[ModelCell, ...]
+
+
+@dataclass(frozen=True)
+class ModelCause:
+    """Something that is not right on a target, with one of its cases.
+
+    ``said`` is the runtime's message or what is wrong. Of the known defect, ``why`` says what it
+    is, ``link`` where it is described and ``workaround`` what helps; "" if it is not known.
+    ``similar`` is a case of the corpus, if it is that case's known defect.
+    """
+
+    target: str
+    verdict: Verdict
+    what: str
+    said: str
+    example: str
+    case: str
+    why: str = ""
+    link: str = ""
+    workaround: str = ""
+    similar: str = ""
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """A model by layer group and target.
+
+    ``sentences`` say for each target whether it runs the whole model right, with the worst verdict;
+    ``notes`` are warnings, and ``faults`` the nodes that were not checked.
+    """
+
+    heading: str
+    notes: tuple[str, ...]
+    sentences: tuple[tuple[Verdict, str], ...]
+    targets: tuple[str, ...]
+    rows: tuple[ModelRow, ...]
+    causes: tuple[ModelCause, ...]
+    faults: tuple[str, ...]
