@@ -17,6 +17,7 @@ from typing import Final
 from conformance import __version__
 from conformance.base.paths import data_path, shown
 from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
+from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.tensors import Tensor, attributes_of
@@ -292,11 +293,18 @@ def header(
 
 
 def corpus_digest(cases: Iterable[Case]) -> str:
-    """Digest of the case files of a run, whatever its targets are."""
-    files = {case.file for case in cases}
+    """Digest of the case files of a run and their graphs, whatever its targets are."""
+    files: set[Path] = set()
+    graphs: set[bytes] = set()
+    for case in cases:
+        files.add(case.file)
+        if isinstance(case.call, GraphCall):
+            graphs.add(hashlib.sha256(case.call.content).digest())
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
         digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
+    for graph in sorted(graphs):
+        digest.update(graph)
     return digest.hexdigest()[:16]
 
 
