@@ -128,17 +128,22 @@ def is_left_out(tensor: onnx.TensorProto) -> bool:
 
 
 def read_graph(call: Call, file: Path) -> GraphCall:
-    """``call`` with the content of the ONNX file, and with the fields of its main node.
-
-    Raises :class:`GraphError`.
-    """
+    """The call of the graph in an ONNX file. Raises :class:`GraphError`."""
     try:
         content = read_plain(file, MAX_BYTES)
     except OSError as error:
         why = error.strerror
         if error.errno == TOO_LARGE:
             why = f"larger than {MAX_BYTES >> 20} MiB; save it without its weights"
-        raise GraphError(f"{file} cannot be read: {why}") from None
+        raise GraphError(f"it cannot be read: {why}") from None
+    return graph_call(call, content)
+
+
+def graph_call(call: Call, content: bytes) -> GraphCall:
+    """``call`` with the content of an ONNX file, and with the fields of its main node.
+
+    Raises :class:`GraphError`.
+    """
     graph = parsed(content)
     fields = _described(graph, graph.attentions[0], call).model_dump()
     return GraphCall.model_validate({**fields, "content": content})
