@@ -176,12 +176,17 @@ def _packed(call: Call, step: Step, values: Values, stream: str | None = None) -
     return np.concatenate(
         [
             _filled(
-                call, step, name, (*shape, width), each, call.dtype, stream and f"{stream}/{name}"
+                call, step, name, (*shape, width), each, call.dtype, part_of(stream, name)
             )
             for name, width, each in packed_parts(call, values)
         ],
         axis=2,
     )
+
+
+def part_of(stream: str | None, name: str) -> str | None:
+    """The random stream of a part of a packed query of a graph."""
+    return None if stream is None else f"{stream}/{name}"
 
 
 def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], ...]:

@@ -9,7 +9,6 @@ Transpose, Cast …). The roles are the names of GroupQueryAttention's inputs an
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,14 @@ from onnx.helper import get_attribute_value
 
 from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
-from conformance.base.signature import ATTRIBUTE_BY_NAME, DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.base.signature import (
+    ATTRIBUTE_BY_NAME,
+    DOMAIN,
+    INPUT_NAMES,
+    OP_TYPE,
+    OUTPUT_NAMES,
+    PRESENT,
+)
 from conformance.case.call import Call, GraphCall, Values
 from conformance.case.tensors import MAX_ELEMENTS, ShapeError, Step, Tensor, node_steps
 
@@ -39,9 +45,6 @@ FIELDS: Final = (
     "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
     "total_sequence_lengths", "max_sequence_length", "seed",
 )  # fmt: skip
-
-#: What a name must contain to be that of a present.
-PRESENT: Final = re.compile(r"(?<![a-z])presents?(?![a-z])", re.IGNORECASE)
 
 #: Operators of a domain of their own, some of which exporters write with a function of their own.
 _CONTRIB: Final = (DOMAIN, "")

@@ -223,13 +223,8 @@ def _computed(
         ]
     units = [np.zeros(array.shape) for array in arrays]
     if errors is None and floats and not operator.exact:
-        storage = Storage.of(dtype)
-        if operator.error is not None:
-            units = operator.error(node.attributes, [each and each.used for each in given], arrays)
-        units = [
-            np.nan_to_num(unit + storage.unit * np.abs(array), posinf=0.0) + floor_of(storage)
-            for unit, array in zip(units, arrays, strict=True)
-        ]
+        used = [each and each.used for each in given]
+        units = operator.errors(node.attributes, used, arrays, Storage.of(dtype))
     return [
         _with_error(name, array, dtype, unit, errors)
         for name, array, unit in zip(node.proto.output, arrays, units)  # noqa: B905

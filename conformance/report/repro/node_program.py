@@ -265,7 +265,7 @@ def _node_check(case: CaseRecord, result: ResultRecord) -> str:
         "}",
         f'let verdict = "{verdict_if_right(case, result)}";',
     ]
-    if shapes := wrong_shapes(result):
+    if shapes := wrong_shapes(case, result):
         lines.append("const shapes = [ // output, call, expected shape")
         for output, step, shape in shapes:
             dims = json.dumps([int(dim) for dim in re.findall(r"\d+", shape)])

@@ -294,7 +294,7 @@ def check_block(case: CaseRecord, result: ResultRecord) -> str:
         f'verdict = "{verdict_if_right(case, result)}"',
     ]
     worse = "verdict" if verdict_if_right(case, result) == "accepted" else '"wrong"'
-    if shapes := wrong_shapes(result):
+    if shapes := wrong_shapes(case, result):
         lines += ["shapes = [  # output, call, expected shape"]
         lines += [f"    ({quoted(output)}, {step}, {shape})," for output, step, shape in shapes]
         lines += [
