@@ -6,6 +6,7 @@ Every weight is a constant whose data is left out, so a case draws it by its see
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import onnx
@@ -20,7 +21,9 @@ HIDDEN, INNER, VOCABULARY, POSITIONS = 64, 128, 96, 64
 BLOCK: Final = 32
 
 _KIND: Final = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
-_OPSET, _IR = 23, 10
+#: The version of the standard operators: recent enough for all, and tract knows it. Attention needs a
+#: later one.
+_OPSET, _ATTENTION_OPSET, _IR = 18, 23, 10
 
 
 class _Builder:
@@ -81,11 +84,11 @@ class _Builder:
         sizes = {"K": terms, "N": columns, "bits": 4, "block_size": BLOCK}
         return self.node("MatMulNBits", [given, *weights], made, DOMAIN, **sizes, **more)
 
-    def model(self) -> bytes:
+    def model(self, opset: int = _OPSET) -> bytes:
         graph = helper.make_graph(
             self.nodes, "block", self.inputs, self.outputs, initializer=self.constants
         )
-        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(DOMAIN, 1)]
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, 1)]
         model = helper.make_model(graph, opset_imports=opsets, producer_name="gqa-conformance")
         model.ir_version = _IR
         return bytes(model.SerializeToString(deterministic=True))
@@ -130,27 +133,62 @@ def _no_tokens(b: _Builder, like: str) -> str:
     return b.node("ConstantOfShape", [dims], "no_key_value", value=zero)
 
 
+_WIDE: Final = [*_TOKENS, HEADS * SIZE]
+
+
+def _layer(b: _Builder, **attributes: Any) -> tuple[list[str], list[str], list[str]]:
+    """A layer with a cache: its presents, the lengths and the tables."""
+    narrow = [*_TOKENS, KV_HEADS * SIZE]
+    tokens = [b.input("query", _WIDE), b.input("key", narrow), b.input("value", narrow)]
+    past = [b.input("past_key", _PAST), b.input("past_value", _PAST)]
+    lengths, tables = _lengths(b), _tables(b)
+    present = [b.output("present_key", _PRESENT), b.output("present_value", _PRESENT)]
+    first = b.output("output", _WIDE)
+    given = [*tokens, *past, *lengths, *tables]
+    b.attention(given, [first, *present], do_rotary=1, **attributes)
+    return present, lengths, tables
+
+
 def borrowing(dtype: str, window: bool = True, presents: bool = True) -> bytes:
     """A layer with a cache, and a layer that borrows it: its past is the first one's present."""
     b = _Builder(dtype)
-    wide, narrow = [*_TOKENS, HEADS * SIZE], [*_TOKENS, KV_HEADS * SIZE]
-    tokens = [b.input("query", wide), b.input("key", narrow), b.input("value", narrow)]
-    past = [b.input("past_key", _PAST), b.input("past_value", _PAST)]
-    lengths, tables = _lengths(b), _tables(b)
-    attributes: dict[str, Any] = {"do_rotary": 1}
-    if window:
-        attributes["local_window_size"] = WINDOW
-    present = [b.output("present_key", _PRESENT), b.output("present_value", _PRESENT)]
-    first = b.output("output", wide)
-    b.attention([*tokens, *past, *lengths, *tables], [first, *present], **attributes)
-    query = b.input("borrower_query", wide)
+    attributes = {"local_window_size": WINDOW} if window else {}
+    present, lengths, tables = _layer(b, **attributes)
+    query = b.input("borrower_query", _WIDE)
     nothing = _no_tokens(b, query)
-    made = [b.output("borrower_output", wide)]
+    made = [b.output("borrower_output", _WIDE)]
     if presents:
         made += [b.output(f"borrower_{name}", _PRESENT) for name in present]
     given = [query, nothing, nothing, *present, *lengths, *tables]
-    b.attention(given, made, **attributes)
+    b.attention(given, made, do_rotary=1, **attributes)
     return b.model()
+
+
+def mixed(dtype: str) -> bytes:
+    """The same, but the second layer is a standard Attention with a mask, as exporters wrote it
+    before GroupQueryAttention could borrow (microsoft/onnxruntime#28188)."""
+    b = _Builder(dtype)
+    present, _, tables = _layer(b, local_window_size=WINDOW)
+    query = b.input("borrower_query", _WIDE)
+    positions = b.input("position_ids", _TOKENS, TensorProto.INT64)
+    turned = b.node("RotaryEmbedding", [query, positions, *tables], "rotated", DOMAIN)
+    heads = b.node("Reshape", [turned, b.number("heads", [0, 0, HEADS, SIZE])], "query_heads")
+    by_head = b.node("Transpose", [heads], "query_bnsh", perm=[0, 2, 1, 3])
+    # The key at j is seen by the query at i if i - WINDOW < j <= i.
+    length = b.node("Shape", [present[0]], "rows", start=2, end=3)
+    none = b.node("Squeeze", [b.number("zero", [0])], "first")
+    count = b.node("Squeeze", [length], "count")
+    step = b.node("Squeeze", [b.number("one", [1])], "step")
+    keys = b.node("Range", [none, count, step], "key_positions")
+    queries = b.node("Unsqueeze", [positions, b.number("axes", [1, 3])], "query_positions")
+    late = b.node("LessOrEqual", [keys, queries], "not_later")
+    start = b.node("Sub", [queries, b.number("window", [WINDOW])], "before_window")
+    mask = b.node("And", [late, b.node("Greater", [keys, start], "in_window")], "mask")
+    attended = b.node("Attention", [by_head, *present, mask], "attended")
+    back = b.node("Transpose", [attended], "attended_rows", perm=[0, 2, 1, 3])
+    flat = b.number("flat", [0, 0, HEADS * SIZE])
+    b.node("Reshape", [back, flat], b.output("borrower_output", _WIDE))
+    return b.model(_ATTENTION_OPSET)
 
 
 def projected(dtype: str, int4: bool = True, accuracy_level: int = 0) -> bytes:
@@ -220,17 +258,18 @@ def decoder(dtype: str, int4: bool = False) -> bytes:
 #: The files, and how they are made.
 GRAPHS: Final[Mapping[str, Callable[[], bytes]]] = {
     **{
-        f"cases/blocks/{name}_{dtype}.onnx": lambda make=make, dtype=dtype: make(dtype)  # type: ignore[misc]
+        f"cases/blocks/{name}_{dtype}.onnx": partial(make, dtype)
         for dtype in _KIND
         for name, make in {
-            "borrowing": lambda dtype: borrowing(dtype, window=False),
+            "borrowing": partial(borrowing, window=False),
             "borrowing_window": borrowing,
-            "borrowing_window_output": lambda dtype: borrowing(dtype, presents=False),
-            "qkv_matmul": lambda dtype: projected(dtype, int4=False),
+            "borrowing_window_output": partial(borrowing, presents=False),
+            "mixed": mixed,
+            "qkv_matmul": partial(projected, int4=False),
             "qkv_int4": projected,
         }.items()
     },
-    "cases/blocks/qkv_int4_int8_float32.onnx": lambda: projected("float32", accuracy_level=4),
-    "cases/blocks/decoder_float32.onnx": lambda: decoder("float32"),
-    "cases/blocks/decoder_int4_float16.onnx": lambda: decoder("float16", int4=True),
+    "cases/blocks/qkv_int4_int8_float32.onnx": partial(projected, "float32", accuracy_level=4),
+    "cases/blocks/decoder_float32.onnx": partial(decoder, "float32"),
+    "cases/blocks/decoder_int4_float16.onnx": partial(decoder, "float16", int4=True),
 }

@@ -142,10 +142,15 @@ class Program:
                 given = [known[name] if name else None for name in node.proto.input]
             except KeyError as error:
                 raise OracleError(f"{node.name} reads {error}, which nothing makes.") from None
-            if _is_attention(node.proto):
-                made = _attention(node, given, garbage, errors)
-            else:
-                made = _computed(node, given, errors)
+            try:
+                if _is_attention(node.proto):
+                    made = _attention(node, given, garbage, errors)
+                else:
+                    made = _computed(node, given, errors)
+            except OracleError as error:
+                raise OracleError(f"{node.name}: {error}") from None
+            except Exception as error:  # NumPy's, of shapes that do not fit
+                raise OracleError(f"{node.name} cannot be computed: {error}") from error
             known.update((name, each) for name, each in zip(node.proto.output, made) if name)  # noqa: B905
         return known
 
@@ -293,7 +298,7 @@ def _cast(node: _Node, given: _Tensor | None, errors: _Errors | None) -> _Tensor
     if node.attributes["to"] == onnx.TensorProto.BOOL:
         to = np.dtype(bool)
     if to is None:
-        raise OracleError(f"{node.name} casts to a type that is unknown to the oracle.")
+        raise OracleError("it casts to a type that is unknown to the oracle.")
     if to not in FLOAT_DTYPES:
         return _made(given.used.astype(to), to)
     if given.unit is None:
@@ -321,39 +326,21 @@ def _attention(
     for name in ("k_scale", "v_scale"):
         if name in inputs:
             inputs[name] = inputs[name].astype(np.float32)
-    return _attended(node, inputs, node.attributes, dtype, garbage, errors)
-
-
-def _attended(
-    node: _Node,
-    inputs: Mapping[str, Array],
-    attributes: Mapping[str, Any],
-    dtype: np.dtype[Any],
-    garbage: np.random.RandomState,
-    errors: _Errors | None,
-) -> list[_Tensor]:
-    connected = [n for n, made in zip(OUTPUT_NAMES, node.proto.output, strict=False) if made]
-    try:
-        work = compute(inputs, attributes, connected, dtype=dtype)
-        references = outputs_of(work, connected)
-    except OracleError as error:
-        raise OracleError(f"{node.name}: {error}") from None
+    connected = {n: made for n, made in zip(OUTPUT_NAMES, node.proto.output, strict=False) if made}
+    references = outputs_of(compute(inputs, node.attributes, connected, dtype=dtype), connected)
     units = budgets(references) if errors is None else {}
-    made = []
-    for name, output in zip(OUTPUT_NAMES, node.proto.output, strict=False):
-        if not output:
-            made.append(_Tensor.exact(np.zeros(0)))
-            continue
-        one = references[name]
+    made = {}
+    for name, one in references.items():
         fill = garbage.uniform(-_GARBAGE, _GARBAGE, one.value.shape)
         if one.dtype not in FLOAT_DTYPES:
             codes = np.where(one.defined, one.value, np.rint(fill + _GARBAGE)).astype(one.dtype)
-            made.append(_Tensor(codes, one.dtype, codes, None))
+            made[name] = _Tensor(codes, one.dtype, codes, None)
             continue
         array = np.where(one.defined, one.value, fill)
-        unit = units.get(name, np.zeros_like(array))
-        made.append(_with_error(output, array, one.dtype, np.nan_to_num(unit), errors))
-    return made
+        unit = np.nan_to_num(units.get(name, np.zeros_like(array)))
+        made[name] = _with_error(connected[name], array, one.dtype, unit, errors)
+    nothing = _Tensor.exact(np.zeros(0, np.float32))
+    return [made.get(name, nothing) for name in OUTPUT_NAMES[: len(node.proto.output)]]
 
 
 def _standard_attention(
@@ -364,10 +351,10 @@ def _standard_attention(
     tensors = [*given, *[None] * (6 - len(given))]
     query, key, value, mask = (each and each.used for each in tensors[:4])
     if tensors[4] is not None or tensors[5] is not None or len(node.proto.output) > 1:
-        raise OracleError(f"{node.name}: an Attention with a past or presents is unknown.")
+        raise OracleError("an Attention with a past or presents is unknown.")
     unknown = attributes.keys() - {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap"}
     if unknown:
-        raise OracleError(f"{node.name}: the attribute {min(unknown)} is unknown to the oracle.")
+        raise OracleError(f"the attribute {min(unknown)} is unknown to the oracle.")
     assert query is not None and key is not None and value is not None and given[0] is not None
     flat = query.ndim == 3
     if flat:
@@ -377,7 +364,7 @@ def _standard_attention(
     total = key.shape[2]
     causal = bool(attributes.get("is_causal", 0))
     if causal and length != total:
-        raise OracleError(f"{node.name}: is_causal with fewer queries than keys is unknown.")
+        raise OracleError("is_causal with fewer queries than keys is unknown.")
     inputs: dict[str, Array] = {
         "query": query.swapaxes(1, 2).reshape(batch, length, heads * size),
         "key": np.zeros((batch, 0, key.shape[1] * size)),
@@ -397,17 +384,13 @@ def _standard_attention(
         "causal": int(causal),
     }
     named |= {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
-    garbage = np.random.RandomState(3)
-    (made,) = _attended(node, inputs, named, given[0].dtype, garbage, errors)
-    if flat:
-        return [made]
-    shape = batch, length, heads, size
-
-    def back(array: Array) -> Array:
-        return array.reshape(shape).swapaxes(1, 2)
-
-    unit = None if made.unit is None else back(made.unit)
-    return [_Tensor(back(made.numbers), made.dtype, back(made.used), unit)]
+    dtype = given[0].dtype
+    references = outputs_of(compute(inputs, named, ("output",), dtype=dtype), ("output",))
+    array, unit = references["output"].value, budgets(references)["output"]
+    if not flat:
+        shape = batch, length, heads, size
+        array, unit = (each.reshape(shape).swapaxes(1, 2) for each in (array, unit))
+    return [_with_error(node.proto.output[0], array, dtype, np.nan_to_num(unit), errors)]
 
 
 def _heads(array: Array, heads: int) -> Array:
