@@ -8,6 +8,7 @@ with a new attribute.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -95,3 +96,6 @@ ATTRIBUTES: Final = (
 INPUT_NAMES: Final = tuple(parameter.name for parameter in INPUTS)
 OUTPUT_NAMES: Final = tuple(parameter.name for parameter in OUTPUTS)
 ATTRIBUTE_BY_NAME: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
+
+#: What the name of a graph's output contains if it is a present, and no other output's name does.
+PRESENT: Final = re.compile(r"(?<![a-z])presents?(?![a-z])", re.IGNORECASE)

@@ -266,7 +266,7 @@ def write_bundle(
                 path = f"test_data_set_{index}/output_{position}.pb"
                 rounded.append(_rounded(answer.references[name]))
                 files[path] = _tensor_file(rounded[-1], name)
-            if relation is None:
+            if relation is None and script.attributes is not None:
                 inputs, skipped = usual.inputs[index], sufficient(sensitivity)
                 found = effects(inputs, script.attributes, answer.references, answer.units, skipped)
                 sensitivity = combined((sensitivity, found))

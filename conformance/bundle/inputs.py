@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -45,14 +46,23 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
     }
 
 
+def draw_weights(call: Call, step: Step) -> dict[str, Array]:
+    """The constants of a graph whose data its file leaves out."""
+    return {tensor.name: _draw(call, step, tensor) for tensor in step.weights}
+
+
 def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
     assert tensor.shape is not None
     integer = tensor.dtype in INTEGER_RANGE
+    stream = None
+    if tensor.node is not None:  # an input of a graph has the values of an input of its node
+        stream = stream_of(call, step, tensor.name)
+        call, tensor = tensor.node, replace(tensor, name=tensor.role)
     if tensor.data is not None:
         written = np.int64 if integer else np.float64
         numbers = np.array(tensor.data, dtype=written).reshape(tensor.shape)
     elif tensor.values is not None:
-        numbers = _numbers(call, step, tensor, tensor.values)
+        numbers = _numbers(call, step, tensor, tensor.values, stream)
     else:
         numbers = _derived(call, step, tensor)
     if tensor.elements:
@@ -67,20 +77,26 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
         return exact.astype(NUMPY[tensor.dtype])
 
 
-def _numbers(call: Call, step: Step, tensor: Tensor, values: Values) -> Array:
+def _numbers(call: Call, step: Step, tensor: Tensor, values: Values, stream: str | None) -> Array:
     assert tensor.shape is not None
     if call.key_value == "packed" and tensor.name == "query" and "query" not in call.inputs:
-        return _packed(call, step, values)
-    return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype)
+        return _packed(call, step, values, stream)
+    return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype, stream)
 
 
 def _filled(
-    call: Call, step: Step, name: str, shape: tuple[int, ...], values: Values, dtype: str
+    call: Call,
+    step: Step,
+    name: str,
+    shape: tuple[int, ...],
+    values: Values,
+    dtype: str,
+    stream: str | None = None,
 ) -> Array:
     if values.kind == "constant":
         return np.full(shape, values.value)
-    stream = np.random.RandomState(zlib.crc32(stream_of(call, step, name).encode()))
-    uniform = stream.random_sample(shape)
+    stream = stream or stream_of(call, step, name)
+    uniform = np.random.RandomState(zlib.crc32(stream.encode())).random_sample(shape)
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
     numbers = values.low + uniform * (values.high - values.low)
@@ -154,16 +170,23 @@ def _stride(size: int) -> int:
     return next(stride for stride in strides if math.gcd(stride, size) == 1)
 
 
-def _packed(call: Call, step: Step, values: Values) -> Array:
+def _packed(call: Call, step: Step, values: Values, stream: str | None = None) -> Array:
     """Query, key and value side by side, with exactly the values of the unpacked call."""
     shape = call.batch_size, step.sequence_length
     return np.concatenate(
         [
-            _filled(call, step, name, (*shape, width), each, call.dtype)
+            _filled(
+                call, step, name, (*shape, width), each, call.dtype, part_of(stream, name)
+            )
             for name, width, each in packed_parts(call, values)
         ],
         axis=2,
     )
+
+
+def part_of(stream: str | None, name: str) -> str | None:
+    """The random stream of a part of a packed query of a graph."""
+    return None if stream is None else f"{stream}/{name}"
 
 
 def packed_parts(call: Call, values: Values) -> tuple[tuple[str, int, Values], ...]:
@@ -185,6 +208,8 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
         return np.full(tensor.shape, float(step.total_sequence_length))
     if tensor.name == "position_ids":
         return np.resize(positions(step), tensor.shape)
+    if tensor.name == "attention_mask":  # of a graph
+        return np.arange(tensor.shape[1]) < np.array(step.total_lengths)[:, None]
     if tensor.name in ("cos_cache", "sin_cache"):
         # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)

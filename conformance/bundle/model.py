@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from conformance.base.dtypes import ONNX
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
-from conformance.case.call import Call
+from conformance.case.call import Call, GraphCall
+from conformance.case.graph import parsed
 from conformance.case.tensors import Step, Tensor, attributes_of
 
 #: Supported by ONNX Runtime 1.20 and by tract, and recent enough for bfloat16 and float8.
@@ -40,6 +42,22 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
         producer_name="gqa-conformance",
     )
     model.ir_version = IR_VERSION
+    return model
+
+
+def filled_model(call: GraphCall, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The model of a graph, with the ``weights`` that its file leaves out.
+
+    As in the models of single nodes, outputs are declared by rank only.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(parsed(call.content).model)
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
+    for output in model.graph.output:
+        for dim in output.type.tensor_type.shape.dim:
+            dim.Clear()
     return model
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 
 from conformance.base.readings import ReadingName
-from conformance.bundle.inputs import draw_inputs
-from conformance.bundle.model import build_model
-from conformance.case.call import Call
+from conformance.bundle.inputs import draw_inputs, draw_weights
+from conformance.bundle.model import build_model, filled_model
+from conformance.case.call import Call, GraphCall
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.oracle import Reference, reference
 
@@ -46,14 +46,14 @@ class Script:
 
     ``outputs`` lists the graph's outputs in order. ``compute`` is the oracle: from the inputs of a
     step, including the carried ones, it computes a reference for each output. ``attributes`` are
-    the node's, if the graph has a single node.
+    the node's; None if the graph has several.
     """
 
     model: onnx.ModelProto
     steps: tuple[ScriptStep, ...]
     outputs: tuple[str, ...]
     compute: Callable[[Arrays], dict[str, Reference]]
-    attributes: Mapping[str, int | float | str] = field(default_factory=dict)
+    attributes: Mapping[str, int | float | str] | None = None
 
 
 def script_of(call: Call, reading: ReadingName | None = None) -> Script:
@@ -61,7 +61,23 @@ def script_of(call: Call, reading: ReadingName | None = None) -> Script:
 
     Raises :class:`conformance.case.tensors.ShapeError`.
     """
+    if isinstance(call, GraphCall):
+        return _graph_script(call)
     return script_with(call, [draw_inputs(call, step) for step in steps_of(call)], reading)
+
+
+def _graph_script(call: GraphCall) -> Script:
+    from conformance.oracle.graph import Program  # onnx.reference takes long to import
+
+    (step,) = steps_of(call)
+    model = filled_model(call, draw_weights(call, step))
+    inputs = draw_inputs(call, step)
+    return Script(
+        model=model,
+        steps=(ScriptStep(tuple(inputs), inputs),),
+        outputs=step.connected_outputs,
+        compute=lambda arrays: Program(model).references(arrays),
+    )
 
 
 def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = None) -> Script:

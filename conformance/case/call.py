@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Strict,
+    Tag,
+    WithJsonSchema,
+)
 
 from conformance.base.dtypes import DType, FloatType
 
@@ -154,6 +164,9 @@ OutputField = Annotated[
 class Call(Model):
     """One call, or a loop of calls, of the operator. Every field can be an axis of a matrix."""
 
+    graph: Annotated[str, Field(min_length=1)] | None = None
+    """An ONNX file, relative to the case file: the model of the case, in place of a single node.
+    Its nodes say what the call is; beside it an entry has `dtype`, lengths and `seed` only."""
     dtype: FloatType = "float32"
     """Storage type of query, key, value and, unless `cache_dtype` says otherwise, the cache."""
     cache_dtype: (
@@ -237,3 +250,19 @@ class Call(Model):
         if self.max_sequence_length is not None:
             return "static"
         return "concatenated" if self.past_sequence_length or self.loop else "none"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class GraphCall(Call):
+    """One call of a model with several nodes; the other fields describe its main node.
+
+    The main node is the first GroupQueryAttention. ``content`` are the bytes of the ONNX file, so
+    that a call alone says what is run; in JSON they are their digest.
+    """
+
+    content: Annotated[
+        bytes, PlainSerializer(_digest, when_used="json"), WithJsonSchema({"type": "string"})
+    ] = Field(repr=False)

@@ -28,13 +28,14 @@ SUITE: Final = "docs/cases.md"
 class _Reader:
     """Derives the value of each feature from a call, its attributes and its tensors.
 
-    In a loop the last step counts: its lengths decide whether a window is short or long.
+    In a loop the last step counts: its lengths decide whether a window is short or long. Of a graph
+    the main node counts.
     """
 
     def __init__(self, call: Call, steps: tuple[Step, ...]) -> None:
         self.call = call
         self.attributes = attributes_of(call)
-        self.step = steps[-1]
+        self.step = steps[-1].node or steps[-1]
 
     def tensor(self, name: str) -> Tensor | None:
         """The input ``name`` if it is connected."""

@@ -1,7 +1,7 @@
 """The cases of large files as they were read before: reading YAML takes four times as long.
 
-They are in the cache, in a file for each path, and are used only if neither the case file nor the
-code that reads it has changed since.
+They are in the cache, in a file for each path, and are used only if neither the case file, nor the
+graphs that it names, nor the code that reads them has changed since.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import read_plain, replacing
 from conformance.base.paths import KEPT_CASES, cache_root
+from conformance.case.call import GraphCall
 from conformance.case.case import Case
 
 #: Smaller files are read as fast.
@@ -40,7 +41,8 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
         seal, pickled = content[size : 2 * size], content[2 * size :]
         if content[:size] == before and hashlib.sha256(pickled).digest() == seal:
             found: list[Case] = pickle.loads(pickled)
-            return found
+            if _has_same_graphs(file, found):
+                return found
     cases = read(file)
     if _digest(file) == before:
         pickled = pickle.dumps(cases, pickle.HIGHEST_PROTOCOL)
@@ -49,6 +51,17 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
             with replacing(place) as written:
                 written.write(before + hashlib.sha256(pickled).digest() + pickled)
     return cases
+
+
+def _has_same_graphs(file: Path, cases: list[Case]) -> bool:
+    calls = (case.call for case in cases)
+    graphs = {call.graph: call.content for call in calls if isinstance(call, GraphCall)}
+    with suppress(OSError):
+        return all(
+            read_plain(file.parent / str(name), _MOST_BYTES) == content
+            for name, content in graphs.items()
+        )
+    return False
 
 
 def _digest(file: Path) -> bytes | None:

@@ -20,7 +20,7 @@ from conformance.base.garbage import uncollected
 from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
-from conformance.case.call import Call
+from conformance.case.call import Call, GraphCall
 from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
@@ -387,7 +387,10 @@ class _Expander:
             note("contract", "there is no contract, neither here nor in defaults")
             return None
         call = Call.model_validate({k: v for k, v in merged.items() if k in Call.model_fields})
-        wrong = list(misfits(call, fields.contract.demands, fields.relation))
+        wrong: list[tuple[str, str]] = []
+        if call.graph is not None:
+            call, wrong = self.with_graph(call, merged, fields)
+        wrong = wrong or list(misfits(call, fields.contract.demands, fields.relation))
         if fields.contract.readings and (fields.relation or fields.contract.demands == "rejects"):
             wrong.append(("contract", "readings need a call with values and without a relation"))
         for field, sentence in wrong:
@@ -432,10 +435,36 @@ class _Expander:
         return case, (
             tuple((t.state, t.dtype, t.shape) for s in steps for t in (*s.inputs, *s.outputs)),
             tuple(attributes_of(call).items()),
+            call.content if isinstance(call, GraphCall) else None,
             call.seed,
             call.shared_buffer,
             fields.relation,
         )
+
+    def with_graph(
+        self, call: Call, merged: dict[str, Any], fields: Fields
+    ) -> tuple[Call, list[tuple[str, str]]]:
+        """The call with the content of its graph, and what is wrong with it or beside it."""
+        from conformance.case.graph import FIELDS, GraphError, read_graph  # imports onnx
+
+        wrong = [
+            (name, f"{name} follows from the graph; beside it stand {', '.join(FIELDS[1:])}")
+            for name in merged
+            if name in Call.model_fields and name not in FIELDS
+        ]
+        if fields.relation:
+            wrong.append(("relation", "a graph has no variant"))
+        if fields.contract is not None and fields.contract.readings:
+            wrong.append(("contract", "readings are of a single node, not of a graph"))
+        try:
+            assert call.graph is not None
+            return read_graph(call, self.source.file.parent / call.graph), wrong
+        except GraphError as error:
+            return call, [*wrong, ("graph", f"{call.graph}: {error}")]
+        except ValidationError as error:  # an attribute of a node that no field can have
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            return call, [*wrong, ("graph", f"{call.graph}: {place}: {first['msg']}")]
 
     def check_axes(self, path: Key, expanded: list[tuple[Case, object]]) -> None:
         """Notes each axis that does not change the call, so that two cases would be the same."""

@@ -15,7 +15,14 @@ from typing import Final
 
 from conformance.base.dtypes import INTEGER_RANGE
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, Parameter
-from conformance.case.call import Call, InputOverride, OutputOverride, State, Values
+from conformance.case.call import (
+    Call,
+    GraphCall,
+    InputOverride,
+    OutputOverride,
+    State,
+    Values,
+)
 from conformance.case.positions import Positions, are_drawn, drawn, implied
 
 #: Largest number of elements of a tensor (256 MiB of float32).
@@ -48,7 +55,9 @@ class Tensor:
     ``shape`` is None if the tensor is not connected, and for outputs whose shape the graph does not
     declare. ``values`` is None for inputs whose values follow from the call (lengths, positions,
     cos and sin tables). ``dims`` holds the name of each dim in the graph, or None for a fixed dim.
-    ``elements`` holds ranges of elements, with the value of each.
+    ``elements`` holds ranges of elements, with the value of each. ``role`` is set for the inputs of
+    a graph: the input of an operator whose values it has (:mod:`conformance.case.graph`), and
+    ``node`` is then the call of the node that takes it.
     """
 
     name: str
@@ -60,6 +69,8 @@ class Tensor:
     data: object = None
     dims: tuple[str | None, ...] = ()
     elements: tuple[Elements, ...] = ()
+    role: str = ""
+    node: Call | None = None
 
     @property
     def connected(self) -> bool:
@@ -73,7 +84,9 @@ class Step:
 
     ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
     number of new key/value tokens. ``positions`` are those of position_ids, or the implied ones.
-    ``carried``: the past is the present of the step before.
+    ``carried``: the past is the present of the step before. In a graph, ``inputs`` and ``outputs``
+    are those of the graph, ``weights`` are the constants whose values are drawn, and ``node`` has
+    the tensors of its main node.
     """
 
     index: int
@@ -85,6 +98,8 @@ class Step:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     carried: bool
+    weights: tuple[Tensor, ...] = ()
+    node: Step | None = None
 
     def input(self, name: str) -> Tensor:
         """The input ``name``."""
@@ -123,6 +138,15 @@ def attributes_of(call: Call) -> dict[str, int | float | str]:
 
 def steps_of(call: Call) -> tuple[Step, ...]:
     """The steps of a case: one, or one for each call of a loop. Raises :class:`ShapeError`."""
+    if isinstance(call, GraphCall):
+        from conformance.case.graph import graph_steps  # imports this module, and onnx
+
+        return graph_steps(call)
+    return node_steps(call)
+
+
+def node_steps(call: Call) -> tuple[Step, ...]:
+    """The steps of the node that the fields of ``call`` describe. Raises :class:`ShapeError`."""
     if call.batch_size > MAX_BATCH:
         raise ShapeError("batch_size", f"{call.batch_size} sequences; at most {MAX_BATCH} fit")
     lengths = list(_lengths_of(call))
@@ -169,7 +193,8 @@ def _lengths_of(call: Call) -> Iterator[_Lengths]:
 
 def input_elements(step: Step) -> int:
     """The number of elements of all inputs of ``step``."""
-    return sum(math.prod(tensor.shape) for tensor in step.inputs if tensor.shape is not None)
+    tensors = (*step.inputs, *step.weights)
+    return sum(math.prod(tensor.shape) for tensor in tensors if tensor.shape is not None)
 
 
 def _check_steps(call: Call, steps: list[Step]) -> None:

@@ -45,10 +45,15 @@ def draw(console: Console, case: Case) -> None:
         if trailing:
             words = f"omitted at the end of the {kind}: {', '.join(trailing)}"
             console.print(Text(words, style="dim"), soft_wrap=True)
+    console.print()
+    if (graph := record.call.graph) is not None:
+        nodes = "  ".join(f"{name} {count}" for name, count in graph.nodes.items())
+        console.print(Text(f"graph       {graph.file}: {nodes}"), soft_wrap=True)
+        console.print(Text(f"weights     {len(graph.weights)} constants, drawn"), soft_wrap=True)
     if record.call.attributes:
-        console.print()
         words = "  ".join(f"{name}={value}" for name, value in record.call.attributes.items())
-        console.print(Text(f"attributes  {words}"), soft_wrap=True)
+        of = " of the first GroupQueryAttention" if graph is not None else ""
+        console.print(Text(f"attributes{of}  {words}"), soft_wrap=True)
     console.print()
     effects = {} if case.contract.demands == "rejects" else bundle.sensitivity
     for label, line in (*sensitivity.lines(effects), *_about(case)):

@@ -13,6 +13,7 @@ import click
 from conformance.base.printable import printable_json
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import insensitive
+from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
@@ -159,6 +160,11 @@ def _show_values(
 ) -> int:
     from conformance.cli.values import draw_values
 
+    if isinstance(case.call, GraphCall):
+        raise BadArgument(
+            "--values is for cases of a single node, and this one is a graph."
+            f" gqa export '{argument_for(case)}' DIR writes every tensor of it in float64."
+        )
     bundle = bundle_for(case.call, readings=case.contract.readings)
     if bundle.unjudged is not None:
         why = f"The call has no defined meaning: {bundle.unjudged}."

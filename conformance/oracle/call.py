@@ -168,6 +168,7 @@ def read_call(
     attributes: Attributes,
     outputs: Collection[str],
     reading: ReadingName | None = None,
+    dtype: np.dtype[Any] | None = None,
 ) -> OracleCall:
     """Read a call and check that it has a defined meaning.
 
@@ -176,6 +177,8 @@ def read_call(
         attributes: the attributes set on the node; the others have the schema's defaults.
         outputs: names of the connected outputs.
         reading: another reading of the documentation (:mod:`conformance.base.readings`).
+        dtype: the type T, if inputs of that type are float64, as inside a graph: numbers that a
+            runtime rounds and the oracle does not.
 
     Raises:
         OracleError: the call contradicts the operator's documentation or itself.
@@ -188,11 +191,11 @@ def read_call(
         raise OracleError(
             f"num_heads {num_heads} must be a positive multiple of kv_num_heads {kv_num_heads}."
         )
-    dtype = _storage_dtype(inputs)
+    dtype = dtype or _storage_dtype(inputs)
     query, key, value = _split_heads(inputs, num_heads, kv_num_heads)
     batch_size, sequence_length, _, head_size = query.shape
-    key_format = _format(inputs, attributes, "k", (kv_num_heads, head_size))
-    value_format = _format(inputs, attributes, "v", (kv_num_heads, head_size))
+    key_format = _format(inputs, attributes, "k", (kv_num_heads, head_size), dtype)
+    value_format = _format(inputs, attributes, "v", (kv_num_heads, head_size), dtype)
     sizes = (batch_size, kv_num_heads, head_size)
     past_key, past_value = _past(inputs, sizes, key_format, value_format)
     window = _window(attributes, bool(_choice(attributes, "causal", 1, (0, 1))))
@@ -405,7 +408,13 @@ def _borrows_by_omission(inputs: Inputs, num_heads: int) -> bool:
 _BITS: Final = {INT8: 8, FLOAT8: 8, UINT8: 4}
 
 
-def _format(inputs: Inputs, attributes: Attributes, side: str, sizes: tuple[int, int]) -> Format:
+def _format(
+    inputs: Inputs,
+    attributes: Attributes,
+    side: str,
+    sizes: tuple[int, int],
+    dtype: np.dtype[Any],
+) -> Format:
     """Return the storage format of the key (``side`` k) or value (``side`` v) cache.
 
     The type of the past determines the format, because the present has the same type. A call
@@ -418,7 +427,7 @@ def _format(inputs: Inputs, attributes: Attributes, side: str, sizes: tuple[int,
     if kind == "NONE":
         if past is not None and past.dtype != query.dtype:
             raise OracleError(f"Input {past_name} is {past.dtype}, but query is {query.dtype}.")
-        return Format(query.dtype)  # a connected scale has no effect
+        return Format(dtype)  # a connected scale has no effect
     if kind not in ("PER_TENSOR", "PER_CHANNEL"):
         raise OracleError(f"Attribute {side}_quant_type must not be {kind!r}.")
     why = f"{side}_quant_type is {kind}"

@@ -42,6 +42,7 @@ class Reference:
     watched: Mapping[Watched, Bool] = field(default_factory=dict)
     qk_output: int = 0
     tokens: Tokens | None = None
+    unit: Float | None = None
 
     @property
     def computed(self) -> Bool:
@@ -69,9 +70,10 @@ def compute(
     attributes: Attributes,
     outputs: Collection[str],
     reading: ReadingName | None = None,
+    dtype: np.dtype[Any] | None = None,
 ) -> Computation:
-    """Compute a call up to its attention; arguments and errors are those of :func:`reference`."""
-    call = read_call(inputs, attributes, outputs, reading)
+    """Compute a call up to its attention; arguments and errors are those of :func:`read_call`."""
+    call = read_call(inputs, attributes, outputs, reading, dtype)
     return attended(call, *rotated(call))
 
 

@@ -41,7 +41,7 @@ QUOTIENT: Final = 2.0
 FLUSH: Final = 2.0**-126
 
 
-def _floor(storage: Storage) -> float:
+def floor_of(storage: Storage) -> float:
     """Return the largest absolute error of rounding a number close to 0 to storage."""
     return max(storage.smallest / 2, FLUSH)
 
@@ -97,10 +97,12 @@ def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None =
     assert reference.attention is not None
     storage = Storage.of(reference.dtype)
     inside = output_budget(reference.attention, arithmetic, past).reshape(reference.value.shape)
-    return inside + storage.unit * np.abs(reference.value) + _floor(storage)
+    return inside + storage.unit * np.abs(reference.value) + floor_of(storage)
 
 
 def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
+    if reference.unit is not None:
+        return reference.unit
     if reference.tokens is not None:
         past_error = None if past is None else past.key if name == "present_key" else past.value
         return _present_budget(reference.tokens, past_error)
@@ -199,7 +201,7 @@ def rotated_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) 
     [..., D] were normed before, the error of the norm is added.
     """
     storage = Storage.of(dtype)
-    error = (storage.unit + 2 * A) * magnitude + _floor(storage)
+    error = (storage.unit + 2 * A) * magnitude + floor_of(storage)
     if normed:
         error = error + _norm_error(magnitude, storage)
     return np.where(magnitude > 0.0, error, 0.0)
@@ -209,7 +211,7 @@ def _norm_error(magnitude: Float, storage: Storage) -> Float:
     """Return the error of the RMS norm of heads [..., D]: half that of the sum, and storage."""
     head_size = magnitude.shape[-1]
     error: Float = (storage.unit + (head_size / 2 + NORM) * A) * magnitude
-    return error + _floor(storage)
+    return error + floor_of(storage)
 
 
 def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | None) -> Float:
@@ -223,7 +225,7 @@ def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | N
     query_error = (
         storage.unit * np.maximum(q, attention.query_magnitude)
         + 2 * A * attention.query_magnitude
-        + _floor(storage) * (max(1.0, 1.0 / scale) if scale else 0.0)
+        + floor_of(storage) * (max(1.0, 1.0 / scale) if scale else 0.0)
     )
     if attention.query_normed:
         query_error += _norm_error(attention.query_magnitude, storage)
@@ -287,7 +289,7 @@ def output_budget(
     from_values = np.zeros_like(attention.output)
     if value_error.any():
         from_values = _largest_weights(attention, errors, sink_errors) @ value_error[:, :, None]
-    from_storing = storage.unit * np.abs(attention.output) + _floor(storage)
+    from_storing = storage.unit * np.abs(attention.output) + floor_of(storage)
     total: Float = from_logits + from_sums + from_values + from_storing
     return total.transpose(0, 3, 1, 2, 4)
 
@@ -300,7 +302,7 @@ def qk_budget(
     errors = logit_error(attention, dtype, past)
     if qk_output == 1:
         logits = np.where(np.isfinite(attention.logits), attention.logits, 0.0)
-        return errors + storage.unit * np.abs(logits) + _floor(storage)
+        return errors + storage.unit * np.abs(logits) + floor_of(storage)
     errors, sink_errors = weight_error(attention, errors), sink_error(attention)
     p, sink = attention.probabilities, attention.sink_probability
     most = (p * np.exp(np.minimum(errors, 60.0))).sum(axis=-1)
@@ -321,7 +323,7 @@ def _sum_error(attention: Attention, storage: Storage) -> Float:
     p = attention.probabilities
     keys = _seen(attention).sum(axis=-1, keepdims=True)
     error: Float = (storage.unit + (2 * keys + NORMALISE) * A) * p
-    return error + np.minimum(p, _floor(storage))
+    return error + np.minimum(p, floor_of(storage))
 
 
 def _top(attention: Attention) -> Float:

@@ -26,7 +26,7 @@ from conformance.results.records import (
 )
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import VERDICTS, note_of
-from conformance.results.wrong_outputs import only_presents
+from conformance.results.wrong_outputs import only_presents, wrong_in
 
 #: CI systems show an attribute on one line; the element has the full text.
 _LINE = 500
@@ -158,7 +158,7 @@ def _verdict(result: ResultRecord) -> str:
 def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     yield f"{_verdict(result)}: {result.reason}"
     if result.wrong_outputs:
-        yield f"wrong in: {listed(result.wrong_outputs)}"
+        yield f"wrong in: {clean(wrong_in(result))}"
     if result.hazard:
         yield f"hazard: {result.hazard}"
     if result.message and result.message != result.reason:

@@ -16,6 +16,7 @@ from conformance.results.records import (
     contract_of,
 )
 from conformance.results.verdicts import note_of
+from conformance.results.wrong_outputs import wrong_in
 
 #: Longer messages and stderr are cut to this many lines; the results file has all of them.
 _MOST_LINES = 12
@@ -31,7 +32,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if result.kernels:
         yield f"  kernel    {clean(listed(result.kernels))}"
     if result.wrong_outputs:
-        yield f"  wrong in  {listed(result.wrong_outputs)}"
+        yield f"  wrong in  {clean(wrong_in(result))}"
     if result.hazard:
         yield f"  hazard    {clean(result.hazard)}"
     if result.message and result.message != result.reason:

@@ -122,7 +122,7 @@ def outline(case: CaseRecord) -> object:
     call = case.call
     inputs = [(t.name, t.state, t.shape, t.dtype, t.values) for t in call.inputs]
     outputs = [(t.name, t.state, t.dtype) for t in call.outputs]
-    return inputs, outputs, repr(call.attributes), call.steps, case.contract
+    return inputs, outputs, repr(call.attributes), call.steps, case.contract, repr(call.graph)
 
 
 def _file_names(runs: Sequence[Run]) -> list[str]:

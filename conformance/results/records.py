@@ -288,8 +288,26 @@ class CallOutput(_Part):
     dtype: Text | None = None
 
 
+class GraphRecord(_Sparse):
+    """The model of a case, where it is not a single node of the operator."""
+
+    whole = ("nodes",)
+
+    file: Text
+    """The ONNX file, as the case names it."""
+    digest: Text
+    """SHA-256 of the file."""
+    nodes: dict[Text, int]
+    """How many nodes of each operator there are."""
+    weights: Several[CallInput] = ()
+    """The constants whose data the file leaves out."""
+    content: Text = ""
+    """The file, compressed by zlib and in base64; empty if that is long."""
+
+
 class CallRecord(_Sparse):
-    """The call: inputs, outputs and attributes."""
+    """The call: inputs, outputs and attributes. Those of a graph are the graph's inputs and outputs,
+    and the attributes of its first GroupQueryAttention."""
 
     whole = ("attributes", "steps")
 
@@ -303,6 +321,8 @@ class CallRecord(_Sparse):
     """For each call after the first, the inputs that differ from the first."""
     shared_buffer: bool = False
     """Whether present_key and present_value use the memory of past_key and past_value."""
+    graph: GraphRecord | None = None
+    """Null: the model is a single node."""
 
 
 class CaseRecord(_Part):

@@ -1,25 +1,30 @@
 """Which outputs of a result are wrong: `output`, the presents or `output_qk`.
 
+The outputs of a graph count as one of these by their names (:data:`PRESENT`).
+
 A model reads the output of every call. The presents it may leave unread, as a layer that borrows
 another layer's cache does. So a result whose presents alone are wrong is told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, Protocol, get_args
 
+from conformance.base.signature import OUTPUT_NAMES, PRESENT
 from conformance.base.words import listed
 
 WrongOutput = Literal["output", "presents", "output_qk"]
 #: In the order of the operator's outputs.
 WRONG_OUTPUTS: Final[tuple[WrongOutput, ...]] = get_args(WrongOutput)
 
-_PLACE: Final[dict[str, WrongOutput]] = {
-    "present_key": "presents",
-    "present_value": "presents",
-    "output_qk": "output_qk",
-}
+
+def _place(name: str) -> WrongOutput:
+    """Which of the operator's outputs an output is: of a graph, presents are known by their names,
+    and all others are what a model reads, as is an output that the operator does not have."""
+    if PRESENT.search(name):
+        return "presents"
+    return "output_qk" if name == "output_qk" else "output"
 
 
 class _Named(Protocol):
@@ -36,6 +41,19 @@ class Figures(_Named, Protocol):
     def share(self) -> float | None: ...
 
 
+class HasFaults(Protocol):
+    """A judgement or a record, with what it was made of."""
+
+    @property
+    def wrong_outputs(self) -> tuple[WrongOutput, ...]: ...
+
+    @property
+    def faults(self) -> Sequence[_Named]: ...
+
+    @property
+    def errors(self) -> Sequence[Figures]: ...
+
+
 class HasWrongOutputs(Protocol):
     """A judgement or a record."""
 
@@ -50,13 +68,23 @@ def is_beyond(error: Figures) -> bool:
 
 
 def wrong_outputs(faults: Iterable[_Named], errors: Iterable[Figures]) -> tuple[WrongOutput, ...]:
-    """Which outputs of any step have a fault or an error beyond its budget.
-
-    An output that the operator does not have counts as ``output``.
-    """
-    names = {fault.output for fault in faults} | {e.output for e in errors if is_beyond(e)}
-    found = {_PLACE.get(name, "output") for name in names}
+    """Which outputs of any step have a fault or an error beyond its budget."""
+    found = set(map(_place, wrong_names(faults, errors)))
     return tuple(each for each in WRONG_OUTPUTS if each in found)
+
+
+def wrong_names(faults: Iterable[_Named], errors: Iterable[Figures]) -> tuple[str, ...]:
+    """The names of the outputs that have a fault or an error beyond its budget."""
+    found = [fault.output for fault in faults]
+    return tuple(dict.fromkeys([*found, *(e.output for e in errors if is_beyond(e))]))
+
+
+def wrong_in(result: HasFaults) -> str:
+    """In which outputs a result is wrong, in words; those of a graph by their own names."""
+    names = wrong_names(result.faults, result.errors)
+    if all(name in OUTPUT_NAMES for name in names):
+        return listed(result.wrong_outputs)
+    return listed(names)
 
 
 def only_presents(result: HasWrongOutputs) -> bool:

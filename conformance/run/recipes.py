@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from conformance.base.dtypes import INTEGER_RANGE
-from conformance.bundle.inputs import packed_parts, positions, spread_of, starts_of, stream_of
+from conformance.bundle.inputs import (
+    packed_parts,
+    part_of,
+    positions,
+    spread_of,
+    starts_of,
+    stream_of,
+)
 from conformance.bundle.script import CARRY
 from conformance.case.call import Call, Values
 from conformance.case.tensors import Step, Tensor
@@ -20,8 +28,12 @@ from conformance.results.records import LaterInput, Recipe
 
 
 def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
-    """The recipe of a connected input of ``step``."""
-    made = _made(call, step, tensor)
+    """The recipe of a connected input, or of a drawn constant, of ``step``."""
+    stream = None
+    if tensor.node is not None:
+        stream = stream_of(call, step, tensor.name)
+        call, tensor = tensor.node, replace(tensor, name=tensor.role)
+    made = _made(call, step, tensor, stream)
     if tensor.elements:
         exact = int if tensor.dtype in INTEGER_RANGE else float
         but = tuple(
@@ -46,7 +58,7 @@ def later_inputs(call: Call, step: Step, first: Step) -> list[LaterInput]:
     return later
 
 
-def _made(call: Call, step: Step, tensor: Tensor) -> Recipe:
+def _made(call: Call, step: Step, tensor: Tensor, stream: str | None) -> Recipe:
     assert tensor.shape is not None
     if 0 in tensor.shape:
         return Recipe(kind="constant")
@@ -61,22 +73,28 @@ def _made(call: Call, step: Step, tensor: Tensor) -> Recipe:
         return Recipe(
             kind="packed",
             parts=tuple(
-                _filled(call, step, name, (*shape, width), each, call.dtype).model_copy(
-                    update={"width": width}
-                )
+                _filled(
+                    call, step, name, (*shape, width), each, call.dtype, part_of(stream, name)
+                ).model_copy(update={"width": width})
                 for name, width, each in packed_parts(call, values)
             ),
         )
-    return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype)
+    return _filled(call, step, tensor.name, tensor.shape, values, tensor.dtype, stream)
 
 
 def _filled(
-    call: Call, step: Step, name: str, shape: tuple[int, ...], values: Values, dtype: str
+    call: Call,
+    step: Step,
+    name: str,
+    shape: tuple[int, ...],
+    values: Values,
+    dtype: str,
+    stream: str | None,
 ) -> Recipe:
     if values.kind == "constant":
         value = values.value
         return Recipe(kind="constant", value=int(value) if dtype in INTEGER_RANGE else value)
-    drawn = Recipe(stream=stream_of(call, step, name), low=values.low, high=values.high)
+    drawn = Recipe(stream=stream or stream_of(call, step, name), low=values.low, high=values.high)
     if dtype in INTEGER_RANGE:
         return drawn
     of_heads = bool(shape) and shape[-1] % call.head_size == 0
@@ -111,6 +129,9 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
         return Recipe(kind="constant", value=step.total_sequence_length)
     if tensor.name == "position_ids":
         return _positions(step, tensor.shape)
+    if tensor.name == "attention_mask":
+        ones = [int(i < length) for length in step.total_lengths for i in range(tensor.shape[1])]
+        return _numbers(ones)
     return Recipe(kind="cosines" if tensor.name == "cos_cache" else "sines")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import platform
 import shlex
+import zlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,9 +20,10 @@ from typing import Final
 from conformance import __version__
 from conformance.base.paths import data_path, shown
 from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
+from conformance.case.call import Call, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.case.tensors import Tensor, attributes_of
+from conformance.case.tensors import Step, Tensor, attributes_of
 from conformance.case.variants import RELATIONS
 from conformance.harness.outcomes import (
     Crashed,
@@ -190,15 +194,7 @@ def reproduce(case: Case, arguments: Sequence[str]) -> str:
 def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``."""
     first = case.steps[0]
-    inputs = [
-        {
-            **_place(tensor),
-            "values": _values_text(tensor) if tensor.connected else None,
-            "dims": tensor.dims if any(tensor.dims) else (),
-            "recipe": recipe_of(case.call, first, tensor) if tensor.connected else None,
-        }
-        for tensor in first.inputs
-    ]
+    inputs = [_input(case.call, first, tensor) for tensor in first.inputs]
     return CaseRecord.model_validate(
         {
             "id": case.id,
@@ -220,9 +216,40 @@ def case_record(case: Case) -> CaseRecord:
                 "steps": len(case.steps),
                 "later": [later_inputs(case.call, step, first) for step in case.steps[1:]],
                 "shared_buffer": case.call.shared_buffer,
+                "graph": _graph(case.call, first),
             },
         }
     )
+
+
+def _input(call: Call, step: Step, tensor: Tensor) -> dict[str, object]:
+    """An input of ``step``, or a drawn constant of a graph, for the record."""
+    return {
+        **_place(tensor),
+        "values": _values_text(tensor) if tensor.connected else None,
+        "dims": tensor.dims if any(tensor.dims) else (),
+        "recipe": recipe_of(call, step, tensor) if tensor.connected else None,
+    }
+
+
+#: The longest content of a graph in a record, in characters.
+MOST_CONTENT: Final = 1 << 16
+
+
+def _graph(call: Call, step: Step) -> dict[str, object] | None:
+    """The record of a graph; None for a call of a single node."""
+    if not isinstance(call, GraphCall):
+        return None
+    from conformance.case.graph import parsed  # imports onnx
+
+    content = base64.b64encode(zlib.compress(call.content, 9)).decode()
+    return {
+        "file": call.graph,
+        "digest": hashlib.sha256(call.content).hexdigest(),
+        "nodes": Counter(node.op_type for node in parsed(call.content).nodes),
+        "weights": [_input(call, step, tensor) for tensor in step.weights],
+        "content": content if len(content) <= MOST_CONTENT else "",
+    }
 
 
 def _shown(file: Path) -> str:
@@ -239,6 +266,8 @@ def _place(tensor: Tensor) -> dict[str, object]:
 
 def _values_text(tensor: Tensor) -> str:
     """How an input's values are made, in words."""
+    if tensor.node is not None:
+        tensor = replace(tensor, name=tensor.role, node=None)
     if tensor.shape is not None and 0 in tensor.shape:
         return "no elements"
     if tensor.elements:
@@ -255,6 +284,7 @@ def _values_text(tensor: Tensor) -> str:
             "seqlens_k": "tokens of each sequence, less one",
             "total_sequence_length": "tokens of the longest sequence",
             "position_ids": "positions of the new tokens",
+            "attention_mask": "1 for each token, 0 for padding",
             "cos_cache": f"cosines of {_ANGLE}",
             "sin_cache": f"sines of {_ANGLE}",
         }.get(tensor.name, "")
@@ -292,11 +322,18 @@ def header(
 
 
 def corpus_digest(cases: Iterable[Case]) -> str:
-    """Digest of the case files of a run, whatever its targets are."""
-    files = {case.file for case in cases}
+    """Digest of the case files of a run and their graphs, whatever its targets are."""
+    files: set[Path] = set()
+    graphs: set[bytes] = set()
+    for case in cases:
+        files.add(case.file)
+        if isinstance(case.call, GraphCall):
+            graphs.add(hashlib.sha256(case.call.content).digest())
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
         digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
+    for graph in sorted(graphs):
+        digest.update(graph)
     return digest.hexdigest()[:16]
 
 

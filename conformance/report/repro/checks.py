@@ -11,7 +11,6 @@ import math
 from typing import Final
 
 from conformance.report.repro.model_source import (
-    RANKS,
     index_text,
     js_number,
     python_number,
@@ -55,12 +54,13 @@ def _share(error: OutputErrorRecord) -> float:
     return math.inf if math.isnan(share) else share
 
 
-def wrong_shapes(result: ResultRecord) -> list[tuple[str, int, str]]:
+def wrong_shapes(case: CaseRecord, result: ResultRecord) -> list[tuple[str, int, str]]:
     """Output, call and expected shape of each output that had a wrong shape."""
+    known = {output.name for output in case.call.outputs}
     told = [
         (fault.output, fault.step or 0, str(fault.want))
         for fault in result.faults
-        if isinstance(fault, WrongShape) and fault.output in RANKS
+        if isinstance(fault, WrongShape) and fault.output in known
         if result.verdict == "wrong" and not is_of_the_variant(result)
     ]
     return told[:MOST]

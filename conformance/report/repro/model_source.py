@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION, OUTPUTS
-from conformance.results.records import CallInput, CallOutput, CallRecord, CaseRecord, Recipe
+from conformance.results.records import (
+    CallInput,
+    CallOutput,
+    CallRecord,
+    CaseRecord,
+    GraphRecord,
+    Recipe,
+)
 
 #: dtype → its name in TensorProto, and NumPy's name for it, or for its bits where NumPy has none.
 KINDS: Final = {
@@ -132,11 +140,40 @@ def model_source(case: CaseRecord) -> list[str]:
             code = _array(tensor.recipe, shape, types[tensor.name])
             lines.append(f"        {quoted(tensor.name)}: {code},")
         lines += ["    }", ")"]
+    model = _model(call) if call.graph is None else _graph_model(call, call.graph)
     code = "\n".join(lines)
-    wanted = [name for name in HELPERS if re.search(rf"\b{name}\(", code)]
+    wanted = [name for name in HELPERS if re.search(rf"\b{name}\(", f"{code}\n{model}")]
     bases = {base for name in wanted for base in _BASES.get(name, ())}
     helpers = [HELPERS[name].strip() for name in HELPERS if name in bases or name in wanted]
-    return [*helpers, code, _model(call)]
+    return [*helpers, code, model]
+
+
+def _graph_model(call: CallRecord, graph: GraphRecord) -> str:
+    """The block that defines `model` from the bytes of its file, and fills in its constants."""
+    content = textwrap.wrap(re.sub("[^A-Za-z0-9+/=]", "", graph.content), 88)
+    lines = ["import base64", *_declared(call), "content = ("]
+    lines += [f'    "{line}"' for line in content]
+    lines += [
+        ")",
+        "model = onnx.load_model_from_string(zlib.decompress(base64.b64decode(content)))",
+        "weights = {",
+    ]
+    for tensor in graph.weights:
+        code = _array(tensor.recipe, _dims(tensor.shape), str(tensor.dtype))
+        lines.append(f"    {quoted(tensor.name)}: {code},")
+    lines += [
+        "}",
+        "for tensor in model.graph.initializer:",
+        "    if tensor.name in weights:",
+        "        values = weights[tensor.name]",
+        "        parts = {\"name\": tensor.name, \"data_type\": tensor.data_type}",
+        "        parts |= {\"dims\": values.shape, \"raw_data\": values.tobytes()}",
+        "        tensor.CopyFrom(onnx.TensorProto(**parts))",
+        "for output in model.graph.output:",
+        "    for dim in output.type.tensor_type.shape.dim:",
+        "        dim.Clear()",
+    ]
+    return "\n".join(lines)
 
 
 def _array(recipe: Recipe | None, shape: tuple[int, ...], dtype: str) -> str:
@@ -197,8 +234,8 @@ def _numbers(recipe: Recipe, shape: tuple[int, ...], integer: bool) -> str:
     return code
 
 
-def _model(call: CallRecord) -> str:
-    """The block that defines `model`: one node, its inputs declared as in the call."""
+def _declared(call: CallRecord) -> list[str]:
+    """The lines that define `inputs` and `outputs`, declared as in the call."""
     lines = ["inputs = ["]
     for tensor in call.inputs:
         if tensor.state == "connected":
@@ -214,6 +251,12 @@ def _model(call: CallRecord) -> str:
             rank = ["None"] * RANKS.get(output.name, 4)
             told = ", ".join(rank if output.shape is None else map(str, _dims(output.shape)))
             lines.append(f"    ({quoted(output.name)}, {quoted(kind)}, [{told}]),")
+    return [*lines, "]"]
+
+
+def _model(call: CallRecord) -> str:
+    """The block that defines `model`: one node."""
+    lines = _declared(call)
     given = ", ".join(_listed(call.inputs))
     made = ", ".join(_listed(call.outputs))
     attributes = ", ".join(
@@ -221,7 +264,6 @@ def _model(call: CallRecord) -> str:
         for name, value in call.attributes.items()
     )
     lines += [
-        "]",
         f"attributes = {{{attributes}}}",
         "node = helper.make_node(",
         f"    {quoted(OP_TYPE)},",

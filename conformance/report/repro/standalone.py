@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
-from conformance.base.words import listed
 from conformance.case.case import Contract
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
@@ -39,7 +38,7 @@ from conformance.results.records import (
 )
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import TABLE, Verdict
-from conformance.results.wrong_outputs import only_presents
+from conformance.results.wrong_outputs import only_presents, wrong_in
 from conformance.targets.catalogue import (
     ScriptApi,
     ScriptLanguage,
@@ -100,11 +99,19 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
         return "The results file is too old: it does not say how the inputs are made."
     made = [tensor for tensor in case.call.outputs if tensor.state == "connected"]
     tensors: list[CallInput | CallOutput] = [*connected, *made]
-    strange = [t for t in tensors if t.dtype not in KINDS or t.name not in _NAMES]
+    graph = case.call.graph
+    if graph is not None:
+        if not graph.content:
+            return "The graph is too large for a results file; its case file names it."
+        if any(tensor.recipe is None for tensor in graph.weights):
+            return "The results file does not say how the constants are made."
+        tensors += graph.weights
+    names = _NAMES if graph is None else {tensor.name for tensor in tensors}
+    strange = [t for t in tensors if t.dtype not in KINDS or t.name not in names]
     if strange or not made or any(_odd(tensor.shape) for tensor in connected):
         return "The results file describes tensors that this version does not know."
     later = [tensor.shape for call in case.call.later for tensor in call if tensor.shape]
-    if any(map(_large, [*(tensor.shape for tensor in connected), *later])):
+    if any(map(_large, [*(tensor.shape for tensor in tensors), *later])):
         return f"An input has more than {MAX_ELEMENTS:,} elements or {_MOST_DIMS} dims."
     if case.call.shared_buffer and not program.shared_buffer:
         return "Past and present share memory, which this runtime's interface cannot express."
@@ -243,7 +250,11 @@ def issue(
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
     lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", "", "## The call", ""]
     asks = f"{inline(case.title)}." if case.title else ""
-    lines += [" ".join(filter(None, [f"`{DOMAIN}.{OP_TYPE}`, one node.", asks, inline(case.why)]))]
+    model = f"`{DOMAIN}.{OP_TYPE}`, one node."
+    if (graph := case.call.graph) is not None:
+        nodes = ", ".join(f"{name} {count}" for name, count in graph.nodes.items())
+        model = f"A graph of {sum(graph.nodes.values())} nodes: {inline(nodes)}."
+    lines += [" ".join(filter(None, [model, asks, inline(case.why)]))]
     lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
     for tensor in case.call.inputs:
         if tensor.state == "connected":
@@ -256,7 +267,10 @@ def issue(
             lines.append(f"| {' | '.join(map(inline, cells))} |")
     given = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
     outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
-    lines += ["", f"Attributes: {inline(given) or 'none'}. Outputs: {inline(outputs)}."]
+    of = "" if graph is None else f" of the first {OP_TYPE}"
+    lines += ["", f"Attributes{of}: {inline(given) or 'none'}. Outputs: {inline(outputs)}."]
+    if graph is not None and graph.weights:
+        lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
     if case.call.steps > 1:
         lines += [f"It is a loop of {case.call.steps} calls; each past is the previous present."]
     if case.call.shared_buffer:
@@ -264,7 +278,7 @@ def issue(
     lines += ["", "## Actual result", "", inline(result.reason, 2000)]
     if result.wrong_outputs:
         right = " The output is right." if only_presents(result) else ""
-        lines += ["", f"Wrong in {listed(result.wrong_outputs)}.{right}"]
+        lines += ["", f"Wrong in {inline(wrong_in(result))}.{right}"]
     if result.hazard:
         lines += [
             "",

@@ -1,0 +1,577 @@
+"""A case whose model is a small graph: its inputs, what their values mean, and its main node.
+
+The values of an input, and of a constant whose data the file leaves out, follow from its *role*: the
+slot of an operator that takes it, directly or through operators that only move numbers (Reshape,
+Transpose, Cast …). The roles are the names of GroupQueryAttention's inputs and those of
+:data:`_ROLES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import onnx
+from onnx import inliner
+from onnx.helper import get_attribute_value
+
+from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
+from conformance.base.files import TOO_LARGE, read_plain
+from conformance.base.signature import (
+    ATTRIBUTE_BY_NAME,
+    DOMAIN,
+    INPUT_NAMES,
+    OP_TYPE,
+    OUTPUT_NAMES,
+    PRESENT,
+)
+from conformance.case.call import Call, GraphCall, Values
+from conformance.case.tensors import MAX_ELEMENTS, ShapeError, Step, Tensor, node_steps
+
+#: Largest size of an ONNX file. A weightless decoder layer has about 20 kB.
+MAX_BYTES: Final = 4 << 20
+#: Largest number of elements of the drawn weights together (64 MiB of float32).
+MAX_WEIGHTS: Final = 1 << 24
+#: Largest number of nodes, functions expanded.
+MAX_NODES: Final = 2_000
+
+#: The fields that an entry can have beside ``graph``; the others follow from the graph's nodes.
+FIELDS: Final = (
+    "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
+    "total_sequence_lengths", "max_sequence_length", "seed",
+)  # fmt: skip
+
+#: Operators of a domain of their own, some of which exporters write with a function of their own.
+_CONTRIB: Final = (DOMAIN, "")
+#: Operators that move numbers of their first input, or of all inputs (Concat), unchanged.
+_MOVES: Final = frozenset(
+    "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
+)
+#: Operators by which a mask of tokens becomes the number of tokens.
+_COUNTS: Final = frozenset({"ReduceSum", "Sub", "Add"})
+
+#: The roles of an operator's inputs in order; "" has none. GroupQueryAttention's are their names.
+_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    OP_TYPE: INPUT_NAMES,
+    "MatMul": ("activation", "weight"),
+    "FusedMatMul": ("activation", "weight"),
+    "Gemm": ("activation", "weight", "bias"),
+    "MatMulNBits": ("activation", "codes", "weight_scale", "zero_points", "", "bias"),
+    "Gather": ("embedding", "ids"),
+    "GatherBlockQuantized": ("codes", "ids", "embedding_scale", "zero_points"),
+    "SimplifiedLayerNormalization": ("activation", "norm_weight"),
+    "RMSNormalization": ("activation", "norm_weight"),
+    "LayerNormalization": ("activation", "norm_weight", "bias"),
+    "SkipSimplifiedLayerNormalization": ("activation", "activation", "norm_weight", "bias"),
+    "SkipLayerNormalization": ("activation", "activation", "norm_weight", "bias", "bias"),
+    "Add": ("addend", "addend"),
+    "BiasGelu": ("activation", "bias"),
+    "FastGelu": ("activation", "bias"),
+    "Mul": ("factor", "factor"),
+    "Div": ("activation", "factor"),
+    "Sub": ("addend", "addend"),
+    "Attention": ("activation", "activation", "activation", "attention_bias"),
+    **dict.fromkeys(
+        ("Gelu", "QuickGelu", "Sigmoid", "Swish", "Tanh", "Softmax", "Relu", "Erf"),
+        ("activation",),
+    ),
+}
+#: RotaryEmbedding has its inputs in another order in each domain.
+_ROTARY: Final = {
+    DOMAIN: ("activation", "position_ids", "cos_cache", "sin_cache"),
+    "": ("activation", "cos_cache", "sin_cache", "position_ids"),
+}
+#: Roles that say what a tensor is, whatever else reads it; all others say what it is there.
+_TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
+
+
+class GraphError(ValueError):
+    """The graph cannot be a case; the message says why and names the node or tensor."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A parsed graph: its nodes without functions, and who reads and makes each tensor."""
+
+    model: onnx.ModelProto
+    nodes: tuple[onnx.NodeProto, ...]
+    readers: Mapping[str, tuple[tuple[onnx.NodeProto, int], ...]]
+    makers: Mapping[str, tuple[onnx.NodeProto, int]]
+    attentions: tuple[onnx.NodeProto, ...]
+
+    @property
+    def drawn(self) -> tuple[onnx.TensorProto, ...]:
+        """The constants whose data the file leaves out."""
+        return tuple(filter(is_left_out, self.model.graph.initializer))
+
+    @property
+    def inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
+        """The inputs that a caller must give."""
+        constant = {tensor.name for tensor in self.model.graph.initializer}
+        return tuple(each for each in self.model.graph.input if each.name not in constant)
+
+
+def is_left_out(tensor: onnx.TensorProto) -> bool:
+    """Whether a constant has no data here: it is in a file beside the model, or nowhere."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return True
+    return not tensor.ByteSize() or (
+        math.prod(tensor.dims) > 0
+        and not tensor.raw_data
+        and not any(
+            len(getattr(tensor, name))
+            for name in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+        )
+    )
+
+
+def read_graph(call: Call, file: Path) -> GraphCall:
+    """The call of the graph in an ONNX file. Raises :class:`GraphError`."""
+    try:
+        content = read_plain(file, MAX_BYTES)
+    except OSError as error:
+        why = error.strerror
+        if error.errno == TOO_LARGE:
+            why = f"larger than {MAX_BYTES >> 20} MiB; save it without its weights"
+        raise GraphError(f"it cannot be read: {why}") from None
+    return graph_call(call, content)
+
+
+def graph_call(call: Call, content: bytes) -> GraphCall:
+    """``call`` with the content of an ONNX file, and with the fields of its main node.
+
+    Raises :class:`GraphError`.
+    """
+    graph = parsed(content)
+    fields = _described(graph, graph.attentions[0], call).model_dump()
+    return GraphCall.model_validate({**fields, "content": content})
+
+
+@lru_cache(maxsize=32)
+def parsed(content: bytes) -> Graph:
+    """The graph in an ONNX file. Raises :class:`GraphError`."""
+    try:
+        model = onnx.load_model_from_string(content)
+    except Exception:  # protobuf's own error, which has no public name
+        raise GraphError("it is not an ONNX model") from None
+    if not model.graph.node:
+        raise GraphError("it is not an ONNX model, or has no nodes")
+    if model.functions:
+        model = _inlined(model)
+    nodes = tuple(model.graph.node)
+    if len(nodes) > MAX_NODES:
+        raise GraphError(f"it has {len(nodes)} nodes; at most {MAX_NODES} fit: cut a part out")
+    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
+    makers: dict[str, tuple[onnx.NodeProto, int]] = {}
+    for node in nodes:
+        for index, name in enumerate(node.input):
+            readers[name].append((node, index))
+        for index, name in enumerate(node.output):
+            makers[name] = node, index
+    attentions = tuple(node for node in nodes if is_attention(node))
+    if not attentions:
+        raise GraphError(f"no node is a {OP_TYPE}, at least outside If, Loop and Scan")
+    frozen = {name: tuple(found) for name, found in readers.items()}
+    graph = Graph(model, nodes, frozen, makers, attentions)
+    _check_outputs(graph)
+    return graph
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its functions expanded, except those of operators that the oracle knows."""
+    known = [f for f in model.functions if f.domain == DOMAIN and f.name in _ROLES]
+    kept = [function for function in model.functions if function not in known]
+    del model.functions[:]
+    model.functions.extend(kept)
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # of C++, for a function that calls itself
+        raise GraphError(f"its functions cannot be expanded: {error}") from None
+
+
+def _check_outputs(graph: Graph) -> None:
+    """Presents must be known by their names, and nothing else may be called so."""
+    for output in graph.model.graph.output:
+        if output.name not in graph.makers:
+            raise GraphError(f"the output {output.name} is made by no node")
+        named, made = bool(PRESENT.search(output.name)), is_present(graph, output.name)
+        if named != made:
+            what = "a present" if made else "no present of a GroupQueryAttention"
+            how = "must" if made else "must not"
+            raise GraphError(
+                f"the output {output.name} is {what}, so its name {how} have the word 'present'"
+            )
+
+
+def is_attention(node: onnx.NodeProto) -> bool:
+    """Whether the node is a GroupQueryAttention."""
+    return node.op_type == OP_TYPE and node.domain == DOMAIN
+
+
+def is_present(graph: Graph, name: str) -> bool:
+    """Whether a tensor is a present of a node, perhaps moved."""
+    while name in graph.makers:
+        node, index = graph.makers[name]
+        if node.op_type not in _MOVES or not node.input:
+            return is_attention(node) and OUTPUT_NAMES[index].startswith("present")
+        name = node.input[0]
+    return False
+
+
+def attributes_in(node: onnx.NodeProto) -> dict[str, Any]:
+    """The attributes of a node, texts as str."""
+    found = {each.name: get_attribute_value(each) for each in node.attribute}
+    return {k: v.decode() if isinstance(v, bytes) else v for k, v in found.items()}
+
+
+# The main node, in the fields of a case
+
+
+def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
+    """``call`` with the fields that say of ``node`` what its attributes and connections are."""
+    given = dict(zip(INPUT_NAMES, (*node.input, *[""] * len(INPUT_NAMES)), strict=False))
+    made = dict(zip(OUTPUT_NAMES, (*node.output, *[""] * len(OUTPUT_NAMES)), strict=False))
+    attributes = attributes_in(node)
+    unknown = sorted(attributes.keys() - ATTRIBUTE_BY_NAME.keys())
+    if unknown:
+        raise GraphError(f"the node {node.name} has the unknown attribute {unknown[0]}")
+    rotary = "none"
+    if attributes.pop("do_rotary", 0):
+        rotary = "interleaved" if attributes.get("rotary_interleaved") else "half_split"
+    attributes.pop("rotary_interleaved", None)
+    heads, kv_heads = (attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
+    if heads < 1 or kv_heads < 1:
+        raise GraphError(f"the node {node.name} lacks num_heads or kv_num_heads")
+    if given["key"]:
+        key_value = "zero_length" if _is_empty(graph, given["key"]) else "new"
+    else:
+        key_value = "packed"
+    size = _head_size(graph, node, heads, kv_heads, key_value)
+    table = _dims(graph, given["cos_cache"])
+    presents = {(True, True): "both", (True, False): "key_only", (False, True): "value_only"}
+    connected = (bool(made["present_key"]), bool(made["present_value"]))
+    cache, past_length = "none", call.past_sequence_length
+    if given["past_key"]:
+        cache = "static" if call.max_sequence_length else "concatenated"
+    if key_value == "zero_length" and given["past_key"] in graph.makers:
+        past_length = max(call.total_sequence_lengths or (past_length + call.sequence_length,))
+    past = graph.model.graph.input
+    cache_dtype = next(
+        (_word(each.type.tensor_type.elem_type) for each in past if each.name == given["past_key"]),
+        None,
+    )
+    fields: dict[str, Any] = {
+        **{name: getattr(call, name) for name in FIELDS},
+        **attributes,
+        "past_sequence_length": past_length,
+        "max_sequence_length": call.max_sequence_length if cache == "static" else None,
+        "cache": cache,
+        "cache_dtype": None if cache_dtype == call.dtype else cache_dtype,
+        "head_size": size,
+        "key_value": key_value,
+        "rotary": rotary,
+        "rotary_dim": 2 * table[1] if rotary != "none" and table and table[1] else None,
+        "rotary_cache_length": table[0] if rotary != "none" and table and table[0] else None,
+        "position_ids": "implied" if rotary != "none" and given["position_ids"] else False,
+        "attention_bias": "full" if given["attention_bias"] else "none",
+        "head_sink": bool(given["head_sink"]),
+        "qk_norm": bool(given["q_norm_weight"]),
+        "presents": presents.get(connected, "none"),
+    }
+    return Call.model_validate(fields)
+
+
+def _is_empty(graph: Graph, name: str) -> bool:
+    """Whether a tensor has no elements: a borrower's key, by its declared or computed shape."""
+    dims = _dims(graph, name)
+    if dims is not None:
+        return 0 in dims
+    maker = graph.makers.get(name)
+    return maker is not None and maker[0].op_type in ("ConstantOfShape", "Expand")
+
+
+def _head_size(
+    graph: Graph, node: onnx.NodeProto, heads: int, kv_heads: int, key_value: str
+) -> int:
+    """The head size of an attention, by the first of its tensors whose width is known."""
+    given = dict(zip(INPUT_NAMES, node.input, strict=False))
+    query_heads = heads + 2 * kv_heads if key_value == "packed" else heads
+    sizes = [
+        (_last(graph, given.get("past_key", "")), 1),
+        (_last(graph, given.get("query", "")), query_heads),
+        (_last(graph, given.get("key", "")), kv_heads),
+        (_last(graph, next(iter(node.output[1:]), "")), 1),
+        (_last(graph, given.get("cos_cache", "")), 0),
+    ]
+    for width, parts in sizes:
+        if width:
+            return width // parts if parts else 2 * width
+    raise GraphError(
+        f"nothing tells the head size of the node {node.name}: declare the shape of its past_key"
+        " or query"
+    )
+
+
+def _last(graph: Graph, name: str) -> int | None:
+    """The last dim of a tensor: declared, or that of the matrix that makes it."""
+    dims = _dims(graph, name)
+    if dims:
+        return dims[-1]
+    while name in graph.makers:
+        node = graph.makers[name][0]
+        if node.op_type == "MatMulNBits":
+            return int(attributes_in(node)["N"])
+        if node.op_type in ("MatMul", "FusedMatMul"):
+            return (_dims(graph, node.input[1]) or [None])[-1]
+        if node.op_type == "Add":
+            name = next((each for each in node.input if each in graph.makers), "")
+        elif node.op_type in ("Cast", "Identity"):
+            name = node.input[0]
+        else:
+            return None
+    return None
+
+
+def _dims(graph: Graph, name: str) -> list[int | None] | None:
+    """The declared dims of a tensor, None for one without a number; None if nothing is declared."""
+    proto = graph.model.graph
+    for tensor in proto.initializer:
+        if tensor.name == name:
+            return list(tensor.dims)
+    for info in (*proto.input, *proto.output, *proto.value_info):
+        if info.name == name and info.type.tensor_type.HasField("shape"):
+            dims = info.type.tensor_type.shape.dim
+            return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    return None
+
+
+# Inputs and constants
+
+
+class _Use(NamedTuple):
+    """A slot that takes a tensor: its role, the node, and whether the tensor is transposed."""
+
+    role: str
+    node: onnx.NodeProto
+    transposed: bool
+
+
+def _uses(graph: Graph, name: str) -> Iterator[_Use]:
+    """The slots that take a tensor, directly or through operators that only move it."""
+    waiting = deque([(name, False, False)])
+    seen = {name}
+    while waiting:
+        tensor, transposed, counted = waiting.popleft()
+        for node, index in graph.readers.get(tensor, ()):
+            counts = node.op_type in _COUNTS
+            if (node.op_type in _MOVES and (index == 0 or node.op_type == "Concat")) or counts:
+                turned = transposed ^ (node.op_type == "Transpose")
+                for made in node.output:
+                    if made not in seen:
+                        seen.add(made)
+                        waiting.append((made, turned, counted or node.op_type == "ReduceSum"))
+            roles = _ROLES.get(node.op_type, ())
+            if node.op_type == "RotaryEmbedding":
+                roles = _ROTARY.get(node.domain, ())
+            role = roles[index] if index < len(roles) else ""
+            if role == "seqlens_k" and counted:
+                role = "attention_mask"
+            if role and (not counted or role == "attention_mask"):
+                yield _Use(role, node, transposed)
+
+
+def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
+    """The slot that says what the values of a tensor are. Raises :class:`GraphError`."""
+    integer = dtype not in ("float32", "float16", "bfloat16")
+    of_integers = (
+        "seqlens_k", "total_sequence_length", "position_ids", "ids", "attention_mask", "codes",
+        "zero_points", "past_key", "past_value",
+    )  # fmt: skip
+    uses = [use for use in _uses(graph, name) if not integer or use.role in of_integers]
+    if not integer:
+        uses = [use for use in uses if use.role not in ("ids", "codes", "position_ids")]
+    if not uses:
+        readers = sorted({node.op_type for node, _ in graph.readers.get(name, ())})
+        by = f"it is read by {', '.join(readers)}" if readers else "no node reads it"
+        raise GraphError(f"nothing tells which values {name} ({dtype}) has: {by}")
+    return min(uses, key=lambda use: use.role not in _TELLING)
+
+
+def graph_steps(call: GraphCall) -> tuple[Step, ...]:
+    """The only step of a graph. Raises :class:`conformance.case.tensors.ShapeError`."""
+    graph = parsed(call.content)
+    plain = Call.model_validate(call.model_dump(exclude={"content"}))
+    (step,) = node_steps(plain)
+    try:
+        inputs = tuple(_input(graph, plain, step, each) for each in graph.inputs)
+        weights = tuple(_weight(graph, plain, each) for each in graph.drawn)
+        outputs = tuple(
+            Tensor(each.name, "connected", _word(each.type.tensor_type.elem_type), rank)
+            for each in graph.model.graph.output
+            if (rank := len(each.type.tensor_type.shape.dim)) >= 0
+        )
+    except GraphError as error:
+        raise ShapeError("graph", str(error)) from None
+    elements = sum(math.prod(weight.shape or ()) for weight in weights)
+    if elements > MAX_WEIGHTS:
+        sentence = f"its weights have {elements} elements; at most {MAX_WEIGHTS} fit: cut it"
+        raise ShapeError("graph", sentence)
+    return (replace(step, inputs=inputs, outputs=outputs, weights=weights, node=step),)
+
+
+def _word(data_type: int) -> str:
+    word = WORD_OF_ONNX.get(data_type)
+    if word is None:
+        name = onnx.TensorProto.DataType.Name(data_type).lower() if data_type else "no type"
+        raise GraphError(f"a tensor has the type {name}; known are {', '.join(NUMPY)}")
+    return word
+
+
+def _input(graph: Graph, call: Call, step: Step, info: onnx.ValueInfoProto) -> Tensor:
+    """An input of the graph, with its shape in this call and the way its values are drawn."""
+    name, dtype = info.name, _word(info.type.tensor_type.elem_type)
+    use = _use_of(graph, name, dtype)
+    node = _described(graph, use.node, call) if is_attention(use.node) else call
+    declared = info.type.tensor_type.shape.dim
+    meant = _axes(use.role, node, step)
+    if meant is not None and len(meant) != len(declared):
+        meant = None
+    shape, names = [], []
+    for axis, dim in enumerate(declared):
+        expected = None if meant is None else meant[axis]
+        if dim.HasField("dim_value"):
+            size: int | None = dim.dim_value
+            is_broadcast = use.role == "attention_bias" and size == 1
+            if expected is not None and size != expected and not is_broadcast:
+                raise GraphError(
+                    f"{name} has the fixed size {size} at axis {axis}, but this call needs"
+                    f" {expected}"
+                )
+        else:
+            size = expected if expected is not None else _by_name(dim.dim_param, call, step)
+        if size is None:
+            raise GraphError(
+                f"nothing tells the size of axis {axis} of {name}, {dim.dim_param or 'unnamed'}:"
+                " give it a number, or the name of a field (batch_size, sequence_length …)"
+            )
+        shape.append(size)
+        names.append(dim.dim_param or None if not dim.HasField("dim_value") else None)
+    if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
+        raise GraphError(f"{name} of shape {tuple(shape)} is too large")
+    values = _values(graph, use, node, dtype, tuple(shape), constant=False)
+    return Tensor(
+        name, "connected", dtype, len(shape), tuple(shape), values,
+        dims=tuple(names), role=use.role, node=node,
+    )  # fmt: skip
+
+
+def _axes(role: str, call: Call, step: Step) -> tuple[int | None, ...] | None:
+    """The sizes of a tensor with this role; None where the role does not say."""
+    batch, length, total = call.batch_size, step.sequence_length, step.total_sequence_length
+    rows = call.max_sequence_length if call.cache_kind == "static" else call.past_sequence_length
+    return {
+        "query": (batch, length, None),
+        "key": (batch, 0 if call.key_value == "zero_length" else step.new_tokens, None),
+        "value": (batch, 0 if call.key_value == "zero_length" else step.new_tokens, None),
+        "past_key": (batch, None, rows, None),
+        "past_value": (batch, None, rows, None),
+        "seqlens_k": (batch,),
+        "total_sequence_length": (),
+        "position_ids": (batch, length),
+        "ids": (batch, length),
+        "attention_mask": (batch, total),
+        "attention_bias": (batch, call.num_heads, length, total),
+        "activation": (batch, length, None),
+        "addend": (batch, length, None),
+        "factor": (batch, length, None),
+    }.get(role)
+
+
+def _by_name(name: str, call: Call, step: Step) -> int | None:
+    """The size of a dim with the name of a field, or a sum of such names and numbers."""
+    rows = call.max_sequence_length if call.cache_kind == "static" else call.past_sequence_length
+    sizes = {
+        "batch": call.batch_size,
+        "batch_size": call.batch_size,
+        "sequence_length": step.sequence_length,
+        "kv_sequence_length": step.new_tokens,
+        "past_sequence_length": rows,
+        "max_sequence_length": rows,
+        "total_sequence_length": step.total_sequence_length,
+        "rotary_cache_length": call.rotary_cache_length or step.total_sequence_length,
+    }
+    parts = [part.strip() for part in name.split("+")]
+    found = [int(part) if part.isdecimal() else sizes.get(part) for part in parts]
+    return None if None in found else sum(filter(None, found))
+
+
+def _weight(graph: Graph, call: Call, tensor: onnx.TensorProto) -> Tensor:
+    """A constant whose data the file leaves out, with the way it is drawn."""
+    name, dtype, shape = tensor.name, _word(tensor.data_type), tuple(tensor.dims)
+    use = _use_of(graph, name, dtype)
+    node = _described(graph, use.node, call) if is_attention(use.node) else call
+    values = _values(graph, use, node, dtype, shape, constant=True)
+    return Tensor(
+        name, "connected", dtype, len(shape), shape, values, role=use.role, node=node
+    )  # fmt: skip
+
+
+def _values(
+    graph: Graph, use: _Use, node: Call, dtype: str, shape: tuple[int, ...], *, constant: bool
+) -> Values | None:
+    """How values with this role are drawn; None if they follow from the call.
+
+    Weights are scaled so that numbers keep their magnitude from layer to layer.
+    """
+    role = use.role
+    if role == "attention_mask" or (role in INPUT_NAMES and not is_attention(use.node)):
+        return None
+    if role in INPUT_NAMES:  # as in a case of that node alone
+        return node_steps(node)[0].input(role).values
+    if role == "ids":
+        return Values(low=0, high=_rows_of(graph, use.node) - 1)
+    if role == "weight":
+        terms = shape[-1] if use.transposed or _is_turned(use.node) else shape[-2:][0]
+        return _within(math.sqrt(3.0 / max(terms, 1)))
+    if role in ("weight_scale", "embedding_scale"):
+        attributes = attributes_in(use.node)
+        spread = 2.0 ** attributes.get("bits", 4) / math.sqrt(12.0)
+        if role == "weight_scale":
+            spread *= math.sqrt(attributes["K"])
+        return Values(low=0.75 / spread, high=1.25 / spread)
+    if role in ("codes", "zero_points") and NUMPY[dtype].kind in "iu":
+        low, high = (0, 255) if dtype == "uint8" else (-128, 127)
+        return Values(low=low, high=high)
+    if role == "zero_points":
+        middle = 2.0 ** (attributes_in(use.node).get("bits", 4) - 1)
+        return Values(low=middle - 1.5, high=middle + 1.5)
+    return {
+        "activation": Values(),
+        "embedding": Values(),
+        "addend": _within(0.25) if constant else Values(),
+        "bias": _within(0.25),
+        "factor": Values(low=0.5, high=1.5),
+        "norm_weight": Values(low=0.5, high=1.5),
+    }[role]
+
+
+def _within(most: float) -> Values:
+    return Values(low=-most, high=most)
+
+
+def _is_turned(node: onnx.NodeProto) -> bool:
+    return bool(attributes_in(node).get("transB", 0))
+
+
+def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
+    """The rows of the table from which a node gathers."""
+    dims = _dims(graph, node.input[0])
+    axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
+    if not dims or not dims[axis]:
+        raise GraphError(f"nothing tells the number of rows from which {node.name} gathers")
+    return int(dims[axis])

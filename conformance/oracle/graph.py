@@ -1,0 +1,407 @@
+"""The oracle for a graph of several nodes: its outputs in float64, and their error budgets.
+
+Nothing is rounded to the storage type between nodes. GroupQueryAttention is computed by
+:mod:`conformance.oracle.reference`, everything else by :mod:`conformance.oracle.operators`. A graph
+is computed several times:
+
+* twice with other numbers in the elements that an attention leaves undefined: padding, rows of a
+  cache beyond the end. An element of an output is defined if it is the same both times.
+* `TRIALS` times with errors: each element that a node computes is moved by the largest error of a
+  correct kernel, up or down at random. How far that moves the outputs is the part of their budgets
+  that comes from earlier nodes (docs/tolerance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnx.helper import get_attribute_value, make_graph, make_model
+from onnx.reference import ReferenceEvaluator
+
+from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
+from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
+from conformance.oracle.errors import OracleError
+from conformance.oracle.numbers import FLOAT_DTYPES, Float, Storage
+from conformance.oracle.operators import Operator, operator_of
+from conformance.oracle.reference import Reference, compute, outputs_of
+from conformance.oracle.tolerance import budgets, floor_of
+
+#: How often a graph is computed with errors.
+TRIALS: Final = 8
+#: Undefined elements are numbers up to this, which a real model can hold.
+_GARBAGE: Final = 2.0
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tensor:
+    """A tensor inside the graph.
+
+    ``numbers`` are float64 for a floating-point type, else as they are. In a computation with
+    errors, ``used`` are the numbers with the error of the node that made them, which the next nodes
+    get. ``unit`` is that error, the largest of a correct kernel; None for integers.
+    """
+
+    numbers: Array
+    dtype: np.dtype[Any]
+    used: Array
+    unit: Float | None
+
+    @classmethod
+    def exact(cls, array: Array) -> _Tensor:
+        """An input or a constant."""
+        if array.dtype not in FLOAT_DTYPES:
+            return cls(array, array.dtype, array, None)
+        numbers = array.astype(np.float64)
+        return cls(numbers, array.dtype, numbers, np.zeros_like(numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A node, ready to be computed."""
+
+    proto: onnx.NodeProto
+    attributes: Mapping[str, Any]
+    operator: Operator | None
+    evaluator: ReferenceEvaluator | None
+
+    @property
+    def name(self) -> str:
+        """The node as errors name it."""
+        return f"{self.proto.op_type} {self.proto.name}".strip()
+
+
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """The errors of one computation: of each tensor, how far it is moved, and the random signs."""
+
+    units: Mapping[str, Float]
+    signs: np.random.RandomState
+
+
+@dataclass(eq=False)
+class Program:
+    """A graph that can be computed. Raises :class:`OracleError` for an operator that is unknown."""
+
+    model: onnx.ModelProto
+    _constants: dict[str, _Tensor] = field(init=False)
+    _nodes: list[_Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        self._constants = {
+            tensor.name: _Tensor.exact(numpy_helper.to_array(tensor))
+            for tensor in graph.initializer
+        }
+        opsets = [each for each in self.model.opset_import if each.domain in ("", "ai.onnx")]
+        self._nodes = [_prepared(node, opsets) for node in graph.node]
+
+    def references(self, inputs: Mapping[str, Array]) -> dict[str, Reference]:
+        """The outputs of the graph, with their unit budgets.
+
+        Raises:
+            OracleError: a node has no defined meaning; the message names it.
+        """
+        first = self._run(inputs, np.random.RandomState(1))
+        second = self._run(inputs, np.random.RandomState(2))
+        units = {name: each.unit for name, each in first.items() if each.unit is not None}
+        names = [output.name for output in self.model.graph.output]
+        moved = {name: np.zeros(first[name].numbers.shape) for name in names}
+        for trial in range(TRIALS):
+            errors = _Errors(units, np.random.RandomState(100 + trial))
+            made = self._run(inputs, np.random.RandomState(1), errors)
+            for name in names:
+                distance = np.abs(
+                    made[name].numbers.astype(np.float64) - first[name].numbers.astype(np.float64)
+                )
+                moved[name] = np.maximum(moved[name], np.nan_to_num(distance))
+        return {name: _reference(first[name], second[name], moved[name]) for name in names}
+
+    def values(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every tensor that a node makes, in float64; undefined elements are arbitrary."""
+        made = self._run(inputs, np.random.RandomState(1))
+        known = self._constants.keys() | inputs.keys()
+        return {name: each.numbers for name, each in made.items() if name not in known}
+
+    def _run(
+        self,
+        inputs: Mapping[str, Array],
+        garbage: np.random.RandomState,
+        errors: _Errors | None = None,
+    ) -> dict[str, _Tensor]:
+        known = {**self._constants, **{n: _Tensor.exact(array) for n, array in inputs.items()}}
+        for node in self._nodes:
+            try:
+                given = [known[name] if name else None for name in node.proto.input]
+            except KeyError as error:
+                raise OracleError(f"{node.name} reads {error}, which nothing makes.") from None
+            try:
+                if _is_attention(node.proto):
+                    made = _attention(node, given, garbage, errors)
+                else:
+                    made = _computed(node, given, errors)
+            except OracleError as error:
+                raise OracleError(f"{node.name}: {error}") from None
+            except Exception as error:  # NumPy's, of shapes that do not fit
+                raise OracleError(f"{node.name} cannot be computed: {error}") from error
+            known.update((name, each) for name, each in zip(node.proto.output, made) if name)  # noqa: B905
+        return known
+
+
+def _reference(first: _Tensor, second: _Tensor, moved: Float) -> Reference:
+    """An output, from two computations without errors and the largest distance of those with."""
+    same = first.numbers == second.numbers
+    if first.unit is not None:
+        same &= np.isfinite(first.numbers)
+    numbers = first.numbers.astype(np.float64)
+    own = np.zeros_like(numbers) if first.unit is None else first.unit
+    return Reference(
+        np.where(same, numbers, 0.0), same, first.dtype, unit=own + _along_rows(moved, same)
+    )
+
+
+def _along_rows(moved: Float, defined: Array) -> Float:
+    """The largest distance in each row, for the elements that moved at all: a few trials with
+    random signs say little of a single element, but much of a row of similar ones."""
+    if not moved.ndim:
+        return moved
+    largest = np.max(np.where(defined, moved, 0.0), axis=-1, keepdims=True, initial=0.0)
+    return np.where(moved > 0.0, largest, 0.0)
+
+
+def _prepared(proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> _Node:
+    attributes = {each.name: get_attribute_value(each) for each in proto.attribute}
+    attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    operator = operator_of(domain, proto.op_type)
+    if _is_attention(proto) or (domain, proto.op_type) in (("", "Cast"), ("", "Attention")):
+        return _Node(proto, attributes, None, None)
+    if operator is None:
+        name = f"{domain}.{proto.op_type}" if domain else proto.op_type
+        raise OracleError(f"The operator {name} is unknown to the oracle (node {proto.name}).")
+    evaluator = None
+    if operator.compute is None:
+        graph = make_graph(
+            [proto],
+            "node",
+            [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(proto.input) if name],
+            [onnx.ValueInfoProto(name=name) for name in proto.output if name],
+        )
+        evaluator = ReferenceEvaluator(make_model(graph, opset_imports=list(opsets)))
+    return _Node(proto, attributes, operator, evaluator)
+
+
+def _is_attention(node: onnx.NodeProto) -> bool:
+    return node.op_type == OP_TYPE and node.domain == DOMAIN
+
+
+# Nodes that are not attention
+
+
+def _computed(
+    node: _Node, given: Sequence[_Tensor | None], errors: _Errors | None
+) -> list[_Tensor]:
+    if node.operator is None:
+        if node.proto.op_type == "Cast":
+            return [_cast(node, given[0], errors)]
+        return _standard_attention(node, given, errors)
+    operator = node.operator
+    arrays = _apply(node, [each and each.used for each in given])
+    dtype = _dtype(node, given)
+    floats = [each for each in given if each is not None and each.unit is not None]
+    if operator.moves:
+        if not floats:
+            return [_made(array, dtype) for array in arrays]
+        numbers = _apply(node, [each and each.numbers for each in given])
+        units = _apply(node, [each and (each.numbers if each.unit is None else each.unit)
+                              for each in given])  # fmt: skip
+        return [
+            _made(number, dtype, used, unit)
+            for number, used, unit in zip(numbers, arrays, units, strict=True)
+        ]
+    units = [np.zeros(array.shape) for array in arrays]
+    if errors is None and floats and not operator.exact:
+        used = [each and each.used for each in given]
+        units = operator.errors(node.attributes, used, arrays, Storage.of(dtype))
+    return [
+        _with_error(name, array, dtype, unit, errors)
+        for name, array, unit in zip(node.proto.output, arrays, units)  # noqa: B905
+    ]
+
+
+def _apply(node: _Node, arrays: Sequence[Any]) -> list[Array]:
+    assert node.operator is not None
+    with np.errstate(all="ignore"):
+        if node.operator.compute is not None:
+            return node.operator.compute(node.attributes, arrays)
+        assert node.evaluator is not None
+        feeds = {n: a for n, a in zip(node.proto.input, arrays, strict=True) if n}
+        made = node.evaluator.run(None, feeds)
+    found = iter(made)
+    return [np.asarray(next(found)) if name else np.zeros(0) for name in node.proto.output]
+
+
+def _dtype(node: _Node, given: Sequence[_Tensor | None]) -> np.dtype[Any]:
+    """The floating-point type of what a node makes, if it makes numbers of such a type."""
+    if node.proto.op_type == "GatherBlockQuantized":
+        given = given[2:3]
+    for each in given:
+        if each is not None and each.unit is not None:
+            return each.dtype
+    value = node.attributes.get("value")
+    if isinstance(value, onnx.TensorProto):
+        return NUMPY.get(WORD_OF_ONNX.get(value.data_type, ""), np.dtype(np.float32))
+    return np.dtype(np.float32)
+
+
+def _made(
+    array: Array, dtype: np.dtype[Any], used: Array | None = None, unit: Array | None = None
+) -> _Tensor:
+    """A tensor; an array that is not of floating-point numbers has its own type and no error."""
+    if not _is_float(array):
+        return _Tensor(array, array.dtype, array, None)
+    numbers = array.astype(np.float64)
+    return _Tensor(
+        numbers,
+        dtype,
+        numbers if used is None else used.astype(np.float64),
+        np.zeros_like(numbers) if unit is None else unit.astype(np.float64),
+    )
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype in FLOAT_DTYPES
+
+
+def _with_error(
+    name: str, array: Array, dtype: np.dtype[Any], unit: Array, errors: _Errors | None
+) -> _Tensor:
+    """What a node computed, moved by its error if ``errors`` has it."""
+    if errors is None or not _is_float(array) or name not in errors.units:
+        return _made(array, dtype, None, unit)
+    unit = errors.units[name]
+    signs = np.where(errors.signs.random_sample(array.shape) < 0.5, -1.0, 1.0)
+    return _made(array, dtype, array + signs * unit, unit)
+
+
+def _cast(node: _Node, given: _Tensor | None, errors: _Errors | None) -> _Tensor:
+    """Between floating-point types nothing is rounded; a narrower type has an error."""
+    assert given is not None
+    to = NUMPY.get(WORD_OF_ONNX.get(node.attributes["to"], ""))
+    if node.attributes["to"] == onnx.TensorProto.BOOL:
+        to = np.dtype(bool)
+    if to is None:
+        raise OracleError("it casts to a type that is unknown to the oracle.")
+    if to not in FLOAT_DTYPES:
+        return _made(given.used.astype(to), to)
+    if given.unit is None:
+        return _made(given.numbers.astype(np.float64), to)
+    storage = Storage.of(to)
+    if storage.unit <= Storage.of(given.dtype).unit:
+        return _Tensor(given.numbers, to, given.used, given.unit)
+    unit = storage.unit * np.abs(given.used) + floor_of(storage)
+    return _with_error(node.proto.output[0], given.used, to, unit, errors)
+
+
+# Attention
+
+
+def _attention(
+    node: _Node,
+    given: Sequence[_Tensor | None],
+    garbage: np.random.RandomState,
+    errors: _Errors | None,
+) -> list[_Tensor]:
+    """A GroupQueryAttention; its undefined elements become ``garbage``."""
+    tensors = {n: t for n, t in zip(INPUT_NAMES, given, strict=False) if t is not None}
+    dtype = tensors["query"].dtype
+    inputs = {name: each.used for name, each in tensors.items()}
+    for name in ("k_scale", "v_scale"):
+        if name in inputs:
+            inputs[name] = inputs[name].astype(np.float32)
+    connected = {n: made for n, made in zip(OUTPUT_NAMES, node.proto.output, strict=False) if made}
+    references = outputs_of(compute(inputs, node.attributes, connected, dtype=dtype), connected)
+    units = budgets(references) if errors is None else {}
+    made = {}
+    for name, one in references.items():
+        fill = garbage.uniform(-_GARBAGE, _GARBAGE, one.value.shape)
+        if one.dtype not in FLOAT_DTYPES:
+            codes = np.where(one.defined, one.value, np.rint(fill + _GARBAGE)).astype(one.dtype)
+            made[name] = _Tensor(codes, one.dtype, codes, None)
+            continue
+        array = np.where(one.defined, one.value, fill)
+        unit = np.nan_to_num(units.get(name, np.zeros_like(array)))
+        made[name] = _with_error(connected[name], array, one.dtype, unit, errors)
+    nothing = _Tensor.exact(np.zeros(0, np.float32))
+    return [made.get(name, nothing) for name in OUTPUT_NAMES[: len(node.proto.output)]]
+
+
+def _standard_attention(
+    node: _Node, given: Sequence[_Tensor | None], errors: _Errors | None
+) -> list[_Tensor]:
+    """The standard Attention, as a GroupQueryAttention that attends to a cache of all its keys."""
+    attributes = node.attributes
+    tensors = [*given, *[None] * (6 - len(given))]
+    query, key, value, mask = (each and each.used for each in tensors[:4])
+    if tensors[4] is not None or tensors[5] is not None or len(node.proto.output) > 1:
+        raise OracleError("an Attention with a past or presents is unknown.")
+    unknown = attributes.keys() - {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap"}
+    if unknown:
+        raise OracleError(f"the attribute {min(unknown)} is unknown to the oracle.")
+    assert query is not None and key is not None and value is not None and given[0] is not None
+    flat = query.ndim == 3
+    if flat:
+        query = _heads(query, attributes["q_num_heads"])
+        key, value = (_heads(each, attributes["kv_num_heads"]) for each in (key, value))
+    batch, heads, length, size = query.shape
+    total = key.shape[2]
+    causal = bool(attributes.get("is_causal", 0))
+    if causal and length != total:
+        raise OracleError("is_causal with fewer queries than keys is unknown.")
+    inputs: dict[str, Array] = {
+        "query": query.swapaxes(1, 2).reshape(batch, length, heads * size),
+        "key": np.zeros((batch, 0, key.shape[1] * size)),
+        "value": np.zeros((batch, 0, key.shape[1] * size)),
+        "past_key": key,
+        "past_value": value,
+        "seqlens_k": np.full(batch, total - 1, np.int32),
+        "total_sequence_length": np.array(total, np.int32),
+    }
+    if mask is not None:
+        bias = np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask
+        bias = bias.reshape(*[1] * (4 - bias.ndim), *bias.shape)
+        inputs["attention_bias"] = np.broadcast_to(bias, (*bias.shape[:2], length, total))
+    named: dict[str, Any] = {
+        "num_heads": heads,
+        "kv_num_heads": key.shape[1],
+        "causal": int(causal),
+    }
+    named |= {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
+    dtype = given[0].dtype
+    references = outputs_of(compute(inputs, named, ("output",), dtype=dtype), ("output",))
+    array, unit = references["output"].value, budgets(references)["output"]
+    if not flat:
+        shape = batch, length, heads, size
+        array, unit = (each.reshape(shape).swapaxes(1, 2) for each in (array, unit))
+    return [_with_error(node.proto.output[0], array, dtype, np.nan_to_num(unit), errors)]
+
+
+def _heads(array: Array, heads: int) -> Array:
+    """[B, S, N * D] as [B, N, S, D]."""
+    return array.reshape(*array.shape[:2], heads, -1).swapaxes(1, 2)
+
+
+def unknown_operators(model: onnx.ModelProto) -> Iterator[str]:
+    """The operators of a graph that the oracle does not know, each with the node that has it."""
+    for node in model.graph.node:
+        try:
+            _prepared(node, model.opset_import)
+        except OracleError as error:
+            yield str(error)
