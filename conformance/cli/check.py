@@ -12,6 +12,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from conformance.base.files import writing
 from conformance.case.load import load_file
 from conformance.cli import completion
 from conformance.cli.common import (
@@ -32,13 +33,15 @@ from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.judge.expectations import Expectation, check_stale, load_pinned
 from conformance.model.answers import Answer, answer
 from conformance.model.configuration import configuration_beside
-from conformance.model.entries import case_file_of, theme_of
-from conformance.model.groups import disagreements, groups_of
+from conformance.model.cut import cuts_of, why_not
+from conformance.model.entries import CaseFiles, case_files_of, theme_of
+from conformance.model.groups import disagreements, groups_of, layers_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
-from conformance.model.stages import Lengths, stages_of
+from conformance.model.stages import Lengths, graph_stages, stages_of
 from conformance.model.table import Subject, table_of
 from conformance.report.model_table import ModelCause, ModelCell, ModelTable
+from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord
@@ -144,7 +147,7 @@ def check(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-")))
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
-        write_text(file, "cases", subject.text)
+        write_cases(file, subject.files)
         cases = load_file(file)
         check_stale(pinned, cases, whole=True)
         plans = [
@@ -185,9 +188,30 @@ def subject_of(
     if not groups:
         lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
         raise BadArgument(f"{model.path}: no node can be checked.{lines}")
-    stages = {group.name: stages_of(group.form, lengths) for group in groups}
     notes = [*disagreements(groups, beside)]
-    return Subject(model, groups, stages, faults, notes, case_file_of(model, groups, stages))
+    stages = {group.name: stages_of(group.form, lengths) for group in groups}
+    every = [*groups]
+    for cut in cuts_of(model, groups):
+        few = graph_stages(stages_of(cut.form, lengths), cut.form)
+        if why := why_not(cut, few):
+            notes.append(f"The graph of {layers_of([cut])} was not checked as a whole: {why}")
+        else:
+            stages[cut.name] = few
+            every.append(cut)
+    return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
+
+
+def write_cases(file: Path, files: CaseFiles) -> None:
+    """Write a case file and the graphs beside it. Raises `ResultsError`."""
+    for name, content in files.graphs.items():
+        place = file.parent / name
+        try:
+            place.parent.mkdir(exist_ok=True)
+            with writing(place) as graph:
+                graph.write(content)
+        except OSError as error:
+            raise ResultsError(f"Cannot write a graph to {place}: {cause_of(error)}.") from None
+    write_text(file, "cases", files.text)
 
 
 class CheckTerminal(Terminal):

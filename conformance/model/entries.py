@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -41,9 +41,16 @@ def theme_of(model: Path) -> str:
     return re.sub(r"[^A-Za-z0-9_.+-]+", "_", stem).strip("_") or "model"
 
 
-def case_file_of(
+class CaseFiles(NamedTuple):
+    """A case file, and the graphs that it names, by their paths relative to it."""
+
+    text: str
+    graphs: Mapping[str, bytes]
+
+
+def case_files_of(
     model: ReadModel, groups: Sequence[Group], stages: Mapping[str, Sequence[Stage]]
-) -> str:
+) -> CaseFiles:
     """The case file for the model's groups; ``stages`` are those of each group by its name."""
     theme = theme_of(model.path)
     made_by = f" ({model.producer})" if model.producer else ""
@@ -53,12 +60,20 @@ def case_file_of(
         "format": FORMAT,
         "question": f"Is the attention of {theme}{made_by} computed correctly?",
         "tags": ["model"],
-        "cases": [_entry(group, stages[group.name], titles, contracts) for group in groups],
+        "cases": [
+            _entry(group, stages[group.name], titles, contracts, _graph_path(theme, group))
+            for group in groups
+        ],
     }
     text = yaml.safe_dump(
         data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
-    return str(text)
+    graphs = {_graph_path(theme, group): group.graph for group in groups if group.graph}
+    return CaseFiles(str(text), graphs)
+
+
+def _graph_path(theme: str, group: Group) -> str:
+    return f"{theme}_graphs/{group.name}.onnx"
 
 
 def _entry(
@@ -66,8 +81,12 @@ def _entry(
     stages: Sequence[Stage],
     titles: dict[str, int],
     known: dict[str, dict[str, Any]],
+    graph: str,
 ) -> dict[str, Any]:
-    """The entry of a group. ``known`` has the contracts so far, which YAML writes once each."""
+    """The entry of a group; ``graph`` is the path of its graph, if it has one.
+
+    ``known`` has the contracts so far, which YAML writes once each.
+    """
     fields = dict(group.form.fields)
     contracts = []
     for stage in stages:
@@ -78,7 +97,7 @@ def _entry(
         "name": group.name,
         "title": _title(group, titles),
         "why": f"{group.title}: {group.what}.",
-        **fields,
+        **({"graph": graph, "dtype": fields["dtype"]} if group.graph else fields),
         "contract": usual,
         "matrix": {
             "stage": {
@@ -95,6 +114,8 @@ def _entry(
 
 def _insensitive(group: Group, stage: Stage) -> dict[str, Any]:
     """A window changes nothing while all tokens fit into it."""
+    if group.graph:
+        return {}
     inside = group.form.window is not None and stage.tokens <= group.form.window
     return {"insensitive_to": ["window"]} if inside else {}
 

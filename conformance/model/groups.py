@@ -17,13 +17,15 @@ class Group:
     """Nodes with the same form.
 
     ``name`` is that of their entry in a case file. ``sources`` are the layers whose KV cache they
-    read, if they borrow one.
+    read, if they borrow one. With a ``graph``, an ONNX file, they are checked as a part of the
+    model: a layer and one that borrows its cache, or a layer with the projections before it.
     """
 
     name: str
     form: Form
     nodes: tuple[AttentionNode, ...]
     sources: tuple[int, ...] = ()
+    graph: bytes | None = None
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -39,7 +41,13 @@ class Group:
     @property
     def what(self) -> str:
         """The form in a few words: ``sliding window of 512, borrowing the cache of layer 13``."""
-        return ", ".join(_words(self))
+        words = ", ".join(_words(self))
+        if self.graph is None:
+            return words
+        if self.name.startswith("sharing"):
+            first, last = self.nodes[0].layer, self.nodes[-1].layer
+            return f"one graph: layer {last} borrows the cache of layer {first}, {words}"
+        return f"one graph: projections and attention, {words}"
 
 
 def groups_of(

@@ -7,6 +7,7 @@ attention, the functions below say what type each output has, so that inference 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -47,11 +48,11 @@ UNKNOWN: Final = ValueType()
 
 def inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     """The model with the types of its values, and why inference failed ("" if it did not)."""
-    _register()
-    try:
-        return infer_shapes(model, data_prop=True), ""
-    except (InferenceError, RuntimeError, ValueError, TypeError) as error:
-        return model, str(error).strip().splitlines()[0]
+    with _registered():
+        try:
+            return infer_shapes(model, data_prop=True), ""
+        except (InferenceError, RuntimeError, ValueError, TypeError) as error:
+            return model, str(error).strip().splitlines()[0]
 
 
 def types_of(graph: onnx.GraphProto) -> dict[str, ValueType]:
@@ -170,15 +171,30 @@ _RULES: Final[Mapping[tuple[str, str], Callable[[InferenceContext], None]]] = {
 }
 
 
+@contextmanager
+def _registered() -> Iterator[None]:
+    """For the time of this context, ONNX knows the operators of the rules.
+
+    Not for longer: ``onnx.reference`` takes an operator that two domains know for a mistake.
+    """
+    new = [schema for schema in _schemas() if not defs.has(schema.name, schema.domain)]
+    for schema in new:
+        defs.register_schema(schema)
+    try:
+        yield
+    finally:
+        for schema in new:
+            defs.deregister_schema(schema.name, schema.since_version, schema.domain)
+
+
 @cache
-def _register() -> None:
-    """Tell ONNX the operators of the rules, once for the process."""
+def _schemas() -> tuple[defs.OpSchema, ...]:
+    """The operators of the rules, with any number of inputs and outputs of any type."""
     parameter, option = defs.OpSchema.FormalParameter, defs.OpSchema.FormalParameterOption
     any_number = partial(parameter, param_option=option.Variadic, is_homogeneous=False, min_arity=0)
     everything = sorted(map(str, defs.get_schema("Identity").type_constraints[0].allowed_type_strs))
+    made = []
     for (domain, name), rule in _RULES.items():
-        if defs.has(name, domain):
-            continue
         schema = defs.OpSchema(
             name,
             domain,
@@ -188,4 +204,5 @@ def _register() -> None:
             type_constraints=[("T", everything, ""), ("U", everything, "")],
         )
         schema.set_type_and_shape_inference_function(rule)
-        defs.register_schema(schema)
+        made.append(schema)
+    return tuple(made)

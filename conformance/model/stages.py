@@ -69,6 +69,27 @@ def stages_of(form: Form, asked: Lengths) -> list[Stage]:
     return stages if asked.tokens else _affordable(form, stages)
 
 
+def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
+    """Of the ``stages`` of a form, those for a graph of several nodes: a few of each phase.
+
+    The oracle computes a graph several times.
+    """
+    cheap = [
+        stage
+        for stage in stages
+        if stage.phase != "loop" and not stage.buffer and _scores(form, stage) <= _FEW_SCORES
+    ]
+    chosen: list[Stage] = []
+    for phase in ("prompt", "chunk", "decode"):
+        alone = [stage for stage in cheap if stage.phase == phase and not stage.batch]
+        chosen += [alone[0], alone[-1]] if len(alone) > 1 else alone
+    chosen += [stage for stage in cheap if stage.batch and stage.phase == "decode"][:1]
+    return [
+        replace(stage, fields={k: v for k, v in stage.fields.items() if k != "cache"})
+        for stage in chosen
+    ]
+
+
 def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
     """Without the less telling of those stages whose large caches take the oracle too long."""
     kept, left = set(), MOST_ELEMENTS

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from conformance.base.words import plural
 from conformance.model.answers import WORDS, Answer, Kind, short, verdict_on_model, workaround
+from conformance.model.entries import CaseFiles
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
@@ -37,7 +38,7 @@ class Similar(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """A model with its groups of nodes, and the case file of their stages.
+    """A model with its groups of nodes, and the case files of their stages.
 
     ``faults`` maps the names of nodes without cases to the reason, and ``notes`` say in what the
     graph and its configuration disagree.
@@ -48,7 +49,7 @@ class Subject:
     stages: Mapping[str, Sequence[Stage]]
     faults: Mapping[str, str]
     notes: Sequence[str]
-    text: str
+    files: CaseFiles
 
 
 def table_of(
@@ -61,9 +62,10 @@ def table_of(
     ``similar`` looks for a known defect like that of a result which no expectation covers.
     """
     model, groups = subject.model, subject.groups
-    nodes = plural(sum(len(group.nodes) for group in groups), "attention node")
+    single = [group for group in groups if group.graph is None]
+    nodes = plural(sum(len(group.nodes) for group in single), "attention node")
     by = f", made by {model.producer}" if model.producer else ""
-    kinds = "all the same call" if len(groups) == 1 else f"{len(groups)} different calls"
+    kinds = "all the same call" if len(single) == 1 else f"{len(single)} different calls"
     return ModelTable(
         heading=f"{model.path}{by}: {nodes}, {kinds}",
         notes=tuple(subject.notes),
