@@ -62,8 +62,11 @@ class Stage:
 
 def stages_of(form: Form, asked: Lengths) -> list[Stage]:
     """The stages for nodes of this form, each label once."""
+    rows = (form.table_rows, form.capacity if form.cache == "static" else None)
+    most = min(filter(None, rows), default=1 << 30)
+    fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
     found: dict[str, Stage] = {}
-    for stage in _with_buffers(form, list(_stages(form, asked))):
+    for stage in _with_buffers(form, fitting):
         found.setdefault(stage.label, stage)
     stages = list(found.values())
     return stages if asked.tokens else _affordable(form, stages)
@@ -95,7 +98,7 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
     kept, left = set(), MOST_ELEMENTS
     for stage in sorted(stages, key=partial(_rank, form)):
         size = _cache_elements(form, stage)
-        if size <= left:
+        if size <= left or stage.label == f"decode_on_{form.window}":
             kept.add(stage.label)
             left -= size
     return [stage for stage in stages if stage.label in kept]
@@ -115,30 +118,26 @@ def _cache_elements(form: Form, stage: Stage) -> int:
     return int(rows) * heads * int(form.fields["head_size"])
 
 
-def _stages(form: Form, asked: Lengths) -> Iterator[Stage]:
-    most = min(
-        filter(None, (form.table_rows, form.capacity if form.cache == "static" else None)),
-        default=1 << 30,
-    )
+def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
+    """The stages, some of which may have more tokens than ``most``."""
     fits = form.batch_size or 1
     batches = asked.batch_sizes or ((1,) if form.batch_size in (None, 1) else (form.batch_size,))
     for batch in batches:
         if form.batch_size not in (None, batch):
             continue
         for new in _prompts(form, asked):
-            if new <= most and batch * form.fields["num_heads"] * new * new <= MOST_SCORES:
+            if batch * form.fields["num_heads"] * new * new <= MOST_SCORES:
                 yield _stage(form, "prompt", new, 0, batch)
         if form.cache == "none":
             continue
         for new, past in _chunks(form, asked):
-            if new + past <= most:
-                yield _stage(form, "chunk", new, past, batch)
+            yield _stage(form, "chunk", new, past, batch)
         for past in _pasts(form, asked, most):
-            if form.sequence_length in (None, 1) and past + 1 <= most:
+            if form.sequence_length in (None, 1):
                 yield _stage(form, "decode", 1, past, batch)
     if asked.batch_sizes or fits != 1 or form.batch_size == 1:
         return
-    window = min(form.window or 0, most - 6)
+    window = form.window or 0
     if form.sequence_length is None:
         yield _ragged(form, "prompt", 9, (9, 5))
     if form.cache != "none" and form.sequence_length in (None, 1):

@@ -1,0 +1,458 @@
+"""``gqa check``: from a model to a table of layer groups and targets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+from as_user import Desk, Gqa
+from attention_models import GEMMA, Layer, decoder, saved, weight
+from onnx import TensorProto, helper
+
+from conformance.bundle.cache import digest_of
+from conformance.case.load import load_file
+from conformance.model.answers import answer, short, verdict_on_model, where_of, workaround
+from conformance.model.configuration import Configuration
+from conformance.model.cut import cuts_of, why_not
+from conformance.model.entries import theme_of
+from conformance.model.forms import Form
+from conformance.model.groups import Group, groups_of
+from conformance.model.nodes import nodes_of
+from conformance.model.reading import read_model
+from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
+from conformance.report.findings import page_of
+from conformance.results.reader import read
+from conformance.results.records import ResultRecord
+
+needs_onnxruntime = pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is None, reason="needs onnxruntime"
+)
+
+FORM = Form(
+    fields={"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16},
+    cache="growing",
+    capacity=None,
+    shared=False,
+    batch_size=None,
+    sequence_length=None,
+    table_rows=None,
+    reads_presents=True,
+)
+
+
+def labels(form: Form, **asked: tuple[int, ...]) -> list[str]:
+    return [stage.label for stage in stages_of(form, Lengths(**asked))]
+
+
+# Stages
+
+
+def test_a_decoder_does_prompts_parts_single_tokens_batches_and_loops() -> None:
+    assert labels(FORM) == [
+        "prompt_6", "prompt_17", "prompt_65", "chunk_5_on_12", "chunk_17_on_64", "decode_on_1",
+        "decode_on_15", "decode_on_16", "decode_on_63", "decode_on_64", "decode_on_600",
+        "ragged_prompt_9_5", "ragged_decode_40_17", "loop",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("window", "added"),
+    [
+        (8, {"prompt_9", "prompt_25", "chunk_17_on_8", "decode_on_7", "decode_on_8",
+             "ragged_decode_13_4"}),
+        (512, {"prompt_529", "chunk_17_on_512", "decode_on_511", "decode_on_512",
+               "ragged_decode_517_256"}),
+    ],
+)  # fmt: skip
+def test_a_window_is_tried_at_its_end(window: int, added: set[str]) -> None:
+    windowed = replace(FORM, fields={**FORM.fields, "local_window_size": window})
+    assert set(labels(windowed)) - set(labels(FORM)) == added
+
+
+def test_a_borrowed_cache_has_the_new_tokens_already() -> None:
+    borrowing = replace(FORM, fields={**FORM.fields, "key_value": "zero_length"})
+    found = {stage.label: stage.fields for stage in stages_of(borrowing, Lengths())}
+    assert found["prompt_17"] == {"past_sequence_length": 17, "sequence_length": 17}
+    assert found["decode_on_64"] == {"past_sequence_length": 65, "sequence_length": 1}
+    assert "loop" not in found
+
+
+def test_the_graphs_limits_are_kept() -> None:
+    assert max(stage.tokens for stage in stages_of(replace(FORM, table_rows=20), Lengths())) <= 20
+    assert labels(replace(FORM, sequence_length=1, batch_size=1))[:2] == ["prompt_1", "decode_on_1"]
+    assert not [name for name in labels(replace(FORM, batch_size=1)) if "ragged" in name]
+    no_cache = labels(replace(FORM, cache="none"))
+    assert no_cache == ["prompt_6", "prompt_17", "prompt_65", "ragged_prompt_9_5"]
+    fixed = stages_of(replace(FORM, batch_size=3), Lengths())
+    assert {stage.fields["batch_size"] for stage in fixed} == {3}
+
+
+def test_a_static_cache_and_one_that_the_program_keeps_in_a_buffer() -> None:
+    static = stages_of(replace(FORM, cache="static", capacity=128), Lengths())
+    assert {stage.fields["max_sequence_length"] for stage in static} == {128}
+    assert max(stage.tokens for stage in static) == 128
+    kept = [stage for stage in stages_of(replace(FORM, shared=True), Lengths()) if stage.buffer]
+    assert [stage.phase for stage in kept] == ["prompt", "chunk", "decode"]
+    assert all(stage.fields["shared_buffer"] for stage in kept)
+
+
+def test_lengths_and_batches_can_be_asked_for() -> None:
+    assert labels(FORM, tokens=(1, 17), batch_sizes=(1, 2)) == [
+        "prompt_1", "prompt_17", "chunk_9_on_8", "decode_on_16",
+        "prompt_1_batch_2", "prompt_17_batch_2", "chunk_9_on_8_batch_2", "decode_on_16_batch_2",
+    ]  # fmt: skip
+
+
+def test_large_caches_are_tried_less_often() -> None:
+    large = {**FORM.fields, "kv_num_heads": 32, "num_heads": 32, "head_size": 128}
+    stages = stages_of(replace(FORM, fields={**large, "local_window_size": 4096}), Lengths())
+    found = [stage.label for stage in stages]
+    assert {"prompt_17", "decode_on_4096"} <= set(found)
+    assert "ragged_decode_4101_2048" not in found
+
+
+# Answers
+
+
+def stage(phase: str, tokens: int, *, several: bool = False, batch: bool = False) -> Stage:
+    fields = {"sequence_length": 2 if several else 1}
+    label = f"{phase}_{tokens}_{several}_{batch}"
+    return Stage(label, f"{phase} of {tokens}", phase, tokens, fields, batch)
+
+
+PROMPTS = [stage("prompt", tokens, several=True) for tokens in (6, 17, 65)]
+CHUNKS = [stage("chunk", tokens, several=True) for tokens in (17, 81)]
+DECODES = [stage("decode", tokens) for tokens in (2, 16, 65)]
+BATCHES = [stage("prompt", 9, several=True, batch=True), stage("decode", 40, batch=True)]
+LOOP = Stage("loop", "a loop", "loop", 11, {"loop": [6, 1, 1, 3]})
+EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
+
+
+@pytest.mark.parametrize(
+    ("these", "words"),
+    [
+        ([s for s in EVERY if s.tokens >= 65], "from 65 tokens on"),
+        ([s for s in EVERY if s.phase == "prompt"], "for prompts"),
+        ([s for s in EVERY if s.phase == "decode"], "for one token on a past"),
+        ([*CHUNKS, LOOP], "for several tokens on a past"),
+        (BATCHES, "in batches"),
+        (PROMPTS[2:], "for prompts from 65 tokens on"),
+        ([*CHUNKS, LOOP, *BATCHES], "for several tokens on a past and in batches"),
+        ([PROMPTS[0], DECODES[2]], "for prompt of 6 and decode of 65"),
+    ],
+)
+def test_the_calls_that_differ_are_told_by_what_they_share(
+    these: Sequence[Stage], words: str
+) -> None:
+    assert where_of(these, [s for s in EVERY if s not in these]) == words
+
+
+def record(verdict: str, **more: object) -> ResultRecord:
+    usual: dict[str, object] = {
+        "case": "m/global[stage=a]",
+        "target": "it@1",
+        "unexpected": verdict != "pass",
+        "outcome": "ran",
+        "reason": "because",
+        "reproduce": "",
+    }
+    return ResultRecord.model_validate({**usual, **more, "verdict": verdict})
+
+
+WRONG_OUTPUT = {"wrong_outputs": ["output"]}
+WRONG_PRESENTS = {"wrong_outputs": ["presents"]}
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        (record("pass"), "right"),
+        (record("wrong", **WRONG_OUTPUT), "wrong"),
+        (record("wrong", **WRONG_PRESENTS), "wrong"),
+        (record("crash", outcome="crashed"), "crash"),
+        (record("timeout", outcome="timed_out"), "timeout"),
+        (record("fallback", placement="CPUExecutionProvider"), "fallback"),
+        (record("fallback", other_kernel=True), "untried"),
+        (record("unsupported", outcome="rejected", message="no"), "refused"),
+        (record("pass", outcome="rejected", message="no"), "refused"),
+        (record("accepted", values_right=False), "wrong"),
+        (record("accepted", values_right=True), "right"),
+        (record("skip", outcome="unavailable"), "untried"),
+    ],
+)
+def test_what_a_result_is_to_somebody_with_a_model(found: ResultRecord, kind: str) -> None:
+    group = Group("global", FORM, ())
+    assert answer(group, "it@1", [(PROMPTS[0], found)]).kind == kind
+
+
+def test_presents_that_nothing_reads_may_be_wrong() -> None:
+    group = Group("global", replace(FORM, reads_presents=False), ())
+    found = answer(group, "it@1", [(PROMPTS[0], record("wrong", **WRONG_PRESENTS))])
+    assert found.kind == "right"
+
+
+def test_a_group_that_was_not_tried_is_not_right() -> None:
+    skip = record("skip", outcome="unavailable", reason="there is no GPU")
+    group = Group("global", FORM, ())
+    nothing = answer(group, "it@1", [(stage, skip) for stage in PROMPTS])
+    assert nothing.kind == "untried"
+    assert verdict_on_model([nothing], 0) == "it@1 was not tried: there is no GPU."
+    some = answer(group, "it@1", [(PROMPTS[0], record("pass")), (PROMPTS[1], skip)])
+    assert some.sentence.startswith("right; not tried")
+    assert verdict_on_model([some], 0) == (
+        "it@1 runs the attention of every layer right, as far as it was tried: 1 call not tried"
+        " (there is no GPU)."
+    )
+    assert answer(group, "it@1", []).kind == "untried"
+
+
+def test_all_parts_are_told_the_worst_first() -> None:
+    results = [(stage, record("pass")) for stage in PROMPTS]
+    results += [(s, record("unsupported", outcome="rejected", message="no")) for s in CHUNKS]
+    results += [(stage, record("wrong", **WRONG_OUTPUT)) for stage in DECODES]
+    group = Group("global", FORM, ())
+    found = answer(group, "it@1", results)
+    assert found.sentence == (
+        "silently wrong for one token on a past; refused for several tokens on a past"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Non-zero status code returned while running"
+         " GroupQueryAttention node. Name:'gqa' Status Message: bad rank", "bad rank"),
+        ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Exception during initialization:"
+         " /a/b.cc:60 void foo(int) bar was false. ", "bar was false."),
+        ('Error at stage "type"\n\nCaused by:\n    0: Translating node\n    1: No softcap',
+         "No softcap"),
+        ("plain", "plain"),
+    ],
+)  # fmt: skip
+def test_messages_are_shortened(message: str, text: str) -> None:
+    assert short(message).endswith(text)
+    assert "\n" not in short(message)
+
+
+def test_the_workaround_of_a_finding_is_quoted() -> None:
+    link = "docs/findings/webgpu-borrowed-window.md"
+    assert "attention_bias" in workaround(link)
+    assert workaround(link) in " ".join((page_of(link) or "").split())
+    assert workaround("https://example.org/") == ""
+
+
+# Parts of a model as one graph
+
+
+def test_a_layer_and_one_that_borrows_from_it_are_cut_out_together(tmp_path: Path) -> None:
+    model = read_model(saved(decoder(*GEMMA), tmp_path))
+    groups, _ = groups_of(nodes_of(model).nodes, Configuration())
+    cuts = [*cuts_of(model, groups)]
+    assert [cut.name for cut in cuts] == ["sharing_window_8", "sharing_global"]
+    assert [[node.layer for node in cut.nodes] for cut in cuts] == [[0, 2], [1, 3]]
+    graph = onnx.load_model_from_string(cuts[0].graph).graph
+    first, second = graph.node
+    assert second.input[3:5] == first.output[1:3] == ["present_key", "present_value"]
+    assert [o.name for o in graph.output] == [
+        "output", "present_key", "present_value", "borrower_output",
+    ]  # fmt: skip
+    for cut in cuts:
+        assert why_not(cut, graph_stages(stages_of(cut.form, Lengths()), cut.form)) == ""
+
+
+def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None:
+    model = decoder(Layer(packed=True))
+    product = model.graph.node[0]
+    product.CopyFrom(
+        helper.make_node(
+            "MatMulNBits",
+            ["hidden", "codes", "scales"],
+            ["layers.0.q"],
+            domain="com.microsoft",
+            K=64,
+            N=128,
+            bits=4,
+            block_size=32,
+        )  # fmt: skip
+    )
+    model.graph.initializer.extend(
+        [weight("codes", TensorProto.UINT8, [128, 2, 16]), weight("scales", 1, [128, 2])]
+    )
+    read_back = read_model(saved(model, tmp_path))
+    groups, _ = groups_of(nodes_of(read_back).nodes, Configuration())
+    (cut,) = cuts_of(read_back, groups)
+    graph = onnx.load_model_from_string(cut.graph).graph
+    assert [node.op_type for node in graph.node] == ["MatMulNBits", "GroupQueryAttention"]
+    assert "hidden" in [each.name for each in graph.input]
+    assert why_not(cut, graph_stages(stages_of(cut.form, Lengths()), cut.form)) == ""
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with the four groups of Gemma 4."""
+    return saved(decoder(*GEMMA), tmp_path_factory.mktemp("models"))
+
+
+FEW = ("--lengths", "3,12")
+
+
+def correct(desk: Desk) -> str:
+    return desk.runner("correct")
+
+
+def test_a_target_that_is_right(gqa: Gqa, desk: Desk, tiny: Path) -> None:
+    done = gqa("check", str(tiny), "--ep", correct(desk), *FEW)
+    assert done.status == 0, done.both
+    lines = done.out.splitlines()
+    assert f"{tiny}, made by tests 1.0: 4 attention nodes, 4 different calls" in lines
+    assert f"{correct(desk)}@1.0 runs the attention of every layer right." in lines
+    rows = [line for line in lines if line.endswith("right") or "✓ right" in line]
+    assert [row.split("  ")[0] for row in rows] == ["0", "1", "2", "3", "0 and 2", "1 and 3"]
+
+
+def test_a_target_that_is_silently_wrong(
+    gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call is wrong: its layer, its lengths and its case are named."""
+    kept = tmp_path / "tiny.yaml"
+    gqa("check", str(tiny), "--ep", correct(desk), *FEW, "--save-cases", str(kept))
+    wanted = "tiny/borrowing_window_8[stage=prompt_12]"
+    (case,) = [case for case in load_file(kept) if case.id == wanted]
+    monkeypatch.setenv("FAULT_ON", digest_of(case.call))
+    done = gqa("check", str(tiny), "--ep", desk.runner("wrong_alone"), *FEW)
+    assert done.status == 1, done.both
+    assert "@1.0: silently wrong in layer 2." in done.out
+    assert "✗ silently wrong for prompts from 12 tokens on" in done.out
+    assert "for example  layer 2, a prompt of 12 tokens" in done.out
+    assert f"case         {wanted}" in done.out
+
+
+@pytest.fixture
+def refused(gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A target that rejects every call."""
+    monkeypatch.setenv("FAULT_ON", "/")
+    return desk.runner("rejects")
+
+
+PIN = """\
+target: {target}
+expectations:
+  - cases: "tiny/*"
+    versions: ">=0"
+    verdict: {verdict}
+    link: https://example.org/1
+    why: It is known.
+"""
+
+
+def test_known_results_are_pinned(gqa: Gqa, refused: str, tiny: Path, tmp_path: Path) -> None:
+    done = gqa("check", str(tiny), "--ep", refused, *FEW)
+    assert done.status == 1
+    assert "○ refused" in done.out
+    assert ": query has rank 2" in done.out
+    pins = tmp_path / "known.yaml"
+    pins.write_text(PIN.format(target=json.dumps(refused), verdict="unsupported"))
+    done = gqa("check", str(tiny), "--ep", refused, *FEW, "--expect", str(pins))
+    assert done.status == 0, done.both
+    assert "○ refused (expected)" in done.out
+    assert "It is known." in done.out
+
+
+def test_a_pin_that_no_longer_holds(gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path) -> None:
+    pins = tmp_path / "known.yaml"
+    target = correct(desk)
+    pins.write_text(PIN.format(target=json.dumps(target), verdict="unsupported"))
+    done = gqa("check", str(tiny), "--ep", target, *FEW, "--expect", str(pins))
+    assert done.status == 1
+    assert "known.yaml:3" in done.out
+    pins.write_text(
+        PIN.format(target=json.dumps(target), verdict="unsupported").replace("tiny", "x")
+    )
+    done = gqa("check", str(tiny), "--ep", target, *FEW, "--expect", str(pins))
+    assert done.status == 2
+    assert "no case matches 'x/*'; remove or correct this line" in done.err
+
+
+def test_the_cases_can_be_kept_and_run_without_the_model(
+    gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path
+) -> None:
+    kept, results = tmp_path / "kept.yaml", tmp_path / "r.jsonl"
+    done = gqa("check", str(tiny), "--ep", correct(desk), *FEW, "--save-cases", str(kept))
+    assert done.out.splitlines()[-1] == f"Cases:   {kept}"
+    done = gqa("run", str(kept), "--ep", correct(desk), "--results", str(results))
+    assert done.status == 0, done.both
+    ids = [case.id for case in load_file(kept)]
+    assert [result.case for result in read(results).results] == ids
+    assert "kept/sharing_global[stage=decode_on_11]" in ids
+
+
+def test_results_and_report_are_written(gqa: Gqa, desk: Desk, tiny: Path, tmp_path: Path) -> None:
+    html, results = tmp_path / "r.html", tmp_path / "r.jsonl"
+    outputs = "--html", str(html), "--results", str(results)
+    assert gqa("check", str(tiny), "--ep", correct(desk), *FEW, *outputs).status == 0
+    page = html.read_text()
+    assert "4 attention nodes, 4 different calls" in page
+    assert "sliding window of 8, borrowing the cache of layer 0" in page
+    assert read(results).footer is not None
+
+
+def test_an_invalid_node_is_told_and_the_others_run(gqa: Gqa, desk: Desk, tmp_path: Path) -> None:
+    file = saved(decoder(Layer(), Layer(attributes={"windw": 8})), tmp_path)
+    done = gqa("check", str(file), "--ep", correct(desk), *FEW)
+    assert done.status == 1
+    assert "✓ right" in done.out
+    assert (
+        "/model/layers.1/attn/GroupQueryAttention was not checked: has an unknown attribute 'windw'"
+        in done.out
+    )
+    assert "@1.0: 1 node not checked." in done.out
+
+
+def test_no_node_can_be_checked(gqa: Gqa, tmp_path: Path) -> None:
+    file = saved(decoder(Layer(attributes={"windw": 8})), tmp_path)
+    done = gqa("check", str(file))
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"{file}: no node can be checked.\n  /model/layers.0/attn/Group")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none.onnx",), "none.onnx: cannot be read: No such file or directory."),
+        (("TINY", "--lengths", "0"), "'0' is not a list of numbers from 1 to 8192, as in 1,17,600"),
+        (("TINY", "--lengths", "a"), "'a' is not a list of numbers from 1 to 8192"),
+        (("TINY", "--batch", "1,65"), "'1,65' is not a list of numbers from 1 to 64"),
+        (("TINY", "--html", "TINY"), "--html would overwrite"),
+        (("TINY", "--save-cases", "cases.txt"), "--save-cases needs a file that ends in .yaml."),
+        (("TINY", "--ep", "cpuu"), "cpuu"),
+        (("TINY", "--expect", "none.yaml"), "none.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_bad_arguments(gqa: Gqa, tiny: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = gqa("check", *(str(tiny) if each == "TINY" else each for each in arguments))
+    assert done.status == 2
+    assert message in done.err
+    assert "Traceback" not in done.both
+
+
+@pytest.mark.parametrize(
+    ("name", "theme"),
+    [("gemma.onnx", "gemma"), ("a b/model.onnx", "a_b"), ("my (1).onnx", "my_1")],
+)
+def test_the_theme_is_named_after_the_model(tmp_path: Path, name: str, theme: str) -> None:
+    assert theme_of(tmp_path / name) == theme
+
+
+@needs_onnxruntime
+def test_the_cpu_runs_a_model_right(gqa: Gqa, tiny: Path) -> None:
+    done = gqa("check", str(tiny), *FEW)
+    assert done.status == 0, done.both
+    assert "runs the attention of every layer right." in done.out

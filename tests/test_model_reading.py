@@ -1,0 +1,416 @@
+"""Reading a user's model without its weights: what is found in it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from attention_models import DOMAIN, GEMMA, Layer, decoder, saved, weight
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from conformance.model.configuration import Configuration, configuration_beside
+from conformance.model.forms import Unclear, form_of
+from conformance.model.groups import disagreements, groups_of, ranges
+from conformance.model.nodes import nodes_of
+from conformance.model.reading import ModelError, read_model
+from conformance.model.wire import LARGE, without_weights
+
+PLAIN = Configuration()
+
+
+def groups(model: onnx.ModelProto, folder: Path, configuration: Configuration = PLAIN):
+    found = nodes_of(read_model(saved(model, folder)))
+    return groups_of(found.nodes, configuration)[0]
+
+
+def form(layer: Layer, folder: Path, **model: object):
+    (group,) = groups(decoder(layer, **model), folder)
+    return group.form
+
+
+# Files
+
+
+def test_external_data_need_not_be_there(tmp_path: Path) -> None:
+    assert [group.layers for group in groups(decoder(*GEMMA), tmp_path)] == [(0,), (1,), (2,), (3,)]
+
+
+def test_weights_inside_are_not_loaded(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    big = numpy_helper.from_array(np.zeros(1 << 22, np.float32), "big")
+    small = numpy_helper.from_array(np.arange(4), "small")
+    model.graph.initializer.extend([big, small])
+    file = saved(model, tmp_path)
+    assert file.stat().st_size > 1 << 24
+    tracemalloc.start()
+    read = read_model(file).proto
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    kept = {tensor.name: tensor for tensor in read.graph.initializer}
+    assert list(kept["big"].dims) == [1 << 22]
+    assert not kept["big"].raw_data
+    assert numpy_helper.to_array(kept["small"]).tolist() == [0, 1, 2, 3]
+
+
+def test_only_large_tensors_lose_their_content() -> None:
+    tensors = [numpy_helper.from_array(np.ones(n, np.uint8), f"t{n}") for n in (LARGE, LARGE + 1)]
+    branch = helper.make_graph([], "branch", [], [], tensors)
+    inner = helper.make_node("If", ["c"], ["r"], then_branch=branch, else_branch=branch)
+    model = helper.make_model(helper.make_graph([inner], "g", [], []))
+    read = onnx.ModelProto.FromString(without_weights(memoryview(model.SerializeToString())))
+    for attribute in read.graph.node[0].attribute:
+        assert [len(t.raw_data) for t in attribute.g.initializer] == [LARGE, 0]
+        assert attribute.g.initializer[1].data_location == TensorProto.EXTERNAL
+
+
+@given(st.binary(max_size=200), st.integers(0, 5_000))
+def test_a_damaged_file_is_an_error_and_no_other(noise: bytes, at: int) -> None:
+    whole = decoder(Layer()).SerializeToString()
+    at = min(at, len(whole))
+    for damaged in (noise, whole[:at] + noise + whole[at:], whole[:at]):
+        with suppress(ValueError, DecodeError):
+            onnx.ModelProto.FromString(without_weights(memoryview(damaged)))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "bad.onnx: the file is empty."),
+        (b"hello, world: not a model", "bad.onnx: not an ONNX model, or a damaged one: "),
+        (decoder(Layer()).SerializeToString()[:-50], "bad.onnx: not an ONNX model, or a damaged"),
+        (b"\x00\x00\x00\x00ORTM\x00\x00", "a model in ONNX Runtime's own format"),
+        (b"\x08\x0a", "bad.onnx: not an ONNX model: it has no graph or no operator sets."),
+        (
+            helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString(),
+            "bad.onnx: its graph has no nodes.",
+        ),
+    ],
+    ids=["empty", "text", "cut off", "ort", "no graph", "no nodes"],
+)
+def test_a_file_that_is_no_model(tmp_path: Path, content: bytes, sentence: str) -> None:
+    file = tmp_path / "bad.onnx"
+    file.write_bytes(content)
+    with pytest.raises(ModelError) as error:
+        read_model(file)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"none.onnx: cannot be read: No such file or directory."):
+        read_model(tmp_path / "none.onnx")
+
+
+def test_a_folder_stands_for_its_only_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"this folder has no .onnx file."):
+        read_model(tmp_path)
+    file = saved(decoder(Layer()), tmp_path)
+    assert read_model(tmp_path).path == file
+    saved(decoder(Layer()), tmp_path, "vision.onnx")
+    with pytest.raises(ModelError, match=r"2 .onnx files; name one of them: tiny.onnx, vision.on"):
+        read_model(tmp_path)
+
+
+def test_a_larger_file_than_onnx_can_have(tmp_path: Path) -> None:
+    file = tmp_path / "large.onnx"
+    with file.open("wb") as sparse:
+        sparse.truncate(3 << 30)
+    with pytest.raises(
+        ModelError, match=r"has 3.0 GiB, and ONNX's limit is 2; save its weights as"
+    ):
+        read_model(file)
+
+
+# Graphs
+
+
+def test_nodes_may_be_in_any_order(tmp_path: Path) -> None:
+    model = decoder(*GEMMA)
+    nodes = list(reversed(model.graph.node))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    assert len(groups(model, tmp_path)) == 4
+
+
+def test_a_cycle(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    model.graph.node[0].input[0] = "attention.0"
+    with pytest.raises(ModelError, match=r"the graph has a cycle: .*layers\.0"):
+        read_model(saved(model, tmp_path))
+
+
+def test_nodes_in_subgraphs_are_found(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    node = model.graph.node.pop()
+    body = helper.make_graph([node], "body", [], list(model.graph.output))
+    model.graph.node.append(
+        helper.make_node(
+            "If",
+            ["which"],
+            [o.name for o in model.graph.output],
+            name="choice",
+            then_branch=body,
+            else_branch=body,
+        )  # fmt: skip
+    )
+    model.graph.input.append(helper.make_tensor_value_info("which", TensorProto.BOOL, []))
+    found = nodes_of(read_model(saved(model, tmp_path))).nodes
+    assert [each.name.partition("#")[0] for each in found] == [
+        "choice/body//model/layers.0/attn/GroupQueryAttention"
+    ] * 2
+    assert found[0].type("past_key").dims == ("batch_size", 2, "past_sequence_length", 16)
+    assert found[0].type("query").dims == ("batch_size", "sequence_length", 64)
+
+
+def test_nodes_in_functions_are_found(tmp_path: Path) -> None:
+    model = decoder(Layer())
+    node = model.graph.node.pop()
+    body = helper.make_function(
+        "local", "Layer", list(node.input), list(node.output), [node], list(model.opset_import)
+    )
+    model.functions.append(body)
+    model.graph.node.append(
+        helper.make_node("Layer", list(node.input), list(node.output), domain="local")
+    )
+    model.opset_import.append(helper.make_opsetid("local", 1))
+    (group,) = groups(model, tmp_path)
+    assert group.form.fields["head_size"] == 16
+
+
+def test_a_model_without_the_operator_says_what_it_has_instead(tmp_path: Path) -> None:
+    node = helper.make_node(
+        "MultiHeadAttention", ["q", "k", "v"], ["o"], domain=DOMAIN, num_heads=4
+    )
+    graph = helper.make_graph([node], "g", [], [])
+    with pytest.raises(ModelError) as error:
+        nodes_of(read_model(saved(helper.make_model(graph), tmp_path)))
+    assert "no node is a GroupQueryAttention of com.microsoft; it has 1 MultiHeadAttention" in str(
+        error.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "fault"),
+    [
+        (Layer(attributes={"windw": 8}), "has an unknown attribute 'windw'"),
+        (Layer(heads=4, kv_heads=3), "num_heads 4 is not a multiple of kv_num_heads 3"),
+        (Layer(attributes={"softcap": 30}), "attribute softcap is no float"),
+        (Layer(inputs={5: ""}), "lacks the required input seqlens_k"),
+        (Layer(inputs={5: "hidden"}), "seqlens_k is float32; allowed: int32"),
+        (Layer(inputs={16: "hidden"}), "has 17 inputs; the operator has 16"),
+    ],
+    ids=["attribute", "heads", "kind", "missing", "dtype", "many"],
+)
+def test_an_invalid_node_is_named_and_the_others_are_kept(
+    tmp_path: Path, layer: Layer, fault: str
+) -> None:
+    found = nodes_of(read_model(saved(decoder(Layer(), layer), tmp_path)))
+    assert [node.layer for node in found.nodes] == [0]
+    assert list(found.faults) == ["/model/layers.1/attn/GroupQueryAttention"]
+    assert fault in found.faults["/model/layers.1/attn/GroupQueryAttention"]
+
+
+# Forms
+
+
+def test_shapes_are_inferred_behind_contributed_operators(tmp_path: Path) -> None:
+    """The hidden state of the second layer comes from operators that ONNX does not know."""
+    model = decoder(Layer(), Layer(past=None, inputs={7: "cos.1", 8: "sin.1"}))
+    quantised = helper.make_node(
+        "MatMulNBits", ["attention.0", "codes", "scales"], ["wide"], domain=DOMAIN,
+        K=64, N=128, bits=4, block_size=32,
+    )  # fmt: skip
+    norm = helper.make_node("SimplifiedLayerNormalization", ["wide", "norm"], ["normed"], axis=-1)
+    rotary = helper.make_node(
+        "RotaryEmbedding", ["normed", "ids", "cos.1", "sin.1"], ["turned"], domain=DOMAIN
+    )
+    at = next(i for i, n in enumerate(model.graph.node) if n.name == "layers.1.q")
+    for index, node in enumerate((quantised, norm, rotary)):
+        model.graph.node.insert(at + index, node)
+    attention = model.graph.node[-1]
+    for place in range(3):
+        attention.input[place] = "turned"
+    model.graph.initializer.extend(
+        [weight("codes", TensorProto.UINT8, [128, 2, 16]), weight("scales", 1, [128, 2])]
+    )
+    attention.attribute[1].i = 4  # kv_num_heads: all have 128 elements
+    attention.attribute[0].i = 4
+    second = groups(model, tmp_path)[1]
+    assert second.form.fields["head_size"] == 32
+
+
+@pytest.mark.parametrize(
+    ("layer", "fields", "cache"),
+    [
+        (Layer(), {}, "growing"),
+        (Layer(past=None), {}, "none"),
+        (Layer(past=("batch_size", 64), present=64), {}, "static"),
+        (Layer(past=("batch_size", "rows"), present="rows"), {}, "static"),
+        (Layer(attributes={"sliding_window_cache": 1, "local_window_size": 8}),
+         {"sliding_window_cache": 1, "local_window_size": 8}, "window"),
+        (Layer(packed=True), {"key_value": "packed"}, "growing"),
+        (Layer(attributes={"softcap": 30.0}), {"softcap": 30.0}, "growing"),
+        (Layer(attributes={"local_window_size": -1}), {"local_window_size": -1}, "growing"),
+        (Layer(attributes={"rotary_interleaved": 0}), {"attributes": {"rotary_interleaved": 0}},
+         "growing"),
+        (Layer(attributes={"rotary_interleaved": 1}), {"rotary": "interleaved"}, "growing"),
+        (Layer(attributes={"do_rotary": 0}),
+         {"rotary": None, "attributes": {"do_rotary": 0}}, "growing"),
+        (Layer(inputs={9: "ids"}), {"position_ids": "implied"}, "growing"),
+        (Layer(inputs={11: "sink"}), {"head_sink": True}, "growing"),
+        (Layer(inputs={14: "norm", 15: "norm"}), {"qk_norm": True}, "growing"),
+        (Layer(inputs={10: "bias"}), {"attention_bias": "one_head"}, "growing"),
+        (Layer(inputs={11: ""}), {"inputs": {"head_sink": "omitted"}}, "growing"),
+        (Layer(outputs=["attention.0", "", ""]),
+         {"presents": "none", "outputs": {"present_value": "omitted"}}, "growing"),
+        (Layer(outputs=["attention.0"]), {"presents": "none", "outputs": None}, "growing"),
+    ],
+)  # fmt: skip
+def test_the_form_of_a_node(
+    tmp_path: Path, layer: Layer, fields: dict[str, object], cache: str
+) -> None:
+    model = decoder(layer)
+    model.graph.input.extend(
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch_size", "length"]),
+            helper.make_tensor_value_info("bias", 1, ["batch_size", 1, "length", "total"]),
+        ]
+    )
+    model.graph.initializer.extend([weight("sink", 1, [4]), weight("norm", 1, [16])])
+    (group,) = groups(model, tmp_path)
+    found = group.form
+    plain = {"dtype": "float32", "num_heads": 4, "kv_num_heads": 2, "head_size": 16}
+    expected = {**plain, "rotary": "half_split", **fields}
+    assert found.fields == {name: value for name, value in expected.items() if value is not None}
+    assert found.cache == cache
+
+
+def test_partial_rotary_and_the_rows_of_its_tables(tmp_path: Path) -> None:
+    model = decoder(Layer(), rows=77)
+    for tensor in model.graph.initializer:
+        if tensor.name in ("cos.0", "sin.0"):
+            tensor.dims[1] = 4
+    (group,) = groups(model, tmp_path)
+    assert (group.form.fields["rotary_dim"], group.form.table_rows) == (8, 77)
+
+
+@pytest.mark.parametrize(("dims", "shape"), [
+    (["batch_size", 1], ["batch_size", 1]), ([1, "batch_size"], [1, "batch_size"]),
+])  # fmt: skip
+def test_lengths_of_rank_two(tmp_path: Path, dims: list[object], shape: list[object]) -> None:
+    model = decoder(Layer())
+    model.graph.input[1].CopyFrom(helper.make_tensor_value_info("seqlens_k", 6, dims))
+    (group,) = groups(model, tmp_path)
+    assert group.form.fields["inputs"] == {"seqlens_k": {"shape": shape}}
+
+
+def test_a_quantised_cache(tmp_path: Path) -> None:
+    layer = Layer(
+        attributes={"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR",
+                    "kv_cache_bit_width": 4},
+        inputs={12: "scale", 13: "scale"},
+    )  # fmt: skip
+    model = decoder(layer)
+    model.graph.initializer.append(weight("scale", 1, [1]))
+    for value in model.graph.input:
+        if value.name.startswith("past"):
+            value.type.tensor_type.elem_type = TensorProto.UINT8
+            value.type.tensor_type.shape.dim[3].dim_value = 8
+    (group,) = groups(model, tmp_path)
+    fields = group.form.fields
+    assert (fields["cache_dtype"], fields["head_size"]) == ("uint8", 16)
+    assert fields["kv_cache_bit_width"] == 4
+
+
+def test_sizes_that_the_graph_does_not_say(tmp_path: Path) -> None:
+    model = decoder(Layer(attributes={"do_rotary": 0}))
+    del model.graph.output[:]
+    del model.graph.initializer[:]
+    for value in model.graph.input:
+        if value.name.startswith("past"):
+            value.type.tensor_type.shape.dim[3].dim_param = "head_size"
+    (node,) = nodes_of(read_model(saved(model, tmp_path))).nodes
+    with pytest.raises(Unclear, match="head size cannot be told from the graph; give --head-size"):
+        form_of(node, PLAIN)
+    assert form_of(node, Configuration(head_size=80)).fields["head_size"] == 80
+    _, unclear = groups_of([node], PLAIN)
+    assert list(unclear) == [node.name]
+
+
+def test_what_lies_beside_the_model(tmp_path: Path) -> None:
+    assert configuration_beside(tmp_path / "model.onnx") == PLAIN
+    config = {"text_config": {"head_dim": 256, "dtype": "bfloat16", "sliding_window": 512,
+                              "layer_types": ["sliding_attention", "full_attention"],
+                              "attn_logit_softcapping": 50.0}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    genai = {"search": {"past_present_share_buffer": True}}
+    (tmp_path / "genai_config.json").write_text(json.dumps(genai))
+    assert configuration_beside(tmp_path / "model.onnx") == Configuration(
+        head_size=256, dtype="bfloat16", shared_buffer=True, sliding_window=512, softcap=50.0
+    )
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ModelError, match=r"config.json: not a JSON object\."):
+        configuration_beside(tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"config.json: not JSON: "):
+        configuration_beside(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("unused", [{"use_sliding_window": False}, {"layer_types": ["full"]}])
+def test_a_window_that_the_model_does_not_use(tmp_path: Path, unused: dict[str, object]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"sliding_window": 512, **unused}))
+    assert configuration_beside(tmp_path / "model.onnx").sliding_window is None
+
+
+def test_graph_and_configuration_disagree(tmp_path: Path) -> None:
+    made = groups(decoder(*GEMMA), tmp_path)
+    assert [*disagreements(made, Configuration(sliding_window=8))] == []
+    assert [*disagreements(made, Configuration(sliding_window=9))] == []
+    assert [*disagreements(made, Configuration(sliding_window=512, softcap=30.0))] == [
+        "config.json has a sliding window of 512, and the graph has windows of 8.",
+        "config.json has a softcap of 30, and no node has it.",
+    ]
+
+
+# Groups
+
+
+def test_equal_nodes_are_one_group(tmp_path: Path) -> None:
+    sliding = Layer(attributes={"local_window_size": 512})
+    made = groups(decoder(*[sliding] * 5, Layer(), *[sliding] * 5, Layer()), tmp_path)
+    assert [(group.name, group.title) for group in made] == [
+        ("window_512", "Layers 0–4 and 6–10"),
+        ("global", "Layers 5 and 11"),
+    ]
+
+
+def test_layers_that_borrow_name_their_sources(tmp_path: Path) -> None:
+    made = groups(decoder(*GEMMA), tmp_path)
+    assert [group.what.rpartition(", 4:2")[0] for group in made] == [
+        "sliding window of 8",
+        "global",
+        "sliding window of 8, borrowing the cache of layer 0",
+        "global, borrowing the cache of layer 1",
+    ]
+    assert [group.form.reads_presents for group in made] == [True, True, False, False]
+
+
+def test_forms_that_differ_in_little_have_names_of_their_own(tmp_path: Path) -> None:
+    made = groups(decoder(Layer(), Layer(size=32), Layer(packed=True)), tmp_path)
+    assert [group.name for group in made] == ["global_1", "global_2", "global_3"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([], ""), ([3], "3"), ([0, 1], "0–1"), ([0, 1, 2, 5], "0–2 and 5"), ([1, 3, 5], "1, 3 and 5")],
+)
+def test_ranges(numbers: list[int], text: str) -> None:
+    assert ranges(numbers) == text
