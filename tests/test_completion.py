@@ -42,6 +42,8 @@ def offered(line: str) -> list[str]:
         ("gqa run --adapter ", list(ADAPTERS)),
         ("gqa run --maxf", ["--maxfail"]),
         ("gqa run -k smo", ["smoke", "smooth_softmax"]),
+        ("gqa search borr", ["borrowed"]),
+        ("gqa search softcap bounds_l", ["bounds_lengths"]),
         ("gqa run bounds_l", ["bounds_lengths"]),
         ("gqa show smoke/pr", ["smoke/prompt"]),
         ("gqa list decoding smoke/pr", ["smoke/prompt"]),
