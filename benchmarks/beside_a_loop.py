@@ -62,8 +62,8 @@ class Bare:
 
 def jobs_of(paths: Sequence[Path], expression: str, ready: DescribedTarget) -> list[CaseJob]:
     """The single calls that the target can run."""
-    matches = compile_expression(expression)
-    cases = [case for case in load(paths) if matches(names_of(case, ready.target.ep))]
+    selects = compile_expression(expression)
+    cases = [case for case in load(paths) if selects(names_of(case, ready.target.ep), case)]
     jobs = [job for case in cases if ready.cannot_take(case) is None for job in jobs_for(case)]
     alone = {job.bundle: job for job in jobs if len(job.steps) == 1 and not job.steps[0].share}
     return list(alone.values())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import signal
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +31,8 @@ from conformance.case.corpus import (
     split_target,
 )
 from conformance.case.load import load_file
-from conformance.case.selection import Matcher, SelectionError, compile_expression
+from conformance.case.properties import VOCABULARY, Test, word_test
+from conformance.case.selection import Expression, SelectionError, compile_expression
 from conformance.harness.process import RunnerFailed
 from conformance.judge.expectations import load_expectations
 from conformance.report.instability import instability_examples, instability_text
@@ -50,13 +52,18 @@ GIVEN: Final = "gqa_cases"
 
 
 class Listed(NamedTuple):
-    """What collecting a case needs; running it needs the whole case, which takes longer to make."""
+    """What collecting a case needs; running it needs the whole case, which takes longer to make.
+
+    ``marks`` are its tags and the words of ``-m`` that say what its call is; ``chosen`` has the
+    labels of the targets on which ``-k`` selects it.
+    """
 
     file: Path
     name: str
     axes: dict[str, str]
-    tags: tuple[str, ...]
+    marks: tuple[str, ...]
     line: int
+    chosen: tuple[str, ...]
 
 
 class ForWorker(NamedTuple):
@@ -76,8 +83,10 @@ class Cases:
     empty there, and in a worker it has a `ForWorker` for each file.
     """
 
-    def __init__(self, given: dict[str, Any]) -> None:
+    def __init__(self, given: dict[str, Any], selects: Expression, marks: dict[str, Test]) -> None:
         self._given = {Path(file): ForWorker(*fields) for file, fields in given.items()}
+        self._selects = selects
+        self._marks = marks
         self._listed: dict[Path, list[Listed]] = {}
         self._loaded: dict[Path, dict[str, Case]] = {}
 
@@ -88,8 +97,15 @@ class Cases:
         if file not in self._listed:
             cases = list(self._load(file).values())
             target_plans(cases, targets, whole_corpus=False)
-            self._listed[file] = [Listed(file, c.name, c.axes, c.tags, c.line) for c in cases]
+            labels = [target.label for target in targets]
+            self._listed[file] = [self._as_listed(file, case, labels) for case in cases]
         return self._listed[file]
+
+    def _as_listed(self, file: Path, case: Case, labels: Sequence[str]) -> Listed:
+        words = (word for word, test in self._marks.items() if test(case))
+        marks = tuple(dict.fromkeys((*case.tags, *words)))
+        chosen = (label for label in labels if self._selects(names_of(case, label), case))
+        return Listed(file, case.name, case.axes, marks, case.line, tuple(chosen))
 
     def for_worker(self, listed: Sequence[Listed], wanted: Collection[str]) -> ForWorker:
         """The cases of one file, of which a worker runs those whose labels are ``wanted``."""
@@ -182,7 +198,13 @@ def target_runs(config: pytest.Config) -> TargetRuns:
         except TargetError as error:
             raise pytest.UsageError(printable(str(error))) from None
         given = getattr(config, "workerinput", {}).get(GIVEN, {})
-        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, Cases(given))
+        try:
+            selects = compile_expression(config.option.keyword)
+        except SelectionError:  # `Keywords` reports it
+            selects = compile_expression("")
+        marks = marks_of(config.option.markexpr)
+        _declare(config, marks, _OF_CALLS)
+        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, Cases(given, selects, marks))
         config.add_cleanup(runs.close)
     return runs
 
@@ -215,16 +237,28 @@ def write_out_ids(config: pytest.Config) -> None:
     config.args = list(dict.fromkeys(x for one in config.args for x in names.get(one, [one])))
 
 
-def declare_shipped_tags(config: pytest.Config) -> None:
-    """Register the tags of the corpus, for ``pytest --markers`` and ``-m``."""
-    _declare(config, shipped_tags())
+def marks_of(expression: str) -> dict[str, Test]:
+    """The words of ``-m`` that say what a call is, each with its test."""
+    found = ((word, word_test(word)) for word in re.findall(r"[a-z]\w*", expression, re.ASCII))
+    return {word: test for word, test in found if test is not None}
 
 
-def _declare(config: pytest.Config, tags: list[str]) -> None:
+def declare_shipped_marks(config: pytest.Config) -> None:
+    """Register the tags of the corpus and the words for calls, for ``--markers`` and ``-m``."""
+    _declare(config, shipped_tags(), _TAGGED)
+    _declare(config, VOCABULARY, _OF_CALLS)
+
+
+#: What ``pytest --markers`` says of a marker.
+_TAGGED: Final = "cases with this tag"
+_OF_CALLS: Final = "cases whose call is or has this"
+
+
+def _declare(config: pytest.Config, marks: Iterable[str], what: str) -> None:
     known = {line.partition(":")[0] for line in config.getini("markers")}
-    for tag in dict.fromkeys(tags):
-        if tag not in known:
-            config.addinivalue_line("markers", f"{tag}: cases with this tag")
+    for mark in dict.fromkeys(marks):
+        if mark not in known:
+            config.addinivalue_line("markers", f"{mark}: {what}")
 
 
 class CaseFile(pytest.File):
@@ -237,7 +271,7 @@ class CaseFile(pytest.File):
             cases = runs.cases.listed(self.path, runs.targets)
         except InputError as error:
             raise self.CollectError(str(error)) from None
-        _declare(self.config, [tag for case in cases for tag in case.tags])
+        _declare(self.config, [mark for case in cases for mark in case.marks], _TAGGED)
         for case in cases:
             for target in runs.targets:
                 name = name_on(case, target.label)
@@ -257,9 +291,9 @@ class Keywords:
     ) -> Iterator[None]:
         """Deselect before other plugins do."""
         expression = config.option.keyword
-        matches = matcher(config)
+        check_keywords(config)
         ours = {item for item in items if isinstance(item, CaseItem)}
-        dropped = {item for item in ours if not matches(names_of(item.listed, item.target.label))}
+        dropped = {item for item in ours if item.target.label not in item.listed.chosen}
         if dropped:
             config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         others = [item for item in items if item not in ours]
@@ -274,10 +308,10 @@ class Keywords:
             config.option.keyword = expression
 
 
-def matcher(config: pytest.Config) -> Matcher:
-    """The expression of ``-k``. Raises UsageError."""
+def check_keywords(config: pytest.Config) -> None:
+    """Raise UsageError if the expression of ``-k`` is invalid."""
     try:
-        return compile_expression(config.option.keyword)
+        compile_expression(config.option.keyword)
     except SelectionError as error:
         raise pytest.UsageError(printable(str(error))) from None
 
@@ -305,8 +339,8 @@ class CaseItem(pytest.Item):
         super().__init__(**rest)
         self.listed = listed
         self.target = target
-        for tag in listed.tags:
-            self.add_marker(tag)
+        for mark in listed.marks:
+            self.add_marker(mark)
 
     def runtest(self) -> None:
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""

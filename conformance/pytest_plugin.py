@@ -88,9 +88,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
         target_runs(config)  # a wrong option is one error, and not one for each file
     if config.getoption("ep"):
-        from conformance.pytest_cases import matcher
+        from conformance.pytest_cases import check_keywords
 
-        matcher(config)
+        check_keywords(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
     if named:
@@ -106,9 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # pytest 9.2 refuses a word of -m that no marker has, as the cases of one file may not.
     of_cases = config.getoption("markexpr", "") and (named or config.getoption("ep"))
     if of_cases or config.getoption("markers", default=False):
-        from conformance.pytest_cases import declare_shipped_tags
+        from conformance.pytest_cases import declare_shipped_marks
 
-        declare_shipped_tags(config)
+        declare_shipped_marks(config)
 
 
 def _has_workers(config: pytest.Config) -> bool:

@@ -16,10 +16,10 @@ import pytest
 
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import InputError
-from conformance.case.corpus import name_on, names_of
+from conformance.case.corpus import name_on
 from conformance.case.load import case_files
 from conformance.case.selection import SelectionError, compile_expression
-from conformance.pytest_cases import GIVEN, Listed, matcher, target_runs
+from conformance.pytest_cases import GIVEN, Listed, check_keywords, target_runs
 
 #: The least work that a worker is worth: twice what it takes until its first result.
 SECONDS_OF_A_WORKER: Final = 5.0
@@ -117,15 +117,15 @@ def _selected(
     wanted: dict[Path, set[str]] = {}
     for argument in config.args:
         wanted.setdefault(_path_of(argument), set()).add(argument.partition("::")[2])
-    matches = matcher(config)
+    check_keywords(config)
     try:
         marked = compile_expression(config.option.markexpr)
     except SelectionError:  # pytest knows more than words there
         marked = compile_expression("")
     for file, cases in listings.items():
         names = wanted.get(file, {""})
-        for case in filter(lambda case: marked(case.tags), cases):
+        for case in filter(lambda case: marked(case.marks), cases):
             for target in targets:
                 named = "" in names or case.name in names or name_on(case, target) in names
-                if named and matches(names_of(case, target)):
+                if named and target in case.chosen:
                     yield case, target

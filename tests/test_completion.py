@@ -17,8 +17,9 @@ from click.shell_completion import BashComplete
 from shipped import shipped_cases
 
 from conformance.base.paths import ROOT, data_path
+from conformance.case.properties import VOCABULARY
 from conformance.cli.commands import gqa
-from conformance.cli.completion import case_names, tags
+from conformance.cli.completion import case_names, words
 from conformance.targets.catalogue import ADAPTERS, TARGETS
 
 
@@ -40,7 +41,9 @@ def offered(line: str) -> list[str]:
         ("gqa export smoke/prompt x --ep webg", ["webgpu", "webgpu-jsep"]),
         ("gqa run --adapter ", list(ADAPTERS)),
         ("gqa run --maxf", ["--maxfail"]),
-        ("gqa run -k smo", ["smoke"]),
+        ("gqa run -k smo", ["smoke", "smooth_softmax"]),
+        ("gqa search borr", ["borrowed"]),
+        ("gqa search softcap bounds_l", ["bounds_lengths"]),
         ("gqa run bounds_l", ["bounds_lengths"]),
         ("gqa show smoke/pr", ["smoke/prompt"]),
         ("gqa list decoding smoke/pr", ["smoke/prompt"]),
@@ -71,14 +74,15 @@ def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
     for file in files:
         entries = {f"{c.theme}/{c.name}" for c in loaded if c.theme == file.stem}
         assert texts([*case_names(context, parameter, f"{file.stem}/")]) == entries
-    assert texts([*tags(context, parameter, "")]) == {tag for case in loaded for tag in case.tags}
+    tags = {tag for case in loaded for tag in case.tags}
+    assert texts([*words(context, parameter, "")]) == {*tags, *VOCABULARY}
 
 
 def test_names_and_tags_are_found_without_loading_the_corpus() -> None:
     """Loading it takes more than a second of CPU time."""
     context, parameter = (run := gqa.commands["run"]).make_context("run", []), run.params[0]
     since = time.process_time()
-    assert tags(context, parameter, "smo")
+    assert words(context, parameter, "smo")
     assert case_names(context, parameter, "smoke/")
     assert time.process_time() - since < 0.2
 

@@ -532,6 +532,42 @@ def test_markers_lists_the_tags(desk: Desk) -> None:
     assert done.status == 0
     for tag in {tag for case in shipped_cases() for tag in case.tags}:
         assert f"@pytest.mark.{tag}: cases with this tag" in done.out
+    assert "@pytest.mark.borrowed: cases whose call is or has this" in done.out
+
+
+CALLS = """
+- {name: a, softcap: 30.0, matrix: {head_size: [16, 256]}}
+- {name: b, local_window_size: 2, sequence_length: 4, dtype: float16}
+- name: c
+  contract: {source: x, demands: either}
+  softcap: 5.0
+  dtype: bfloat16
+  cache_dtype: float16
+"""
+
+
+def test_k_and_m_select_calls_by_what_they_are(desk: Desk) -> None:
+    """Also where the id does not say it, without and with workers."""
+    write(desk.folder, entries(CALLS), "calls.yaml")
+    target = desk.runner("correct")
+    chosen = {
+        ("-k", "softcap"): ["a[head_size=16", "a[head_size=256", "c["],
+        ("-k", "softcap and head_size>=256"): ["a[head_size=256"],
+        ("-k", "not window and head_size = 16"): ["a[head_size=16", "c["],
+        ("-k", "dtype=float16"): ["b["],
+        ("-m", "softcap"): ["a[head_size=16", "a[head_size=256", "c["],
+        ("-m", "softcap and not bfloat16"): ["a[head_size=16", "a[head_size=256"],
+        ("-m", "window"): ["b["],
+        ("-m", "softcap", "-k", "bfloat16"): ["c["],
+    }
+    lines = [
+        ("--collect-only", "-q", "--strict-markers", "calls.yaml", "--ep", target, *options)
+        for options in chosen
+    ]
+    for names, done in zip(chosen.values(), py_tests(desk, *lines), strict=True):
+        found = [line.partition("::")[2] for line in done.out.splitlines() if "::" in line]
+        assert all(name.startswith(start) for name, start in zip(found, names, strict=True)), found
+        assert "warning" not in done.both
 
 
 def test_an_empty_selection_ends_as_in_pytest(desk: Desk) -> None:
@@ -654,6 +690,22 @@ def test_each_file_is_expanded_once_for_all_workers(desk: Desk, spread: tuple[st
     assert "2 workers [6 items]" in done.out
     notes = (desk.folder / "expanded.txt").read_text().splitlines()
     assert sorted(notes) == ["main left.yaml", "main right.yaml"]
+
+
+def test_workers_select_calls_by_what_they_are(desk: Desk, spread: tuple[str, ...]) -> None:
+    """Without expanding the files for cases that are not run."""
+    write(desk.folder, entries(CALLS), "calls.yaml")
+    target = desk.runner("correct")
+    options = (*spread[:-2], "calls.yaml", "-n", "2", "--dist", "load", "--ep", target)
+    for selected in (("-k", "softcap or window"), ("-m", "softcap or window")):
+        (desk.folder / "expanded.txt").unlink(missing_ok=True)
+        done = py_test(desk, *options, *selected)
+        assert (done.status, last(done)[:8]) == (0, "4 passed")
+        assert "2 workers [4 items]" in done.out
+        done = py_test(desk, *options, selected[0], "not bfloat16 or window")
+        assert (done.status, last(done)[:8]) == (0, "3 passed")
+        notes = (desk.folder / "expanded.txt").read_text().splitlines()
+        assert notes == ["main calls.yaml"] * 2
 
 
 def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> None:

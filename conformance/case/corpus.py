@@ -115,7 +115,7 @@ def find(arguments: Sequence[str]) -> Corpus:
 
 
 class Named(Protocol):
-    """What `names_of` needs of a case; `Case` has it."""
+    """What `name_on` needs of a case; `Case` has it."""
 
     @property
     def name(self) -> str:
@@ -124,14 +124,6 @@ class Named(Protocol):
     @property
     def axes(self) -> dict[str, str]:
         """The axes of the case, as in its id."""
-
-    @property
-    def file(self) -> Path:
-        """The case file."""
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The tags of the case."""
 
 
 def name_on(case: Named, target: str | None) -> str:
@@ -250,7 +242,7 @@ def _listed(values: Sequence[str], most: int = 12) -> str:
     return ", ".join(values[:most]) + more
 
 
-def names_of(case: Named, target: str | None) -> tuple[str, ...]:
+def names_of(case: Case, target: str | None) -> tuple[str, ...]:
     """The names that ``-k`` matches: folder, file, test with its target, and tags."""
     return (case.file.parent.name, case.file.name, name_on(case, target), *case.tags)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from conformance.case.call import Call
@@ -25,7 +26,7 @@ SLIDING: Final = "https://github.com/microsoft/onnxruntime/pull/29904"
 SUITE: Final = "docs/cases.md"
 
 
-class _Reader:
+class Reader:
     """Derives the value of each feature from a call, its attributes and its tensors.
 
     In a loop the last step counts: its lengths decide whether a window is short or long. Of a graph
@@ -34,8 +35,11 @@ class _Reader:
 
     def __init__(self, call: Call, steps: tuple[Step, ...]) -> None:
         self.call = call
-        self.attributes = attributes_of(call)
         self.step = steps[-1].node or steps[-1]
+
+    @cached_property
+    def attributes(self) -> dict[str, int | float | str]:
+        return attributes_of(self.call)
 
     def tensor(self, name: str) -> Tensor | None:
         """The input ``name`` if it is connected."""
@@ -165,7 +169,7 @@ class Feature:
 
     name: str
     values: tuple[str, ...]
-    read: Callable[[_Reader], str | None]
+    read: Callable[[Reader], str | None]
 
     @property
     def paired(self) -> tuple[str, ...]:
@@ -174,44 +178,44 @@ class Feature:
 
 
 FEATURES: Final = (
-    Feature("phase", ("prefill", "decode", "chunked_prefill", "loop"), _Reader.phase),
+    Feature("phase", ("prefill", "decode", "chunked_prefill", "loop"), Reader.phase),
     Feature(
         "cache",
         ("none", "concatenated", "static", "shared_buffer", "sliding_window"),
-        _Reader.cache,
+        Reader.cache,
     ),
     Feature(
         "key_value",
         ("new", "packed", "zero_length", "zero_valued", "omitted"),
-        _Reader.key_value,
+        Reader.key_value,
     ),
-    Feature("presents", ("both", "none", "one"), _Reader.presents),
+    Feature("presents", ("both", "none", "one"), Reader.presents),
     Feature("batch", ("one", "more"), lambda r: "one" if r.call.batch_size == 1 else "more"),
-    Feature("lengths", ("equal", "ragged"), _Reader.lengths),
-    Feature("heads", ("gqa", "mha", "mqa"), _Reader.heads),
+    Feature("lengths", ("equal", "ragged"), Reader.lengths),
+    Feature("heads", ("gqa", "mha", "mqa"), Reader.heads),
     Feature(
         "head_size",
         ("16", "8", "40", "64", "80", "128", "256", "512", REST),
-        _Reader.head_size,
+        Reader.head_size,
     ),
     Feature(
         "rotary",
         ("none", "half_split", "interleaved", "partial_half_split", "partial_interleaved"),
-        _Reader.rotary,
+        Reader.rotary,
     ),
-    Feature("position_ids", ("none", "given", IMPLIED), _Reader.position_ids),
-    Feature("qk_norm", ("none", "given"), _Reader.qk_norm),
-    Feature("causal", ("causal", "bidirectional"), _Reader.causal),
-    Feature("window", ("none", "shorter", "whole", "longer"), _Reader.window),
-    Feature("scale", ("default", "given"), _Reader.scale),
-    Feature("softcap", ("none", "given"), _Reader.softcap),
+    Feature("position_ids", ("none", "given", IMPLIED), Reader.position_ids),
+    Feature("qk_norm", ("none", "given"), Reader.qk_norm),
+    Feature("causal", ("causal", "bidirectional"), Reader.causal),
+    Feature("window", ("none", "shorter", "whole", "longer"), Reader.window),
+    Feature("scale", ("default", "given"), Reader.scale),
+    Feature("softcap", ("none", "given"), Reader.softcap),
     Feature(
         "attention_bias",
         ("none", "full", "one_batch", "one_head", "one_batch_one_head"),
-        _Reader.attention_bias,
+        Reader.attention_bias,
     ),
-    Feature("sink", ("none", "head_sink", "smooth_softmax"), _Reader.sink),
-    Feature("output_qk", ("none", "before_softmax", "after_softmax"), _Reader.output_qk),
+    Feature("sink", ("none", "head_sink", "smooth_softmax"), Reader.sink),
+    Feature("output_qk", ("none", "before_softmax", "after_softmax"), Reader.output_qk),
     Feature(
         "quantised",
         (
@@ -223,7 +227,7 @@ FEATURES: Final = (
             "float8_tensor",
             "float8_channel",
         ),
-        _Reader.quantised,
+        Reader.quantised,
     ),
     Feature("dtype", ("float32", "float16", "bfloat16"), lambda r: r.call.dtype),
     Feature("dims", ("symbolic", "static"), lambda r: r.call.dims),
@@ -234,7 +238,7 @@ BY_NAME: Final = {feature.name: feature for feature in FEATURES}
 
 def features_of(call: Call, steps: tuple[Step, ...]) -> dict[str, str | None]:
     """The value of each feature of a call; None for a feature without a listed value."""
-    reader = _Reader(call, steps)
+    reader = Reader(call, steps)
     return {feature.name: feature.read(reader) for feature in FEATURES}
 
 

@@ -1,54 +1,96 @@
-"""``-k`` expressions, the same in ``gqa`` and in pytest: words, and, or, not, parentheses.
+"""``-k`` expressions, the same in ``gqa`` and in pytest: words, comparisons, and, or, not, ( ).
 
 A word selects a case if one of its names contains it, ignoring case, from the start of a word of
 the name on: ``soft`` finds ``softcap=30`` and ``window`` finds ``local_window_size``, but
 ``float16`` does not find ``bfloat16``. A number is matched whole: ``window_size=5`` does not find
-``window_size=50``. `conformance.case.corpus.names_of` says what the names of a case are.
+``window_size=50``. `conformance.case.corpus.names_of` says what the names of a case are. A word
+also selects the calls that are what it says, and a comparison selects only those
+(`conformance.case.properties`).
 
 pytest's own ``-k`` would find a word anywhere in a name; for cases the plugin takes this module
 instead. In addition to pytest's words, any part of an id without spaces and parentheses is a word:
-``dtype=float16``.
+``heads=mha]``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
+
+from conformance.base.words import shortened
+from conformance.case.properties import (
+    OPERATORS,
+    ComparisonError,
+    Described,
+    comparison_test,
+    word_test,
+)
 
 _TOKEN = re.compile(r"\s*(?:(?P<paren>[()])|(?P<word>[^\s()]+))")
 _DIGITS = re.compile(r"\.?\d")
 
+#: The words that join others.
+JOINING: Final = frozenset({"and", "or", "not"})
 #: The limits of an expression. Each word is compared with every name of every case.
 MOST_WORDS: Final = 1_000
 DEEPEST: Final = 50
 
-Matcher = Callable[[Iterable[str]], bool]
-#: Whether an expression holds for the names of a test: lower case, one a line.
-_Test = Callable[[str], bool]
+#: Whether an expression holds for the names of a test: lower case, one a line; and for its call.
+_Test = Callable[[str, Described | None], bool]
 
 
 class SelectionError(ValueError):
     """The expression is invalid; the message says where."""
 
 
-def compile_expression(text: str) -> Matcher:
-    """A function that takes the names of a test and returns whether ``text`` selects it.
+@dataclass(frozen=True)
+class Part:
+    """A part of an expression: a word, a negation, or operands joined by ``and`` or ``or``."""
 
-    The empty expression selects everything. Raises :class:`SelectionError`.
+    text: str
+    test: _Test
+    operands: tuple[Part, ...] = ()
+    joined: str = ""
+
+    def words(self) -> Iterator[Part]:
+        """The words in it, and itself if it is one."""
+        if not self.operands:
+            yield self
+        for operand in self.operands:
+            yield from operand.words()
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression; called with the names of a test and its call, it says whether it selects it.
+
+    Without a call, only the names count. ``whole`` is None if the expression is empty, which
+    selects everything.
     """
+
+    text: str
+    whole: Part | None = None
+
+    def __call__(self, names: Iterable[str], case: Described | None = None) -> bool:
+        """Whether it selects a test with these names."""
+        return self.whole is None or self.whole.test("\n".join(names).lower(), case)
+
+    def words(self) -> Iterator[Part]:
+        """Its words and comparisons."""
+        return iter(()) if self.whole is None else self.whole.words()
+
+
+def compile_expression(text: str, label: str = "-k ") -> Expression:
+    """The expression ``text``. Raises :class:`SelectionError`, which begins with ``label``."""
     tokens = [match["paren"] or match["word"] for match in _TOKEN.finditer(text.strip())]
     if not tokens:
-        return lambda names: True
-    parser = _Parser(text, tokens)
-    test = parser.alternatives()
+        return Expression(text)
+    parser = _Parser(f"{label}'{shortened(text)}'", tokens)
+    whole = parser.alternatives()
     parser.expect_end()
-    return lambda names: test("\n".join(names).lower())
-
-
-def none_selected(text: str, cases: int) -> SelectionError:
-    """The error of an expression that selects none of so many cases."""
-    return SelectionError(f"-k '{_short(text)}' selects none of {cases} cases.")
+    return Expression(text, whole)
 
 
 def _finds(word: str, names: str) -> bool:
@@ -64,20 +106,34 @@ def _finds(word: str, names: str) -> bool:
     return False
 
 
+def _test_of(word: str) -> _Test:
+    """The test of a word or a comparison, in lower case. Raises :class:`ComparisonError`."""
+    compare = comparison_test(word)
+    if compare is not None:
+        axis = re.compile(rf"[\[,]{re.escape(word)}[,\]]")
+        return lambda names, case: (
+            axis.search(names) is not None or (case is not None and compare(case))
+        )
+    describes = word_test(word)
+    if describes is not None:
+        return lambda names, case: _finds(word, names) or (case is not None and describes(case))
+    return lambda names, case: _finds(word, names)
+
+
 class _Parser:
-    def __init__(self, text: str, tokens: list[str]) -> None:
-        self.text = text
+    def __init__(self, named: str, tokens: list[str]) -> None:
+        self.named = named
         self.tokens = tokens
         self.at = 0
         self.words = 0
         self.depth = 0
 
     def error(self, sentence: str) -> SelectionError:
-        return SelectionError(f"-k '{_short(self.text)}': {sentence}")
+        return SelectionError(f"{self.named}: {sentence}")
 
     def found(self) -> str:
         more = self.at < len(self.tokens)
-        return f"found '{_short(self.tokens[self.at])}'" if more else "found the end"
+        return f"found '{shortened(self.tokens[self.at])}'" if more else "found the end"
 
     def take(self, token: str) -> bool:
         found = self.at < len(self.tokens) and self.tokens[self.at] == token
@@ -88,26 +144,43 @@ class _Parser:
         if self.at < len(self.tokens):
             raise self.error(f"expected 'and' or 'or', {self.found()}")
 
-    def alternatives(self) -> _Test:
-        parts = [self.conjunction()]
-        while self.take("or"):
-            parts.append(self.conjunction())
-        return parts[0] if len(parts) == 1 else lambda names: any(part(names) for part in parts)
+    def text(self, start: int) -> str:
+        return " ".join(self.tokens[start : self.at]).replace("( ", "(").replace(" )", ")")
 
-    def conjunction(self) -> _Test:
-        parts = [self.negation()]
-        while self.take("and"):
-            parts.append(self.negation())
-        return parts[0] if len(parts) == 1 else lambda names: all(part(names) for part in parts)
+    def alternatives(self) -> Part:
+        return self.operands("or", self.conjunction, any)
 
-    def negation(self) -> _Test:
+    def conjunction(self) -> Part:
+        return self.operands("and", self.negation, all)
+
+    def operands(
+        self, joined: str, operand: Callable[[], Part], holds: Callable[[Iterable[bool]], bool]
+    ) -> Part:
+        start = self.at
+        parts = [operand()]
+        while self.take(joined):
+            parts.append(operand())
+        if len(parts) == 1:
+            return parts[0]
+        tests = [part.test for part in parts]
+        return Part(
+            self.text(start),
+            lambda names, case: holds(test(names, case) for test in tests),
+            tuple(parts),
+            joined,
+        )
+
+    def negation(self) -> Part:
+        start = self.at
         negated = False
         while self.take("not"):
             negated = not negated
         inner = self.group() if self.take("(") else self.word()
-        return (lambda names: not inner(names)) if negated else inner
+        if not negated:
+            return inner
+        return Part(self.text(start), lambda names, case: not inner.test(names, case), (inner,))
 
-    def group(self) -> _Test:
+    def group(self) -> Part:
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.error(f"more than {DEEPEST} parentheses inside one another")
@@ -117,16 +190,22 @@ class _Parser:
         self.depth -= 1
         return inner
 
-    def word(self) -> _Test:
+    def word(self) -> Part:
         if self.at >= len(self.tokens) or self.tokens[self.at] in (")", "and", "or"):
             raise self.error(f"expected a word, 'not' or '(', {self.found()}")
         word = self.tokens[self.at].lower()
         self.at += 1
+        if self.at < len(self.tokens) and self.tokens[self.at] in OPERATORS:
+            word += self.tokens[self.at]
+            self.at += 1
+            if self.at >= len(self.tokens) or self.tokens[self.at] in ("(", ")", "and", "or"):
+                raise self.error(f"expected a value after '{shortened(word)}', {self.found()}")
+            word += self.tokens[self.at].lower()
+            self.at += 1
         self.words += 1
         if self.words > MOST_WORDS:
             raise self.error(f"more than {MOST_WORDS} words; name the cases as arguments instead")
-        return lambda names: _finds(word, names)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:79]}…"
+        try:
+            return Part(word, _test_of(word))
+        except ComparisonError as error:
+            raise self.error(str(error)) from None

@@ -40,6 +40,9 @@ MAX_SCORES: Final = 1 << 25
 #: Approximate largest absolute score of the drawn queries, unless a feature needs another range.
 SCORE: Final = 2.0
 
+#: The attributes that are fields of a call.
+_ATTRIBUTE_FIELDS: Final = tuple(a.name for a in ATTRIBUTES if a.name in Call.model_fields)
+
 _EXPRESSION = re.compile(r"([a-z_]+)(?:\s*([-+*])\s*([0-9]{1,9}))?")
 
 
@@ -122,9 +125,7 @@ class ShapeError(ValueError):
 def attributes_of(call: Call) -> dict[str, int | float | str]:
     """The attributes set on the node, in the signature's order."""
     values: dict[str, int | float | str | None] = {
-        attribute.name: getattr(call, attribute.name)
-        for attribute in ATTRIBUTES
-        if attribute.name in Call.model_fields
+        name: getattr(call, name) for name in _ATTRIBUTE_FIELDS
     }
     values["do_rotary"] = 1 if call.rotary != "none" else None
     values["rotary_interleaved"] = 1 if call.rotary == "interleaved" else None

@@ -29,6 +29,7 @@ from conformance.cli.one_result import NoResult
 from conformance.cli.power import power
 from conformance.cli.report import diff, report
 from conformance.cli.run import run
+from conformance.cli.search import search
 from conformance.cli.setup import setup
 from conformance.cli.show import list_cases, show
 from conformance.model.reading import ModelError
@@ -43,7 +44,20 @@ def gqa() -> None:
     """Conformance tests for com.microsoft.GroupQueryAttention."""
 
 
-for command in (run, check, list_cases, show, export, report, diff, doctor, setup, cache, power):
+for command in (
+    run,
+    check,
+    list_cases,
+    search,
+    show,
+    export,
+    report,
+    diff,
+    doctor,
+    setup,
+    cache,
+    power,
+):
     gqa.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""What a shell completes for the commands of ``gqa``: names of shipped cases, tags and targets.
+"""What a shell completes for the commands of ``gqa``: names of shipped cases, words and targets.
 
 A shell waits for this at each press of the tab key, and loading the corpus takes a second. So the
 shipped case files are only searched for the lines of names and tags.
@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from conformance.base.paths import data_path
 from conformance.case.corpus import shipped_tags
+from conformance.case.properties import VOCABULARY
 from conformance.targets.catalogue import (
     ADAPTER,
     ADAPTERS,
@@ -40,9 +41,9 @@ def case_names(
     return [CompletionItem(start, type="file"), *_beginning(names, start)]
 
 
-def tags(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """The tags of the shipped cases, as words for ``-k``."""
-    return _beginning(shipped_tags(), start)
+def words(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """The tags of the shipped cases and the words for calls, for ``-k``."""
+    return _beginning((*shipped_tags(), *VOCABULARY), start)
 
 
 def targets(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:

@@ -10,7 +10,8 @@ import click
 
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
-from conformance.case.selection import compile_expression, none_selected
+from conformance.case.excluded import none_selected
+from conformance.case.selection import compile_expression
 from conformance.cli import completion
 from conformance.targets.catalogue import Programs, run_options
 
@@ -20,8 +21,8 @@ EXPRESSION = click.option(
     "expression",
     default="",
     metavar="EXPR",
-    help="Only cases whose names or tags have these words; and, or, not.",
-    shell_complete=completion.tags,
+    help="Only cases with these words and values, such as head_size=256; and, or, not.",
+    shell_complete=completion.words,
 )
 
 
@@ -52,8 +53,8 @@ def program_options(command: Callable[..., int]) -> Callable[..., int]:
 def selected_cases(paths: Sequence[str], expression: str) -> tuple[Corpus, list[Case]]:
     """The loaded corpus, and the cases that the arguments and ``-k`` select from it."""
     corpus = find(paths)
-    matches = compile_expression(expression)
-    chosen = [case for case in corpus.named if matches(names_of(case, None))]
+    selects = compile_expression(expression)
+    chosen = [case for case in corpus.named if selects(names_of(case, None), case)]
     if not chosen:
-        raise none_selected(expression, len(corpus.named))
+        raise none_selected(selects, [(names_of(case, None), case) for case in corpus.named])
     return corpus, chosen

@@ -15,7 +15,8 @@ from conformance.base.interrupts import undisturbed
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of
-from conformance.case.selection import compile_expression, none_selected
+from conformance.case.excluded import none_selected
+from conformance.case.selection import compile_expression
 from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.console import SafeConsole
@@ -112,17 +113,24 @@ def run(
     corpus = find(paths)
     targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
     corpus.check_targets([target.label for target in targets])
-    matches = compile_expression(expression)
+    selects = compile_expression(expression)
     planned = target_plans(
         corpus.loaded,
         targets,
         selected=lambda case, target: (
-            corpus.selects(case, target.label) and matches(names_of(case, target.label))
+            corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
         ),
         whole_corpus=corpus.whole,
     )
     if not any(plan.cases for plan in planned):
-        raise none_selected(expression, len(corpus.named))
+        labels = [target.label for target in targets]
+        raise none_selected(
+            selects,
+            [
+                ([x for label in labels for x in names_of(case, label)], case)
+                for case in corpus.named
+            ],
+        )
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     _check_outputs(planned, outputs)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"

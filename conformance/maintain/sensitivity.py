@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{one.key:<28} {one.sentence}")
         return ALL_SENSITIVE
     try:
-        matches = compile_expression(given.expression)
-        cases = [case for case in find(given.paths).named if matches(names_of(case, None))]
+        selects = compile_expression(given.expression)
+        cases = [case for case in find(given.paths).named if selects(names_of(case, None), case)]
         found = [(case, bundle_for(case.call, readings=case.contract.readings)) for case in cases]
     except (InputError, NothingMeant, SelectionError, BundleError) as error:
         print(error, file=sys.stderr)

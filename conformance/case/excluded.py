@@ -1,0 +1,90 @@
+"""Why an expression selects no case: which part excludes them, and what may be meant instead."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.base.explain import did_you_mean
+from conformance.base.words import shortened
+from conformance.case.case import Case
+from conformance.case.properties import VOCABULARY, nearest_sizes, why_meaningless
+from conformance.case.selection import Expression, Part, SelectionError
+
+#: Of an expression with more parts, none is told, and of more words, the first are explained.
+_MOST: Final = 20
+
+#: The names of a case, and the case.
+Subject = tuple[Sequence[str], Case]
+
+
+@dataclass(frozen=True)
+class PartCount:
+    """How many cases one part of an expression selects, and how many all the others do."""
+
+    text: str
+    alone: int
+    without: int | None
+    """None if the other parts need not hold, too."""
+
+
+def none_selected(expression: Expression, subjects: Sequence[Subject]) -> SelectionError:
+    """The error of a ``-k`` that selects none of the cases, in one line."""
+    sentence = f"-k '{shortened(expression.text)}' selects none of {len(subjects)} cases"
+    counted = ", ".join(f"{part.text} {part.alone}" for part in counts(expression, subjects))
+    parts = f" ({counted})" if counted else ""
+    return SelectionError(" ".join((f"{sentence}{parts}.", *hints(expression, subjects))))
+
+
+def counts(expression: Expression, subjects: Sequence[Subject]) -> list[PartCount]:
+    """The operands of the outermost ``and`` or ``or``; none if there is one, or too many."""
+    whole = expression.whole
+    if whole is None or not whole.joined or len(whole.operands) > _MOST:
+        return []
+    held = [[_holds(part, subject) for part in whole.operands] for subject in subjects]
+    found = []
+    for index, part in enumerate(whole.operands):
+        alone = sum(row[index] for row in held)
+        others = sum(all(row[:index]) and all(row[index + 1 :]) for row in held)
+        text = shortened(f"({part.text})" if part.joined else part.text)
+        found.append(PartCount(text, alone, others if whole.joined == "and" else None))
+    return found
+
+
+def hints(expression: Expression, subjects: Sequence[Subject]) -> list[str]:
+    """A sentence for each word that no case has, if something similar may be meant."""
+    words = {part.text: part for part in itertools.islice(expression.words(), _MOST)}
+    unknown = (
+        word for word, part in words.items() if not any(_holds(part, one) for one in subjects)
+    )
+    return [*filter(None, (_hint(word, subjects) for word in unknown))]
+
+
+def _holds(part: Part, subject: Subject) -> bool:
+    names, case = subject
+    return part.test("\n".join(names).lower(), case)
+
+
+def _hint(word: str, subjects: Sequence[Subject]) -> str:
+    no_case = f"No case has '{shortened(word)}'"
+    if sizes := nearest_sizes(word, (case for _, case in subjects)):
+        verb = "is" if len(sizes) == 1 else "are"
+        return f"{no_case}; the nearest {verb} {' and '.join(f'{size:g}' for size in sizes)}."
+    why = why_meaningless(word)
+    if why.endswith("?"):
+        return f"{no_case}: {why}"
+    known = _names_in(subjects)
+    if word not in known and (near := did_you_mean(word, known)):
+        return no_case + near
+    return f"{no_case}: {why}." if why else ""
+
+
+def _names_in(subjects: Sequence[Subject]) -> set[str]:
+    """The words that select something: words for calls, tags, files, entries and axes."""
+    found = set(VOCABULARY)
+    for _, case in subjects:
+        axes = (f"{axis}={value}" for axis, value in case.axes.items())
+        found.update((*case.tags, case.theme, case.name, *axes))
+    return found

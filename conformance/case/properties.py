@@ -1,0 +1,285 @@
+"""What a call is, in the words and comparisons of ``-k`` and ``gqa search``.
+
+A word such as ``softcap`` or ``ragged`` stands for values of a feature. A comparison such as
+``dtype=float16`` or ``head_size>=256`` has the name of a field, an attribute, a feature, an input
+or an output, and compares what the call has under that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any, Final, Literal, Protocol, get_args, get_origin
+
+from conformance.base.explain import did_you_mean
+from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
+from conformance.base.words import shortened
+from conformance.case.call import Call, State
+from conformance.case.features import BY_NAME, FEATURES, Reader
+from conformance.case.tensors import Step, attributes_of
+
+
+class Described(Protocol):
+    """A call and its steps; `Case` has both."""
+
+    @property
+    def call(self) -> Call:
+        """The fields of the call."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Its tensors and lengths."""
+
+
+Test = Callable[[Described], bool]
+
+# Words
+
+#: The words of calls with a value of a feature. A plain value has no words, except where a feature
+#: has no plain value, and neither has a value that says nothing without its feature (``one_head``).
+WORDS: Final[dict[str, dict[str, str]]] = {
+    "phase": {value: value for value in BY_NAME["phase"].values},
+    "cache": {
+        "concatenated": "concatenated_cache",
+        "static": "static_cache",
+        "shared_buffer": "static_cache shared_buffer",
+        "sliding_window": "sliding_window_cache",
+    },
+    "key_value": {
+        "packed": "packed_qkv",
+        "zero_length": "zero_length_kv borrowed shared_kv",
+        "zero_valued": "zero_valued_kv",
+        "omitted": "omitted_kv borrowed shared_kv",
+    },
+    "lengths": {"ragged": "ragged"},
+    "heads": {value: value for value in BY_NAME["heads"].values},
+    "rotary": {value: f"rotary {value}" for value in BY_NAME["rotary"].values[1:]},
+    "position_ids": {"given": "position_ids", "implied": "position_ids implied"},
+    "qk_norm": {"given": "qk_norm"},
+    "causal": {"bidirectional": "bidirectional"},
+    "window": dict.fromkeys(BY_NAME["window"].values[1:], "window"),
+    "scale": {"given": "scale"},
+    "softcap": {"given": "softcap"},
+    "attention_bias": dict.fromkeys(BY_NAME["attention_bias"].values[1:], "attention_bias"),
+    "sink": {value: f"sink {value}" for value in BY_NAME["sink"].values[1:]},
+    "output_qk": {value: f"output_qk {value}" for value in BY_NAME["output_qk"].values[1:]},
+    "quantised": {value: f"quantised_cache {value}" for value in BY_NAME["quantised"].values[1:]},
+    "dtype": {value: value for value in BY_NAME["dtype"].values},
+    "dims": {"static": "static_dims"},
+}
+
+#: All words, each once.
+VOCABULARY: Final = tuple(
+    dict.fromkeys(
+        word for values in WORDS.values() for words in values.values() for word in words.split()
+    )
+)
+
+
+def word_test(word: str) -> Test | None:
+    """Whether a call is what ``word`` says; None if the word says nothing of calls.
+
+    Whole words between underscores count, too: ``int8`` stands for ``int8_tensor`` and
+    ``int8_channel``, and ``bias`` for ``attention_bias``.
+    """
+    wanted = [
+        (feature.read, frozenset(values))
+        for feature in FEATURES
+        if (values := [*_meant(word, WORDS.get(feature.name, {}))])
+    ]
+    if not wanted:
+        return None
+
+    def test(case: Described) -> bool:
+        reader = Reader(case.call, case.steps)
+        return any(read(reader) in values for read, values in wanted)
+
+    return test
+
+
+def _meant(word: str, words: dict[str, str]) -> Iterator[str]:
+    """The values of a feature that ``word`` stands for."""
+    for value, known in words.items():
+        if any(f"_{word}_" in f"_{one}_" for one in known.split()):
+            yield value
+
+
+# Comparisons
+
+_COMPARISON: Final = re.compile(r"([a-z]\w*)(<=|>=|!=|==?|<|>)(.+)", re.ASCII | re.DOTALL)
+_NUMBER: Final = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?"
+_NUMBERS: Final = re.compile(rf"({_NUMBER})(?:\.\.({_NUMBER}))?", re.ASCII)
+OPERATORS: Final = ("<", "<=", ">", ">=", "=", "==", "!=")
+_ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "<": float.__lt__,
+    "<=": float.__le__,
+    ">": float.__gt__,
+    ">=": float.__ge__,
+}
+#: The fields that are no property: a path, and what stands under the names in it.
+_NO_PROPERTY: Final = ("graph", "attributes", "inputs", "outputs")
+_FIELDS: Final = tuple(name for name in Call.model_fields if name not in _NO_PROPERTY)
+_TENSORS: Final = (*INPUT_NAMES, *OUTPUT_NAMES)
+
+
+def _steps(case: Described) -> Iterator[Step]:
+    """The steps; of a graph, those of its main node."""
+    return (step.node or step for step in case.steps)
+
+
+#: The fields that have a value where they are not set, and the lengths, which each step has.
+_IN_EFFECT: Final[dict[str, Callable[[Described], Iterable[object]]]] = {
+    "cache": lambda case: (case.call.cache_kind,),
+    "cache_dtype": lambda case: (case.call.cache_dtype or case.call.dtype,),
+    "sequence_length": lambda case: (step.sequence_length for step in _steps(case)),
+    "kv_sequence_length": lambda case: (step.new_tokens for step in _steps(case)),
+    "past_sequence_length": lambda case: (
+        case.call.past_sequence_length,
+        *(step.total_sequence_length for step in case.steps[:-1]),
+    ),
+    "total_sequence_length": lambda case: (step.total_sequence_length for step in _steps(case)),
+    "total_sequence_lengths": lambda case: (n for step in _steps(case) for n in step.total_lengths),
+}
+
+#: What can be compared.
+NAMES: Final = tuple(dict.fromkeys((*_FIELDS, *ATTRIBUTE_BY_NAME, *BY_NAME, *_TENSORS)))
+
+
+class ComparisonError(ValueError):
+    """A comparison means nothing; the message says why."""
+
+
+def comparison_test(text: str) -> Test | None:
+    """The test of a comparison in lower case; None if ``text`` is none.
+
+    ``name=value`` with an unknown name or value is none either: it can be a piece of an id.
+    Raises :class:`ComparisonError` for any other comparison that means nothing.
+    """
+    found = _COMPARISON.fullmatch(text)
+    if found is None:
+        return None
+    name, operator, value = found.groups()
+    equal = operator in ("=", "==")
+    if why := _why_meaningless(name, operator, value):
+        if equal:
+            return None
+        raise ComparisonError(why)
+    numbers = _NUMBERS.fullmatch(value)
+    if operator in _ORDERS:
+        holds, limit = _ORDERS[operator], float(value)
+        return lambda case: any(holds(size, limit) for size in _sizes(name, case))
+    if numbers and numbers[2]:
+        low, high = float(numbers[1]), float(numbers[2])
+        return lambda case: (
+            any(low <= size <= high for size in _sizes(name, case)) is not (operator == "!=")
+        )
+    wanted = {value, float(value) if numbers else value}
+    return lambda case: wanted.isdisjoint(_values(name, case)) is not equal
+
+
+def why_meaningless(text: str) -> str:
+    """Why no call has what ``text`` compares, with the nearest that one can have; else empty."""
+    found = _COMPARISON.fullmatch(text)
+    return _why_meaningless(*found.groups()) if found else ""
+
+
+def _why_meaningless(name: str, operator: str, value: str) -> str:
+    if name not in NAMES:
+        return f"a call has no '{shortened(name)}'{did_you_mean(name, NAMES)}"
+    known, has_numbers = _possible(name)
+    numbers = _NUMBERS.fullmatch(value)
+    if operator in _ORDERS:
+        if not has_numbers:
+            return f"'{name}' is no number; its values are {', '.join(known)}"
+        return "" if numbers and not numbers[2] else f"'{shortened(value)}' is not a number"
+    if value in known or (has_numbers and numbers):
+        return ""
+    choices = ", ".join((*known, *(["numbers"] if has_numbers else [])))
+    near = did_you_mean(value, known) or f"; it has {choices}"
+    return f"'{name}' has no value '{shortened(value)}'{near}"
+
+
+@cache
+def _possible(name: str) -> tuple[tuple[str, ...], bool]:
+    """The texts that can be values of ``name``, in lower case, and whether numbers can."""
+    texts: list[str] = []
+    kinds: set[object] = set()
+    annotations: list[Any] = []
+    if name in _FIELDS:
+        annotations.append(Call.model_fields[name].annotation)
+    while annotations:
+        annotation = annotations.pop()
+        if get_origin(annotation) is Literal:
+            texts += get_args(annotation)
+        else:
+            kinds.add(annotation)
+            annotations += get_args(annotation)
+    if name in BY_NAME:
+        texts += BY_NAME[name].values
+    if name in _TENSORS:
+        texts += get_args(State)
+    if bool in kinds:
+        texts += ("true", "false")
+    attribute = ATTRIBUTE_BY_NAME.get(name)
+    of_numbers = attribute is not None and attribute.kind != "string"
+    if name in _IN_EFFECT and name not in _FIELDS:  # total_sequence_length
+        kinds.add(int)
+    known = tuple(dict.fromkeys(text.lower() for text in texts))
+    return known, of_numbers or not kinds.isdisjoint((int, float))
+
+
+def nearest_sizes(text: str, cases: Iterable[Described]) -> list[float]:
+    """The nearest sizes below and above those that a comparison of numbers names."""
+    found = _COMPARISON.fullmatch(text)
+    numbers = _NUMBERS.fullmatch(found[3]) if found else None
+    if not found or not numbers:
+        return []
+    low, high = float(numbers[1]), float(numbers[2] or numbers[1])
+    sizes = {size for case in cases for size in _sizes(found[1], case)}
+    below = [size for size in sizes if size <= low]
+    above = [size for size in sizes if size >= high]
+    return [*([max(below)] if below else []), *([min(above)] if above else [])]
+
+
+def _values(name: str, case: Described) -> set[str | float]:
+    """What the call has under this name: texts in lower case, and numbers."""
+    found: list[object] = [*_set(name, case)]
+    attribute = ATTRIBUTE_BY_NAME.get(name)
+    if attribute is not None and not found:
+        found.append(attribute.default)
+    if name in BY_NAME:
+        found.append(BY_NAME[name].read(Reader(case.call, case.steps)))
+    if name in _TENSORS:
+        found += (
+            tensor.state
+            for step in _steps(case)
+            for tensor in (*step.inputs, *step.outputs)
+            if tensor.name == name
+        )
+    return {_comparable(value) for value in found if value is not None}
+
+
+def _sizes(name: str, case: Described) -> Iterator[float]:
+    """The numbers that the call has under this name; a window of -1 is none."""
+    for value in map(_comparable, _set(name, case)):
+        if isinstance(value, float) and (name, value) != ("local_window_size", -1):
+            yield value
+
+
+def _comparable(value: object) -> str | float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return str(value).lower()
+
+
+def _set(name: str, case: Described) -> Iterator[object]:
+    """The values of a field or an attribute, without what it means if it is not set."""
+    if name in ATTRIBUTE_BY_NAME:
+        if (value := attributes_of(case.call).get(name)) is not None:
+            yield value
+    elif name in _IN_EFFECT:
+        yield from _IN_EFFECT[name](case)
+    elif name in _FIELDS:
+        value = getattr(case.call, name)
+        yield from value if isinstance(value, tuple) else (value,)
