@@ -278,7 +278,7 @@ def test_packed_projections_are_cut_out_with_their_layer(tmp_path: Path) -> None
             N=128,
             bits=4,
             block_size=32,
-        )  # fmt: skip
+        )
     )
     model.graph.initializer.extend(
         [weight("codes", TensorProto.UINT8, [128, 2, 16]), weight("scales", 1, [128, 2])]

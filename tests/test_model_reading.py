@@ -159,7 +159,7 @@ def test_nodes_in_subgraphs_are_found(tmp_path: Path) -> None:
             name="choice",
             then_branch=body,
             else_branch=body,
-        )  # fmt: skip
+        )
     )
     model.graph.input.append(helper.make_tensor_value_info("which", TensorProto.BOOL, []))
     found = nodes_of(read_model(saved(model, tmp_path))).nodes

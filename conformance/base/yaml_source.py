@@ -96,6 +96,15 @@ class Source:
         return Problem(self.file, line, column, sentence)
 
 
+def yaml_text(data: object) -> str:
+    """``data`` as YAML, with mappings of plain values on one line, and what repeats as aliases."""
+    return str(
+        yaml.safe_dump(
+            data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+        )
+    )
+
+
 def read_yaml(file: Path) -> Source:
     """Reads ``file``. Raises :class:`InputError` unless it is plain YAML within the limits."""
     source = Source(file)

@@ -13,6 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from conformance.base.files import writing
+from conformance.base.printable import printable
+from conformance.case.case import Case
+from conformance.case.corpus import find
 from conformance.case.load import load_file
 from conformance.cli import completion
 from conformance.cli.common import (
@@ -30,12 +33,19 @@ from conformance.cli.options import program_options
 from conformance.cli.report import write_html
 from conformance.cli.run import execute
 from conformance.cli.terminal import RunSummary, Terminal, make_console
-from conformance.judge.expectations import Expectation, check_stale, load_pinned
+from conformance.judge.expectations import (
+    Expectation,
+    check_stale,
+    load_expectations,
+    load_pinned,
+)
 from conformance.model.answers import Answer, answer
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, why_not
 from conformance.model.entries import CaseFiles, case_files_of, theme_of
+from conformance.model.explain import explained, node_called
 from conformance.model.groups import disagreements, groups_of, layers_of
+from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, graph_stages, stages_of
@@ -46,11 +56,12 @@ from conformance.results.place import Place
 from conformance.results.reader import read
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
+from conformance.run.engine import TargetRun
 from conformance.run.prepare import prepare
 from conformance.run.records import selection_of
-from conformance.run.target import TargetPlan, target_plans
+from conformance.run.target import DescribedTarget, TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
-from conformance.targets.registry import targets_for
+from conformance.targets.registry import Target, targets_for
 
 if TYPE_CHECKING:
     pass
@@ -110,6 +121,11 @@ _OUTPUT: Final = click.Path(path_type=Path, dir_okay=False)
 @click.option("--html", type=_OUTPUT, help="HTML report.")
 @click.option("--results", type=_OUTPUT, help="Results file.")
 @click.option("--save-cases", type=_OUTPUT, help="Write the cases as a case file.")
+@click.option(
+    "--explain",
+    metavar="NODE",
+    help="Explain one node instead: its name, a part of it, or the number of its layer.",
+)
 @program_options
 def check(
     model: Path,
@@ -123,6 +139,7 @@ def check(
     html: Path | None,
     results: Path | None,
     save_cases: Path | None,
+    explain: str | None,
     programs: Programs,
 ) -> int:
     """Check whether targets compute the attention of a model correctly.
@@ -150,6 +167,8 @@ def check(
         write_cases(file, subject.files)
         cases = load_file(file)
         check_stale(pinned, cases, whole=True)
+        if explain is not None:
+            return _explain(subject, explain, cases, targets)
         plans = [
             TargetPlan(
                 plan.target,
@@ -159,7 +178,7 @@ def check(
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
         prepare(cases)
-        terminal = CheckTerminal(subject, pinned)
+        terminal = CheckTerminal(subject, cases, pinned)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         asked = selection_of(plans, str(model), only_failed=False)
         summary = execute(plans, jobs, place, asked, terminal)
@@ -201,6 +220,30 @@ def subject_of(
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
 
 
+def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
+    """Print what there is to know of a node."""
+    node, group = node_called(subject, name)
+    known = []
+    for plan in target_plans([], targets, whole_corpus=False):
+        with TargetRun(plan) as run:
+            known.append(known_target(run.ready))
+    own = [case for case in cases if case.name == group.name]
+    for line in explained(node, group, own, find(()).loaded, known):
+        click.echo(printable(line))
+    return ALL_AS_EXPECTED
+
+
+def known_target(ready: DescribedTarget) -> KnownTarget:
+    """What is known of a target as it is here."""
+    described = ready.described
+    return KnownTarget(
+        ready.name,
+        described.version if described else "",
+        described.adapter if described else None,
+        load_expectations(ready.target.expectations),
+    )
+
+
 def write_cases(file: Path, files: CaseFiles) -> None:
     """Write a case file and the graphs beside it. Raises `ResultsError`."""
     for name, content in files.graphs.items():
@@ -217,18 +260,32 @@ def write_cases(file: Path, files: CaseFiles) -> None:
 class CheckTerminal(Terminal):
     """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
 
-    def __init__(self, subject: Subject, pinned: Sequence[Expectation]) -> None:
+    def __init__(
+        self, subject: Subject, cases: Sequence[Case], pinned: Sequence[Expectation]
+    ) -> None:
         super().__init__(make_console(), SafeConsole(stderr=True))
         self.subject = subject
+        self.cases = {case.id: case for case in cases}
+        self.readies: dict[str, DescribedTarget] = {}
         self.pins = {(e.file.name, e.line) for e in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.broken: list[ResultRecord] = []
         self.table: ModelTable | None = None
 
+    def target(self, ready: DescribedTarget) -> None:
+        """One line on a target."""
+        super().target(ready)
+        self.readies[ready.name] = ready
+
+    def _similar(self, record: ResultRecord) -> Similar | None:
+        """A known defect of the corpus like that of a result."""
+        known = known_target(self.readies[record.target])
+        return similar_defect(self.cases[record.case], record, known, find(()).loaded)
+
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
         self.answers = self._answers(summary)
-        self.table = table_of(self.subject, self.answers)
+        self.table = table_of(self.subject, self.answers, self._similar)
         self.broken = [
             record for _, record in summary.results if record.unexpected and self._is_pin(record)
         ]

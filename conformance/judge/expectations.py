@@ -21,7 +21,14 @@ from conformance.case.case import Case
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.variants import RelationName
 from conformance.judge.verdict import Judgement
-from conformance.results.records import BeyondBudget, Fault, FaultKind, RelationBroken, Stage
+from conformance.results.records import (
+    BeyondBudget,
+    Fault,
+    FaultKind,
+    RelationBroken,
+    ResultRecord,
+    Stage,
+)
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
@@ -249,7 +256,7 @@ class Expectation:
 
     def differs(
         self,
-        judged: Judgement,
+        judged: Judgement | ResultRecord,
         stage: Stage | None = None,
         message: str | None = None,
         placement: str | None = None,

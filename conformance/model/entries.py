@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import yaml
-
+from conformance.base.yaml_source import yaml_text
 from conformance.case.call import Call
 from conformance.case.case import MAX_TITLE
 from conformance.case.features import DOCUMENTATION
@@ -65,11 +64,8 @@ def case_files_of(
             for group in groups
         ],
     }
-    text = yaml.safe_dump(
-        data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
-    )
     graphs = {_graph_path(theme, group): group.graph for group in groups if group.graph}
-    return CaseFiles(str(text), graphs)
+    return CaseFiles(yaml_text(data), graphs)
 
 
 def _graph_path(theme: str, group: Group) -> str:

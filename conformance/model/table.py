@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from conformance.base.words import plural
 from conformance.model.answers import WORDS, Answer, Kind, short, verdict_on_model, workaround
 from conformance.model.entries import CaseFiles
 from conformance.model.groups import Group, layers_of, ranges
+from conformance.model.known import Similar
 from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
@@ -26,14 +27,6 @@ _DRAWN: Final[Mapping[Kind, Verdict]] = {
     "untried": "skip",
     "right": "pass",
 }
-
-
-class Similar(NamedTuple):
-    """A known defect like that of a result: the case that has it, what it is, and its link."""
-
-    case: str
-    why: str
-    link: str
 
 
 @dataclass(frozen=True)

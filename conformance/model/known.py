@@ -1,0 +1,109 @@
+"""What the corpus and its expectations know about calls like those of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from conformance.case.case import Case
+from conformance.case.features import BY_NAME, features_of
+from conformance.case.nearest import nearest
+from conformance.judge.expectations import Expectation, expectation_for
+from conformance.results.records import ResultRecord
+
+#: So many of the nearest cases are looked through for a known defect …
+_LOOKED_AT: Final = 400
+#: … and a case that differs in more features says nothing about the result.
+_MOST_DIFFERENT: Final = 3
+#: Features that say little of what a kernel must do.
+_OF_ANY_MODEL: Final = ("dtype", "dims", "head_size", "heads", "batch")
+
+
+class Similar(NamedTuple):
+    """A known defect like that of a result: the case that has it, what it is, and its link."""
+
+    case: str
+    why: str
+    link: str
+
+
+@dataclass(frozen=True)
+class KnownTarget:
+    """A target with its expectations: its name and, if it is known, its version and adapter."""
+
+    name: str
+    version: str
+    adapter: str | None
+    expectations: Sequence[Expectation]
+
+    def expected(self, case: Case) -> Expectation | None:
+        """The expectation for a case of the corpus."""
+        return expectation_for(case, self.version, self.adapter, self.expectations)
+
+
+def similar_defect(
+    case: Case, record: ResultRecord, target: KnownTarget, corpus: Iterable[Case]
+) -> Similar | None:
+    """The known defect of the nearest case of ``corpus`` with a result like ``record``.
+
+    It has the same verdict, and in addition whatever the expectation says of its message or fault.
+    """
+    for near in nearest(case.call, case.steps, corpus, _LOOKED_AT):
+        if len(near.features.keys() - {*_OF_ANY_MODEL}) > _MOST_DIFFERENT:
+            return None
+        line = target.expected(near.case)
+        if line is None or line.known.verdict != record.verdict:
+            continue
+        if line.differs(record, record.stage, record.message, record.placement) is None:
+            return Similar(near.case.id, line.known.why, line.known.link)
+    return None
+
+
+class FeatureAnswer(NamedTuple):
+    """What a target does with the cases that have one value of one feature.
+
+    ``counts`` has their number by expected verdict, and ``why`` the most common known defect.
+    """
+
+    feature: str
+    value: str
+    counts: Counter[str]
+    why: str
+
+
+def features_on(
+    cases: Sequence[Case], corpus: Sequence[Case], target: KnownTarget
+) -> Iterator[FeatureAnswer]:
+    """For each feature of ``cases`` that is not plain, what the target does with it elsewhere.
+
+    That is in the cases of the corpus that must be computed, have the dtype, and have no feature
+    that none of ``cases`` has, since a defect could be due to that.
+    """
+    wanted = dict.fromkeys(pair for case in cases for pair in _telling(case))
+    dtypes = {case.call.dtype for case in cases}
+    counts = {each: Counter[str]() for each in wanted}
+    reasons = {each: Counter[str]() for each in wanted}
+    for case in corpus:
+        has = dict.fromkeys(_telling(case)).keys()
+        if case.contract.demands != "computes" or case.call.dtype not in dtypes:
+            continue
+        if not has <= wanted.keys():
+            continue
+        line = target.expected(case)
+        for each in has:
+            counts[each][line.known.verdict if line else "pass"] += 1
+            if line is not None and line.known.verdict != "pass":
+                reasons[each][f"{line.known.why} ({line.known.link})"] += 1
+    for name, value in wanted:
+        common = reasons[name, value].most_common(1)
+        yield FeatureAnswer(name, value, counts[name, value], common[0][0] if common else "")
+
+
+def _telling(case: Case) -> Iterator[tuple[str, str]]:
+    """The features of a case that are not plain, but for those that any model has."""
+    for name, value in features_of(case.call, case.steps).items():
+        plain = name != "phase" and value == BY_NAME[name].values[0]
+        if value is not None and not plain and name not in _OF_ANY_MODEL:
+            yield name, value
