@@ -175,9 +175,7 @@ def _packed(call: Call, step: Step, values: Values, stream: str | None = None) -
     shape = call.batch_size, step.sequence_length
     return np.concatenate(
         [
-            _filled(
-                call, step, name, (*shape, width), each, call.dtype, part_of(stream, name)
-            )
+            _filled(call, step, name, (*shape, width), each, call.dtype, part_of(stream, name))
             for name, width, each in packed_parts(call, values)
         ],
         axis=2,

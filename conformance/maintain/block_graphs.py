@@ -72,10 +72,14 @@ class _Builder:
         fixed = {"num_heads": HEADS, "kv_num_heads": KV_HEADS}
         return self.node(OP_TYPE, given, made, DOMAIN, **fixed, **attributes)
 
-    def matmul(self, given: str, made: str, terms: int, columns: int, int4: bool, **more: Any) -> str:
+    def matmul(
+        self, given: str, made: str, terms: int, columns: int, int4: bool, **more: Any
+    ) -> str:
         """A product with a weight: a MatMul, or a MatMulNBits of 4 bits."""
         if not int4:
-            return self.node("MatMul", [given, self.weight(f"{made}.weight", [terms, columns])], made)
+            return self.node(
+                "MatMul", [given, self.weight(f"{made}.weight", [terms, columns])], made
+            )
         blocks = terms // BLOCK
         weights = [
             self.weight(f"{made}.codes", [columns, blocks, BLOCK // 2], TensorProto.UINT8),

@@ -135,12 +135,22 @@ def answer(
     for kind in SIGNS:
         if kind in by_kind:
             these = [stage for stage, _ in by_kind[kind]]
-            others = [stage for stage, _ in by_kind.get("right", ()) if kind != "right"]
-            alone = len(by_kind) == 1
-            where = "" if alone or kind == "right" else where_of(these, others)
+            where = "" if kind == "right" else where_of(these, _others(kind, by_kind))
             parts.append(Part(kind, where, tuple(by_kind[kind])))
     bad = [record for kind, found in by_kind.items() if kind != "right" for _, record in found]
     return Answer(group, target, tuple(parts), bool(bad) and all(map(pinned, bad)))
+
+
+def _others(
+    kind: Kind, by_kind: Mapping[Kind, Sequence[tuple[Stage, ResultRecord]]]
+) -> list[Stage]:
+    """The stages that one kind is told apart from: those that are right, else all that were
+    tried."""
+    right = by_kind.get("right", ())
+    if right:
+        return [stage for stage, _ in right]
+    tried = [found for other, found in by_kind.items() if other not in (kind, "untried")]
+    return [stage for found in tried for stage, _ in found]
 
 
 def kind_of(group: Group, record: ResultRecord) -> Kind:
@@ -173,7 +183,12 @@ _PHASES: Final[Mapping[str, str]] = {
 
 
 def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
-    """What sets ``these`` stages apart from the ``others``: ``from 513 tokens on``."""
+    """What sets ``these`` stages apart from the ``others``: ``from 513 tokens on``.
+
+    "" if there are no others.
+    """
+    if not others:
+        return ""
     found = [
         (words, {stage.label for stage in these if holds(stage)})
         for words, holds in _conditions(min(stage.tokens for stage in these))

@@ -49,10 +49,14 @@ def similar_defect(
     """The known defect of the nearest case of ``corpus`` with a result like ``record``.
 
     It has the same verdict, and in addition whatever the expectation says of its message or fault.
+    It has no feature beyond those of ``case``, since the defect could be due to that.
     """
+    own = {*_telling(case)}
     for near in nearest(case.call, case.steps, corpus, _LOOKED_AT):
         if len(near.features.keys() - {*_OF_ANY_MODEL}) > _MOST_DIFFERENT:
-            return None
+            continue
+        if not own >= {each for each in _telling(near.case) if each[0] != "phase"}:
+            continue
         line = target.expected(near.case)
         if line is None or line.known.verdict != record.verdict:
             continue

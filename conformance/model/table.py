@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from conformance.base.words import plural
@@ -105,21 +105,28 @@ def _causes(
             for cause, results in part.causes.items():
                 members = found.setdefault((part.kind, cause), [])
                 members += ((one.group, stage, record) for stage, record in results)
-    for (kind, _), members in found.items():
-        group, stage, record = members[0]
-        layers = layers_of(each for each, _, _ in members)
-        known = record.known
-        near = None if known else similar(record)
-        found_as = known or near
-        yield ModelCause(
+    merged: dict[tuple[Kind, str], ModelCause] = {}
+    everywhere: dict[tuple[Kind, str], list[tuple[Group, Stage, ResultRecord]]] = {}
+    for (kind, cause), members in found.items():
+        record = members[0][2]
+        near = None if record.known else similar(record)
+        known = record.known or near
+        key = kind, known.link if known else cause
+        everywhere.setdefault(key, []).extend(members)
+        group, stage, _ = everywhere[key][0]
+        layers = layers_of(each for each, _, _ in everywhere[key])
+        made = merged.get(key) or ModelCause(
             target,
             _DRAWN[kind],
-            f"{WORDS[kind]} in {layers} ({plural(len(members), 'call')})",
+            "",
             short(record.message) if record.message else record.reason,
             f"{layers_of([group])}, {stage.words}",
             record.case,
-            found_as.why if found_as else "",
-            found_as.link if found_as else "",
-            workaround(found_as.link) if found_as else "",
+            known.why if known else "",
+            known.link if known else "",
+            workaround(known.link) if known else "",
             near.case if near else "",
         )
+        calls = plural(len(everywhere[key]), "call")
+        merged[key] = replace(made, what=f"{WORDS[kind]} in {layers} ({calls})")
+    yield from merged.values()

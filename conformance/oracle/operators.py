@@ -426,9 +426,7 @@ OPERATORS: Final[Mapping[tuple[str, str], Operator]] = {
     (DOMAIN, "BiasGelu"): Operator(_gelu, _of_gate),
     (DOMAIN, "FastGelu"): Operator(_fast_gelu, _of_gate),
     (DOMAIN, "QuickGelu"): Operator(
-        lambda attributes, given: [
-            given[0] * _logistic(attributes.get("alpha", 1.702) * given[0])
-        ],
+        lambda attributes, given: [given[0] * _logistic(attributes.get("alpha", 1.702) * given[0])],
         _of_gate,
     ),
     ("", "Swish"): Operator(

@@ -198,13 +198,15 @@ class Step:
         self.folders.append(outputs)
         if called.status != 0:
             raise Ended(called, self.number)
-        return called, self.written(outputs)
+        return called, self.written(outputs, model)
 
-    def written(self, folder: str) -> dict[str, str]:
+    def written(self, folder: str, model: str) -> dict[str, str]:
         """The files in ``folder`` by output, in the model's order.
 
         tract names a file by the wire that an output is. It may use one wire for presents without
-        elements, and then there is one file for both, which cannot be judged.
+        elements, and then there is one file for both, which cannot be judged. A wire can also have
+        the name of another value of the model, as the present of a layer that borrows is the wire
+        of the present that it borrows.
         """
         try:
             there = set(os.listdir(folder))
@@ -212,6 +214,13 @@ class Step:
             raise BadFile(f"tract ended well and wrote no outputs: {error}") from error
         wanted = [f"{name}.dat" for name in self.names]
         if strange := sorted(there - set(wanted)):
+            with open(model, "rb") as file:
+                content = file.read()
+            if all(name.removesuffix(".dat").encode() in content for name in strange):
+                raise Unavailable(
+                    "tract's command line names files by wires, and here outputs are on the wires"
+                    f" {', '.join(strange)}"
+                )
             raise BadFile(f"tract wrote {strange}, and the model's outputs are {self.names}")
         missing = [name for name, file in zip(self.names, wanted, strict=True) if file not in there]
         if missing and any(not read_nnef(f"{folder}/{file}", file).raw for file in there):
