@@ -1,0 +1,163 @@
+"""What the corpus knows about the calls of a model: similar defects, and nodes explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Gqa
+from attention_models import GEMMA, decoder, saved
+from case_files import entries, write
+
+from conformance.case.case import Case
+from conformance.case.load import load_file
+from conformance.judge.expectations import load_pinned
+from conformance.model.known import KnownTarget, features_on, similar_defect
+from conformance.results.records import ResultRecord
+
+CORPUS = """
+- name: plain
+  past_sequence_length: 9
+- name: softcap
+  past_sequence_length: 9
+  softcap: 2.0
+- name: window
+  past_sequence_length: 9
+  local_window_size: 4
+- name: window_and_softcap
+  past_sequence_length: 9
+  local_window_size: 4
+  softcap: 2.0
+- name: borrowed
+  past_sequence_length: 9
+  local_window_size: 4
+  key_value: zero_length
+"""
+KNOWN = """
+target: cpu
+expectations:
+  - cases: "*"
+    features: {softcap: [given]}
+    versions: ">=1"
+    verdict: unsupported
+    message: No softcap
+    link: https://example.org/softcap
+    why: There is no softcap.
+  - cases: "*"
+    features: {key_value: [zero_length]}
+    versions: ">=1"
+    verdict: wrong
+    wrong: output
+    link: https://example.org/borrowed
+    why: The window is ignored.
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> dict[str, Case]:
+    return {case.name: case for case in load_file(write(tmp_path, entries(CORPUS), "corpus.yaml"))}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> KnownTarget:
+    file = tmp_path / "known.yaml"
+    file.write_text(KNOWN)
+    return KnownTarget("cpu@1.0", "1.0", None, load_pinned([file]))
+
+
+def one_case(tmp_path: Path, fields: str) -> Case:
+    (case,) = load_file(write(tmp_path, entries(f"- name: mine\n  {fields}"), "mine.yaml"))
+    return case
+
+
+def result(verdict: str, **more: object) -> ResultRecord:
+    usual = {"case": "mine/mine", "target": "cpu@1.0", "unexpected": True, "reason": "r",
+             "outcome": "ran", "reproduce": ""}  # fmt: skip
+    return ResultRecord.model_validate({**usual, **more, "verdict": verdict})
+
+
+WRONG = result("wrong", wrong_outputs=["output"])
+REFUSED = result("unsupported", outcome="rejected", stage="load", message="No softcap here")
+
+
+def test_a_known_defect_of_a_similar_call_is_found(
+    tmp_path: Path, corpus: dict[str, Case], target: KnownTarget
+) -> None:
+    fields = "past_sequence_length: 40\n  local_window_size: 8\n  key_value: zero_length"
+    found = similar_defect(one_case(tmp_path, fields), WRONG, target, corpus.values())
+    assert found == ("corpus/borrowed", "The window is ignored.", "https://example.org/borrowed")
+
+
+@pytest.mark.parametrize(
+    ("fields", "record"),
+    [
+        # The defect of a borrowed cache says nothing about a layer with a cache of its own.
+        ("past_sequence_length: 40\n  local_window_size: 8", WRONG),
+        # The runtime says something else.
+        ("past_sequence_length: 40\n  softcap: 3.0", result("unsupported", message="No memory")),
+        # Another verdict.
+        ("past_sequence_length: 40\n  softcap: 3.0", WRONG),
+        # Too different a call.
+        (
+            "sequence_length: 3\n  softcap: 3.0\n  key_value: packed\n  head_sink: true\n"
+            "  attention_bias: full",
+            REFUSED,
+        ),
+    ],
+    ids=["feature", "message", "verdict", "far"],
+)
+def test_another_defect_is_not_taken_for_it(
+    tmp_path: Path,
+    corpus: dict[str, Case],
+    target: KnownTarget,
+    fields: str,
+    record: ResultRecord,
+) -> None:
+    assert similar_defect(one_case(tmp_path, fields), record, target, corpus.values()) is None
+
+
+def test_what_a_target_does_with_each_feature(corpus: dict[str, Case], target: KnownTarget) -> None:
+    found = {
+        (answer.feature, answer.value): (dict(answer.counts), answer.why)
+        for answer in features_on([corpus["window_and_softcap"]], [*corpus.values()], target)
+    }
+    refused = "There is no softcap. (https://example.org/softcap)"
+    assert found["softcap", "given"] == ({"unsupported": 2}, refused)
+    assert found["window", "shorter"] == ({"pass": 1, "unsupported": 1}, refused)
+    assert found["phase", "decode"] == ({"pass": 2, "unsupported": 2}, refused)
+
+
+def test_a_node_is_explained(gqa: Gqa, desk: Desk, tmp_path: Path) -> None:
+    model = saved(decoder(*GEMMA), tmp_path)
+    done = gqa("check", str(model), "--ep", desk.runner("correct"), "--explain", "2")
+    assert done.status == 0, done.both
+    assert done.out.startswith("/model/layers.2/attn/GroupQueryAttention\n  layer      2, one of 1")
+    for line in (
+        "attention  sliding window of 8, borrowing the cache of layer 0, 4:2 heads of 16, float32",
+        "attributes do_rotary=1, kv_num_heads=2, local_window_size=8, num_heads=4",
+        "past_key               float32[batch_size, 2, ",
+        "present.0.key",
+        "decode_on_15           One token on a past, borrowed cache, rotary, local window",
+    ):
+        assert line in done.out
+    assert "The nearest cases of the corpus:\n  prompt_65 " in done.out
+    assert "  key_value zero_length        right in " in done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("7", "has no attention node '7'; its layers are 0 to 3."),
+        ("attn", "'attn' is the name of 4 nodes: /model/layers.0/attn/GroupQueryAttention, "),
+    ],
+)
+def test_a_node_that_is_not_there(gqa: Gqa, tmp_path: Path, name: str, message: str) -> None:
+    done = gqa("check", str(saved(decoder(*GEMMA), tmp_path)), "--explain", name)
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_a_part_of_a_name_is_enough(gqa: Gqa, desk: Desk, tmp_path: Path) -> None:
+    model = saved(decoder(*GEMMA), tmp_path)
+    done = gqa("check", str(model), "--ep", desk.runner("correct"), "--explain", "layers.1/")
+    assert done.out.startswith("/model/layers.1/attn/GroupQueryAttention\n")
