@@ -62,7 +62,7 @@ def export(name: str, recipes: dict[str, Any], models: Path | None, record: bool
         raise ExportError(f"There is no such graph in {RECIPES.relative_to(ROOT)}.")
     if missing := _lacks(recipes, graph):
         command = f"pip install {' '.join(recipes['tools'][graph['tool']])}"
-        raise ExportError(f"{', '.join(missing)} is not installed here: {command}")
+        raise ExportError(f"Not installed here: {', '.join(missing)}. {command}")
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         if (model := graph.get("model")) is not None:
