@@ -13,11 +13,7 @@ SEED: Final = 0
 
 
 def save_random_model(folder: Path, model_type: str, configuration: dict[str, Any]) -> None:
-    """Write configuration, weights (float32, always the same) and a tokenizer into ``folder``.
-
-    Weights are larger than those of a model before its training, so that attention is not the mean
-    of all values, and an error in it shows.
-    """
+    """Write configuration, weights (float32, always the same) and a tokenizer into ``folder``."""
     torch.manual_seed(SEED)
     config = AutoConfig.for_model(model_type, **configuration)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
