@@ -1,0 +1,162 @@
+"""Graphs as exporters write them: each is there, as its recipe says, and without weights."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import uses_external_data
+
+from conformance.base.paths import ROOT
+
+EXPORTED: Final = ROOT / "cases" / "exported"
+GRAPHS: Final = EXPORTED / "graphs"
+FLOATS: Final = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+PROGRAMS: Final = {"mobius", "optimum-cli", "python"}
+
+if not EXPORTED.is_dir():
+    pytest.skip("not a checkout", allow_module_level=True)
+
+sys.path.insert(0, str(ROOT / ".ci" / "exports"))
+weightless = pytest.importorskip("weightless")
+
+RECIPES: Final[dict[str, Any]] = yaml.safe_load(
+    (EXPORTED / "recipes.yaml").read_text(encoding="utf-8")
+)
+
+
+def load(name: str) -> onnx.ModelProto:
+    return onnx.load(GRAPHS / f"{name}.onnx", load_external_data=False)
+
+
+def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Those of the graph's initializers and nodes, in subgraphs too."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from [attribute.t] if attribute.HasField("t") else []
+            yield from tensors_of(attribute.g) if attribute.HasField("g") else []
+
+
+def most(tensor: onnx.TensorProto) -> int:
+    """How many elements a tensor inside a graph may have."""
+    return 1 if tensor.data_type in FLOATS else 64
+
+
+def test_the_recipes_are_well_formed() -> None:
+    assert list(RECIPES) == ["format", "tools", "models", "graphs"]
+    assert RECIPES["format"] == "gqa-exports/1"
+    for pins in RECIPES["tools"].values():
+        assert all(pin.count("==") == 1 for pin in pins)
+    for model in RECIPES["models"].values():
+        assert list(model) == ["of", "model_type", "configuration"]
+    for name, graph in RECIPES["graphs"].items():
+        assert {*graph} - {"model", "files"} == {"shows", "tool", "commands", "nodes", "sha256"}
+        assert graph["shows"].endswith("."), name
+        assert graph["tool"] in RECIPES["tools"], name
+        assert graph.get("model", "gemma3") in RECIPES["models"], name
+        assert all(command.split()[0] in PROGRAMS for command in graph["commands"]), name
+
+
+def test_nothing_is_left_over() -> None:
+    assert {file.stem for file in GRAPHS.iterdir()} == {*RECIPES["graphs"]}
+    used = {graph.get("model") for graph in RECIPES["graphs"].values()} - {None}
+    assert used == {*RECIPES["models"]}
+    assert {graph["tool"] for graph in RECIPES["graphs"].values()} == {*RECIPES["tools"]}
+
+
+@pytest.mark.parametrize("name", RECIPES["graphs"])
+def test_a_graph_is_what_its_recipe_says(name: str) -> None:
+    recipe = RECIPES["graphs"][name]
+    digest = hashlib.sha256((GRAPHS / f"{name}.onnx").read_bytes()).hexdigest()
+    assert digest == recipe["sha256"]
+    nodes = [node.op_type for node in load(name).graph.node]
+    assert nodes.count("GroupQueryAttention") == recipe["nodes"]
+
+
+@pytest.mark.parametrize("name", RECIPES["graphs"])
+def test_a_graph_has_no_weights_and_no_place_of_a_machine(name: str) -> None:
+    assert (GRAPHS / f"{name}.onnx").stat().st_size < 450_000
+    tensors = [*tensors_of(load(name).graph)]
+    outside = [tensor for tensor in tensors if uses_external_data(tensor)]
+    inside = [tensor for tensor in tensors if not uses_external_data(tensor)]
+    assert all(math.prod(tensor.dims) <= most(tensor) for tensor in inside)
+    assert outside
+    entries = {tuple((e.key, e.value) for e in tensor.external_data) for tensor in outside}
+    assert len(entries) == len(outside), "two weights have one place"
+    assert {dict(entry)["location"] for entry in entries} == {f"{name}.onnx.data"}
+    assert not (GRAPHS / f"{name}.onnx.data").exists()
+    for text in (b"/tmp/", b"/home/", b"/root/", b"site-packages", b"http"):
+        assert text not in (GRAPHS / f"{name}.onnx").read_bytes()
+
+
+def test_all_graphs_together_are_small() -> None:
+    assert sum(file.stat().st_size for file in GRAPHS.iterdir()) < 3_000_000
+
+
+def test_the_graphs_have_the_calls_that_make_exports_differ() -> None:
+    """So that a reader of graphs that passes here has seen each of these forms."""
+    graphs = [load(name).graph for name in RECIPES["graphs"]]
+    nodes = [n for graph in graphs for n in graph.node if n.op_type == "GroupQueryAttention"]
+    assert {len(node.input) for node in nodes} >= {7, 9, 11, 12, 14, 16}
+    assert any(node.input[1] == "" for node in nodes), "packed"
+    assert any("" in node.input[9:11] for node in nodes), "an empty name among the inputs"
+    attributes = {attribute.name for node in nodes for attribute in node.attribute}
+    assert attributes >= {"do_rotary", "local_window_size", "sliding_window_cache", "softcap"}
+    assert attributes >= {"k_quant_type", "qk_norm_epsilon", "kv_cache_bit_width"}
+
+
+def test_weights_are_taken_out_and_what_shapes_depend_on_stays(tmp_path: Path) -> None:
+    table = numpy_helper.from_array(np.ones((3, 2), np.float32), "table")
+    chosen = helper.make_node("Constant", [], ["chosen"], value=table, doc_string="scope")
+    branch = helper.make_graph([chosen], "branch", [], [value("chosen", [3, 2])])
+    nodes = [
+        helper.make_node("If", ["right"], ["rows"], then_branch=branch, else_branch=branch),
+        helper.make_node("MatMul", ["rows", "weight"], ["wide"], doc_string="scope"),
+        helper.make_node("Reshape", ["wide", "shape"], ["output"]),
+    ]
+    weights = {
+        "weight": np.arange(8, dtype=np.float32).reshape(2, 4),
+        "codes": np.zeros(5000, np.int64),
+        "shape": np.array([12], np.int64),
+        "right": np.array(True),
+    }
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "graph", [], [value("output", [12])], tensors)
+    graph.metadata_props.add(key="scope", value="/home/somebody")
+    file = tmp_path / "model.onnx"
+    made = helper.make_model(graph, producer_name="exporter", producer_version="1.2")
+    onnx.save(made, file, save_as_external_data=True, size_threshold=0)
+
+    model = weightless.read_weightless(file, "name.data")
+
+    places = {
+        tensor.name: {entry.key: entry.value for entry in tensor.external_data}
+        for tensor in tensors_of(model.graph)
+    }
+    branches = {"location": "name.data", "length": "24"}
+    assert places == {
+        "weight": {"location": "name.data", "offset": "0", "length": "32"},
+        "codes": {"location": "name.data", "offset": "4096", "length": "40000"},
+        "shape": {},
+        "right": {},
+        "table": branches | {"offset": places["table"]["offset"]},
+    }
+    kept = {tensor.name: tensor for tensor in model.graph.initializer}
+    assert numpy_helper.to_array(kept["shape"]).tolist() == [12]
+    assert not kept["weight"].raw_data
+    assert (model.producer_name, model.producer_version) == ("exporter", "1.2")
+    assert b"scope" not in model.SerializeToString()
+
+
+def value(name: str, shape: list[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
