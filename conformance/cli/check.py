@@ -41,7 +41,7 @@ from conformance.judge.expectations import (
 )
 from conformance.model.answers import Answer, answer
 from conformance.model.configuration import configuration_beside
-from conformance.model.cut import cuts_of, why_not
+from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of, theme_of
 from conformance.model.explain import explained, node_called
 from conformance.model.groups import disagreements, groups_of, layers_of
@@ -211,11 +211,11 @@ def subject_of(
     stages = {group.name: stages_of(group.form, lengths) for group in groups}
     every = [*groups]
     for cut in cuts_of(model, groups):
-        few = graph_stages(stages_of(cut.form, lengths), cut.form)
-        if why := why_not(cut, few):
-            notes.append(f"The graph of {layers_of([cut])} was not checked as a whole: {why}")
-        else:
-            stages[cut.name] = few
+        wanted = graph_stages(stages_of(cut.form, lengths), cut.form)
+        stages[cut.name], why = possible_stages(cut, wanted)
+        if why:
+            notes.append(f"The graph of {layers_of([cut])} was not checked with {why}")
+        if stages[cut.name]:
             every.append(cut)
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
 

@@ -55,13 +55,16 @@ def cuts_of(model: ReadModel, groups: Sequence[Group]) -> Iterator[Group]:
             if (owner.name, group.name) not in seen:
                 seen.add((owner.name, group.name))
                 name = f"sharing_{group.name.removeprefix('borrowing_')}"
-                form = replace(owner.form, reads_presents=True)
+                batch = owner.form.batch_size or group.form.batch_size
+                form = replace(owner.form, reads_presents=True, batch_size=batch)
                 yield Group(
                     name, form, (source, node), graph=_pair(source, owner.form, node, group.form)
                 )
     types = types_of(model.proto.graph)
     for group in groups:
-        if group.form.fields.get("key_value") == "packed":
+        # The codes of a quantised cache depend on roundings of the projections before it.
+        quantised = "k_quant_type" in group.form.fields
+        if group.form.fields.get("key_value") == "packed" and not quantised:
             content = _projected(model, group.nodes[0], group.form, types)
             if content is not None:
                 yield replace(group, name=f"projected_{group.name}", graph=content)
@@ -205,13 +208,17 @@ def _file(graph: onnx.GraphProto, opsets: Sequence[onnx.OperatorSetIdProto] = ()
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def why_not(cut: Group, stages: Sequence[Stage]) -> str:
-    """Why the graph of ``cut`` cannot be a case for these ``stages``; "" if it can."""
+def possible_stages(cut: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
+    """Those of the ``stages`` that the graph of ``cut`` allows, and why it allows no others."""
     assert cut.graph is not None
-    try:
-        for stage in stages:
-            call = Call.model_validate({"dtype": cut.form.fields["dtype"], **stage.fields})
+    unknown = "; ".join(unknown_operators(onnx.ModelProto.FromString(cut.graph)))
+    possible, why = [], unknown
+    for stage in stages if not unknown else ():
+        call = Call.model_validate({"dtype": cut.form.fields["dtype"], **stage.fields})
+        try:
             steps_of(graph_call(call, cut.graph))
-    except (GraphError, ShapeError) as error:
-        return str(error)
-    return "; ".join(unknown_operators(onnx.ModelProto.FromString(cut.graph)))
+        except (GraphError, ShapeError) as error:
+            why = f"{stage.words}: {error}"
+        else:
+            possible.append(stage)
+    return possible, why

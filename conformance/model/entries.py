@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from conformance.base.yaml_source import yaml_text
-from conformance.case.call import Call
+from conformance.case.call import Call, InputOverride
 from conformance.case.case import MAX_TITLE
 from conformance.case.features import DOCUMENTATION
 from conformance.case.formats import FORMAT
@@ -29,6 +29,13 @@ _WITHOUT_PRESENTS: Final = {
     "source": OMITTED_PRESENTS,
     "why": "Past and new tokens are joined in the present, so a call without it has no meaning.",
     "mentions": ["present"],
+}
+_FLAT_SCALES: Final = {
+    "demands": "either",
+    "source": DOCUMENTATION,
+    "why": '"The shapes of the k_scale, v_scale tensors shall be broadcastable to present_key'
+    ' shape", which flat ones are not; kernels that index them flat read them right.',
+    "mentions": ["k_scale", "v_scale"],
 }
 
 
@@ -134,6 +141,9 @@ def _contract(fields: Mapping[str, Any]) -> dict[str, Any]:
     joined = call.past_sequence_length and call.key_value not in ("zero_length", "omitted")
     if call.presents == "none" and joined:
         return dict(_WITHOUT_PRESENTS)
+    scale = call.inputs.get("k_scale")
+    if isinstance(scale, InputOverride) and call.k_quant_type == "PER_CHANNEL":
+        return dict(_FLAT_SCALES)
     try:
         return contract_of_call(fields)
     except KeyError:  # a feature with a value that is not listed

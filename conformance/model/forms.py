@@ -86,15 +86,14 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
     past = node.type("past_key").dtype
     if past is not None and past != fields["dtype"]:
         fields["cache_dtype"] = past
-    lengths = node.type("query").dims or (None, None, None)
-    length = node.type("query").size(1)
+    batches = [node.type(name).size(0) for name in ("query", "key", "past_key")]
     form = Form(
         fields=fields,
         cache=cache,
         capacity=capacity,
         shared=configuration.shared_buffer and cache == "growing",
-        batch_size=lengths[0] if isinstance(lengths[0], int) else None,
-        sequence_length=length,
+        batch_size=next((size for size in batches if size is not None), None),
+        sequence_length=node.type("query").size(1),
         table_rows=node.type("cos_cache").size(0),
         reads_presents=node.reads_presents,
     )
@@ -238,6 +237,10 @@ def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:
         dims = node.type(name).dims
         if dims is not None and len(dims) != plain:
             inputs[name] = {"shape": _length_shape(name, len(dims), dims)}
+    for name in ("k_scale", "v_scale"):
+        dims, usual = node.type(name).dims, step.input(name).shape
+        if dims is not None and None not in (*dims, usual) and dims != usual:
+            inputs[name] = {"shape": list(dims)}
     if inputs:
         made["inputs"] = inputs
     if outputs := dict(_states(node, step, "outputs")):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from conformance.base.words import listed
 from conformance.model.configuration import Configuration
 from conformance.model.forms import Form, Unclear, form_of
 from conformance.model.nodes import AttentionNode
@@ -78,13 +79,24 @@ def groups_of(
 
 
 def disagreements(groups: Sequence[Group], configuration: Configuration) -> Iterator[str]:
-    """What the model's configuration says of its layers, and the graph does not."""
+    """What in the graph contradicts itself or the model's configuration."""
     windows = sorted({group.form.window for group in groups if group.form.window})
     expected = configuration.sliding_window
     # Some exporters count the query's own token as part of the window, and others do not.
     if expected and not any(abs(window - expected) <= 1 for window in windows):
         has = f"has windows of {ranges(windows)}" if windows else "has no local window"
         yield f"config.json has a sliding window of {expected}, and the graph {has}."
+    for group in groups:
+        node = group.nodes[0]
+        batches = {node.type(name).dim(0) for name in ("query", "key", "value", "past_key")} - {
+            None
+        }
+        fixed = [dim for dim in batches if isinstance(dim, int)]
+        if fixed and len(batches) > 1:
+            yield (
+                f"in {layers_of([group])} query, key, value and past do not have the same batch"
+                f" size: {listed(sorted(map(str, batches)))}."
+            )
     softcaps = {group.form.fields.get("softcap") or 0.0 for group in groups}
     if configuration.softcap and configuration.softcap not in softcaps:
         yield f"config.json has a softcap of {configuration.softcap:g}, and no node has it."

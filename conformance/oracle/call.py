@@ -446,9 +446,14 @@ def _format(
 
 
 def _spread(scale: NDArray[Any], kind: str, sizes: tuple[int, int], name: str) -> Float:
-    """Return a scale that broadcasts to [B, K, rows, D]: one number, or one for each channel."""
+    """Return a scale that broadcasts to [B, K, rows, D]: one number, or one for each channel.
+
+    Exporters write one for each channel as [K * D], too, as kernels read them.
+    """
     kv_num_heads, head_size = sizes
     wanted = (1, 1, 1, 1) if kind == "PER_TENSOR" else (1, kv_num_heads, 1, head_size)
+    if kind == "PER_CHANNEL" and scale.shape == (kv_num_heads * head_size,):
+        scale = scale.reshape(wanted)
     try:
         return np.broadcast_to(_exact(scale), wanted)
     except ValueError:
