@@ -14,8 +14,10 @@ from as_user import Desk, Gqa
 from attention_models import GEMMA, Layer, decoder, saved, weight
 from onnx import TensorProto, helper
 
+from conformance.base.paths import data_path
 from conformance.bundle.cache import digest_of
 from conformance.case.load import load_file
+from conformance.model import exports
 from conformance.model.answers import answer, short, verdict_on_model, where_of, workaround
 from conformance.model.configuration import Configuration
 from conformance.model.cut import cuts_of, possible_stages
@@ -451,6 +453,10 @@ def test_bad_arguments(gqa: Gqa, tiny: Path, arguments: tuple[str, ...], message
 )
 def test_the_theme_is_named_after_the_model(tmp_path: Path, name: str, theme: str) -> None:
     assert theme_of(tmp_path / name) == theme
+
+
+def test_the_theme_exports_is_what_its_command_writes() -> None:
+    assert (data_path("cases") / "exports.yaml").read_text(encoding="utf-8") == exports.text()
 
 
 @needs_onnxruntime

@@ -62,14 +62,19 @@ def case_files_of(
     made_by = f" ({model.producer})" if model.producer else ""
     titles: dict[str, int] = {}
     contracts: dict[str, dict[str, Any]] = {}
+    entries = []
+    for group in groups:
+        own = stages[group.name]
+        if group.graph:
+            entry = _graph_entry(group, own, _graph_path(theme, group), contracts)
+        else:
+            entry = entry_of(group, own, contracts)
+        entries.append({**entry, "title": _title(group, titles)})
     data = {
         "format": FORMAT,
         "question": f"Is the attention of {theme}{made_by} computed correctly?",
         "tags": ["model"],
-        "cases": [
-            _entry(group, stages[group.name], titles, contracts, _graph_path(theme, group))
-            for group in groups
-        ],
+        "cases": entries,
     }
     graphs = {_graph_path(theme, group): group.graph for group in groups if group.graph}
     return CaseFiles(yaml_text(data), graphs)
@@ -79,14 +84,10 @@ def _graph_path(theme: str, group: Group) -> str:
     return f"{theme}_graphs/{group.name}.onnx"
 
 
-def _entry(
-    group: Group,
-    stages: Sequence[Stage],
-    titles: dict[str, int],
-    known: dict[str, dict[str, Any]],
-    graph: str,
+def entry_of(
+    group: Group, stages: Sequence[Stage], known: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The entry of a group; ``graph`` is the path of its graph, if it has one.
+    """The entry of a group, without a title.
 
     ``known`` has the contracts so far, which YAML writes once each.
     """
@@ -98,9 +99,9 @@ def _entry(
     usual = max(contracts, key=contracts.count)
     return {
         "name": group.name,
-        "title": _title(group, titles),
+        "title": "",
         "why": f"{group.title}: {group.what}.",
-        **({"graph": graph, "dtype": fields["dtype"]} if group.graph else fields),
+        **fields,
         "contract": usual,
         "matrix": {
             "stage": {
@@ -115,10 +116,24 @@ def _entry(
     }
 
 
+def _graph_entry(
+    group: Group, stages: Sequence[Stage], graph: str, known: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The entry of a group with a graph, whose path is ``graph``, without a title."""
+    plain = known.setdefault(json.dumps(_PLAIN), dict(_PLAIN))
+    return {
+        "name": group.name,
+        "title": "",
+        "why": f"{group.title}: {group.what}.",
+        "graph": graph,
+        "dtype": group.form.fields["dtype"],
+        "contract": plain,
+        "matrix": {"stage": {stage.label: stage.fields for stage in stages}},
+    }
+
+
 def _insensitive(group: Group, stage: Stage) -> dict[str, Any]:
     """A window changes nothing while all tokens fit into it."""
-    if group.graph:
-        return {}
     inside = group.form.window is not None and stage.tokens <= group.form.window
     return {"insensitive_to": ["window"]} if inside else {}
 

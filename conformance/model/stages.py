@@ -97,7 +97,7 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
     """Without the less telling of those stages whose large caches take the oracle too long."""
     kept, left = set(), MOST_ELEMENTS
     for stage in sorted(stages, key=partial(_rank, form)):
-        size = _cache_elements(form, stage)
+        size = cache_elements(form, stage)
         if size <= left or stage.label == f"decode_on_{form.window}":
             kept.add(stage.label)
             left -= size
@@ -111,7 +111,7 @@ def _rank(form: Form, stage: Stage) -> int:
     return telling.index(stage.label) if stage.label in telling else len(telling)
 
 
-def _cache_elements(form: Form, stage: Stage) -> int:
+def cache_elements(form: Form, stage: Stage) -> int:
     """Elements of the present key of a stage."""
     rows = stage.fields.get("max_sequence_length", stage.tokens)
     heads = int(form.fields["kv_num_heads"]) * int(stage.fields.get("batch_size", 1))
