@@ -1,14 +1,16 @@
-"""Writes docs/report.png: a screenshot of the report of the recorded results.
+"""Writes the pictures of the documentation: screenshots of reports.
 
-    python reports/picture.py [FILE]
+    python reports/picture.py          docs/report.png, of the recorded results
+    python reports/picture.py check    docs/check.png: Gemma 4 E2B on the CPU, tract and WebGPU
 
-Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH).
+Needs Playwright and a Chromium ($CHROMIUM, or one on the PATH); the second one the targets, too.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -25,20 +27,31 @@ QUERY = "#?q=borrow&theme=models&theme=shared_kv"
 SIZE = {"width": 1280, "height": 1640}
 
 
+#: What the second picture shows.
+MODEL = ROOT / "cases" / "exported" / "graphs" / "gemma4_e2b_mobius_cpu.onnx"
+CHECKED = ("--ep", "cpu", "--ep", "tract", "--ep", "webgpu", "--adapter", "lavapipe")
+
+
 def main() -> None:
-    file = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "report.png"
-    recorded = ROOT / "reports" / "recorded" / "float32"
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.html"
-        runs = [read(recorded / f"{target}.jsonl.xz") for target in TARGETS]
-        report.write_text(render(runs), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport=SIZE)
-        page.goto(report.as_uri() + QUERY)
-        page.wait_for_selector("html.ready")
-        page.evaluate("scrollTo(0, 0)")
-        page.screenshot(path=file)
+        if sys.argv[1:] == ["check"]:
+            gqa = [sys.executable, "-m", "conformance", "check", MODEL.relative_to(ROOT)]
+            subprocess.run([*gqa, *CHECKED, "--html", report], cwd=ROOT, check=False)
+            page.goto(report.as_uri())
+            page.wait_for_selector("html.ready")
+            page.locator("section.model").screenshot(path=ROOT / "docs" / "check.png")
+        else:
+            recorded = ROOT / "reports" / "recorded" / "float32"
+            runs = [read(recorded / f"{target}.jsonl.xz") for target in TARGETS]
+            report.write_text(render(runs), encoding="utf-8")
+            page.goto(report.as_uri() + QUERY)
+            page.wait_for_selector("html.ready")
+            page.evaluate("scrollTo(0, 0)")
+            page.screenshot(path=ROOT / "docs" / "report.png")
         browser.close()
 
 

@@ -146,6 +146,8 @@ EVERY = [*PROMPTS, *CHUNKS, *DECODES, *BATCHES, LOOP]
         (PROMPTS[2:], "for prompts from 65 tokens on"),
         ([*CHUNKS, LOOP, *BATCHES], "for several tokens on a past and in batches"),
         ([PROMPTS[0], DECODES[2]], "for prompt of 6 and decode of 65"),
+        ([CHUNKS[1], DECODES[1]], "from 81 tokens on and for decode of 16"),
+        ([PROMPTS[0], PROMPTS[2], DECODES[2]], "for prompt of 6, prompt of 65 and 1 other call"),
     ],
 )
 def test_the_calls_that_differ_are_told_by_what_they_share(

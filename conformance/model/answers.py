@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final, Literal
 
 from conformance.base.words import listed, plural
@@ -189,16 +189,20 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
     """
     if not others:
         return ""
+    longest = max(stage.tokens for stage in others)
+    least = min((s.tokens for s in these if s.tokens > longest), default=0)
     found = [
         (words, {stage.label for stage in these if holds(stage)})
-        for words, holds in _conditions(min(stage.tokens for stage in these))
+        for words, holds in _conditions(min(stage.tokens for stage in these), least)
         if not any(map(holds, others))
     ]
     every = {stage.label for stage in these}
     for words, covered in found:
         if covered == every:
             return words
-    for (words, covered), (more, other) in combinations(found, 2):
+    alone = [(f"for {stage.words}", {stage.label}) for stage in these]
+    pairs = [*combinations(found, 2), *product(found, alone)]
+    for (words, covered), (more, other) in pairs:
         if covered | other == every:
             return f"{words} and {more}"
     named = [stage.words for stage in these[:2]]
@@ -209,8 +213,12 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
 _Holds = Callable[[Stage], bool]
 
 
-def _conditions(least: int) -> Iterator[tuple[str, _Holds]]:
-    """Conditions on a stage in words, the simplest first."""
+def _conditions(least: int, beyond: int, these: Sequence[Stage]) -> Iterator[tuple[str, _Holds]]:
+    """Conditions on a stage in words, the simplest first.
+
+    ``least`` is the smallest number of tokens of the stages, and ``beyond`` the smallest that no
+    other stage reaches, 0 if there is none.
+    """
     longer = f"from {least} tokens on"
     in_phase: dict[str, _Holds] = {
         words: partial(_is_in, phase) for phase, words in _PHASES.items()
@@ -225,6 +233,8 @@ def _conditions(least: int) -> Iterator[tuple[str, _Holds]]:
     for words, holds in in_phase.items():
         yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
         yield f"{words} in batches", partial(_both, holds, lambda s: s.batch)
+    if beyond > least:
+        yield f"from {beyond} tokens on", lambda s: s.tokens >= beyond
 
 
 def _is_in(phase: str, stage: Stage) -> bool:

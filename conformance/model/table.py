@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,6 +28,10 @@ _DRAWN: Final[Mapping[Kind, Verdict]] = {
     "untried": "skip",
     "right": "pass",
 }
+
+
+#: What a reason says of an expectation that does not hold: a user has none for the call.
+_OTHER_LINE: Final = re.compile(r" \S+:\d+ has another expectation .*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def _causes(
             target,
             _DRAWN[kind],
             "",
-            short(record.message) if record.message else record.reason,
+            short(record.message) if record.message else _OTHER_LINE.sub("", record.reason),
             f"{layers_of([group])}, {stage.words}",
             record.case,
             known.why if known else "",
