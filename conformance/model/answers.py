@@ -213,7 +213,7 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
 _Holds = Callable[[Stage], bool]
 
 
-def _conditions(least: int, beyond: int, these: Sequence[Stage]) -> Iterator[tuple[str, _Holds]]:
+def _conditions(least: int, beyond: int) -> Iterator[tuple[str, _Holds]]:
     """Conditions on a stage in words, the simplest first.
 
     ``least`` is the smallest number of tokens of the stages, and ``beyond`` the smallest that no
