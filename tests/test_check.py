@@ -449,6 +449,15 @@ def test_bad_arguments(gqa: Gqa, tiny: Path, arguments: tuple[str, ...], message
     assert "Traceback" not in done.both
 
 
+def test_other_commands_say_which_one_takes_a_model(gqa: Gqa, tiny: Path) -> None:
+    for command in ("run", "list"):
+        done = gqa(command, str(tiny))
+        assert done.status == 2
+        assert done.err == (
+            f"'{tiny}' is an ONNX model, not a case file; gqa check {tiny} checks it.\n"
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "theme"),
     [("gemma.onnx", "gemma"), ("a b/model.onnx", "a_b"), ("my (1).onnx", "my_1")],

@@ -79,6 +79,10 @@ def find(arguments: Sequence[str]) -> Corpus:
     for argument in arguments:
         if not argument:
             raise NothingMeant("An argument is empty; name a case file, a folder or a case.")
+        if argument.endswith(".onnx"):
+            raise NothingMeant(
+                f"'{argument}' is an ONNX model, not a case file; gqa check {argument} checks it."
+            )
         text, target = split_target(argument)
         file, separator, name = text.partition("::")
         if separator:
