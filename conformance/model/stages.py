@@ -21,6 +21,8 @@ _BEYOND: Final = (1, 17)
 _SHORT_WINDOW: Final = 128
 #: A longer prompt takes the oracle too long: so many scores, one for each pair of tokens and head.
 MOST_SCORES: Final = 1 << 23
+#: A graph of several nodes is tried with caches of so many elements.
+_FEW_ELEMENTS: Final = 1 << 18
 #: In a buffer, the longest calls with up to so many scores are tried again.
 _FEW_SCORES: Final = 1 << 16
 #: The caches of all stages of a group together have at most so many elements of keys.
@@ -80,7 +82,10 @@ def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
     cheap = [
         stage
         for stage in stages
-        if stage.phase != "loop" and not stage.buffer and _scores(form, stage) <= _FEW_SCORES
+        if stage.phase != "loop"
+        and not stage.buffer
+        and _scores(form, stage) <= _FEW_SCORES
+        and cache_elements(form, stage) <= _FEW_ELEMENTS
     ]
     chosen: list[Stage] = []
     for phase in ("prompt", "chunk", "decode"):
