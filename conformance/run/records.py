@@ -20,7 +20,7 @@ from typing import Final
 from conformance import __version__
 from conformance.base.paths import data_path, shown
 from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
-from conformance.case.call import Call, GraphCall
+from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.case.tensors import Step, Tensor, attributes_of
@@ -36,6 +36,7 @@ from conformance.harness.outcomes import (
 from conformance.judge.expectations import Expectation, expectation_for, instability_for
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
+    FROM_FILE,
     CaseRecord,
     ExpectationRecord,
     Header,
@@ -224,11 +225,16 @@ def case_record(case: Case) -> CaseRecord:
 
 def _input(call: Call, step: Step, tensor: Tensor) -> dict[str, object]:
     """An input of ``step``, or a drawn constant of a graph, for the record."""
+    values, recipe = None, None
+    if tensor.connected and isinstance(call, GivenCall):
+        values = f"{FROM_FILE}{call.values_from} (SHA-256 {call.digest[:16]}…)"
+    elif tensor.connected:
+        values, recipe = _values_text(tensor), recipe_of(call, step, tensor)
     return {
         **_place(tensor),
-        "values": _values_text(tensor) if tensor.connected else None,
+        "values": values,
         "dims": tensor.dims if any(tensor.dims) else (),
-        "recipe": recipe_of(call, step, tensor) if tensor.connected else None,
+        "recipe": recipe,
     }
 
 
@@ -322,18 +328,20 @@ def header(
 
 
 def corpus_digest(cases: Iterable[Case]) -> str:
-    """Digest of the case files of a run and their graphs, whatever its targets are."""
+    """Digest of the case files of a run and what they name, whatever its targets are."""
     files: set[Path] = set()
-    graphs: set[bytes] = set()
+    named: set[bytes] = set()
     for case in cases:
         files.add(case.file)
         if isinstance(case.call, GraphCall):
-            graphs.add(hashlib.sha256(case.call.content).digest())
+            named.add(hashlib.sha256(case.call.content).digest())
+        elif isinstance(case.call, GivenCall):
+            named.add(bytes.fromhex(case.call.digest))
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
         digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
-    for graph in sorted(graphs):
-        digest.update(graph)
+    for content in sorted(named):
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 
