@@ -22,7 +22,7 @@ from onnx import inliner
 
 from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import data_path, shown
-from conformance.case.given import npz_types
+from conformance.case.given import GivenError, npz_types
 from conformance.model.answers import short
 from conformance.model.feeds import Feeds, Interface, word_of
 from conformance.model.groups import Group
@@ -187,10 +187,13 @@ def check_tokens(model: ReadModel, feeds: Feeds, tokens: Tokens) -> None:
 def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays in the user's ``file``, which must fit the model's inputs.
 
-    Raises :class:`CaptureError` and :class:`conformance.case.given.GivenError`.
+    Raises :class:`CaptureError`.
     """
     declared, types = model.inputs, model.types
-    found = npz_types(file)
+    try:
+        found = npz_types(file)
+    except GivenError as error:
+        raise CaptureError(f"{error}.") from None
     for name, (shape, dtype) in found.items():
         if name not in declared:
             raise CaptureError(
@@ -258,7 +261,7 @@ def _answer(plan: Mapping[str, Any], python: str) -> dict[str, Any]:
         how = f"a crash, {signal.Signals(-done.returncode).name}"
         if done.returncode == -signal.SIGKILL:
             how += ", perhaps since memory was short"
-    raise CaptureError(f"The process that ran the model ended with {how}{last}.")
+    raise CaptureError(f"The process that ran the model, of {python}, ended with {how}{last}.")
 
 
 def _failure(model: ReadModel, place: str, message: str, folder: Path) -> str:

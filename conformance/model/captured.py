@@ -281,7 +281,7 @@ def _step(form: Form, fields: Mapping[str, Any]) -> Step:
     try:
         return steps_of(Call.model_validate({**form.fields, **fields}))[0]
     except ShapeError as error:
-        raise CaptureError(f"A call of this size cannot be judged: {error}.") from None
+        raise CaptureError(f"The prompt is too long to be judged: {error}.") from None
 
 
 def _bytes(step: Step) -> int:

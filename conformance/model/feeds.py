@@ -113,7 +113,7 @@ def feeds_of(
         else:
             unknown.append(f"{name} ({_words(declared)})")
     if unknown and given is not None:
-        raise ModelError(f"the file lacks the model's input {unknown[0]}.")
+        raise ModelError(f"{model.path}: there are no values for its input {unknown[0]}.")
     if unknown:
         raise ModelError(
             f"{model.path}: nothing tells what its input {unknown[0]} is; give the inputs of one"
