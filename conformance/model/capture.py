@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,13 +57,14 @@ class Tokens:
 class Captured:
     """What a run passed to the nodes.
 
-    ``files`` maps the name of a value to its file in each call. ``ids`` are the tokens that the
-    model chose, ``seconds`` the time for loading it, running it and writing the values, and
-    ``version`` that of ONNX Runtime.
+    ``files`` maps the name of a value to its file in each call, and ``constants`` to its only one.
+    ``ids`` are the tokens that the model chose, ``seconds`` the time for loading it, running it and
+    writing the values, and ``version`` that of ONNX Runtime.
     """
 
     calls: int
     files: Mapping[str, Sequence[Path]]
+    constants: Mapping[str, Path]
     ids: Sequence[int]
     seconds: Mapping[str, float]
     version: str
@@ -70,8 +72,16 @@ class Captured:
     def inputs(self, node: AttentionNode, call: int) -> dict[str, Array]:
         """The connected inputs of ``node`` in a call, by the operator's names."""
         return {
-            parameter: _array(self.files[value][call]) for parameter, value in node.inputs.items()
+            parameter: _array(self.files[value][call])
+            if value in self.files
+            else self._constants[value]
+            for parameter, value in node.inputs.items()
         }
+
+    @cached_property
+    def _constants(self) -> dict[str, Array]:
+        """Rotary tables can be large, and all layers share them."""
+        return {value: _array(file) for value, file in self.constants.items()}
 
 
 def capturable(
@@ -128,10 +138,10 @@ def capture(
     """
     graph = model.proto.graph
     values = dict.fromkeys(value for node in nodes for value in node.inputs.values())
-    constants = {tensor.name for tensor in graph.initializer}
-    constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
-    once = [value for value in values if value in constants]
-    each = [value for value in values if value not in constants]
+    fixed = {tensor.name for tensor in graph.initializer}
+    fixed |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    once = [value for value in values if value in fixed]
+    each = [value for value in values if value not in fixed]
     known = {*feeds.inputs, *(output.name for output in graph.output)}
     calls = 1 if tokens is None else tokens.steps + 1
     plan = {
@@ -155,10 +165,11 @@ def capture(
     if answer["outcome"] == "failed":
         raise CaptureError(_failure(model, answer["place"], answer["message"], folder))
     files = {
-        value: [folder / f"{0 if index < len(once) else call}_{index}.pb" for call in range(calls)]
-        for index, value in enumerate([*once, *each])
+        value: [folder / f"{call}_{index}.pb" for call in range(calls)]
+        for index, value in enumerate(each, start=len(once))
     }
-    return Captured(calls, files, answer["ids"], answer["seconds"], answer["version"])
+    constants = {value: folder / f"0_{index}.pb" for index, value in enumerate(once)}
+    return Captured(calls, files, constants, answer["ids"], answer["seconds"], answer["version"])
 
 
 def check_tokens(model: ReadModel, feeds: Feeds, tokens: Tokens) -> None:
