@@ -26,7 +26,7 @@ class Decoder:
         *,
         heads: int = 4,
         kv_heads: int = 2,
-        size: int = 8,
+        size: int = 16,
         hidden: int = 16,
         mlp: int = 0,
         window: int = -1,

@@ -175,7 +175,7 @@ def check(
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
         if wanted is not None:
             beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
-            subject = captured_subject(subject, beside, wanted, file.with_suffix(""))
+            subject = captured_subject(subject, beside, wanted, file.with_suffix(".values"))
         write_cases(file, subject.files)
         cases = load_file(file)
         check_stale(pinned, cases, whole=True)
