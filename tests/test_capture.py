@@ -220,8 +220,6 @@ def test_only_some_layers(check: Callable[..., Done], gqa: Gqa, borrowing: Path)
     assert rows == ["0", "2", "3"]
     done = gqa("check", str(borrowing), "--only-layer", "1", "--lengths", "3")
     assert "1 attention node, all the same call" in done.out
-    for arguments in (("--only-layer", "4"), ("--only-layer", "1", "--lengths", "3")):
-        done = check(borrowing, *arguments)
     done = check(borrowing, "--only-layer", "4")
     assert done.status == 2
     assert "There is no layer 4 with attention, only layers 0–3." in done.err

@@ -542,7 +542,7 @@ def _beside_given(merged: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The fields that contradict values from a file, each with a sentence."""
     for field, why in EXCLUDED.items():
         if merged.get(field):
-            yield field, f"cannot stand beside values_from: {why}"
+            yield field, f"{field} cannot stand beside values_from: {why}"
     for name, override in merged.get("inputs", {}).items():
         if isinstance(override, dict) and not override.keys().isdisjoint(_VALUES):
             yield f"inputs.{name}", f"{name} has its values from the file that values_from names"
