@@ -10,7 +10,8 @@ from typing import Final
 from conformance.model.answers import WORDS, Answer, Part
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
-from conformance.model.table import Similar, table_of
+from conformance.model.known import Similar
+from conformance.model.table import table_of
 from conformance.report.model_table import ModelCell, ModelTable
 from conformance.results.records import OutputErrorRecord, ResultRecord
 
