@@ -17,7 +17,8 @@ class Decoder:
     """Makes a model.
 
     ``borrow`` maps a layer to the one whose cache it reads. ``rows`` makes the cache a buffer of
-    so many rows. ``inside`` puts the attention of the last layer into an ``If`` or a function.
+    so many rows. ``norm`` normalises queries and keys, and ``packed`` has query, key and value side
+    by side. ``inside`` puts the attention of the last layer into an ``If`` or a function.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class Decoder:
         borrow: Mapping[int, int] | None = None,
         rows: int | None = None,
         inside: str = "",
+        norm: bool = False,
+        packed: bool = False,
         table: int = 64,
         inputs: Sequence[onnx.ValueInfoProto] = (),
         factor: float = 1.0,
@@ -47,6 +50,7 @@ class Decoder:
             rows,
         )
         self.inside, self.layers, self.factor = inside, layers, factor
+        self.norm, self.packed = norm, packed
         self.type = helper.np_dtype_to_tensor_dtype(self.dtype)
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
@@ -70,6 +74,8 @@ class Decoder:
 
     def constant(self, name: str, array: np.ndarray) -> str:
         """An initializer."""
+        if array.dtype == np.float64:
+            array = array.astype(self.dtype)
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
@@ -117,7 +123,15 @@ class Decoder:
             empty = numpy_helper.from_array(np.zeros(1, self.dtype))
             shape = self.constant(f"{name}.empty", np.array([1, 0, kv_width]))
             new = [self.node("ConstantOfShape", shape, value=empty)] * 2
+        if self.packed:
+            query, new = self.node("Concat", query, *new, axis=2), ["", ""]
         inputs = [query, *new, *cache, "seqlens", "total", "cos", "sin"]
+        if self.norm:
+            weights = (
+                self.constant(f"{name}.{part}_norm", self.random.uniform(1, 2, self.size))
+                for part in ("q", "k")
+            )
+            inputs += ["", "", "", "", "", *weights]
         attended = self._attention(layer, inputs, f"{name}.attention", source == layer)
         out = self.node("MatMul", attended, self.weight(f"{name}.o", width, self.hidden))
         value = self.node("Add", value, out)

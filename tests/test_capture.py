@@ -18,7 +18,7 @@ from as_user import Desk, Done, Gqa
 from decoders import Decoder
 from onnx import TensorProto, helper
 
-from conformance.bundle.cache import digest_of
+from conformance.bundle.cache import bundle_for, digest_of
 from conformance.case.load import load_file
 from conformance.cli import capture as options
 from conformance.model import captured
@@ -161,6 +161,31 @@ def test_the_first_layer_that_goes_wrong_is_named(
     assert row.startswith("2 ")
     assert "decode silently wrong in 1 of 2 steps: " in done.out
     assert "(" in row  # the error of the prompt, which is right
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_norm_that_the_reference_run_does_not_know(
+    check: Callable[..., Done], folder: Path, desk: Desk, packed: bool
+) -> None:
+    """The CPU provider has no norm of queries and keys, so the run has it as nodes of its own.
+
+    The past of the decode step is what the oracle expects the prompt to leave there, and the query
+    of the second layer follows from what it expects of the first.
+    """
+    model = Decoder(norm=True, packed=packed).save(folder)
+    arguments = "--ep", desk.runner("correct"), "--save-cases", str(folder / "kept.yaml")
+    done = check(model, *arguments)
+    assert done.status == 0, done.both
+    assert "QK norm" in done.out
+    case = load_file(folder / "kept.yaml")[0]
+    expected = bundle_for(case.call).expected[0]
+    past = kept(folder, "layer_0.decode_1")["past_key"]
+    assert np.allclose(past, expected["present_key"].value, atol=1e-5)
+    constants = onnx.load(model).graph.initializer
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in constants}
+    attended = expected["output"].value @ weights["model.layers.0.o"]
+    query = (weights["embedding"][PROMPT] + attended) @ weights["model.layers.1.q"]
+    assert np.allclose(kept(folder, "layer_1.prompt")["query"][..., :64], query, atol=1e-4)
 
 
 @pytest.mark.parametrize(

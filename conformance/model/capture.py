@@ -28,6 +28,7 @@ from conformance.model.answers import short
 from conformance.model.feeds import Feeds, Interface, word_of
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
+from conformance.model.outer_norm import has_norm, put_norm_outside
 from conformance.model.reading import ModelError, ReadModel, value_names
 
 #: Standard error of the process is told up to here, where it says nothing itself.
@@ -233,10 +234,20 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _file_with(model: ReadModel, values: Mapping[str, None], folder: Path) -> Path:
-    """The file of the model; a copy without functions if nodes are in one."""
-    if model.outside_functions.issuperset(values):
+    """The file of the model, or a copy where that cannot be run as it is.
+
+    That is so for nodes in functions, whose values have no names outside, and for nodes that
+    normalise queries and keys.
+    """
+    in_functions = not model.outside_functions.issuperset(values)
+    has_norms = any(map(has_norm, model.proto.graph.node))
+    if not in_functions and not has_norms:
         return model.path.resolve()
-    whole = inliner.inline_local_functions(onnx.load(model.path, load_external_data=False))
+    whole = onnx.load(model.path, load_external_data=False)
+    if in_functions:
+        whole = inliner.inline_local_functions(whole)
+    if has_norms:
+        put_norm_outside(whole.graph)
     copy = folder / "model.onnx"
     try:
         copy.write_bytes(whole.SerializeToString())
