@@ -441,6 +441,9 @@ def test_too_much_to_keep(
     assert "choose layers with --only-layer, or give smaller inputs." in done.err
     (folder / "ids.txt").write_text("1 " * 5000)
     monkeypatch.setattr(captured, "MOST_BYTES", 1 << 40)
+    assert (
+        "2 nodes in 1001 calls are 2002 cases, and at most 2000 fit" in check(model, steps=1000).err
+    )
     assert "The prompt is too long to be judged: 5000 query tokens" in check(model).err
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from pydantic import ValidationError
 
 from conformance.base.dtypes import NUMPY
 from conformance.base.paths import shown
@@ -39,6 +40,8 @@ from conformance.model.table import Subject
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30
+#: Calls of all nodes together: what a case file can hold.
+MOST_CASES: Final = 2_000
 #: The label of a single call with the user's inputs.
 INPUTS: Final = "inputs"
 
@@ -141,6 +144,13 @@ def each_node(groups: Sequence[Group], nodes: Sequence[AttentionNode]) -> list[G
 
 def check_size(groups: Sequence[Group], feeds: Feeds, tokens: Tokens) -> None:
     """Raises :class:`CaptureError` where the values would be too many, before the model is run."""
+    cases = len(groups) * (tokens.steps + 1)
+    if cases > MOST_CASES:
+        raise CaptureError(
+            f"{plural(len(groups), 'node')} in {plural(tokens.steps + 1, 'call')} are {cases}"
+            f" cases, and at most {MOST_CASES} fit; choose layers with --only-layer, or give fewer"
+            " --steps."
+        )
     total = 0
     for group in groups:
         pasts = feeds.inputs.get(group.nodes[0].inputs.get("past_key", ""))
@@ -282,6 +292,12 @@ def _step(form: Form, fields: Mapping[str, Any]) -> Step:
         return steps_of(Call.model_validate({**form.fields, **fields}))[0]
     except ShapeError as error:
         raise CaptureError(f"The prompt is too long to be judged: {error}.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CaptureError(
+            f"A node gets lengths without a meaning: {place}: {first['msg']}."
+        ) from None
 
 
 def _bytes(step: Step) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from conformance.base.words import plural
 from conformance.model.answers import WORDS, Answer, Part
 from conformance.model.captured import CapturedSubject
 from conformance.model.groups import layers_of
@@ -31,9 +32,12 @@ def error_table(
     """The table of ``answers`` with the errors of prompt and decode steps in each cell."""
     table = table_of(subject, answers, similar)
     by_layer = zip(*answers.values(), strict=True)
+    model = subject.model
+    by = f", made by {model.producer}" if model.producer else ""
+    nodes = plural(len(subject.groups), "attention node")
     return replace(
         table,
-        heading=f"{table.heading}, {subject.told}",
+        heading=f"{model.path}{by}: {nodes} {subject.told}",
         notes=(*table.notes, _NOTE),
         sentences=tuple(
             (verdict, " ".join(filter(None, (sentence, _first_wrong(those)))))
