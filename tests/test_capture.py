@@ -358,6 +358,7 @@ def test_options_that_exclude_each_other(
 ) -> None:
     model = Decoder().save(folder)
     assert "Give --prompt-ids or --capture, not both." in check(model, "--capture", "x.npz").err
+    assert "exclude --batch, --lengths and --explain." in check(model, "--lengths", "3").err
     assert "give --prompt-ids, too." in gqa("check", str(model), "--steps", "3").err
 
 

@@ -161,6 +161,8 @@ def check(
     outputs = [("--html", html), ("--results", results), ("--save-cases", save_cases)]
     given = [(option, path) for option, path in outputs if path is not None]
     wanted = asked.wanted(programs)
+    if wanted is not None and (batch or lengths or explain):
+        raise BadArgument("--prompt-ids and --capture exclude --batch, --lengths and --explain.")
     check_separate([model, *pins, *asked.files], given)
     for option, path in given:
         check_writable(path, {"--html": "the report", "--results": "results"}.get(option, "cases"))

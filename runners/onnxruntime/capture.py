@@ -8,7 +8,7 @@ The model is a file with a few bytes behind it: two serialized models in a row a
 the outputs of both, so the file is neither parsed nor copied. The plan has:
 
 ``model``, ``append``, ``folder``
-    the file, the bytes (base64), and the folder of the model's external data
+    the file, the bytes (base64), and the folder of the model's external data. Paths are absolute.
 ``feeds``
     for each input its TensorProto type, shape and ``fill``. ``S``, ``P`` and ``T`` in a shape are
     the numbers of new tokens, of those before, and of both together.
@@ -119,6 +119,7 @@ class Capture:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", self.plan["folder"]
         )
+        os.chdir(self.plan["folder"])  # where 1.20 looks for them
         with open(self.plan["model"], "rb") as file:
             model = file.read() + base64.b64decode(self.plan["append"])
         providers = [ort_availability.PROVIDERS["cpu"]]
