@@ -268,7 +268,7 @@ def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
     model = Decoder().save(folder)
     ragged = MASK.copy()
     ragged[1, 7:] = 0
-    file = inputs(folder, input_ids=IDS, attention_mask=ragged)
+    file = inputs(folder, input_ids=np.asfortranarray(IDS), attention_mask=ragged)
     arguments = "--capture", file, "--save-cases", str(folder / "kept.yaml")
     done = gqa("check", str(model), *arguments)
     assert done.status == 0, done.both
@@ -413,6 +413,7 @@ def test_an_interpreter_without_onnxruntime(check: Callable[..., Done], folder: 
     [
         ("kill -SEGV $$", "ended with a crash, SIGSEGV."),
         ("echo what happened >&2; exit 3", "ended with exit status 3: what happened."),
+        ("echo nonsense", "ended with exit status 0."),
     ],
 )
 def test_a_process_that_ends_without_an_answer(

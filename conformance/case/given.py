@@ -33,14 +33,9 @@ EXCLUDED: Final[Mapping[str, str]] = {
 }
 #: The values of a call, and what the format needs beside them.
 _MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
+#: What ``zipfile`` raises for a damaged archive.
+_DAMAGES: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 #: Dtypes that NumPy lacks, as integers with their bits.
-_DAMAGES: Final = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-)
 _BITS: Final = {"bfloat16": np.dtype(np.uint16), "float8e4m3fn": np.dtype(np.uint8)}
 
 Array = np.ndarray
@@ -50,14 +45,16 @@ class GivenError(ValueError):
     """A file of values cannot be used; the message says why and names it."""
 
 
-def given_call(call: Call, folder: Path) -> GivenCall:
+def given_call(call: Call, step: Step, folder: Path) -> GivenCall:
     """The call with the digest of its file, whose path is relative to ``folder``.
 
-    Raises :class:`GivenError`.
+    Raises :class:`GivenError`, also if the file has not the inputs of ``step``.
     """
     assert call.values_from is not None
     file = folder / call.values_from
-    return GivenCall.model_validate({**dict(call), "file": file, "digest": _digest(_content(file))})
+    content = _content(file)
+    _arrays(file, content, step)
+    return GivenCall.model_validate({**dict(call), "file": file, "digest": _digest(content)})
 
 
 def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:
@@ -69,11 +66,6 @@ def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:
     if _digest(content) != call.digest:
         raise GivenError(f"{call.file} has changed since the case was loaded; run it again.")
     return {name: array.copy() for name, array in _arrays(call.file, content, step).items()}
-
-
-def check_given(call: GivenCall, step: Step) -> None:
-    """Raises :class:`GivenError` unless the file has the inputs that the call describes."""
-    _arrays(call.file, _content(call.file), step)
 
 
 def unchanged(call: GivenCall) -> bool:

@@ -25,7 +25,7 @@ from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
-from conformance.case.given import EXCLUDED, GivenError, check_given, given_call
+from conformance.case.given import EXCLUDED, GivenError, given_call
 from conformance.case.kept_cases import kept_cases
 from conformance.case.tensors import (
     MAX_BATCH,
@@ -406,8 +406,7 @@ class _Expander:
         try:
             steps = steps_of(call)
             if call.values_from is not None:
-                call = given_call(call, self.source.file.parent)
-                check_given(call, steps[0])
+                call = given_call(call, steps[0], self.source.file.parent)
         except GivenError as error:
             note("values_from", str(error))
             return None

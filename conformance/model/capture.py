@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,7 +108,8 @@ def check_weights(model: ReadModel) -> None:
     for tensor in model.proto.graph.initializer:
         where = {entry.key: entry.value for entry in tensor.external_data}
         if "location" in where:
-            end = int(where.get("offset") or 0) + int(where.get("length") or 0)
+            place = (where.get(key, "") for key in ("offset", "length"))
+            end = sum(int(text) for text in place if text.isdecimal())
             needed[where["location"]] = max(needed.get(where["location"], 0), end)
     for name, size in needed.items():
         file = model.path.parent / name
@@ -212,8 +214,7 @@ def check_inputs(model: Interface, file: Path) -> dict[str, tuple[int, ...]]:
                 f"{shown(file)}: the model has no input {name}; its inputs are"
                 f" {', '.join(declared)}."
             )
-        wanted = onnx.helper.tensor_dtype_to_np_dtype(types[name])
-        if dtype != wanted:
+        if types[name] and dtype != onnx.helper.tensor_dtype_to_np_dtype(types[name]):
             raise CaptureError(
                 f"{shown(file)}: {name} is {dtype}; the model takes {word_of(types[name])}."
             )
@@ -274,8 +275,9 @@ def _answer(plan: Mapping[str, Any], python: str) -> dict[str, Any]:
     except OSError as error:
         raise CaptureError(f"{python} cannot be started: {error.strerror}.") from None
     if done.returncode == 0:
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
+        with suppress(ValueError):
+            answer: dict[str, Any] = json.loads(done.stdout)
+            return answer
     said = done.stderr.decode(errors="backslashreplace").strip().splitlines()
     last = f": {said[-1][:_MOST_STDERR]}" if said else ""
     how = f"exit status {done.returncode}"

@@ -72,8 +72,8 @@ class CapturedSubject(Subject):
 
 @dataclass(frozen=True)
 class _Lengths:
-    """Of a call: its new tokens, the rows of its past (None: it has none), its sequences' tokens,
-    and the rows of its new keys."""
+    """Of a call: its new tokens, the rows of its past (None: it has none), and the tokens of each
+    sequence after it."""
 
     new: int
     rows: int | None

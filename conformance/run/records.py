@@ -226,7 +226,7 @@ def case_record(case: Case) -> CaseRecord:
 def _input(call: Call, step: Step, tensor: Tensor) -> dict[str, object]:
     """An input of ``step``, or a drawn constant of a graph, for the record."""
     values, recipe = None, None
-    if isinstance(call, GivenCall) and tensor.shape and 0 not in tensor.shape:
+    if isinstance(call, GivenCall) and tensor.shape is not None and 0 not in tensor.shape:
         values = f"{FROM_FILE}{call.values_from} (SHA-256 {call.digest[:16]}…)"
     elif tensor.connected:
         values, recipe = _values_text(tensor), recipe_of(call, step, tensor)

@@ -98,8 +98,8 @@ class Capture:
             for name, feed in plan["feeds"].items():
                 if name not in feeds:
                     array = given[name] if feed["fill"] == "given" else filled(feed, lengths, ids)
-                    kept.append(array)
-                    feeds[name] = self.value(array, feed["type"])
+                    kept.append(np.asarray(array, order="C"))
+                    feeds[name] = self.value(kept[-1], feed["type"])
             outputs = self.call(session, feeds, step)
             self.write(step, {**feeds, **outputs})
             if step == plan["steps"]:
