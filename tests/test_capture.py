@@ -398,6 +398,14 @@ def test_a_model_that_does_not_load(check: Callable[..., Done], folder: Path) ->
     assert "NoSuchOperator" in done.err
 
 
+def test_an_interpreter_for_the_run_alone(
+    check: Callable[..., Done], folder: Path, desk: Desk
+) -> None:
+    """No target needs to take the option."""
+    arguments = "--ep", desk.runner("correct"), "--ort-python", sys.executable
+    assert check(Decoder().save(folder), *arguments).status == 0
+
+
 def test_an_interpreter_without_onnxruntime(check: Callable[..., Done], folder: Path) -> None:
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from conformance.base.paths import shown
 from conformance.cli.common import BadArgument
 from conformance.model.capture import Tokens
 from conformance.model.captured import Wanted
-from conformance.targets.catalogue import ORT_PYTHON, Programs
+from conformance.targets.catalogue import ORT_PYTHON, Programs, entry_of
 
 #: Decode steps behind a prompt, if the user does not say how many.
 STEPS: Final = 8
@@ -73,6 +73,12 @@ class Asked:
             tokens = Tokens(_ids(self.prompt), STEPS if self.steps is None else self.steps)
         python = next(iter(programs.values_of(ORT_PYTHON)), None)
         return Wanted(tokens, self.inputs, self.layers, python)
+
+    def programs_for(self, eps: Sequence[str], programs: Programs) -> Programs:
+        """The programs of the targets: --ort-python can be for running the model alone."""
+        entries = [entry_of(ep) for ep in eps]
+        taken = any(entry is not None and ORT_PYTHON in entry.options for entry in entries)
+        return programs if taken or not self.files else programs.without(ORT_PYTHON)
 
 
 def capture_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -170,7 +170,8 @@ def check(
         raise BadArgument("--save-cases needs a file that ends in .yaml.")
     only = asked.layers if wanted is None else ()
     subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
-    targets = targets_for(eps or ("cpu",), programs)
+    eps = eps or ("cpu",)
+    targets = targets_for(eps, asked.programs_for(eps, programs))
     pinned = load_pinned(pins)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-")))
