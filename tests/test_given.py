@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import zipfile
 from pathlib import Path
@@ -19,6 +20,7 @@ from conformance.case.call import Call, GivenCall
 from conformance.case.case import Case
 from conformance.case.given import GivenError, given_inputs, write_given
 from conformance.case.tensors import steps_of
+from conformance.run import recipes
 from conformance.run.records import case_record, corpus_digest
 
 ENTRY = """\
@@ -94,9 +96,28 @@ def test_a_file_that_changes_after_loading_is_not_used(tmp_path: Path) -> None:
 
 def test_the_record_says_where_the_values_are_from(tmp_path: Path) -> None:
     record = case_record(given(tmp_path, values()))
-    query = record.call.inputs[0]
-    assert query.recipe is None
-    assert str(query.values).startswith("from the file values.npz (SHA-256 ")
+    for tensor in record.call.inputs:
+        if tensor.state == "connected":
+            assert str(tensor.values).startswith("from the file values.npz (SHA-256 ")
+
+
+def test_few_values_are_listed_and_many_are_in_the_bundle(
+    gqa: Gqa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-alone program can only have those that are listed."""
+    case = given(tmp_path, values())
+    recipe = case_record(case).call.inputs[0].recipe
+    assert recipe is not None
+    assert recipe.numbers == tuple(values()["query"].astype(float).ravel().tolist())
+    monkeypatch.setattr(recipes, "MOST_NUMBERS", 10)
+    assert case_record(case).call.inputs[0].recipe is None
+    if importlib.util.find_spec("onnxruntime") is None:
+        pytest.skip("needs onnxruntime")
+    done = gqa("export", f"{case.file}::given", str(tmp_path / "out"), "--ep", "cpu")
+    assert done.status == 0, done.both
+    assert (
+        "Program: there is none. Its input values are those of a file: the bundle has" in done.out
+    )
 
 
 def test_the_case_is_shown(gqa: Gqa, tmp_path: Path) -> None:

@@ -270,8 +270,8 @@ class CallInput(_Sparse):
     dims: Several[Text | None] = ()
     """The names of its dims in the graph; null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
-    """How its values are made; null where a file gives them, and in results files from before there
-    were recipes."""
+    """How its values are made; null where a file gives more than can be listed, and in results
+    files from before there were recipes."""
 
 
 class LaterInput(_Sparse):

@@ -12,10 +12,13 @@ import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from conformance import __version__
 from conformance.base.paths import data_path, shown
@@ -23,6 +26,7 @@ from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
 from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
+from conformance.case.given import GivenError, given_inputs
 from conformance.case.tensors import Step, Tensor, attributes_of
 from conformance.case.variants import RELATIONS
 from conformance.harness.outcomes import (
@@ -47,7 +51,7 @@ from conformance.results.records import (
     Selection,
 )
 from conformance.results.verdicts import Verdict, is_red, was_tried
-from conformance.run.recipes import later_inputs, recipe_of
+from conformance.run.recipes import later_inputs, numbers_of, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
 
@@ -195,7 +199,11 @@ def reproduce(case: Case, arguments: Sequence[str]) -> str:
 def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``."""
     first = case.steps[0]
-    inputs = [_input(case.call, first, tensor) for tensor in first.inputs]
+    given: dict[str, np.ndarray] = {}
+    if isinstance(case.call, GivenCall):
+        with suppress(GivenError):  # then the record does not have the numbers
+            given = given_inputs(case.call, first)
+    inputs = [_input(case.call, first, each, given.get(each.name)) for each in first.inputs]
     return CaseRecord.model_validate(
         {
             "id": case.id,
@@ -223,11 +231,17 @@ def case_record(case: Case) -> CaseRecord:
     )
 
 
-def _input(call: Call, step: Step, tensor: Tensor) -> dict[str, object]:
-    """An input of ``step``, or a drawn constant of a graph, for the record."""
+def _input(
+    call: Call, step: Step, tensor: Tensor, given: np.ndarray | None = None
+) -> dict[str, object]:
+    """An input of ``step``, or a drawn constant of a graph, for the record.
+
+    ``given`` are its values from a file.
+    """
     values, recipe = None, None
     if isinstance(call, GivenCall) and tensor.shape is not None and 0 not in tensor.shape:
         values = f"{FROM_FILE}{call.values_from} (SHA-256 {call.digest[:16]}…)"
+        recipe = None if given is None else numbers_of(given)
     elif tensor.connected:
         values, recipe = _values_text(tensor), recipe_of(call, step, tensor)
     return {

@@ -1,6 +1,6 @@
 """What capturing costs: a model alone, and with what each of its attention nodes gets.
 
-    python benchmarks/capture.py MODEL [--tokens 256] [--steps 8] [--repeat 3]
+    python benchmarks/capture_cost.py MODEL [--tokens 256] [--steps 8] [--repeat 3]
 
 Both are runs of ``runners/onnxruntime/capture.py`` in a process of its own, in turn. *Captured* has
 everything that ``gqa check --prompt-ids`` does until it has its cases. Seconds are the minimum of
