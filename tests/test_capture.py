@@ -18,6 +18,7 @@ import pytest
 from as_user import Desk, Done, Gqa
 from decoders import Decoder
 from onnx import TensorProto, helper
+from spoken_runner import modules
 
 from conformance.bundle.cache import bundle_for, digest_of
 from conformance.case.load import load_file
@@ -25,7 +26,7 @@ from conformance.cli import capture as options
 from conformance.model import captured
 from conformance.model.capture import CaptureError, Tokens, capture
 from conformance.model.configuration import Configuration
-from conformance.model.feeds import feeds_of, interface_of
+from conformance.model.feeds import Feed, feeds_of, interface_of
 from conformance.model.groups import groups_of
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
@@ -361,6 +362,89 @@ def test_options_that_exclude_each_other(
     assert "Give --prompt-ids or --capture, not both." in check(model, "--capture", "x.npz").err
     assert "exclude --batch, --lengths and --explain." in check(model, "--lengths", "3").err
     assert "give --prompt-ids, too." in gqa("check", str(model), "--steps", "3").err
+
+
+# What a decoder feeds
+
+
+def test_the_usual_inputs_of_decoders(
+    check: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the values that programs give it; the last two change from the second call on."""
+    more = [
+        helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "new"]),
+        helper.make_tensor_value_info("cache_position", TensorProto.INT64, ["new"]),
+        helper.make_tensor_value_info("num_logits_to_keep", TensorProto.INT64, []),
+        helper.make_tensor_value_info("total_sequence_length", TensorProto.INT32, []),
+        helper.make_tensor_value_info("past_sequence_length", TensorProto.INT32, [1]),
+        helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]),
+    ]
+    model = Decoder(inputs=more).save(folder)
+    assert check(model).status == 0
+    plan = {name: feed.__dict__ for name, feed in fed(model, 14).items()}
+    with modules(monkeypatch, "onnxruntime") as found_in:
+        filled = found_in("capture").filled
+        lengths = {"S": 3, "P": 5, "T": 8}
+        found = {name: filled(feed, lengths, [7, 8, 9]).tolist() for name, feed in plan.items()}
+        first = filled(plan["use_cache_branch"], {"S": 5, "P": 0, "T": 5}, [])
+    assert first.tolist() == [False]
+    assert {name: found[name] for name in found if not name.startswith("past_key")} == {
+        "input_ids": [[7, 8, 9]],
+        "attention_mask": [[1] * 8],
+        "position_ids": [[5, 6, 7]],
+        "cache_position": [5, 6, 7],
+        "num_logits_to_keep": 1,
+        "total_sequence_length": 8,
+        "past_sequence_length": [5],
+        "use_cache_branch": [True],
+    }
+    assert plan["past_key_values.1.value"]["shape"] == (1, 2, 0, 16)
+
+
+def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
+    check: Callable[..., Done], folder: Path
+) -> None:
+    """onnxruntime-genai names the head size `kv_cache_dim` in the graph's pasts."""
+    proto = Decoder().model()
+    names = {"input_ids": "tokens", "logits": "scores"}
+    for layer in (0, 1):
+        for part in ("key", "value"):
+            names[f"past_key_values.{layer}.{part}"] = f"cache.{layer}.{part}"
+            names[f"present.{layer}.{part}"] = f"kept.{layer}.{part}"
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.name = names.get(value.name, value.name)
+        if value.name.startswith(("cache", "kept")):
+            value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    for node in proto.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    model = folder / "model.onnx"
+    model.write_bytes(proto.SerializeToString())
+    done = check(model)
+    assert done.status == 2
+    assert "nothing tells what its input tokens (int64 [batch, new]) is" in done.err
+    sides = {
+        "inputs": {
+            "input_ids": "tokens",
+            "attention_mask": "attention_mask",
+            "past_key_names": "cache.%d.key",
+            "past_value_names": "cache.%d.value",
+        },
+        "outputs": {
+            "logits": "scores",
+            "present_key_names": "kept.%d.key",
+            "present_value_names": "kept.%d.value",
+        },
+    }
+    (folder / "genai_config.json").write_text(json.dumps({"model": {"decoder": sides}}))
+    done = check(model)
+    assert done.status == 0, done.both
+
+
+def fed(model: Path, tokens: int) -> dict[str, Feed]:
+    read = read_model(model)
+    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
+    return dict(feeds_of(interface_of(read, groups, Configuration()), tokens).inputs)
 
 
 # Models that cannot be run
