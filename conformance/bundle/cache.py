@@ -65,7 +65,8 @@ from conformance.bundle.float_arrays import Packed, Packer, Unpacker
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
-from conformance.case.call import Call
+from conformance.case.call import Call, GivenCall
+from conformance.case.given import GivenError
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 from conformance.oracle import OracleError, Reference
@@ -147,6 +148,8 @@ def bundle_for(
         return found
     try:
         return _make(call, place, relation, readings)
+    except GivenError as error:
+        raise BundleError(f"{error}.") from None
     except OSError as error:
         raise BundleError(
             f"The bundle cache cannot be written: {root}: {error.strerror}."
@@ -266,7 +269,8 @@ def write_bundle(
                 path = f"test_data_set_{index}/output_{position}.pb"
                 rounded.append(_rounded(answer.references[name]))
                 files[path] = _tensor_file(rounded[-1], name)
-            if relation is None and script.attributes is not None:
+            drawn = not isinstance(call, GivenCall)  # values of a model are as they are
+            if relation is None and drawn and script.attributes is not None:
                 inputs, skipped = usual.inputs[index], sufficient(sensitivity)
                 found = effects(inputs, script.attributes, answer.references, answer.units, skipped)
                 sensitivity = combined((sensitivity, found))

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from conformance.base.dtypes import INTEGER_RANGE, NUMPY
-from conformance.case.call import Call, Values
+from conformance.case.call import Call, GivenCall, Values
+from conformance.case.given import given_inputs
 from conformance.case.tensors import Step, Tensor, token_values
 
 #: Base of the rotary angles, and the factor by which positions are stretched. Both occur in models,
@@ -37,8 +38,11 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
     """All connected inputs of ``step``, each with its shape and dtype.
 
     In a loop only the first step has a drawn past. Later steps take theirs from the step before
-    (see :mod:`conformance.bundle.cache`), so it is missing here.
+    (see :mod:`conformance.bundle.cache`), so it is missing here. Raises
+    :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
     """
+    if isinstance(call, GivenCall):
+        return given_inputs(call, step)
     return {
         tensor.name: _draw(call, step, tensor)
         for tensor in step.inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -241,6 +242,10 @@ class Call(Model):
 
     seed: Length = 0
     """Seed of the drawn values."""
+    values_from: Annotated[str, Field(min_length=1)] | None = None
+    """A file with the values of all inputs, relative to the case file: NumPy's `.npz`, with an
+    array for each connected input under the operator's name for it, in the shape that the other
+    fields give it. bfloat16 and float8 are unsigned integers with the same bits."""
 
     @property
     def cache_kind(self) -> str:
@@ -266,3 +271,13 @@ class GraphCall(Call):
     content: Annotated[
         bytes, PlainSerializer(_digest, when_used="json"), WithJsonSchema({"type": "string"})
     ] = Field(repr=False)
+
+
+class GivenCall(Call):
+    """One call whose input values are in a file, `conformance.case.given` reads them.
+
+    ``digest`` is that of the file, so that a call alone says what is run, wherever ``file`` is.
+    """
+
+    file: Path = Field(exclude=True, repr=False)
+    digest: str

@@ -1,7 +1,7 @@
 """The cases of large files as they were read before: reading YAML takes four times as long.
 
 They are in the cache, in a file for each path, and are used only if neither the case file, nor the
-graphs that it names, nor the code that reads them has changed since.
+graphs and values that it names, nor the code that reads them has changed since.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Final
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import read_plain, replacing
 from conformance.base.paths import KEPT_CASES, cache_root
-from conformance.case.call import GraphCall
+from conformance.case.call import GivenCall, GraphCall
 from conformance.case.case import Case
+from conformance.case.given import unchanged
 
 #: Smaller files are read as fast.
 LARGE: Final = 1 << 12
@@ -41,7 +42,7 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
         seal, pickled = content[size : 2 * size], content[2 * size :]
         if content[:size] == before and hashlib.sha256(pickled).digest() == seal:
             found: list[Case] = pickle.loads(pickled)
-            if _has_same_graphs(file, found):
+            if _has_same_graphs(file, found) and _has_same_values(found):
                 return found
     cases = read(file)
     if _digest(file) == before:
@@ -62,6 +63,10 @@ def _has_same_graphs(file: Path, cases: list[Case]) -> bool:
             for name, content in graphs.items()
         )
     return False
+
+
+def _has_same_values(cases: list[Case]) -> bool:
+    return all(unchanged(case.call) for case in cases if isinstance(case.call, GivenCall))
 
 
 def _digest(file: Path) -> bytes | None:

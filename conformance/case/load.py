@@ -20,11 +20,12 @@ from conformance.base.garbage import uncollected
 from conformance.base.paths import is_case_file, shown
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml, too_many
-from conformance.case.call import Call, GraphCall
+from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
+from conformance.case.given import EXCLUDED, GivenError, given_call
 from conformance.case.kept_cases import kept_cases
 from conformance.case.tensors import (
     MAX_BATCH,
@@ -55,6 +56,8 @@ _FIELDS: Final = (
     *(f"outputs.{name}" for name in OUTPUT_NAMES),
     *(f"attributes.{name}" for name in ATTRIBUTE_BY_NAME),
 )
+#: What an input's override says of its values.
+_VALUES: Final = ("values", "data", "elements")
 _LABEL = re.compile(r"[A-Za-z0-9_.+\-]+")
 
 
@@ -393,6 +396,8 @@ class _Expander:
         wrong = wrong or list(misfits(call, fields.contract.demands, fields.relation))
         if fields.contract.readings and (fields.relation or fields.contract.demands == "rejects"):
             wrong.append(("contract", "readings need a call with values and without a relation"))
+        if call.values_from is not None:
+            wrong += _beside_given(merged)
         for field, sentence in wrong:
             note(field, sentence)
         if wrong:
@@ -400,6 +405,11 @@ class _Expander:
         self.count(path, _effort(call))
         try:
             steps = steps_of(call)
+            if call.values_from is not None:
+                call = given_call(call, steps[0], self.source.file.parent)
+        except GivenError as error:
+            note("values_from", str(error))
+            return None
         except ShapeError as error:
             note(error.field, str(error))
             return None
@@ -437,6 +447,7 @@ class _Expander:
             tuple(attributes_of(call).items()),
             call.content if isinstance(call, GraphCall) else None,
             call.seed,
+            call.digest if isinstance(call, GivenCall) else None,
             call.shared_buffer,
             fields.relation,
         )
@@ -524,6 +535,16 @@ def _size(value: object) -> int:
 def _effort(call: Call) -> int:
     """What the steps of ``call`` take to make, in values that are validated in that time."""
     return len(call.loop or (1,)) * (10 + min(call.batch_size, MAX_BATCH) // 25)
+
+
+def _beside_given(merged: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields that contradict values from a file, each with a sentence."""
+    for field, why in EXCLUDED.items():
+        if merged.get(field):
+            yield field, f"{field} cannot stand beside values_from: {why}"
+    for name, override in merged.get("inputs", {}).items():
+        if isinstance(override, dict) and not override.keys().isdisjoint(_VALUES):
+            yield f"inputs.{name}", f"{name} has its values from the file that values_from names"
 
 
 def _label(value: object) -> str:

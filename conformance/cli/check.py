@@ -18,6 +18,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.case.load import load_file
 from conformance.cli import completion
+from conformance.cli.capture import Asked, capture_options
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     UNEXPECTED,
@@ -40,12 +41,15 @@ from conformance.judge.expectations import (
     load_pinned,
 )
 from conformance.model.answers import Answer, answer
+from conformance.model.captured import CapturedSubject, captured_subject
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of, theme_of
+from conformance.model.error_table import error_table
 from conformance.model.explain import explained, node_called
 from conformance.model.groups import disagreements, groups_of, layers_of
 from conformance.model.known import KnownTarget, Similar, similar_defect
+from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import read_model
 from conformance.model.stages import Lengths, graph_stages, stages_of
@@ -126,6 +130,7 @@ _OUTPUT: Final = click.Path(path_type=Path, dir_okay=False)
     metavar="NODE",
     help="Explain one node instead: its name, a part of it, or the number of its layer.",
 )
+@capture_options
 @program_options
 def check(
     model: Path,
@@ -140,11 +145,13 @@ def check(
     results: Path | None,
     save_cases: Path | None,
     explain: str | None,
+    asked: Asked,
     programs: Programs,
 ) -> int:
     """Check whether targets compute the attention of a model correctly.
 
-    MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there.
+    MODEL is an .onnx file or the folder with it. Its weights are not read and need not be there,
+    except with --prompt-ids and --capture, which run it on ONNX Runtime's CPU provider.
     Each GroupQueryAttention node becomes cases: prompts, prompts in parts, single tokens, batches.
 
     \b
@@ -153,17 +160,25 @@ def check(
     """
     outputs = [("--html", html), ("--results", results), ("--save-cases", save_cases)]
     given = [(option, path) for option, path in outputs if path is not None]
-    check_separate([model, *pins], given)
+    wanted = asked.wanted(programs)
+    if wanted is not None and (batch or lengths or explain):
+        raise BadArgument("--prompt-ids and --capture exclude --batch, --lengths and --explain.")
+    check_separate([model, *pins, *asked.files], given)
     for option, path in given:
         check_writable(path, {"--html": "the report", "--results": "results"}.get(option, "cases"))
     if save_cases is not None and save_cases.suffix not in (".yaml", ".yml"):
         raise BadArgument("--save-cases needs a file that ends in .yaml.")
-    subject = subject_of(model, Lengths(batch, lengths), head_size, dtype)
-    targets = targets_for(eps or ("cpu",), programs)
+    only = asked.layers if wanted is None else ()
+    subject = subject_of(model, Lengths(batch, lengths), head_size, dtype, only)
+    eps = eps or ("cpu",)
+    targets = targets_for(eps, asked.programs_for(eps, programs))
     pinned = load_pinned(pins)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-")))
         file = save_cases or folder / f"{theme_of(subject.model.path)}.yaml"
+        if wanted is not None:
+            beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
+            subject = captured_subject(subject, beside, wanted, file.with_suffix(".values"))
         write_cases(file, subject.files)
         cases = load_file(file)
         check_stale(pinned, cases, whole=True)
@@ -180,8 +195,8 @@ def check(
         prepare(cases)
         terminal = CheckTerminal(subject, cases, pinned)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
-        asked = selection_of(plans, str(model), only_failed=False)
-        summary = execute(plans, jobs, place, asked, terminal)
+        selection = selection_of(plans, str(model), only_failed=False)
+        summary = execute(plans, jobs, place, selection, terminal)
         if html is not None and summary.kept:
             write_html([read(place.path)], html, model=terminal.table)
             terminal.line(f"Report:  {html}")
@@ -194,7 +209,11 @@ def check(
 
 
 def subject_of(
-    path: Path, lengths: Lengths, head_size: int | None = None, dtype: str | None = None
+    path: Path,
+    lengths: Lengths,
+    head_size: int | None = None,
+    dtype: str | None = None,
+    layers: tuple[int, ...] = (),
 ) -> Subject:
     """The model at ``path``. Raises :class:`conformance.model.reading.ModelError`."""
     model = read_model(path)
@@ -207,6 +226,7 @@ def subject_of(
     if not groups:
         lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
         raise BadArgument(f"{model.path}: no node can be checked.{lines}")
+    groups = only_layers(groups, layers)
     notes = [*disagreements(groups, beside)]
     stages = {group.name: stages_of(group.form, lengths) for group in groups}
     every = [*groups]
@@ -285,7 +305,10 @@ class CheckTerminal(Terminal):
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
         self.answers = self._answers(summary)
-        self.table = table_of(self.subject, self.answers, self._similar)
+        if isinstance(self.subject, CapturedSubject):
+            self.table = error_table(self.subject, self.answers, self._similar)
+        else:
+            self.table = table_of(self.subject, self.answers, self._similar)
         self.broken = [
             record for _, record in summary.results if record.unexpected and self._is_pin(record)
         ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ class Configuration:
 
     ``shared_buffer``: ONNX Runtime GenAI runs the model with past and present in one buffer.
     ``sliding_window`` and ``softcap`` are those that some of its layers have.
+    ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to
+    the names in the graph, with ``%d`` for the number of a layer.
     """
 
     head_size: int | None = None
@@ -30,6 +33,8 @@ class Configuration:
     shared_buffer: bool = False
     sliding_window: int | None = None
     softcap: float | None = None
+    vocabulary: int | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def overridden(self, head_size: int | None, dtype: str | None) -> Configuration:
         """With what the user says instead."""
@@ -58,6 +63,14 @@ def configuration_beside(model: Path) -> Configuration:
         shared_buffer=_inside(genai, "search").get("past_present_share_buffer") is True,
         sliding_window=_sliding_window(transformers),
         softcap=float(cap) if isinstance(cap, int | float) and cap else None,
+        vocabulary=_number(_inside(genai, "model"), "vocab_size")
+        or _number(transformers, "vocab_size"),
+        names={
+            word: name
+            for side in ("inputs", "outputs")
+            for word, name in _inside(decoder, side).items()
+            if isinstance(name, str)
+        },
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -27,10 +28,14 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True)
 class ReadModel:
-    """A model whose large tensors have no content, with its local functions inlined."""
+    """A model whose large tensors have no content, with its local functions inlined.
+
+    ``outside_functions`` are the names of the values in the graph of the file itself.
+    """
 
     path: Path
     proto: onnx.ModelProto
+    outside_functions: frozenset[str] = frozenset()
 
     @property
     def producer(self) -> str:
@@ -77,7 +82,15 @@ def read_model(path: Path) -> ReadModel:
     if not proto.graph.node:
         raise ModelError(f"{shown(path)}: its graph has no nodes.")
     _sort(path, proto.graph)
-    return ReadModel(path, _inlined(path, proto))
+    names = frozenset(value_names(proto.graph))
+    return ReadModel(path, _inlined(path, proto), names)
+
+
+def value_names(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of the values of the graph, without those of its subgraphs."""
+    yield from (each.name for each in graph.input)
+    yield from (each.name for each in graph.initializer)
+    yield from (name for node in graph.node for name in node.output if name)
 
 
 def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:

@@ -252,6 +252,10 @@ class Recipe(_Sparse):
     third item says how many consecutive values the last index takes."""
 
 
+#: How the words about values begin that a file gives.
+FROM_FILE: Final = "from the file "
+
+
 class CallInput(_Sparse):
     """One of the operator's inputs in the (first) call."""
 
@@ -266,7 +270,8 @@ class CallInput(_Sparse):
     dims: Several[Text | None] = ()
     """The names of its dims in the graph; null for a fixed dim; empty if all are fixed."""
     recipe: Recipe | None = None
-    """How its values are made; null in files from before there were recipes."""
+    """How its values are made; null where a file gives more than can be listed, and in results
+    files from before there were recipes."""
 
 
 class LaterInput(_Sparse):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from conformance.case.call import Call, Values
 from conformance.case.tensors import Step, Tensor
 from conformance.results.records import LaterInput, Recipe
 
+#: A results file lists the values that a file gives up to this number.
+MOST_NUMBERS: Final = 2048
+
 
 def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
     """The recipe of a connected input, or of a drawn constant, of ``step``."""
@@ -42,6 +46,14 @@ def recipe_of(call: Call, step: Step, tensor: Tensor) -> Recipe:
         )
         made = made.model_copy(update={"but": but})
     return made
+
+
+def numbers_of(array: np.ndarray) -> Recipe | None:
+    """The recipe of values that a file gives; None if they are too many to be listed."""
+    if array.size > MOST_NUMBERS:
+        return None
+    exact = array if array.dtype.kind in "iu" else array.astype(np.float64)
+    return _numbers(exact.ravel().tolist())
 
 
 def later_inputs(call: Call, step: Step, first: Step) -> list[LaterInput]:

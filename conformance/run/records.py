@@ -12,17 +12,21 @@ import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from conformance import __version__
 from conformance.base.paths import data_path, shown
 from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
-from conformance.case.call import Call, GraphCall
+from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
+from conformance.case.given import GivenError, given_inputs
 from conformance.case.tensors import Step, Tensor, attributes_of
 from conformance.case.variants import RELATIONS
 from conformance.harness.outcomes import (
@@ -36,6 +40,7 @@ from conformance.harness.outcomes import (
 from conformance.judge.expectations import Expectation, expectation_for, instability_for
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
+    FROM_FILE,
     CaseRecord,
     ExpectationRecord,
     Header,
@@ -46,7 +51,7 @@ from conformance.results.records import (
     Selection,
 )
 from conformance.results.verdicts import Verdict, is_red, was_tried
-from conformance.run.recipes import later_inputs, recipe_of
+from conformance.run.recipes import later_inputs, numbers_of, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
 
@@ -194,7 +199,11 @@ def reproduce(case: Case, arguments: Sequence[str]) -> str:
 def case_record(case: Case) -> CaseRecord:
     """The case for the results file and for ``gqa show``."""
     first = case.steps[0]
-    inputs = [_input(case.call, first, tensor) for tensor in first.inputs]
+    given: dict[str, np.ndarray] = {}
+    if isinstance(case.call, GivenCall):
+        with suppress(GivenError):  # then the record does not have the numbers
+            given = given_inputs(case.call, first)
+    inputs = [_input(case.call, first, each, given.get(each.name)) for each in first.inputs]
     return CaseRecord.model_validate(
         {
             "id": case.id,
@@ -222,13 +231,24 @@ def case_record(case: Case) -> CaseRecord:
     )
 
 
-def _input(call: Call, step: Step, tensor: Tensor) -> dict[str, object]:
-    """An input of ``step``, or a drawn constant of a graph, for the record."""
+def _input(
+    call: Call, step: Step, tensor: Tensor, given: np.ndarray | None = None
+) -> dict[str, object]:
+    """An input of ``step``, or a drawn constant of a graph, for the record.
+
+    ``given`` are its values from a file.
+    """
+    values, recipe = None, None
+    if isinstance(call, GivenCall) and tensor.shape is not None and 0 not in tensor.shape:
+        values = f"{FROM_FILE}{call.values_from} (SHA-256 {call.digest[:16]}…)"
+        recipe = None if given is None else numbers_of(given)
+    elif tensor.connected:
+        values, recipe = _values_text(tensor), recipe_of(call, step, tensor)
     return {
         **_place(tensor),
-        "values": _values_text(tensor) if tensor.connected else None,
+        "values": values,
         "dims": tensor.dims if any(tensor.dims) else (),
-        "recipe": recipe_of(call, step, tensor) if tensor.connected else None,
+        "recipe": recipe,
     }
 
 
@@ -322,18 +342,20 @@ def header(
 
 
 def corpus_digest(cases: Iterable[Case]) -> str:
-    """Digest of the case files of a run and their graphs, whatever its targets are."""
+    """Digest of the case files of a run and what they name, whatever its targets are."""
     files: set[Path] = set()
-    graphs: set[bytes] = set()
+    named: set[bytes] = set()
     for case in cases:
         files.add(case.file)
         if isinstance(case.call, GraphCall):
-            graphs.add(hashlib.sha256(case.call.content).digest())
+            named.add(hashlib.sha256(case.call.content).digest())
+        elif isinstance(case.call, GivenCall):
+            named.add(bytes.fromhex(case.call.digest))
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: (file.parent.name, file.name)):
         digest.update(f"{file.parent.name}/{file.name}\n".encode() + file.read_bytes())
-    for graph in sorted(graphs):
-        digest.update(graph)
+    for content in sorted(named):
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 

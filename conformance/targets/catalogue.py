@@ -558,6 +558,12 @@ class Programs:
             raise TypeError(f"no target has an option {', '.join(sorted(unknown))}")
         self._given = given
 
+    def without(self, option: TargetOption) -> Programs:
+        """The others, for targets that do not have ``option``."""
+        return Programs(
+            **{name: value for name, value in self._given.items() if name != option.name}
+        )
+
     def values_of(self, option: TargetOption) -> tuple[str, ...]:
         """What the user typed, in order and each once; nothing where the option was not given."""
         given = self._given.get(option.name)

@@ -29,6 +29,7 @@ from conformance.report.repro.python_program import onnxruntime_blocks, tract_wh
 from conformance.report.repro.shell_program import shell_blocks
 from conformance.report.text import clean
 from conformance.results.records import (
+    FROM_FILE,
     CallInput,
     CallOutput,
     CaseRecord,
@@ -95,7 +96,10 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
             f"run both in one process, {one_line(shared_command(result.reproduce))}"
         )
     connected = [tensor for tensor in case.call.inputs if tensor.state == "connected"]
-    if any(tensor.recipe is None for tensor in connected):
+    unknown = [tensor for tensor in connected if tensor.recipe is None]
+    if any((tensor.values or "").startswith(FROM_FILE) for tensor in unknown):
+        return "Its input values are those of a file: the bundle has them as tensors."
+    if unknown:
         return "The results file is too old: it does not say how the inputs are made."
     made = [tensor for tensor in case.call.outputs if tensor.state == "connected"]
     tensors: list[CallInput | CallOutput] = [*connected, *made]

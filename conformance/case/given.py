@@ -1,0 +1,169 @@
+"""Input values that a file gives: the tensors of a call as a program made it.
+
+The file is one of NumPy's ``.npz`` files, with an array for each connected input under the
+operator's name for it. NumPy has no bfloat16 and no float8: those are unsigned integers with the
+same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from conformance.base.dtypes import NUMPY
+from conformance.base.files import open_plain, read_plain
+from conformance.base.words import listed
+from conformance.case.call import Call, GivenCall
+from conformance.case.tensors import MAX_INPUT_ELEMENTS, Step
+
+#: What may not stand beside ``values_from``, with the reason.
+EXCLUDED: Final[Mapping[str, str]] = {
+    "loop": "a file has the values of one call",
+    "relation": "a variant needs values that are drawn",
+    "seed": "the values are not drawn",
+}
+#: The values of a call, and what the format needs beside them.
+_MOST_BYTES: Final = 4 * MAX_INPUT_ELEMENTS + (1 << 20)
+#: What ``zipfile`` raises for a damaged archive.
+_DAMAGES: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+#: Dtypes that NumPy lacks, as integers with their bits.
+_BITS: Final = {"bfloat16": np.dtype(np.uint16), "float8e4m3fn": np.dtype(np.uint8)}
+
+Array = np.ndarray
+
+
+class GivenError(ValueError):
+    """A file of values cannot be used; the message says why and names it."""
+
+
+def given_call(call: Call, step: Step, folder: Path) -> GivenCall:
+    """The call with the digest of its file, whose path is relative to ``folder``.
+
+    Raises :class:`GivenError`, also if the file has not the inputs of ``step``.
+    """
+    assert call.values_from is not None
+    file = folder / call.values_from
+    content = _content(file)
+    _arrays(file, content, step)
+    return GivenCall.model_validate({**dict(call), "file": file, "digest": _digest(content)})
+
+
+def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:
+    """The arrays of the file, in the shapes and dtypes of the call's inputs.
+
+    Raises :class:`GivenError`, also for a file that has changed since the case was loaded.
+    """
+    content = _content(call.file)
+    if _digest(content) != call.digest:
+        raise GivenError(f"{call.file} has changed since the case was loaded; run it again.")
+    return {name: array.copy() for name, array in _arrays(call.file, content, step).items()}
+
+
+def unchanged(call: GivenCall) -> bool:
+    """Whether the file is still the one that the case was loaded with."""
+    try:
+        return _digest(_content(call.file)) == call.digest
+    except GivenError:
+        return False
+
+
+def write_given(file: Path, arrays: Mapping[str, Array]) -> None:
+    """Writes the arrays of a call's inputs. Raises OSError."""
+    plain = {
+        name: array.view(_BITS.get(array.dtype.name.replace("_", ""), array.dtype))
+        for name, array in arrays.items()
+    }
+    np.savez(file, allow_pickle=False, **plain)
+
+
+def npz_types(file: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and dtype of each array in any .npz file. Raises :class:`GivenError`."""
+    try:
+        with os.fdopen(open_plain(file), "rb") as opened, zipfile.ZipFile(opened) as archive:
+            found = {}
+            for entry in archive.namelist():
+                with archive.open(entry) as stream:
+                    try:
+                        shape, _, dtype = _header(stream)
+                    except ValueError as error:
+                        raise GivenError(f"{file}: {entry} {error}") from None
+                found[entry.removesuffix(".npy")] = shape, dtype
+            return found
+    except OSError as error:
+        raise GivenError(f"{file} cannot be read: {error.strerror}") from None
+    except _DAMAGES as error:
+        raise GivenError(f"{file} is not an .npz file, or a damaged one: {error}") from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return read_plain(file, _MOST_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise GivenError(f"{file} cannot be read: {reason}") from None
+
+
+def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
+    wanted = {tensor.name: tensor for tensor in step.inputs if tensor.connected}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            there = [name.removesuffix(".npy") for name in archive.namelist()]
+            if sorted(there) != sorted(wanted):
+                raise GivenError(
+                    f"{file} has {listed(sorted(there)) or 'no arrays'}; the call has the inputs"
+                    f" {listed(sorted(wanted))}"
+                )
+            found = {}
+            for name, tensor in wanted.items():
+                assert tensor.shape is not None
+                with archive.open(f"{name}.npy") as stream:
+                    try:
+                        found[name] = _array(stream, tensor.shape, tensor.dtype)
+                    except ValueError as error:
+                        raise GivenError(f"{file}: {name} {error}") from None
+            return found
+    except _DAMAGES as error:
+        raise GivenError(f"{file} is not an .npz file, or a damaged one: {error}") from None
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it is stored column by column, and dtype. Raises ValueError."""
+    version = np.lib.format.read_magic(stream)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError(f"is in version {version} of NumPy's format; 1.0 and 2.0 are known")
+    shape, by_column, dtype = read(stream)
+    return tuple(shape), by_column, dtype
+
+
+def _array(stream: IO[bytes], shape: tuple[int, ...], dtype: str) -> Array:
+    """The array in ``stream``, whose header is checked first. Raises ValueError."""
+    found, by_column, kind = _header(stream)
+    if found != shape:
+        raise ValueError(f"has the shape {found}; the fields of the case say {shape}")
+    wanted: np.dtype[Any] = NUMPY[dtype]
+    if kind not in (wanted, _BITS.get(dtype)):
+        raise ValueError(f"is {kind}; the fields of the case say {_BITS.get(dtype, dtype)}")
+    if by_column and len(shape) > 1:
+        raise ValueError("is stored column by column; save a copy in C order")
+    size = math.prod(shape) * wanted.itemsize
+    content = stream.read(size + 1)
+    if len(content) != size:
+        raise ValueError(f"has not the {size} bytes that its shape needs")
+    return np.frombuffer(content, wanted).reshape(shape)

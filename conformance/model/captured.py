@@ -1,0 +1,308 @@
+"""Captured values as cases: one for each node and call."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from conformance.base.dtypes import NUMPY
+from conformance.base.paths import shown
+from conformance.base.words import plural
+from conformance.case.call import Call
+from conformance.case.given import write_given
+from conformance.case.tensors import ShapeError, Step, steps_of
+from conformance.model.capture import (
+    Captured,
+    CaptureError,
+    Tokens,
+    capturable,
+    capture,
+    check_inputs,
+    check_tokens,
+    check_weights,
+)
+from conformance.model.configuration import Configuration
+from conformance.model.entries import case_files_of
+from conformance.model.feeds import Feeds, feeds_of, interface_of
+from conformance.model.forms import Form
+from conformance.model.groups import Group, disagreements
+from conformance.model.layers import only_layers
+from conformance.model.nodes import AttentionNode
+from conformance.model.stages import Stage
+from conformance.model.table import Subject
+
+#: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
+MOST_BYTES: Final = 2 << 30
+#: Calls of all nodes together: what a case file can hold.
+MOST_CASES: Final = 2_000
+#: The label of a single call with the user's inputs.
+INPUTS: Final = "inputs"
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to capture: of a prompt and what follows it, or of one call with the inputs in a file.
+
+    ``layers`` are those to keep, all if there are none. ``python`` is the interpreter whose
+    onnxruntime runs the model; None: this one.
+    """
+
+    tokens: Tokens | None
+    inputs: Path | None
+    layers: tuple[int, ...] = ()
+    python: str | None = None
+
+
+@dataclass(frozen=True)
+class CapturedSubject(Subject):
+    """A model whose groups are single nodes, with a stage for each call, which has the values that
+    the node got. ``told`` says what was run."""
+
+    told: str
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """Of a call: its new tokens, the rows of its past (None: it has none), and the tokens of each
+    sequence after it."""
+
+    new: int
+    rows: int | None
+    totals: tuple[int, ...]
+
+
+def captured_subject(
+    subject: Subject, configuration: Configuration, wanted: Wanted, folder: Path
+) -> CapturedSubject:
+    """Runs the model, and writes what its nodes get into ``folder``, which belongs beside the case
+    file. Raises :class:`conformance.model.reading.ModelError`.
+    """
+    model, tokens = subject.model, wanted.tokens
+    single = [group for group in subject.groups if group.graph is None]
+    interface = interface_of(model, single, configuration)
+    nodes, faults = capturable(model, only_layers(single, wanted.layers))
+    if not nodes:
+        raise CaptureError(
+            f"{shown(model.path)}: every node is in a subgraph; none can be captured."
+        )
+    groups = each_node(single, nodes)
+    given = None if wanted.inputs is None else check_inputs(interface, wanted.inputs)
+    feeds = feeds_of(interface, 0 if tokens is None else tokens.total, given)
+    if tokens is not None:
+        check_tokens(model, feeds, tokens)
+        check_size(groups, feeds, tokens)
+    check_weights(model)
+    with tempfile.TemporaryDirectory(prefix="gqa-") as values:
+        found = capture(model, nodes, feeds, tokens, Path(values), wanted.python, wanted.inputs)
+        stages = stages_of_captured(groups, found, tokens, folder)
+    return CapturedSubject(
+        model=model,
+        groups=groups,
+        stages=stages,
+        faults={**subject.faults, **faults},
+        notes=[*disagreements(single, configuration)],
+        files=case_files_of(model, groups, stages),
+        told=_told(found, wanted),
+    )
+
+
+def _told(found: Captured, wanted: Wanted) -> str:
+    """What was run, in words."""
+    what = f"the inputs in {wanted.inputs}"
+    if (tokens := wanted.tokens) is not None:
+        steps = f" and {plural(tokens.steps, 'decode step')}" if tokens.steps else ""
+        what = f"a prompt of {plural(len(tokens.prompt), 'token')}{steps}"
+    seconds = sum(found.seconds.values())
+    return f"with {what}, run on the CPU by onnxruntime {found.version} in {seconds:.2g} s"
+
+
+def each_node(groups: Sequence[Group], nodes: Sequence[AttentionNode]) -> list[Group]:
+    """A group for each of the ``nodes``, named by its layer, in the order of the layers."""
+    found = [
+        replace(group, nodes=(node,), name=f"layer_{node.layer}")
+        for node in nodes
+        for group in groups
+        if any(node is member for member in group.nodes)
+    ]
+    total, seen = Counter(group.name for group in found), Counter[str]()
+    unique = []
+    for group in found:
+        seen[group.name] += 1
+        number = f"_{seen[group.name]}" if total[group.name] > 1 else ""
+        unique.append(replace(group, name=group.name + number))
+    return unique
+
+
+def check_size(groups: Sequence[Group], feeds: Feeds, tokens: Tokens) -> None:
+    """Raises :class:`CaptureError` where the values would be too many, before the model is run."""
+    cases = len(groups) * (tokens.steps + 1)
+    if cases > MOST_CASES:
+        raise CaptureError(
+            f"{plural(len(groups), 'node')} in {plural(tokens.steps + 1, 'call')} are {cases}"
+            f" cases, and at most {MOST_CASES} fit; choose layers with --only-layer, or give fewer"
+            " --steps."
+        )
+    total = 0
+    for group in groups:
+        pasts = feeds.inputs.get(group.nodes[0].inputs.get("past_key", ""))
+        for call in range(tokens.steps + 1):
+            new = 1 if call else len(tokens.prompt)
+            after = len(tokens.prompt) + call
+            rows: int | None = after if group.form.borrows else after - new
+            if group.form.cache == "none":
+                rows = None
+            elif group.form.cache != "growing":
+                rows = int(pasts.shape[2]) if pasts is not None else tokens.total
+            total += _bytes(_step(group.form, _fields(group.form, _Lengths(new, rows, (after,)))))
+    if total > MOST_BYTES:
+        raise CaptureError(
+            f"The nodes get {total / 2**30:.1f} GiB of values, and at most {MOST_BYTES >> 30} GiB"
+            " are kept; choose layers with --only-layer, or give a shorter prompt or fewer --steps."
+        )
+
+
+def stages_of_captured(
+    groups: Sequence[Group], captured: Captured, tokens: Tokens | None, folder: Path
+) -> dict[str, list[Stage]]:
+    """The stages of each group, by its name. Their values are written into ``folder``.
+
+    Case files beside the folder name the values by paths relative to themselves. Raises
+    :class:`CaptureError`.
+    """
+    stages: dict[str, list[Stage]] = {group.name: [] for group in groups}
+    size = 0
+    for call in range(captured.calls):
+        for group in groups:
+            fields, arrays = _as_case(group.form, captured.inputs(group.nodes[0], call))
+            size += sum(array.nbytes for array in arrays.values())
+            if size > MOST_BYTES:
+                raise CaptureError(
+                    f"The nodes get more than {MOST_BYTES >> 30} GiB of values; choose layers with"
+                    " --only-layer, or give smaller inputs."
+                )
+            label, words, phase = _words(call, fields, tokens)
+            file = folder / f"{group.name}.{label}.npz"
+            try:
+                folder.mkdir(exist_ok=True)
+                write_given(file, arrays)
+            except OSError as error:
+                raise CaptureError(f"Cannot write {file}: {error.strerror}.") from None
+            after = max(int(arrays["total_sequence_length"].max(initial=1)), 1)
+            fields["values_from"] = f"{folder.name}/{file.name}"
+            several = fields.get("batch_size", 1) > 1
+            stages[group.name].append(Stage(label, words, phase, after, fields, batch=several))
+    return stages
+
+
+def _words(call: int, fields: Mapping[str, Any], tokens: Tokens | None) -> tuple[str, str, str]:
+    """The label of a call, what it is, and its phase."""
+    new = fields["sequence_length"]
+    if tokens is None:
+        phase = "prompt" if new > 1 else "decode"
+        return INPUTS, f"the call with the given inputs, {plural(new, 'new token')}", phase
+    if call == 0:
+        return "prompt", f"the prompt of {plural(new, 'token')}", "prompt"
+    past = len(tokens.prompt) + call - 1
+    return f"decode_{call}", f"decode step {call}, on a past of {past}", "decode"
+
+
+def _as_case(form: Form, arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The fields of a call with these inputs, beside those of its form, and its arrays.
+
+    Of rotary tables the rows are left out that no token of the call needs.
+    """
+    past = arrays.get("past_key")
+    lengths = _Lengths(
+        new=arrays["query"].shape[1],
+        rows=None if past is None else past.shape[2],
+        totals=tuple(int(each) + 1 for each in arrays["seqlens_k"].ravel()),
+    )
+    batch = arrays["query"].shape[0]
+    fields = _fields(form, lengths, batch)
+    key = arrays.get("key")
+    if key is not None and not form.borrows and key.shape[1] != lengths.new:
+        fields["kv_sequence_length"] = key.shape[1]
+    step = _step(form, fields)
+    table = step.input("cos_cache").shape
+    if table is not None and form.fields.get("rotary") and arrays["cos_cache"].ndim == 2:
+        positions = arrays.get("position_ids", np.zeros(1, np.int64))
+        needed = max(table[0], int(positions.max(initial=0)) + 1)
+        rows = min(needed, len(arrays["cos_cache"]))
+        if rows != table[0]:
+            fields["rotary_cache_length"] = rows
+            step = _step(form, fields)
+        arrays |= {name: arrays[name][:rows] for name in ("cos_cache", "sin_cache")}
+    overrides = dict(_overrides(form, step, arrays))
+    if overrides:
+        fields["inputs"] = overrides
+    return fields, arrays
+
+
+def _overrides(
+    form: Form, step: Step, arrays: Mapping[str, Array]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the shapes and dtypes of the arrays are where the fields imply others."""
+    for tensor in step.inputs:
+        if not tensor.connected:
+            continue
+        array, said = arrays[tensor.name], form.fields.get("inputs", {}).get(tensor.name)
+        changes: dict[str, Any] = dict(said) if isinstance(said, dict) else {}
+        if array.shape != tensor.shape:
+            changes["shape"] = list(array.shape)
+        if array.dtype != NUMPY[tensor.dtype]:
+            changes["dtype"] = array.dtype.name
+        if changes and changes != said:
+            yield tensor.name, changes
+
+
+def _fields(form: Form, lengths: _Lengths, batch: int = 1) -> dict[str, Any]:
+    """The fields that say how many tokens there are."""
+    fields: dict[str, Any] = {"sequence_length": lengths.new}
+    if batch > 1:
+        fields["batch_size"] = batch
+    longest = max(lengths.totals, default=0)
+    added = 0 if form.borrows else lengths.new
+    before = 0
+    if lengths.rows is not None and form.cache in ("static", "window"):
+        fields["max_sequence_length"] = lengths.rows
+        before = max(longest - added, 0)
+    elif lengths.rows is not None:
+        before = lengths.rows
+        if not before:
+            fields["cache"] = "concatenated"
+    if before:
+        fields["past_sequence_length"] = before
+    if any(total != before + added for total in lengths.totals) and len(lengths.totals) == batch:
+        fields["total_sequence_lengths"] = list(lengths.totals)
+    return fields
+
+
+def _step(form: Form, fields: Mapping[str, Any]) -> Step:
+    """The tensors of the call. Raises :class:`CaptureError` for one that is too large."""
+    try:
+        return steps_of(Call.model_validate({**form.fields, **fields}))[0]
+    except ShapeError as error:
+        raise CaptureError(f"The prompt is too long to be judged: {error}.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CaptureError(
+            f"A node gets lengths without a meaning: {place}: {first['msg']}."
+        ) from None
+
+
+def _bytes(step: Step) -> int:
+    return sum(
+        int(np.prod(tensor.shape)) * NUMPY[tensor.dtype].itemsize
+        for tensor in step.inputs
+        if tensor.shape is not None
+    )

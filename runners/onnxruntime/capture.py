@@ -1,0 +1,180 @@
+"""Runs a model on ONNX Runtime's CPU provider, and writes the values that its graph passes on.
+
+No runner: ``gqa check --capture`` and ``--prompt-ids`` start it once. One JSON object on standard
+input says what to do, one on standard output what came of it. Like the runner it needs only the
+standard library, NumPy and an ``onnxruntime`` wheel.
+
+The model is a file with a few bytes behind it: two serialized models in a row are one model with
+the outputs of both, so the file is neither parsed nor copied. The plan has:
+
+``model``, ``append``, ``folder``
+    the file, the bytes (base64), and the folder of the model's external data. Paths are absolute.
+``feeds``
+    for each input its TensorProto type, shape and ``fill``. ``S``, ``P`` and ``T`` in a shape are
+    the numbers of new tokens, of those before, and of both together.
+``given``
+    an .npz file with the inputs whose ``fill`` is ``given``
+``ids``, ``steps``
+    the tokens of the prompt, and how many calls with one token each follow
+``states``, ``logits``
+    which output each past is in the next call, and the output that says the next token
+``once``, ``each``
+    the values to write in the first call and in every call
+``out``
+    the folder for them: value 3 of call 0 is ``0_3.pb``, counted through ``once`` and ``each``
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+# Python does this itself, except where PYTHONSAFEPATH or -I forbids it.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import ort_availability
+from answers import shortened
+from availability import Unavailable
+from serving import send, take_streams
+from tensor_file import write_tensor
+
+
+def main() -> int:
+    """Answer the one request; the exit status."""
+    requests, answers = take_streams()
+    send(answers, answer_to(json.loads(requests.read())))
+    return 0
+
+
+def answer_to(plan: dict[str, Any]) -> dict[str, Any]:
+    """What came of the plan: the tokens chosen and the seconds taken, or why there are none."""
+    try:
+        onnxruntime = ort_availability.load(ort_availability.PROVIDERS["cpu"])
+    except Unavailable as missing:
+        return missing.answer()
+    from ort_execution import is_refusal  # needs NumPy, which is there if onnxruntime is
+
+    run = Capture(onnxruntime, plan)
+    try:
+        return {"outcome": "ran", "version": onnxruntime.__version__, **run.run()}
+    except OSError as error:
+        return {"outcome": "failed", "place": "write", "message": error.strerror or str(error)}
+    except Exception as error:
+        if not is_refusal(error):
+            raise
+        return {"outcome": "failed", "place": run.place, "message": shortened(str(error))}
+
+
+class Capture:
+    """One run of a plan. ``place`` is what it is at: ``load``, or the number of a call."""
+
+    def __init__(self, onnxruntime: Any, plan: dict[str, Any]) -> None:
+        self.onnxruntime = onnxruntime
+        self.plan = plan
+        self.place = "load"
+        self.state = onnxruntime.capi.onnxruntime_pybind11_state
+        self.seconds = {"load": 0.0, "run": 0.0, "write": 0.0}
+
+    def run(self) -> dict[str, Any]:
+        """All calls; the tokens that were chosen, and the seconds."""
+        import numpy as np
+
+        plan = self.plan
+        start = perf_counter()
+        session = self.load()
+        self.seconds["load"] = perf_counter() - start
+        given = np.load(plan["given"], allow_pickle=False) if plan["given"] else {}
+        ids, past, chosen = plan["ids"], 0, []
+        states: dict[str, Any] = {}
+        for step in range(plan["steps"] + 1):
+            self.place = str(step)
+            lengths = {"S": len(ids), "P": past, "T": past + len(ids)}
+            feeds, kept = dict(states), []
+            for name, feed in plan["feeds"].items():
+                if name not in feeds:
+                    array = given[name] if feed["fill"] == "given" else filled(feed, lengths, ids)
+                    kept.append(np.asarray(array, order="C"))
+                    feeds[name] = self.value(kept[-1], feed["type"])
+            outputs = self.call(session, feeds, step)
+            self.write(step, {**feeds, **outputs})
+            if step == plan["steps"]:
+                break
+            states = {name: outputs[present] for name, present in plan["states"].items()}
+            past += len(ids)
+            ids = [
+                int(np.argmax(self.onnxruntime.OrtValue(outputs[plan["logits"]]).numpy()[0, -1]))
+            ]
+            chosen += ids
+        return {"ids": chosen, "seconds": self.seconds}
+
+    def load(self) -> Any:
+        """A session with the model and its additional outputs; the C object inside the wrapper."""
+        options = self.onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what fails is raised, too
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", self.plan["folder"]
+        )
+        os.chdir(self.plan["folder"])  # where 1.20 looks for them
+        with open(self.plan["model"], "rb") as file:
+            model = file.read() + base64.b64decode(self.plan["append"])
+        providers = [ort_availability.PROVIDERS["cpu"]]
+        return self.onnxruntime.InferenceSession(model, options, providers=providers)._sess
+
+    def value(self, array: Any, data_type: int) -> Any:
+        """An OrtValue over the memory of ``array``, which must outlive it."""
+        return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, data_type)
+
+    def call(self, session: Any, feeds: dict[str, Any], step: int) -> dict[str, Any]:
+        """The outputs of a call that somebody needs."""
+        plan = self.plan
+        names = [*plan["each"], *([] if step else plan["once"])]
+        if step < plan["steps"]:
+            names += [*plan["states"].values(), plan["logits"]]
+        wanted = [name for name in dict.fromkeys(names) if name not in feeds]
+        wanted = wanted or [session.outputs_meta[0].name]  # an empty list means all
+        start = perf_counter()
+        values = session.run_with_ort_values(feeds, wanted, None)
+        self.seconds["run"] += perf_counter() - start
+        return {name: values[index] for index, name in enumerate(wanted)}
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Write the values of a call. Raises OSError."""
+        from ort_memory import content_of
+
+        start = perf_counter()
+        once, each = self.plan["once"], self.plan["each"]
+        for index, name in enumerate([*once, *each]):
+            if step == 0 or index >= len(once):
+                path = f"{self.plan['out']}/{step}_{index}.pb"
+                write_tensor(path, content_of(name, values[name]))
+        self.seconds["write"] += perf_counter() - start
+
+
+def filled(feed: dict[str, Any], lengths: dict[str, int], ids: list[int]) -> Any:
+    """The array of an input, by its ``fill``; integers of any type, and zeros."""
+    import numpy as np
+    from ort_execution import CARRIERS
+
+    shape = tuple(lengths.get(dim, dim) for dim in feed["shape"])
+    dtype, fill = CARRIERS[feed["type"]], feed["fill"]
+    array = np.zeros(shape, dtype)
+    if fill == "ids":
+        array[:] = ids
+    elif fill == "positions":
+        array[:] = np.arange(lengths["P"], lengths["T"])
+    elif fill == "mask":
+        array[..., : lengths["T"]] = 1
+    elif fill in lengths:
+        array[...] = lengths[fill]
+    else:
+        array[...] = {"last": lengths["T"] - 1, "zeros": 0, "one": 1}[fill]
+    return array
+
+
+if __name__ == "__main__":
+    sys.exit(main())

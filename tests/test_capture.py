@@ -1,0 +1,605 @@
+"""``gqa check --prompt-ids`` and ``--capture``: each node is judged with what it really gets."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from as_user import Desk, Done, Gqa
+from decoders import Decoder
+from onnx import TensorProto, helper
+from spoken_runner import modules
+
+from conformance.bundle.cache import bundle_for, digest_of
+from conformance.case.load import load_file
+from conformance.cli import capture as options
+from conformance.model import captured
+from conformance.model.capture import CaptureError, Tokens, capture
+from conformance.model.configuration import Configuration
+from conformance.model.feeds import Feed, feeds_of, interface_of
+from conformance.model.groups import groups_of
+from conformance.model.nodes import nodes_of
+from conformance.model.reading import read_model
+
+onnxruntime = pytest.importorskip(
+    "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
+)
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
+CPU = ["CPUExecutionProvider"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the prompt."""
+    (tmp_path / "ids.txt").write_text(", ".join(map(str, PROMPT)))
+    return tmp_path
+
+
+@pytest.fixture
+def borrowing(folder: Path) -> Path:
+    """Two layers, one of them windowed, and two that borrow from them."""
+    return Decoder(4, borrow={2: 0, 3: 1}, window=8).save(folder, external=True)
+
+
+@pytest.fixture
+def check(gqa: Gqa, folder: Path) -> Callable[..., Done]:
+    """Runs the command on a model and the prompt."""
+
+    def call(model: Path, *arguments: str, steps: int = 2) -> Done:
+        prompt = "--prompt-ids", str(folder / "ids.txt"), "--steps", str(steps)
+        return gqa("check", str(model), *prompt, *arguments)
+
+    return call
+
+
+def kept(folder: Path, case: str) -> dict[str, np.ndarray]:
+    return dict(np.load(folder / "kept.values" / f"{case}.npz"))
+
+
+def own_run(model: Path, values: list[str], steps: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """What a plain session passes on in each call, and the tokens that it chooses."""
+    proto = onnx.load(model)
+    known = {output.name for output in proto.graph.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in known)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=CPU)
+    feeds: dict[str, Any] = {"input_ids": np.array([PROMPT])}
+    for each in session.get_inputs():
+        if each.name.startswith("past"):
+            rows = each.shape[2] if isinstance(each.shape[2], int) else 0
+            feeds[each.name] = np.zeros((1, each.shape[1], rows, each.shape[3]), np.float32)
+    calls, ids = [], []
+    names = [output.name for output in session.get_outputs()]
+    for step in range(steps + 1):
+        feeds["attention_mask"] = np.ones((1, len(PROMPT) + step), np.int64)
+        found = dict(zip(names, session.run(names, feeds), strict=True))
+        calls.append({**feeds, **found})
+        ids.append(int(np.argmax(found["logits"][0, -1])))
+        feeds["input_ids"] = np.array([ids[-1:]])
+        for name in feeds:
+            if name.startswith("past"):
+                feeds[name] = found[name.replace("past_key_values", "present")]
+    return calls, ids[:-1]
+
+
+def test_every_layer_is_judged_with_what_it_gets(
+    check: Callable[..., Done], borrowing: Path, folder: Path
+) -> None:
+    """The values of the cases are those of a plain session, layer by layer and call by call."""
+    done = check(borrowing, "--save-cases", str(folder / "kept.yaml"))
+    assert done.status == 0, done.both
+    assert (
+        "with a prompt of 12 tokens and 2 decode steps, run on the CPU by onnxruntime" in done.out
+    )
+    assert "runs the attention of every layer right." in done.out
+    graph = onnx.load(borrowing).graph
+    nodes = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
+    wanted, _ = own_run(borrowing, [n for node in nodes for n in node.input if n], 2)
+    parameters = ["query", "key", "value", "past_key", "past_value", "seqlens_k"]
+    for layer, node in enumerate(nodes):
+        for step, label in enumerate(("prompt", "decode_1", "decode_2")):
+            values = kept(folder, f"layer_{layer}.{label}")
+            for parameter, name in zip(parameters, node.input, strict=False):
+                assert values[parameter].shape == wanted[step][name].shape
+                assert np.allclose(values[parameter], wanted[step][name], atol=1e-6)
+            assert values["total_sequence_length"] == len(PROMPT) + step
+            assert len(values["cos_cache"]) == len(PROMPT) + step  # the other rows are not needed
+    assert kept(folder, "layer_2.prompt")["past_key"].shape == (1, 2, 12, 16)
+
+
+def test_the_next_token_is_the_one_with_the_largest_logit(folder: Path) -> None:
+    model = Decoder().save(folder)
+    _, ids = own_run(model, [], 4)
+    read = read_model(model)
+    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
+    feeds = feeds_of(interface_of(read, groups, Configuration()), 16)
+    found = capture(read, groups[0].nodes, feeds, Tokens(tuple(PROMPT), 4), folder)
+    assert [*found.ids] == ids
+    assert len(set(ids)) > 1  # else the test would show nothing
+
+
+def test_the_users_files_are_left_alone(
+    check: Callable[..., Done], borrowing: Path, folder: Path
+) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        return {f.name: (f.stat().st_size, f.stat().st_mtime_ns) for f in folder.iterdir()}
+
+    before = state()
+    assert check(borrowing).status == 0
+    assert state() == before
+
+
+def test_the_first_layer_that_goes_wrong_is_named(
+    check: Callable[..., Done],
+    borrowing: Path,
+    folder: Path,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept_file = folder / "kept.yaml"
+    correct = check(borrowing, "--ep", desk.runner("correct"), "--save-cases", str(kept_file))
+    assert correct.status == 0, correct.both
+    wanted = "kept/layer_2[stage=decode_1]"
+    (case,) = [case for case in load_file(kept_file) if case.id == wanted]
+    monkeypatch.setenv("FAULT_ON", digest_of(case.call))
+    arguments = "--ep", desk.runner("wrong_alone"), "--save-cases", str(kept_file)
+    done = check(borrowing, *arguments)
+    assert done.status == 1, done.both
+    said = (
+        "silently wrong in layer 2. The first layer that goes wrong is layer 2, decode step 1, on"
+    )
+    assert said in done.out
+    (row,) = [line for line in done.out.splitlines() if "✗" in line]
+    assert row.startswith("2 ")
+    assert "decode silently wrong in 1 of 2 steps: " in done.out
+    assert "(" in row  # the error of the prompt, which is right
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_norm_that_the_reference_run_does_not_know(
+    check: Callable[..., Done], folder: Path, desk: Desk, packed: bool
+) -> None:
+    """The CPU provider has no norm of queries and keys, so the run has it as nodes of its own.
+
+    The past of the decode step is what the oracle expects the prompt to leave there, and the query
+    of the second layer follows from what it expects of the first.
+    """
+    model = Decoder(norm=True, packed=packed).save(folder)
+    arguments = "--ep", desk.runner("correct"), "--save-cases", str(folder / "kept.yaml")
+    done = check(model, *arguments)
+    assert done.status == 0, done.both
+    assert "QK norm" in done.out
+    case = load_file(folder / "kept.yaml")[0]
+    expected = bundle_for(case.call).expected[0]
+    past = kept(folder, "layer_0.decode_1")["past_key"]
+    assert np.allclose(past, expected["present_key"].value, atol=1e-5)
+    constants = onnx.load(model).graph.initializer
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in constants}
+    attended = expected["output"].value @ weights["model.layers.0.o"]
+    query = (weights["embedding"][PROMPT] + attended) @ weights["model.layers.1.q"]
+    assert np.allclose(kept(folder, "layer_1.prompt")["query"][..., :64], query, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rows": 32},
+        {"dtype": np.float16},
+        {"inside": "function"},
+        {"window": 4, "table": 4096},
+        {"heads": 6, "kv_heads": 1, "size": 32},
+    ],
+    ids=str,
+)
+def test_other_forms_of_models(
+    check: Callable[..., Done], folder: Path, fields: dict[str, Any]
+) -> None:
+    """A static cache, float16, nodes in a function, weights inside the file and beside it."""
+    for external in (False, True):
+        model = Decoder(**fields).save(folder, external=external)
+        done = check(model, "--save-cases", str(folder / "kept.yaml"))
+        assert done.status == 0, done.both
+        assert "runs the attention of every layer right." in done.out
+        assert len(list((folder / "kept.values").iterdir())) == 6
+    if "rows" in fields:
+        assert kept(folder, "layer_1.decode_2")["past_key"].shape == (1, 2, 32, 16)
+
+
+def test_a_node_in_a_subgraph_is_told_and_the_others_run(
+    check: Callable[..., Done], folder: Path
+) -> None:
+    done = check(Decoder(inside="If").save(folder))
+    assert done.status == 1
+    assert "was not checked: it is in a subgraph, whose values cannot be captured" in done.out
+    assert "✓ prompt 0." in done.out
+    done = check(Decoder(1, inside="If").save(folder))
+    assert done.status == 2
+    assert "every node is in a subgraph; none can be captured." in done.err
+
+
+def test_values_that_are_not_finite_are_judged_as_the_oracle_does(
+    check: Callable[..., Done], folder: Path
+) -> None:
+    """A weight that overflows float16 makes infinities and NaN; nothing is said about those."""
+    model = Decoder(3, dtype=np.float16, factor=3e4).save(folder)
+    done = check(model, "--save-cases", str(folder / "kept.yaml"))
+    assert done.status == 0, done.both
+    with np.errstate(invalid="ignore"):
+        assert not np.isfinite(kept(folder, "layer_2.prompt")["query"]).all()
+
+
+def test_only_some_layers(check: Callable[..., Done], gqa: Gqa, borrowing: Path) -> None:
+    rows = [
+        line[0]
+        for line in check(borrowing, "--only-layer", "0,2-3").out.splitlines()
+        if "✓" in line
+    ]
+    assert rows == ["0", "2", "3"]
+    done = gqa("check", str(borrowing), "--only-layer", "1", "--lengths", "3")
+    assert "1 attention node, all the same call" in done.out
+    done = check(borrowing, "--only-layer", "4")
+    assert done.status == 2
+    assert "There is no layer 4 with attention, only layers 0–3." in done.err
+    assert "'3-1' is not numbers of layers" in check(borrowing, "--only-layer", "3-1").err
+
+
+# The inputs of one call
+
+
+def inputs(folder: Path, **arrays: np.ndarray) -> str:
+    np.savez(folder / "inputs.npz", **arrays)  # type: ignore[arg-type]
+    return str(folder / "inputs.npz")
+
+
+IDS = np.array([PROMPT, PROMPT[::-1]])
+MASK = np.ones((2, 12), np.int64)
+
+
+def test_the_models_own_inputs_of_one_call(gqa: Gqa, folder: Path) -> None:
+    """A ragged batch; the empty pasts need not be given, and others can be."""
+    model = Decoder().save(folder)
+    ragged = MASK.copy()
+    ragged[1, 7:] = 0
+    file = inputs(folder, input_ids=np.asfortranarray(IDS), attention_mask=ragged)
+    arguments = "--capture", file, "--save-cases", str(folder / "kept.yaml")
+    done = gqa("check", str(model), *arguments)
+    assert done.status == 0, done.both
+    assert f"with the inputs in {file}" in done.out
+    (case, _) = load_file(folder / "kept.yaml")
+    assert case.call.total_sequence_lengths == (12, 7)
+    assert kept(folder, "layer_0.inputs")["seqlens_k"].tolist() == [11, 6]
+    names = [f"past_key_values.{layer}.{part}" for layer in (0, 1) for part in ("key", "value")]
+    pasts = dict.fromkeys(names, np.full((2, 2, 11, 16), 0.5, np.float32))
+    file = inputs(folder, input_ids=IDS[:, :1], attention_mask=MASK, **pasts)
+    done = gqa("check", str(model), *arguments)
+    assert done.status == 0, done.both
+    assert (kept(folder, "layer_0.inputs")["past_key"] == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"input_ids": IDS},
+            "there are no values for its input attention_mask (int64 [batch, total",
+        ),
+        ({"input_ids": IDS, "ids": IDS}, "the model has no input ids; its inputs are input_ids, "),
+        ({"input_ids": IDS.astype(np.float32)}, "input_ids is float32; the model takes int64."),
+        ({"input_ids": IDS[0]}, "input_ids has the shape [12]; the model takes [batch, new]."),
+        (
+            {"past_key_values.0.key": np.zeros((2, 3, 0, 16), np.float32)},
+            "has the shape [2, 3, 0, 16]; the model takes [batch, 2, past, 16].",
+        ),
+        ({"input_ids": IDS + 99, "attention_mask": MASK}, "ONNX Runtime fails in its call 1: ind"),
+    ],
+    ids=[str(number) for number in range(6)],
+)
+def test_inputs_that_do_not_fit(
+    gqa: Gqa, folder: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    done = gqa("check", str(Decoder().save(folder)), "--capture", inputs(folder, **arrays))
+    assert done.status == 2
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4 and nonsense", b"\x93NUMPY"])
+def test_a_file_of_inputs_that_is_none(gqa: Gqa, folder: Path, content: bytes) -> None:
+    file = folder / "inputs.npz"
+    file.write_bytes(content)
+    done = gqa("check", str(Decoder().save(folder)), "--capture", str(file))
+    assert (done.status, done.out) == (2, "")
+    assert "is not an .npz file, or a damaged one" in done.err
+    done = gqa("check", str(Decoder().save(folder)), "--capture", str(folder / "none.npz"))
+    assert "none.npz cannot be read: No such file or directory." in done.err
+
+
+# Tokens
+
+
+@pytest.mark.parametrize("text", ["3, 1 4\n1", "[3, 1, 4, 1]", "[[3, 1, 4, 1]]", "3\n1\n4\n1\n"])
+def test_token_ids(text: str, folder: Path) -> None:
+    (folder / "ids.txt").write_text(text)
+    assert options._ids(folder / "ids.txt") == (3, 1, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "there is no token id; write the numbers of tokens, as in 2, 17, 4."),
+        (b"hello", "'hello' is no token id"),
+        (b"1 -2", "'-2' is no token id"),
+        (b"[1.5]", "'1.5' is no token id"),
+        (b"[true]", "'True' is no token id"),
+        (b"99999999999999999999", "is no token id"),
+        (b"\xff", "cannot be read: it is not text."),
+        (b"3 32", "the token 32 is not in its vocabulary of 32, 0 to 31."),
+    ],
+)
+def test_files_without_token_ids(
+    check: Callable[..., Done], folder: Path, content: bytes, message: str
+) -> None:
+    (folder / "ids.txt").write_bytes(content)
+    done = check(Decoder().save(folder))
+    assert done.status == 2
+    assert message in done.err
+
+
+def test_options_that_exclude_each_other(
+    check: Callable[..., Done], gqa: Gqa, folder: Path
+) -> None:
+    model = Decoder().save(folder)
+    assert "Give --prompt-ids or --capture, not both." in check(model, "--capture", "x.npz").err
+    assert "exclude --batch, --lengths and --explain." in check(model, "--lengths", "3").err
+    assert "give --prompt-ids, too." in gqa("check", str(model), "--steps", "3").err
+
+
+# What a decoder feeds
+
+
+def test_the_usual_inputs_of_decoders(
+    check: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the values that programs give it; the last two change from the second call on."""
+    more = [
+        helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["batch", "new"]),
+        helper.make_tensor_value_info("cache_position", TensorProto.INT64, ["new"]),
+        helper.make_tensor_value_info("num_logits_to_keep", TensorProto.INT64, []),
+        helper.make_tensor_value_info("total_sequence_length", TensorProto.INT32, []),
+        helper.make_tensor_value_info("past_sequence_length", TensorProto.INT32, [1]),
+        helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1]),
+    ]
+    model = Decoder(inputs=more).save(folder)
+    assert check(model).status == 0
+    plan = {name: feed.__dict__ for name, feed in fed(model, 14).items()}
+    with modules(monkeypatch, "onnxruntime") as found_in:
+        filled = found_in("capture").filled
+        lengths = {"S": 3, "P": 5, "T": 8}
+        found = {name: filled(feed, lengths, [7, 8, 9]).tolist() for name, feed in plan.items()}
+        first = filled(plan["use_cache_branch"], {"S": 5, "P": 0, "T": 5}, [])
+    assert first.tolist() == [False]
+    assert {name: found[name] for name in found if not name.startswith("past_key")} == {
+        "input_ids": [[7, 8, 9]],
+        "attention_mask": [[1] * 8],
+        "position_ids": [[5, 6, 7]],
+        "cache_position": [5, 6, 7],
+        "num_logits_to_keep": 1,
+        "total_sequence_length": 8,
+        "past_sequence_length": [5],
+        "use_cache_branch": [True],
+    }
+    assert plan["past_key_values.1.value"]["shape"] == (1, 2, 0, 16)
+
+
+def test_names_of_genai_and_sizes_that_the_graph_leaves_open(
+    check: Callable[..., Done], folder: Path
+) -> None:
+    """onnxruntime-genai names the head size `kv_cache_dim` in the graph's pasts."""
+    proto = Decoder().model()
+    names = {"input_ids": "tokens", "logits": "scores"}
+    for layer in (0, 1):
+        for part in ("key", "value"):
+            names[f"past_key_values.{layer}.{part}"] = f"cache.{layer}.{part}"
+            names[f"present.{layer}.{part}"] = f"kept.{layer}.{part}"
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.name = names.get(value.name, value.name)
+        if value.name.startswith(("cache", "kept")):
+            value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    for node in proto.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    model = folder / "model.onnx"
+    model.write_bytes(proto.SerializeToString())
+    done = check(model)
+    assert done.status == 2
+    assert "nothing tells what its input tokens (int64 [batch, new]) is" in done.err
+    sides = {
+        "inputs": {
+            "input_ids": "tokens",
+            "attention_mask": "attention_mask",
+            "past_key_names": "cache.%d.key",
+            "past_value_names": "cache.%d.value",
+        },
+        "outputs": {
+            "logits": "scores",
+            "present_key_names": "kept.%d.key",
+            "present_value_names": "kept.%d.value",
+        },
+    }
+    (folder / "genai_config.json").write_text(json.dumps({"model": {"decoder": sides}}))
+    done = check(model)
+    assert done.status == 0, done.both
+
+
+def fed(model: Path, tokens: int) -> dict[str, Feed]:
+    read = read_model(model)
+    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
+    return dict(feeds_of(interface_of(read, groups, Configuration()), tokens).inputs)
+
+
+# Models that cannot be run
+
+
+def test_weights_that_are_missing(
+    check: Callable[..., Done], borrowing: Path, folder: Path
+) -> None:
+    weights = folder / "model.onnx.data"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    assert "model.onnx.data: has 100 bytes, and the model's weights need" in check(borrowing).err
+    weights.unlink()
+    done = check(borrowing)
+    assert done.status == 2
+    assert "the external data model.onnx.data is not there; to run the model, its" in done.err
+
+
+def test_an_input_that_nothing_explains(check: Callable[..., Done], folder: Path) -> None:
+    strange = helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["batch", 3])
+    done = check(Decoder(inputs=[strange]).save(folder))
+    assert done.status == 2
+    assert (
+        "nothing tells what its input pixels (float32 [batch, 3]) is; give the inputs" in done.err
+    )
+
+
+def test_a_model_that_does_not_load(check: Callable[..., Done], folder: Path) -> None:
+    model = Decoder().model()
+    model.graph.node[0].op_type = "NoSuchOperator"
+    file = folder / "model.onnx"
+    file.write_bytes(model.SerializeToString())
+    done = check(file)
+    assert done.status == 2
+    assert "model.onnx: ONNX Runtime cannot load it: " in done.err
+    assert "NoSuchOperator" in done.err
+
+
+def test_an_interpreter_for_the_run_alone(
+    check: Callable[..., Done], folder: Path, desk: Desk
+) -> None:
+    """No target needs to take the option."""
+    arguments = "--ep", desk.runner("correct"), "--ort-python", sys.executable
+    assert check(Decoder().save(folder), *arguments).status == 0
+
+
+def test_an_interpreter_without_onnxruntime(check: Callable[..., Done], folder: Path) -> None:
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    done = check(Decoder().save(folder), "--ort-python", str(python))
+    assert done.status == 2
+    assert "The model cannot be run: onnxruntime is not installed in" in done.err
+    assert "fix: " in done.err
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("kill -SEGV $$", "ended with a crash, SIGSEGV."),
+        ("echo what happened >&2; exit 3", "ended with exit status 3: what happened."),
+        ("echo nonsense", "ended with exit status 0."),
+    ],
+)
+def test_a_process_that_ends_without_an_answer(
+    check: Callable[..., Done], folder: Path, script: str, message: str
+) -> None:
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    done = check(Decoder().save(folder), "--ort-python", str(python))
+    assert done.status == 2
+    assert message in done.err
+
+
+def test_too_much_to_keep(
+    check: Callable[..., Done], gqa: Gqa, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much is known before the model is run, where the lengths are known."""
+    model = Decoder().save(folder)
+    monkeypatch.setattr(captured, "MOST_BYTES", 10_000)
+    with monkeypatch.context() as context:
+        context.setattr(captured, "capture", lambda *_: pytest.fail("the model was run"))
+        done = check(model)
+    assert done.status == 2
+    assert "choose layers with --only-layer, or give a shorter prompt or fewer --steps." in done.err
+    file = inputs(folder, input_ids=IDS, attention_mask=MASK)
+    done = gqa("check", str(model), "--capture", file)
+    assert "choose layers with --only-layer, or give smaller inputs." in done.err
+    (folder / "ids.txt").write_text("1 " * 5000)
+    monkeypatch.setattr(captured, "MOST_BYTES", 1 << 40)
+    assert (
+        "2 nodes in 1001 calls are 2002 cases, and at most 2000 fit" in check(model, steps=1000).err
+    )
+    assert "The prompt is too long to be judged: 5000 query tokens" in check(model).err
+
+
+def test_a_full_disk(
+    check: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    model = Decoder().save(folder)
+    monkeypatch.setattr(captured, "write_given", full)
+    done = check(model)
+    assert done.status == 2
+    assert done.err.endswith("npz: No space left on device.\n")
+    read = read_model(model)
+    groups, _ = groups_of(nodes_of(read).nodes, Configuration())
+    feeds = feeds_of(interface_of(read, groups, Configuration()), 16)
+    with pytest.raises(CaptureError, match=r"cannot be written to .*nowhere: No such file"):
+        capture(read, groups[0].nodes, feeds, Tokens((1,), 0), folder / "nowhere")
+
+
+# What is kept
+
+
+def test_kept_cases_run_without_the_model(
+    check: Callable[..., Done], gqa: Gqa, borrowing: Path, folder: Path
+) -> None:
+    file, results = folder / "kept.yaml", folder / "r.jsonl"
+    assert check(borrowing, "--save-cases", str(file)).status == 0
+    borrowing.unlink()
+    done = gqa("run", str(file), "--ep", "cpu", "--results", str(results))
+    assert done.status == 0, done.both
+    assert "12 results, 0 unexpected" in done.out
+    assert "insensitive" not in done.out  # values of a model are as they are
+    case = json.loads(results.read_text().splitlines()[1])
+    assert case["call"]["inputs"][0]["values"].startswith(
+        "from the file kept.values/layer_0.prompt"
+    )
+    done = gqa("export", f"{file}::layer_2[stage=prompt]", str(folder / "out"), "--ep", "cpu")
+    assert done.status == 0, done.both
+    program = [sys.executable, str(folder / "out/repro.py")]
+    ran = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines()[-1] == "verdict: pass", ran
+    tensor = onnx.load_tensor(folder / "out/bundle/test_data_set_0/input_0.pb")
+    assert (onnx.numpy_helper.to_array(tensor) == kept(folder, "layer_2.prompt")["query"]).all()
+
+
+def test_changed_values_make_another_case(
+    check: Callable[..., Done], gqa: Gqa, borrowing: Path, folder: Path
+) -> None:
+    """Also where the cases of the file are kept in the cache."""
+    file = folder / "kept.yaml"
+    assert check(borrowing, "--save-cases", str(file)).status == 0
+    before = {case.id: digest_of(case.call) for case in load_file(file)}
+    values = folder / "kept.values"
+    shutil.copy(values / "layer_0.decode_1.npz", values / "layer_1.decode_1.npz")
+    after = {case.id: digest_of(case.call) for case in load_file(file)}
+    assert [case for case in before if before[case] != after[case]] == [
+        "kept/layer_1[stage=decode_1]"
+    ]
+    (values / "layer_1.decode_1.npz").unlink()
+    done = gqa("run", str(file), "--ep", "cpu")
+    assert done.status == 2
+    assert "layer_1.decode_1.npz cannot be read: No such file or directory" in done.err
