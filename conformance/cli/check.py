@@ -6,11 +6,9 @@ import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from conformance.base.files import writing
 from conformance.base.printable import printable
@@ -19,56 +17,33 @@ from conformance.case.corpus import find
 from conformance.case.load import load_file
 from conformance.cli import completion
 from conformance.cli.capture import Asked, capture_options
+from conformance.cli.check_terminal import CheckTerminal, known_target
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
-    UNEXPECTED,
     BadArgument,
     check_separate,
     check_writable,
-    say,
     write_text,
 )
-from conformance.cli.console import SafeConsole
-from conformance.cli.listing import failures
 from conformance.cli.options import program_options
 from conformance.cli.report import write_html
 from conformance.cli.run import execute
-from conformance.cli.terminal import RunSummary, Terminal, make_console
-from conformance.judge.expectations import (
-    Expectation,
-    check_stale,
-    load_expectations,
-    load_pinned,
-)
-from conformance.model.answers import Answer, answer
-from conformance.model.captured import CapturedSubject, captured_subject
+from conformance.judge.expectations import check_stale, load_pinned
+from conformance.model.captured import captured_subject
 from conformance.model.configuration import configuration_beside
-from conformance.model.cut import cuts_of, possible_stages
-from conformance.model.entries import CaseFiles, case_files_of, theme_of
-from conformance.model.error_table import error_table
+from conformance.model.entries import CaseFiles, theme_of
 from conformance.model.explain import explained, node_called
-from conformance.model.groups import disagreements, groups_of, layers_of
-from conformance.model.known import KnownTarget, Similar, similar_defect
-from conformance.model.layers import only_layers
-from conformance.model.nodes import nodes_of
-from conformance.model.reading import read_model
-from conformance.model.stages import Lengths, graph_stages, stages_of
-from conformance.model.table import Subject, table_of
-from conformance.report.model_table import ModelCause, ModelCell, ModelTable
+from conformance.model.stages import Lengths
+from conformance.model.subject import Subject, subject_of
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.results.reader import read
-from conformance.results.records import ResultRecord
-from conformance.results.verdicts import TABLE
 from conformance.run.engine import TargetRun
 from conformance.run.prepare import prepare
 from conformance.run.records import selection_of
-from conformance.run.target import DescribedTarget, TargetPlan, target_plans
+from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, targets_for
-
-if TYPE_CHECKING:
-    pass
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -208,38 +183,6 @@ def check(
     return terminal.status(summary)
 
 
-def subject_of(
-    path: Path,
-    lengths: Lengths,
-    head_size: int | None = None,
-    dtype: str | None = None,
-    layers: tuple[int, ...] = (),
-) -> Subject:
-    """The model at ``path``. Raises :class:`conformance.model.reading.ModelError`."""
-    model = read_model(path)
-    found = nodes_of(model)
-    if found.warning:
-        say(f"{model.path}: shapes are those that the graph declares: {found.warning}")
-    beside = configuration_beside(model.path).overridden(head_size, dtype)
-    groups, unclear = groups_of(found.nodes, beside)
-    faults = {**found.faults, **unclear}
-    if not groups:
-        lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
-        raise BadArgument(f"{model.path}: no node can be checked.{lines}")
-    groups = only_layers(groups, layers)
-    notes = [*disagreements(groups, beside)]
-    stages = {group.name: stages_of(group.form, lengths) for group in groups}
-    every = [*groups]
-    for cut in cuts_of(model, groups):
-        wanted = graph_stages(stages_of(cut.form, lengths), cut.form)
-        stages[cut.name], why = possible_stages(cut, wanted)
-        if why:
-            notes.append(f"The graph of {layers_of([cut])} was not checked with {why}")
-        if stages[cut.name]:
-            every.append(cut)
-    return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
-
-
 def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
     """Print what there is to know of a node."""
     node, group = node_called(subject, name)
@@ -253,17 +196,6 @@ def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequen
     return ALL_AS_EXPECTED
 
 
-def known_target(ready: DescribedTarget) -> KnownTarget:
-    """What is known of a target as it is here."""
-    described = ready.described
-    return KnownTarget(
-        ready.name,
-        described.version if described else "",
-        described.adapter if described else None,
-        load_expectations(ready.target.expectations),
-    )
-
-
 def write_cases(file: Path, files: CaseFiles) -> None:
     """Write a case file and the graphs beside it. Raises `ResultsError`."""
     for name, content in files.graphs.items():
@@ -275,125 +207,3 @@ def write_cases(file: Path, files: CaseFiles) -> None:
         except OSError as error:
             raise ResultsError(f"Cannot write a graph to {place}: {cause_of(error)}.") from None
     write_text(file, "cases", files.text)
-
-
-class CheckTerminal(Terminal):
-    """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
-
-    def __init__(
-        self, subject: Subject, cases: Sequence[Case], pinned: Sequence[Expectation]
-    ) -> None:
-        super().__init__(make_console(), SafeConsole(stderr=True))
-        self.subject = subject
-        self.cases = {case.id: case for case in cases}
-        self.readies: dict[str, DescribedTarget] = {}
-        self.pins = {(e.file.name, e.line) for e in pinned}
-        self.answers: dict[str, list[Answer]] = {}
-        self.broken: list[ResultRecord] = []
-        self.table: ModelTable | None = None
-
-    def target(self, ready: DescribedTarget) -> None:
-        """One line on a target."""
-        super().target(ready)
-        self.readies[ready.name] = ready
-
-    def _similar(self, record: ResultRecord) -> Similar | None:
-        """A known defect of the corpus like that of a result."""
-        known = known_target(self.readies[record.target])
-        return similar_defect(self.cases[record.case], record, known, find(()).loaded)
-
-    def summary(self, summary: RunSummary) -> None:
-        """Print the answers."""
-        self.answers = self._answers(summary)
-        if isinstance(self.subject, CapturedSubject):
-            self.table = error_table(self.subject, self.answers, self._similar)
-        else:
-            self.table = table_of(self.subject, self.answers, self._similar)
-        self.broken = [
-            record for _, record in summary.results if record.unexpected and self._is_pin(record)
-        ]
-        self._print(self.table)
-        for text in failures(summary.troubles, every=False):
-            self.line(text)
-        for record in self.broken:
-            self.line(f"\n{record.case} on {record.target}: {record.reason}")
-        writing = [str(summary.writing)] if summary.writing else []
-        for text in (*summary.untried.values(), *writing):
-            self.line("\n" + text)
-
-    def status(self, summary: RunSummary) -> int:
-        """The exit status of ``gqa check``."""
-        status = summary.status()
-        if status not in (ALL_AS_EXPECTED, UNEXPECTED):
-            return status
-        every = [one for answers in self.answers.values() for one in answers]
-        red = any(one.bad and not one.pinned for one in every)
-        unstable = any(record.unexpected for record in summary.instability)
-        others = red or unstable or self.broken or self.subject.faults
-        return UNEXPECTED if others else ALL_AS_EXPECTED
-
-    def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
-        """The answers for each target's name, by group."""
-        records: dict[tuple[str, str, str], ResultRecord] = {}
-        targets: dict[str, None] = {}
-        for case, record in summary.results:
-            records[record.target, case.name, case.axes["stage"]] = record
-            targets.setdefault(record.target)
-        return {
-            target: [
-                answer(
-                    group,
-                    target,
-                    (
-                        (stage, records.get((target, group.name, stage.label)))
-                        for stage in self.subject.stages[group.name]
-                    ),
-                    lambda record: record.known is not None and self._is_pin(record),
-                )
-                for group in self.subject.groups
-            ]
-            for target in targets
-        }
-
-    def _is_pin(self, record: ResultRecord) -> bool:
-        known = record.expectation
-        return known is not None and (Path(known.file).name, known.line) in self.pins
-
-    def _print(self, table: ModelTable) -> None:
-        self.line(f"\n{table.heading}")
-        for note in table.notes:
-            self.line(f"Note: {note}")
-        for _, sentence in table.sentences:
-            self.line(sentence)
-        grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        grid.add_column("layers", overflow="fold", min_width=8)
-        grid.add_column("attention", overflow="fold", min_width=24)
-        for target in table.targets:
-            grid.add_column(escape(target), overflow="fold", min_width=20)
-        for row in table.rows:
-            cells = [_cell(each) for each in row.cells]
-            grid.add_row(escape(row.layers), escape(row.what), *cells)
-        self.out.print()
-        self.out.print(grid)
-        for cause in table.causes:
-            self._print_cause(cause)
-        for fault in table.faults:
-            self.line(f"\n{fault}")
-
-    def _print_cause(self, cause: ModelCause) -> None:
-        self.line(f"\n{cause.target}, {cause.what}: {cause.said}")
-        for label, text in (
-            ("for example", cause.example),
-            ("case", cause.case),
-            ("similar to" if cause.similar else "known", cause.similar or cause.why),
-            ("which is" if cause.similar else "", cause.why if cause.similar else ""),
-            ("see", cause.link),
-            ("workaround", cause.workaround),
-        ):
-            if text:
-                self.line(f"  {label:<12} {text}")
-
-
-def _cell(cell: ModelCell) -> str:
-    row = TABLE[cell.verdict]
-    return f"[{row.style}]{row.sign} {escape(cell.sentence)}[/]"

@@ -36,7 +36,7 @@ from conformance.model.groups import Group, disagreements
 from conformance.model.layers import only_layers
 from conformance.model.nodes import AttentionNode
 from conformance.model.stages import Stage
-from conformance.model.table import Subject
+from conformance.model.subject import Subject
 
 #: The values of all cases together: they are kept twice, and the oracle's in float64 besides.
 MOST_BYTES: Final = 2 << 30

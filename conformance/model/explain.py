@@ -18,7 +18,7 @@ from conformance.model.known import FeatureAnswer, KnownTarget, features_on
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ModelError
 from conformance.model.shapes import ValueType
-from conformance.model.table import Subject
+from conformance.model.subject import Subject
 
 _KINDS: dict[str, Kind] = {
     "pass": "right",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from conformance.base.words import plural
 from conformance.model.answers import WORDS, Answer, Kind, short, verdict_on_model, workaround
-from conformance.model.entries import CaseFiles
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.known import Similar
-from conformance.model.reading import ReadModel
 from conformance.model.stages import Stage
+from conformance.model.subject import Subject
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import Verdict
@@ -32,22 +31,6 @@ _DRAWN: Final[Mapping[Kind, Verdict]] = {
 
 #: What a reason says of an expectation that does not hold: a user has none for the call.
 _OTHER_LINE: Final = re.compile(r" \S+:\d+ has another expectation .*", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model with its groups of nodes, and the case files of their stages.
-
-    ``faults`` maps the names of nodes without cases to the reason, and ``notes`` say in what the
-    graph and its configuration disagree.
-    """
-
-    model: ReadModel
-    groups: Sequence[Group]
-    stages: Mapping[str, Sequence[Stage]]
-    faults: Mapping[str, str]
-    notes: Sequence[str]
-    files: CaseFiles
 
 
 def table_of(

@@ -102,12 +102,12 @@ def result_record(
         unexpected = differs is not None
         if differs is not None:
             reason += (
-                f" {_shown(known.file)}:{known.line} has another expectation for"
+                f" {expectations_place(known.file)}:{known.line} has another expectation for"
                 f" {known.known.where}: {differs}; end that range of versions, or change the line."
             )
     if known is not None and (known.known.verdict != "pass" or unexpected):
         record = ExpectationRecord(
-            file=_shown(known.file),
+            file=expectations_place(known.file),
             line=known.line,
             verdict=known.known.verdict,
             link=known.known.link,
@@ -158,7 +158,11 @@ def expected_instability(verdict: Verdict, ready: DescribedTarget) -> Expectatio
         return None
     known, file, line = found
     return ExpectationRecord(
-        file=_shown(file), line=line, verdict=known.verdict, link=known.link, why=known.why
+        file=expectations_place(file),
+        line=line,
+        verdict=known.verdict,
+        link=known.link,
+        why=known.why,
     )
 
 
@@ -272,7 +276,7 @@ def _graph(call: Call, step: Step) -> dict[str, object] | None:
     }
 
 
-def _shown(file: Path) -> str:
+def expectations_place(file: Path) -> str:
     """An expectations file for those who do not have this machine: the shipped, in the project."""
     shipped = data_path("expectations")
     return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)

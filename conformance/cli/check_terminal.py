@@ -1,0 +1,160 @@
+"""The output of ``gqa check``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED
+from conformance.cli.console import SafeConsole
+from conformance.cli.listing import failures
+from conformance.cli.terminal import RunSummary, Terminal, make_console
+from conformance.judge.expectations import Expectation, load_expectations
+from conformance.model.answers import Answer, answer
+from conformance.model.captured import CapturedSubject
+from conformance.model.error_table import error_table
+from conformance.model.known import KnownTarget, Similar, similar_defect
+from conformance.model.subject import Subject
+from conformance.model.table import table_of
+from conformance.report.model_table import ModelCause, ModelCell, ModelTable
+from conformance.results.records import ResultRecord
+from conformance.results.verdicts import TABLE
+from conformance.run.records import expectations_place
+from conformance.run.target import DescribedTarget
+
+
+def known_target(ready: DescribedTarget) -> KnownTarget:
+    """What is known of a target as it is here."""
+    described = ready.described
+    return KnownTarget(
+        ready.name,
+        described.version if described else "",
+        described.adapter if described else None,
+        load_expectations(ready.target.expectations),
+    )
+
+
+class CheckTerminal(Terminal):
+    """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
+
+    def __init__(
+        self, subject: Subject, cases: Sequence[Case], pinned: Sequence[Expectation]
+    ) -> None:
+        super().__init__(make_console(), SafeConsole(stderr=True))
+        self.subject = subject
+        self.cases = {case.id: case for case in cases}
+        self.readies: dict[str, DescribedTarget] = {}
+        self.pins = {(expectations_place(line.file), line.line) for line in pinned}
+        self.answers: dict[str, list[Answer]] = {}
+        self.broken: list[ResultRecord] = []
+        self.table: ModelTable | None = None
+
+    def target(self, ready: DescribedTarget) -> None:
+        """One line on a target."""
+        super().target(ready)
+        self.readies[ready.name] = ready
+
+    def _similar(self, record: ResultRecord) -> Similar | None:
+        """A known defect of the corpus like that of a result."""
+        known = known_target(self.readies[record.target])
+        return similar_defect(self.cases[record.case], record, known, find(()).loaded)
+
+    def summary(self, summary: RunSummary) -> None:
+        """Print the answers."""
+        self.answers = self._answers(summary)
+        if isinstance(self.subject, CapturedSubject):
+            self.table = error_table(self.subject, self.answers, self._similar)
+        else:
+            self.table = table_of(self.subject, self.answers, self._similar)
+        self.broken = [
+            record for _, record in summary.results if record.unexpected and self._is_pin(record)
+        ]
+        self._print(self.table)
+        for text in failures(summary.troubles, every=False):
+            self.line(text)
+        for record in self.broken:
+            self.line(f"\n{record.case} on {record.target}: {record.reason}")
+        writing = [str(summary.writing)] if summary.writing else []
+        for text in (*summary.untried.values(), *writing):
+            self.line("\n" + text)
+
+    def status(self, summary: RunSummary) -> int:
+        """The exit status of ``gqa check``."""
+        status = summary.status()
+        if status not in (ALL_AS_EXPECTED, UNEXPECTED):
+            return status
+        every = [one for answers in self.answers.values() for one in answers]
+        red = any(one.bad and not one.pinned for one in every)
+        unstable = any(record.unexpected for record in summary.instability)
+        others = red or unstable or self.broken or self.subject.faults
+        return UNEXPECTED if others else ALL_AS_EXPECTED
+
+    def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
+        """The answers for each target's name, by group."""
+        records: dict[tuple[str, str, str], ResultRecord] = {}
+        targets: dict[str, None] = {}
+        for case, record in summary.results:
+            records[record.target, case.name, case.axes["stage"]] = record
+            targets.setdefault(record.target)
+        return {
+            target: [
+                answer(
+                    group,
+                    target,
+                    (
+                        (stage, records.get((target, group.name, stage.label)))
+                        for stage in self.subject.stages[group.name]
+                    ),
+                    lambda record: record.known is not None and self._is_pin(record),
+                )
+                for group in self.subject.groups
+            ]
+            for target in targets
+        }
+
+    def _is_pin(self, record: ResultRecord) -> bool:
+        known = record.expectation
+        return known is not None and (known.file, known.line) in self.pins
+
+    def _print(self, table: ModelTable) -> None:
+        self.line(f"\n{table.heading}")
+        for note in table.notes:
+            self.line(f"Note: {note}")
+        for _, sentence in table.sentences:
+            self.line(sentence)
+        grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+        grid.add_column("layers", overflow="fold", min_width=8)
+        grid.add_column("attention", overflow="fold", min_width=24)
+        for target in table.targets:
+            grid.add_column(escape(target), overflow="fold", min_width=20)
+        for row in table.rows:
+            cells = [_cell(each) for each in row.cells]
+            grid.add_row(escape(row.layers), escape(row.what), *cells)
+        self.out.print()
+        self.out.print(grid)
+        for cause in table.causes:
+            self._print_cause(cause)
+        for fault in table.faults:
+            self.line(f"\n{fault}")
+
+    def _print_cause(self, cause: ModelCause) -> None:
+        self.line(f"\n{cause.target}, {cause.what}: {cause.said}")
+        for label, text in (
+            ("for example", cause.example),
+            ("case", cause.case),
+            ("similar to" if cause.similar else "known", cause.similar or cause.why),
+            ("which is" if cause.similar else "", cause.why if cause.similar else ""),
+            ("see", cause.link),
+            ("workaround", cause.workaround),
+        ):
+            if text:
+                self.line(f"  {label:<12} {text}")
+
+
+def _cell(cell: ModelCell) -> str:
+    row = TABLE[cell.verdict]
+    return f"[{row.style}]{row.sign} {escape(cell.sentence)}[/]"

@@ -1,0 +1,55 @@
+"""Bundles that are made side by side before a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from case_files import entries, write
+
+from conformance.base.paths import CACHE_VARIABLE
+from conformance.bundle import cache
+from conformance.case.load import load_file
+from conformance.run.prepare import prepare
+
+CASES = entries(
+    """
+    - name: many
+      matrix:
+        seed: [1, 2, 3, 4, 5, 6]
+    """
+)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="bundles are made one by one elsewhere")
+
+
+@linux
+def test_all_bundles_are_there_and_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr("threading.active_count", lambda: 1)  # of the tests' other threads
+    cases = load_file(write(tmp_path, CASES, "many.yaml"))
+    prepare(cases)
+    made = {path.parent.name for path in (tmp_path / "cache").rglob("manifest.json")}
+    assert made == {cache.digest_of(case.call) for case in cases}
+    monkeypatch.setattr(cache, "write_bundle", lambda *_: pytest.fail("it is made again"))
+    for case in cases:
+        cache.bundle_for(case.call)
+
+
+@linux
+def test_what_fails_is_left_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    monkeypatch.setattr("conformance.run.prepare.jobs_for", lambda case: 1 / 0)
+    prepare(load_file(write(tmp_path, CASES, "many.yaml")))
+
+
+def test_a_process_with_threads_does_not_fork(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threading.active_count", lambda: 2)
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: pytest.fail("it forks"))
+    prepare(load_file(write(tmp_path, CASES, "many.yaml")))
