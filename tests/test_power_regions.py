@@ -309,7 +309,8 @@ def test_no_case_detects_a_fault_where_it_is_said_to_have_no_effect(cells: Cells
     for mutant in mutants:
         excluded_ones = {r.name for r in calls if (mutant.name, r.name) in opposite.excluded}
         opposite.open[mutant.name] = excluded_ones - opposite.open[mutant.name]
-    cases = random.Random(3).sample(list(find([]).named), 300)
+    corpus = [case for case in find([]).named if not case.is_graph]
+    cases = random.Random(3).sample(corpus, 300)
     cases = [
         case
         for case in cases

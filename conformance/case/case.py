@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, Strict, WithJsonSchema
 
 from conformance.base.readings import ReadingName
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
-from conformance.case.call import Call, Model
+from conformance.case.call import Call, GraphCall, Model
 from conformance.case.tensors import Step
 from conformance.case.variants import RELATIONS, RelationName
 
@@ -195,6 +195,11 @@ class Case:
     time_limit_seconds: float
     relation: RelationName | None = None
     insensitive_to: tuple[EffectName, ...] = ()
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether the model has several nodes, not only the one that the call describes."""
+        return isinstance(self.call, GraphCall)
 
     @property
     def label(self) -> str:

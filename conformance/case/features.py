@@ -243,8 +243,9 @@ def features_of(call: Call, steps: tuple[Step, ...]) -> dict[str, str | None]:
 
 
 def counted(case: Case) -> bool:
-    """Whether the case counts for coverage. A call that must be rejected does not."""
-    return case.contract.demands in ("computes", "either")
+    """Whether the case counts for coverage. A call that must be rejected does not, nor does a
+    graph: what its outputs show of a single node is not measured."""
+    return case.contract.demands in ("computes", "either") and not case.is_graph
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """A case whose model is a small graph: its inputs, what their values mean, and its main node.
 
-The values of an input, and of a constant whose data the file leaves out, follow from its *role*: the
-slot of an operator that takes it, directly or through operators that only move numbers (Reshape,
-Transpose, Cast …). The roles are the names of GroupQueryAttention's inputs and those of
+The values of an input, and of a constant whose data the file leaves out, follow from its *role*:
+the slot of an operator that takes it, directly or through operators that only move numbers
+(Reshape, Transpose, Cast …). The roles are the names of GroupQueryAttention's inputs and those of
 :data:`_ROLES`.
 """
 
@@ -46,12 +46,13 @@ FIELDS: Final = (
     "total_sequence_lengths", "max_sequence_length", "seed",
 )  # fmt: skip
 
-#: Operators of a domain of their own, some of which exporters write with a function of their own.
-_CONTRIB: Final = (DOMAIN, "")
 #: Operators that move numbers of their first input, or of all inputs (Concat), unchanged.
 _MOVES: Final = frozenset(
-    "Cast Concat Expand Flatten Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
-)
+    {
+        "Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze",
+        "Tile", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
 #: Operators by which a mask of tokens becomes the number of tokens.
 _COUNTS: Final = frozenset({"ReduceSum", "Sub", "Add"})
 

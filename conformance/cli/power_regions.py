@@ -42,7 +42,7 @@ def run(
     record: bool,
 ) -> int:
     """Fill the cells of ``mutants`` with ``cases``, and print them. Returns the exit status."""
-    whole = corpus.whole and len(cases) == len(corpus.loaded)
+    whole = corpus.whole and len(cases) == sum(not case.is_graph for case in corpus.loaded)
     if record and (not whole or reduced):
         raise BadArgument("--regions --record requires the whole corpus.")
     cells, only = Cells(mutants, known_regions()), None

@@ -21,8 +21,7 @@ HIDDEN, INNER, VOCABULARY, POSITIONS = 64, 128, 96, 64
 BLOCK: Final = 32
 
 _KIND: Final = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
-#: The version of the standard operators: recent enough for all, and tract knows it. Attention needs a
-#: later one.
+#: The version of the standard operators: one that tract is tested with; Attention needs another.
 _OPSET, _ATTENTION_OPSET, _IR = 18, 23, 10
 
 
@@ -231,7 +230,7 @@ def decoder(dtype: str, int4: bool = False) -> bytes:
 
     def norm(given: str, made: str) -> str:
         weight = b.weight(f"{made}.weight", [HIDDEN])
-        attributes = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
+        attributes: dict[str, Any] = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
         return b.node("SimplifiedLayerNormalization", [given, weight], made, **attributes)
 
     def added(hidden: str, new: str, made: str) -> tuple[str, str]:
@@ -259,19 +258,20 @@ def decoder(dtype: str, int4: bool = False) -> bytes:
     return b.model()
 
 
+_IN_EACH_TYPE: Final[Mapping[str, Callable[[str], bytes]]] = {
+    "borrowing": partial(borrowing, window=False),
+    "borrowing_window": borrowing,
+    "borrowing_window_output": partial(borrowing, presents=False),
+    "mixed": mixed,
+    "qkv_matmul": partial(projected, int4=False),
+    "qkv_int4": projected,
+}
 #: The files, and how they are made.
 GRAPHS: Final[Mapping[str, Callable[[], bytes]]] = {
     **{
         f"cases/blocks/{name}_{dtype}.onnx": partial(make, dtype)
+        for name, make in _IN_EACH_TYPE.items()
         for dtype in _KIND
-        for name, make in {
-            "borrowing": partial(borrowing, window=False),
-            "borrowing_window": borrowing,
-            "borrowing_window_output": partial(borrowing, presents=False),
-            "mixed": mixed,
-            "qkv_matmul": partial(projected, int4=False),
-            "qkv_int4": projected,
-        }.items()
     },
     "cases/blocks/qkv_int4_int8_float32.onnx": partial(projected, "float32", accuracy_level=4),
     "cases/blocks/decoder_float32.onnx": partial(decoder, "float32"),

@@ -111,7 +111,8 @@ def faults(cases: Iterable[Case]) -> list[str]:
 
 def text(cases: Sequence[Case], looking_at: Mapping[str, int]) -> str:
     """The page. ``looking_at``: how many cases look at each input (looked_at.py)."""
-    sections = [_head(cases), _signature(cases, looking_at), _features(cases), _pairs(cases)]
+    single = [case for case in cases if not case.is_graph]
+    sections = [_head(cases), _signature(single, looking_at), _features(single), _pairs(single)]
     return "\n".join(line for section in sections for line in section)
 
 
@@ -139,6 +140,8 @@ def _head(cases: Sequence[Case]) -> Iterator[str]:
         f" {demands['computes']} must compute, {demands['rejects']} must be rejected,"
         f" {demands['either']} may do either."
     )
+    graphs = sum(case.is_graph for case in cases)
+    yield f"{graphs} of them are [graphs](cases.md#graphs), which the tables below leave out."
     yield ""
 
 

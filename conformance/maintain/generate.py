@@ -21,6 +21,7 @@ from conformance.case.variants import document as relations_page
 from conformance.harness.protocol import schemas as protocol_schemas
 from conformance.judge.expectations import expectations_schema
 from conformance.maintain import (
+    block_graphs,
     coverage,
     dense_cases,
     fault_cases,
@@ -36,8 +37,8 @@ def _json(made: Callable[[], Any], indent: int = 2) -> Callable[[], str]:
     return lambda: json.dumps(made(), indent=indent) + "\n"
 
 
-#: The path of each generated file in a checkout, and the function that returns its text.
-FILES: Final[Mapping[str, Callable[[], str]]] = {
+#: The path of each generated file in a checkout, and the function that returns its content.
+FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "cases/schema.json": _json(cases_schema, indent=1),
     "expectations/schema.json": _json(expectations_schema, indent=1),
     "reports/results.schema.json": _json(results_schema),
@@ -52,6 +53,7 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "cases/faults_prefill.yaml": lambda: fault_cases.text("faults_prefill"),
     "cases/faults_decode.yaml": lambda: fault_cases.text("faults_decode"),
     "docs/operator.md": operator_text.text,
+    **block_graphs.GRAPHS,
 }
 
 #: Files that are written only if they are named: four take long, one needs ONNX Runtime.
@@ -83,13 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = False
     for name in given.files or [name for name in FILES if name not in NAMED]:
         path = file_to_write(name)
-        text = FILES[name]()
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
+        made = FILES[name]()
+        content = made.encode() if isinstance(made, str) else made
+        if path.is_file() and path.read_bytes() == content:
             continue
         stale = True
         print(f"{'stale' if given.check else 'written'}: {name}")
         if not given.check:
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(content)
     return int(stale and given.check)
 
 

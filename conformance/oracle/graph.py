@@ -34,9 +34,6 @@ from conformance.oracle.tolerance import budgets, floor_of
 
 #: How often a graph is computed with errors.
 TRIALS: Final = 8
-#: Undefined elements are numbers up to this, which a real model can hold.
-_GARBAGE: Final = 2.0
-
 Array = NDArray[Any]
 
 
@@ -143,10 +140,7 @@ class Program:
             except KeyError as error:
                 raise OracleError(f"{node.name} reads {error}, which nothing makes.") from None
             try:
-                if _is_attention(node.proto):
-                    made = _attention(node, given, garbage, errors)
-                else:
-                    made = _computed(node, given, errors)
+                made = _computed(node, given, garbage, errors)
             except OracleError as error:
                 raise OracleError(f"{node.name}: {error}") from None
             except Exception as error:  # NumPy's, of shapes that do not fit
@@ -206,12 +200,18 @@ def _is_attention(node: onnx.NodeProto) -> bool:
 
 
 def _computed(
-    node: _Node, given: Sequence[_Tensor | None], errors: _Errors | None
+    node: _Node,
+    given: Sequence[_Tensor | None],
+    garbage: np.random.RandomState,
+    errors: _Errors | None,
 ) -> list[_Tensor]:
+    """The outputs of a node; elements that it leaves undefined become ``garbage``."""
+    if _is_attention(node.proto):
+        return _attention(node, given, garbage, errors)
     if node.operator is None:
         if node.proto.op_type == "Cast":
             return [_cast(node, given[0], errors)]
-        return _standard_attention(node, given, errors)
+        return _standard_attention(node, given, garbage, errors)
     operator = node.operator
     arrays = _apply(node, [each and each.used for each in given])
     dtype = _dtype(node, given)
@@ -319,7 +319,7 @@ def _attention(
     garbage: np.random.RandomState,
     errors: _Errors | None,
 ) -> list[_Tensor]:
-    """A GroupQueryAttention; its undefined elements become ``garbage``."""
+    """A GroupQueryAttention."""
     tensors = {n: t for n, t in zip(INPUT_NAMES, given, strict=False) if t is not None}
     dtype = tensors["query"].dtype
     inputs = {name: each.used for name, each in tensors.items()}
@@ -331,31 +331,44 @@ def _attention(
     units = budgets(references) if errors is None else {}
     made = {}
     for name, one in references.items():
-        fill = garbage.uniform(-_GARBAGE, _GARBAGE, one.value.shape)
+        array = _filled(one, garbage)
         if one.dtype not in FLOAT_DTYPES:
-            codes = np.where(one.defined, one.value, np.rint(fill + _GARBAGE)).astype(one.dtype)
+            codes = array.astype(one.dtype)
             made[name] = _Tensor(codes, one.dtype, codes, None)
             continue
-        array = np.where(one.defined, one.value, fill)
         unit = np.nan_to_num(units.get(name, np.zeros_like(array)))
         made[name] = _with_error(connected[name], array, one.dtype, unit, errors)
     nothing = _Tensor.exact(np.zeros(0, np.float32))
     return [made.get(name, nothing) for name in OUTPUT_NAMES[: len(node.proto.output)]]
 
 
+def _filled(reference: Reference, garbage: np.random.RandomState) -> Float:
+    """The values of an output, with garbage in its undefined elements."""
+    fill = garbage.randint(0, 1 << 16, reference.value.shape) / (1 << 15)
+    if reference.dtype not in FLOAT_DTYPES:
+        fill = np.floor(2 * fill)  # codes
+    return np.where(reference.defined, reference.value, fill)
+
+
 def _standard_attention(
-    node: _Node, given: Sequence[_Tensor | None], errors: _Errors | None
+    node: _Node,
+    given: Sequence[_Tensor | None],
+    garbage: np.random.RandomState,
+    errors: _Errors | None,
 ) -> list[_Tensor]:
     """The standard Attention, as a GroupQueryAttention that attends to a cache of all its keys."""
     attributes = node.attributes
-    tensors = [*given, *[None] * (6 - len(given))]
-    query, key, value, mask = (each and each.used for each in tensors[:4])
-    if tensors[4] is not None or tensors[5] is not None or len(node.proto.output) > 1:
+    arrays = [None if each is None else each.used for each in given]
+    query, key, value, mask, *past = arrays + [None] * (6 - len(arrays))
+    if any(each is not None for each in past) or len(node.proto.output) > 1:
         raise OracleError("an Attention with a past or presents is unknown.")
     unknown = attributes.keys() - {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap"}
     if unknown:
         raise OracleError(f"the attribute {min(unknown)} is unknown to the oracle.")
-    assert query is not None and key is not None and value is not None and given[0] is not None
+    assert query is not None
+    assert key is not None
+    assert value is not None
+    assert given[0] is not None
     flat = query.ndim == 3
     if flat:
         query = _heads(query, attributes["q_num_heads"])
@@ -386,7 +399,7 @@ def _standard_attention(
     named |= {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
     dtype = given[0].dtype
     references = outputs_of(compute(inputs, named, ("output",), dtype=dtype), ("output",))
-    array, unit = references["output"].value, budgets(references)["output"]
+    array, unit = _filled(references["output"], garbage), budgets(references)["output"]
     if not flat:
         shape = batch, length, heads, size
         array, unit = (each.reshape(shape).swapaxes(1, 2) for each in (array, unit))

@@ -2,8 +2,8 @@
 
 Standard operators are those of onnx.reference, given float64 arrays. The contributed operators that
 exporters emit are computed here, after their documentation in ONNX Runtime. For each operator there
-is the largest error of a correct kernel, an absolute number for each element of what it makes, as in
-``docs/tolerance.md``.
+is the largest error of a correct kernel, an absolute number for each element of what it makes, as
+in ``docs/tolerance.md``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Operator:
     """How an operator is computed, and how large the errors of its arithmetic are.
 
     ``compute``: None for one of onnx.reference. ``error``: None for one whose only rounding is that
-    of its result. ``factors``: of an operator that multiplies matrices, the two. ``exact``: it rounds
-    nothing. ``moves``: it only moves numbers, so that the errors of its inputs move with them.
+    of its result. ``factors``: of an operator that multiplies matrices, the two. ``exact``: it
+    rounds nothing. ``moves``: it only moves numbers, and the errors of its inputs with them.
     """
 
     compute: Compute | None = None
@@ -92,8 +92,8 @@ def _reduced(mean: bool) -> Operator:
             if attributes.get("noop_with_empty_axes"):
                 return [given[0]]
             axes = range(given[0].ndim)
-        reduce = np.mean if mean else np.sum
-        found: Any = reduce(
+        reduce: Callable[..., Any] = np.mean if mean else np.sum
+        found = reduce(
             given[0], axis=tuple(map(int, axes)), keepdims=bool(attributes.get("keepdims", 1))
         )
         return [np.asarray(found).astype(given[0].dtype)]
@@ -326,10 +326,10 @@ def _rotary(attributes: Attributes, given: Given, contributed: bool) -> tuple[Fl
     cos, sin = cos[:, None], sin[:, None]
     half = cos.shape[-1]
     turned, magnitude = x.copy(), np.abs(x)
+    slices = slice(0, half), slice(half, 2 * half)
     if attributes.get("interleaved"):
-        first, second = np.s_[..., 0 : 2 * half : 2], np.s_[..., 1 : 2 * half : 2]
-    else:
-        first, second = np.s_[..., :half], np.s_[..., half : 2 * half]
+        slices = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    first, second = ((..., each) for each in slices)
     turned[first] = x[first] * cos - x[second] * sin
     turned[second] = x[second] * cos + x[first] * sin
     magnitude[first] = np.abs(x[first] * cos) + np.abs(x[second] * sin)

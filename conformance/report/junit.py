@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from conformance.base.words import listed
 from conformance.report.instability import instability_examples, instability_text, is_unstable
 from conformance.report.text import clean_for_xml
 from conformance.results.join import Column, Joined
@@ -158,7 +157,7 @@ def _verdict(result: ResultRecord) -> str:
 def _details(case: CaseRecord | None, result: ResultRecord) -> Iterator[str]:
     yield f"{_verdict(result)}: {result.reason}"
     if result.wrong_outputs:
-        yield f"wrong in: {clean(wrong_in(result))}"
+        yield f"wrong in: {wrong_in(result)}"
     if result.hazard:
         yield f"hazard: {result.hazard}"
     if result.message and result.message != result.reason:

@@ -32,7 +32,7 @@ def tell(case: CaseRecord, result: ResultRecord) -> Iterator[str]:
     if result.kernels:
         yield f"  kernel    {clean(listed(result.kernels))}"
     if result.wrong_outputs:
-        yield f"  wrong in  {clean(wrong_in(result))}"
+        yield f"  wrong in  {wrong_in(result, clean)}"
     if result.hazard:
         yield f"  hazard    {clean(result.hazard)}"
     if result.message and result.message != result.reason:

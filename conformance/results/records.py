@@ -311,8 +311,8 @@ class GraphRecord(_Sparse):
 
 
 class CallRecord(_Sparse):
-    """The call: inputs, outputs and attributes. Those of a graph are the graph's inputs and outputs,
-    and the attributes of its first GroupQueryAttention."""
+    """The call: inputs, outputs and attributes. Those of a graph are the graph's inputs and
+    outputs, and the attributes of its first GroupQueryAttention."""
 
     whole = ("attributes", "steps")
 

@@ -8,7 +8,7 @@ another layer's cache does. So a result whose presents alone are wrong is told a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, Protocol, get_args
 
 from conformance.base.signature import OUTPUT_NAMES, PRESENT
@@ -79,12 +79,13 @@ def wrong_names(faults: Iterable[_Named], errors: Iterable[Figures]) -> tuple[st
     return tuple(dict.fromkeys([*found, *(e.output for e in errors if is_beyond(e))]))
 
 
-def wrong_in(result: HasFaults) -> str:
-    """In which outputs a result is wrong, in words; those of a graph by their own names."""
+def wrong_in(result: HasFaults, shown: Callable[[str], str] = str) -> str:
+    """In which outputs a result is wrong, in words; those of a graph by their own names, which
+    ``shown`` makes harmless."""
     names = wrong_names(result.faults, result.errors)
     if all(name in OUTPUT_NAMES for name in names):
         return listed(result.wrong_outputs)
-    return listed(names)
+    return listed([shown(name) for name in names])
 
 
 def only_presents(result: HasWrongOutputs) -> bool:

@@ -282,7 +282,7 @@ def issue(
     lines += ["", "## Actual result", "", inline(result.reason, 2000)]
     if result.wrong_outputs:
         right = " The output is right." if only_presents(result) else ""
-        lines += ["", f"Wrong in {inline(wrong_in(result))}.{right}"]
+        lines += ["", f"Wrong in {wrong_in(result, inline)}.{right}"]
     if result.hazard:
         lines += [
             "",
