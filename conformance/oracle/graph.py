@@ -32,8 +32,9 @@ from conformance.oracle.operators import Operator, operator_of
 from conformance.oracle.reference import Reference, compute, outputs_of
 from conformance.oracle.tolerance import budgets, floor_of
 
-#: How often a graph is computed with errors.
-TRIALS: Final = 8
+#: How often a graph is computed with errors. Of 16 numbers from a normal distribution the largest is
+#: below one standard deviation once in 400 times, and that of real errors is less than half of it.
+TRIALS: Final = 16
 Array = NDArray[Any]
 
 
@@ -156,18 +157,7 @@ def _reference(first: _Tensor, second: _Tensor, moved: Float) -> Reference:
         same &= np.isfinite(first.numbers)
     numbers = first.numbers.astype(np.float64)
     own = np.zeros_like(numbers) if first.unit is None else first.unit
-    return Reference(
-        np.where(same, numbers, 0.0), same, first.dtype, unit=own + _along_rows(moved, same)
-    )
-
-
-def _along_rows(moved: Float, defined: Array) -> Float:
-    """The largest distance in each row, for the elements that moved at all: a few trials with
-    random signs say little of a single element, but much of a row of similar ones."""
-    if not moved.ndim:
-        return moved
-    largest = np.max(np.where(defined, moved, 0.0), axis=-1, keepdims=True, initial=0.0)
-    return np.where(moved > 0.0, largest, 0.0)
+    return Reference(np.where(same, numbers, 0.0), same, first.dtype, unit=own + moved)
 
 
 def _prepared(proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> _Node:
@@ -301,9 +291,12 @@ def _cast(node: _Node, given: _Tensor | None, errors: _Errors | None) -> _Tensor
         raise OracleError("it casts to a type that is unknown to the oracle.")
     if to not in FLOAT_DTYPES:
         return _made(given.used.astype(to), to)
-    if given.unit is None:
-        return _made(given.numbers.astype(np.float64), to)
     storage = Storage.of(to)
+    if given.unit is None:
+        numbers = given.numbers.astype(np.float64)
+        inexact = numbers.astype(to).astype(np.float64) != numbers
+        unit = np.where(inexact, storage.unit * np.abs(numbers), 0.0)
+        return _with_error(node.proto.output[0], numbers, to, unit, errors)
     if storage.unit <= Storage.of(given.dtype).unit:
         return _Tensor(given.numbers, to, given.used, given.unit)
     unit = storage.unit * np.abs(given.used) + floor_of(storage)
