@@ -46,11 +46,11 @@ FIELDS: Final = (
     "total_sequence_lengths", "max_sequence_length", "seed",
 )  # fmt: skip
 
-#: Operators that move numbers of their first input, or of all inputs (Concat), unchanged.
+#: Operators whose first input, or all of whose inputs (Concat), keep their meaning and magnitude.
 _MOVES: Final = frozenset(
     {
-        "Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze",
-        "Tile", "Transpose", "Unsqueeze",
+        "Cast", "Concat", "Expand", "Flatten", "Identity", "Reshape", "RotaryEmbedding", "Slice",
+        "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
 #: Operators by which a mask of tokens becomes the number of tokens.
@@ -76,7 +76,7 @@ _ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "Mul": ("factor", "factor"),
     "Div": ("activation", "factor"),
     "Sub": ("addend", "addend"),
-    "Attention": ("activation", "activation", "activation", "attention_bias"),
+    "Attention": ("attention_query", "activation", "activation", "attention_bias"),
     **dict.fromkeys(
         ("Gelu", "QuickGelu", "Sigmoid", "Swish", "Tanh", "Softmax", "Relu", "Erf"),
         ("activation",),
@@ -84,8 +84,8 @@ _ROLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 #: RotaryEmbedding has its inputs in another order in each domain.
 _ROTARY: Final = {
-    DOMAIN: ("activation", "position_ids", "cos_cache", "sin_cache"),
-    "": ("activation", "cos_cache", "sin_cache", "position_ids"),
+    DOMAIN: ("", "position_ids", "cos_cache", "sin_cache"),
+    "": ("", "cos_cache", "sin_cache", "position_ids"),
 }
 #: Roles that say what a tensor is, whatever else reads it; all others say what it is there.
 _TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
@@ -224,6 +224,11 @@ def is_present(graph: Graph, name: str) -> bool:
     return False
 
 
+def _name(node: onnx.NodeProto) -> str:
+    """The node as errors name it."""
+    return node.name or f"{node.op_type} that makes {next(iter(node.output), 'nothing')}"
+
+
 def attributes_in(node: onnx.NodeProto) -> dict[str, Any]:
     """The attributes of a node, texts as str."""
     found = {each.name: get_attribute_value(each) for each in node.attribute}
@@ -240,14 +245,14 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
     attributes = attributes_in(node)
     unknown = sorted(attributes.keys() - ATTRIBUTE_BY_NAME.keys())
     if unknown:
-        raise GraphError(f"the node {node.name} has the unknown attribute {unknown[0]}")
+        raise GraphError(f"the node {_name(node)} has the unknown attribute {unknown[0]}")
     rotary = "none"
     if attributes.pop("do_rotary", 0):
         rotary = "interleaved" if attributes.get("rotary_interleaved") else "half_split"
     attributes.pop("rotary_interleaved", None)
     heads, kv_heads = (attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
     if heads < 1 or kv_heads < 1:
-        raise GraphError(f"the node {node.name} lacks num_heads or kv_num_heads")
+        raise GraphError(f"the node {_name(node)} lacks num_heads or kv_num_heads")
     if given["key"]:
         key_value = "zero_length" if _is_empty(graph, given["key"]) else "new"
     else:
@@ -488,6 +493,7 @@ def _axes(role: str, call: Call, step: Step) -> tuple[int | None, ...] | None:
         "attention_mask": (batch, total),
         "attention_bias": (batch, call.num_heads, length, total),
         "activation": (batch, length, None),
+        "attention_query": (batch, length, None),
         "addend": (batch, length, None),
         "factor": (batch, length, None),
     }.get(role)
@@ -534,6 +540,8 @@ def _values(
         return None
     if role in INPUT_NAMES:  # as in a case of that node alone
         return node_steps(node)[0].input(role).values
+    if role == "attention_query":
+        return node_steps(node)[0].input("query").values
     if role == "ids":
         return Values(low=0, high=_rows_of(graph, use.node) - 1)
     if role == "weight":
@@ -574,5 +582,5 @@ def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
     dims = _dims(graph, node.input[0])
     axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
     if not dims or not dims[axis]:
-        raise GraphError(f"nothing tells the number of rows from which {node.name} gathers")
+        raise GraphError(f"nothing tells the number of rows from which {_name(node)} gathers")
     return int(dims[axis])

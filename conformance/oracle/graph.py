@@ -32,7 +32,7 @@ from conformance.oracle.operators import Operator, operator_of
 from conformance.oracle.reference import Reference, compute, outputs_of
 from conformance.oracle.tolerance import budgets, floor_of
 
-#: How often a graph is computed with errors. Of 16 numbers from a normal distribution the largest is
+#: How often a graph is computed with errors. Of 16 numbers of a normal distribution the largest is
 #: below one standard deviation once in 400 times, and that of real errors is less than half of it.
 TRIALS: Final = 16
 Array = NDArray[Any]

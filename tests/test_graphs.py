@@ -1,0 +1,307 @@
+"""Cases whose model is a small graph: from the file to its call, its inputs and its values."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from case_files import HEAD, cases_of, complaints, entries, write
+from graph_models import ATTENTION, graph_cases, model_of
+from shipped import cases_of_theme
+
+from conformance.base.paths import CACHE_VARIABLE
+from conformance.bundle.cache import bundle_for, digest_of
+from conformance.bundle.script import script_of
+from conformance.case.call import GraphCall
+from conformance.case.features import features_of
+from conformance.case.load import load_file
+from conformance.maintain.block_graphs import GRAPHS, borrowing, decoder
+from conformance.run.records import case_record, corpus_digest
+
+FLOAT, UINT8, INT64 = 1, 2, 7
+
+
+def wrong(folder: Path, content: bytes, fields: str = "") -> str:
+    """The only complaint about an entry with this graph."""
+    (folder / "graph.onnx").write_bytes(content)
+    lines = "".join(f"\n  {line}" for line in fields.splitlines())
+    (said,) = complaints(folder, entries(f"- name: one\n  graph: graph.onnx{lines}"))
+    return said
+
+
+# The call
+
+
+def test_the_fields_of_a_graph_are_those_of_its_first_attention(tmp_path: Path) -> None:
+    fields = "sequence_length: 3\npast_sequence_length: 4"
+    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    call = case.call
+    assert isinstance(call, GraphCall)
+    assert case.is_graph
+    assert (call.num_heads, call.kv_num_heads, call.head_size) == (4, 1, 16)
+    assert (call.rotary, call.local_window_size, call.key_value) == ("half_split", 8, "new")
+    found = features_of(call, case.steps)
+    assert (found["phase"], found["window"], found["presents"]) == (
+        "chunked_prefill", "longer", "both",
+    )  # fmt: skip
+    assert case.title == "Several tokens on a past, MQA, rotary, window beyond all tokens"
+
+
+def test_the_inputs_of_a_graph_have_the_shapes_of_the_call(tmp_path: Path) -> None:
+    fields = "batch_size: 2\nsequence_length: 3\npast_sequence_length: 4"
+    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    (step,) = case.steps
+    assert {tensor.name: tensor.shape for tensor in step.inputs} == {
+        "query": (2, 3, 64),
+        "key": (2, 3, 16),
+        "value": (2, 3, 16),
+        "past_key": (2, 1, 4, 16),
+        "past_value": (2, 1, 4, 16),
+        "seqlens_k": (2,),
+        "total_sequence_length": (),
+        "borrower_query": (2, 3, 64),
+    }
+    assert [weight.name for weight in step.weights] == ["cos_cache", "sin_cache"]
+
+
+def test_a_static_cache_has_its_capacity_in_every_past(tmp_path: Path) -> None:
+    fields = "past_sequence_length: 4\nmax_sequence_length: 9"
+    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    shapes = {tensor.name: tensor.shape for tensor in case.steps[0].inputs}
+    assert shapes["past_key"] == (1, 1, 9, 16)
+    (step,) = script_of(case.call).steps
+    assert script_of(case.call).compute(step.inputs)["present_key"].value.shape == (1, 1, 9, 16)
+
+
+def test_symbols_have_any_name_where_the_role_of_an_input_tells_them(tmp_path: Path) -> None:
+    text = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
+    (case,) = graph_cases(tmp_path, model_of(text), "batch_size: 2\npast_sequence_length: 3")
+    assert case.steps[0].inputs[3].shape == (2, 1, 3, 8)
+
+
+def test_what_a_graph_says_itself_cannot_be_a_field(tmp_path: Path) -> None:
+    said = wrong(tmp_path, model_of(ATTENTION), "num_heads: 4")
+    assert said == (
+        "8:16: num_heads follows from the graph; beside it stand dtype, batch_size,"
+        " sequence_length, past_sequence_length, total_sequence_lengths, max_sequence_length, seed"
+    )
+    said = wrong(tmp_path, model_of(ATTENTION), "relation: omitted_presents")
+    assert said == "8:15: a graph has no variant"
+
+
+def test_functions_are_expanded(tmp_path: Path) -> None:
+    text = ATTENTION.replace('"com.microsoft" : 1', '"com.microsoft" : 1').replace(
+        "  output, present_key", "  doubled = local.twice (query)\n  output, present_key"
+    )
+    text = text.replace("(query, key, value, past", "(doubled, key, value, past")
+    head = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "local" : 1]>\n'
+    function = '<domain: "local", opset_import: ["" : 18]>\ntwice (x) => (y) { y = Add (x, x) }'
+    model = onnx.parser.parse_model(f"{head}{text}{function}")
+    (case,) = graph_cases(tmp_path, model.SerializeToString())
+    assert case_record(case).call.graph is not None
+    assert dict(case_record(case).call.graph.nodes) == {"Add": 1, "GroupQueryAttention": 1}
+
+
+# Values
+
+
+def test_the_values_of_an_attention_are_those_of_a_case_of_that_node(tmp_path: Path) -> None:
+    (case,) = graph_cases(tmp_path, model_of(ATTENTION), "sequence_length: 3")
+    (alone,) = cases_of(
+        tmp_path,
+        "- {name: one, sequence_length: 3, num_heads: 2, kv_num_heads: 1, head_size: 8,"
+        " cache: concatenated}",
+    )
+    mine, own = (script_of(each.call).steps[0].inputs for each in (case, alone))
+    for name in ("query", "key", "value", "seqlens_k"):
+        np.testing.assert_array_equal(mine[name], own[name])
+
+
+def test_the_values_of_a_decoder(tmp_path: Path) -> None:
+    fields = "batch_size: 2\nsequence_length: 5\ntotal_sequence_lengths: [5, 2]\ndtype: float16"
+    (case,) = graph_cases(tmp_path, decoder("float16", int4=True), fields)
+    script = script_of(case.call)
+    inputs = script.steps[0].inputs
+    assert inputs["attention_mask"].tolist() == [[1] * 5, [1, 1, 0, 0, 0]]
+    assert inputs["input_ids"].dtype == np.int64
+    assert 0 <= inputs["input_ids"].min() < inputs["input_ids"].max() < 96
+    weights = {
+        tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in script.model.graph.initializer
+    }
+    assert weights["q_proj.codes"].std() > 60
+    assert (
+        0.5 <= weights["input_layernorm.weight"].min() < 1 < weights["input_layernorm.weight"].max()
+    )
+    made = script.compute(inputs)["logits"]
+    assert 0.5 < made.value[made.defined].std() < 5  # the magnitude of numbers is kept
+
+
+def test_a_weight_is_drawn_by_the_seed_and_its_name(tmp_path: Path) -> None:
+    def weight(seed: int) -> np.ndarray:
+        fields = f"sequence_length: 3\nseed: {seed}"
+        (case,) = graph_cases(tmp_path, GRAPHS["cases/blocks/qkv_matmul_float32.onnx"](), fields)
+        first = script_of(case.call).model.graph.initializer[2]
+        return onnx.numpy_helper.to_array(first)
+
+    assert np.array_equal(weight(0), weight(0))
+    assert not np.array_equal(weight(0), weight(1))
+
+
+# Files that cannot be a case
+
+
+def test_an_input_whose_role_nothing_tells(tmp_path: Path) -> None:
+    text = ATTENTION.replace("int32 total)", "int32 total, int64[B, S] odd)").replace(
+        "{\n", "{\n  places = NonZero (odd)\n", 1
+    )
+    said = wrong(tmp_path, model_of(text))
+    assert said == ("7:12: nothing tells which values odd (int64) has: it is read by NonZero")
+
+
+def test_a_constant_without_data_whose_role_nothing_tells(tmp_path: Path) -> None:
+    text = ATTENTION.replace("{\n", "{\n  moved = Reshape (key, shape)\n", 1)
+    said = wrong(tmp_path, model_of(text, {"shape": (INT64, [3])}))
+    assert said == ("7:12: nothing tells which values shape (int64) has: it is read by Reshape")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            ("(float[B, S, 16] output)", "(float[B, S, 16] output, float[B, 1, T, 8] present_key)"),
+            "",
+        ),
+        (
+            ("output, present_key, present_value =", "output, pk, pv ="),
+            "",
+        ),
+        (
+            (
+                "=> (float[B, S, 16] output) {\n  output, present_key,",
+                "=> (float[B, S, 16] output, float[B, 1, T, 8] cache) {\n  output, cache,",
+            ),
+            "the output cache is a present, so its name must have the word 'present'",
+        ),
+        (
+            ("(float[B, S, 16] output) {\n  output,", "(float[B, S, 16] present) {\n  present,"),
+            "the output present is no present of a GroupQueryAttention, so its name must not have"
+            " the word 'present'",
+        ),
+        (
+            ("num_heads = 2, ", ""),
+            "the node GroupQueryAttention that makes output lacks num_heads or kv_num_heads",
+        ),
+        (
+            ("num_heads = 2,", "num_heads = 2, colour = 3,"),
+            "the node GroupQueryAttention that makes output has the unknown attribute colour",
+        ),
+        (
+            ("float[B, S, 8] key", "float[B, 7, 8] key"),
+            "key has the fixed size 7 at axis 1, but this call needs 1",
+        ),
+        (
+            ("float[B, S, 16] query", "string[B, S, 16] query"),
+            "a tensor has the type string; known are float32, float16, bfloat16, int8, uint8,"
+            " float8e4m3fn, int32, int64",
+        ),
+        (
+            ("float[B, 1, P, 8] past_key", "float[B, K, P, 8] past_key"),
+            "nothing tells the size of axis 1 of past_key, K: give it a number, or the name of a"
+            " field (batch_size, sequence_length …)",
+        ),
+    ],
+)
+def test_a_graph_that_is_not_legal(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+    text = ATTENTION.replace(*change)
+    assert text != ATTENTION
+    if not says:
+        graph_cases(tmp_path, model_of(text))
+        return
+    said = wrong(tmp_path, model_of(text))
+    assert said.removeprefix("7:12: ").removeprefix("graph.onnx: ") == says
+
+
+def test_a_graph_without_an_attention(tmp_path: Path) -> None:
+    said = wrong(tmp_path, model_of("g (float[2] x) => (float[2] y) { y = Neg (x) }"))
+    assert said.endswith("no node is a GroupQueryAttention, at least outside If, Loop and Scan")
+
+
+def test_files_that_are_no_graph(tmp_path: Path) -> None:
+    assert wrong(tmp_path, b"\x0a\x05hello world").endswith("graph.onnx: it is not an ONNX model")
+    assert "is not an ONNX model, or has no nodes" in wrong(tmp_path, b"")
+    assert "larger than 4 MiB; save it without its weights" in wrong(tmp_path, bytes(5 << 20))
+    (said,) = complaints(tmp_path, entries("- name: one\n  graph: nowhere.onnx"))
+    assert said == "7:12: nowhere.onnx: it cannot be read: No such file or directory"
+    (said,) = complaints(tmp_path, entries("- name: one\n  graph: ."))
+    assert said == "7:12: .: it cannot be read: Is a directory"
+
+
+# What depends on the content
+
+
+def test_the_bundle_depends_on_the_content_of_the_file(tmp_path: Path) -> None:
+    (one,) = graph_cases(tmp_path, borrowing("float32"))
+    (other,) = graph_cases(tmp_path, borrowing("float32", window=False))
+    assert digest_of(one.call) != digest_of(other.call)
+    assert corpus_digest([one]) != corpus_digest([other])
+    bundle = bundle_for(one.call, tmp_path / "cache")
+    told = json.loads((bundle.path / "case.json").read_text())
+    assert (told["graph"], len(told["content"])) == ("graph.onnx", 64)
+
+
+def test_kept_cases_are_read_again_after_a_change_of_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    text = HEAD + "  - {name: one, graph: graph.onnx}\n" + "#" * 5000
+    file, graph = write(tmp_path, text), tmp_path / "graph.onnx"
+    graph.write_bytes(borrowing("float32"))
+    assert load_file(file)[0].call.local_window_size == 8
+    assert load_file(file)[0].call.local_window_size == 8
+    graph.write_bytes(borrowing("float32", window=False))
+    assert load_file(file)[0].call.local_window_size is None
+
+
+# The shipped graphs
+
+
+def test_a_standard_attention_computes_what_the_operator_computes() -> None:
+    """microsoft/onnxruntime#28188: the mixed graph and its counterpart have the same inputs."""
+    cases = {case.label: case for case in cases_of_theme("blocks")}
+    mixed = {label: case for label, case in cases.items() if case.name == "mixed"}
+    assert len(mixed) == 4
+    for label, case in mixed.items():
+        counterpart = cases[label.replace("mixed", "borrow_output")]
+        made = []
+        for each in (case, counterpart):
+            script = script_of(each.call)
+            made.append((script.steps[0].inputs, script.compute(script.steps[0].inputs)))
+        (given, one), (others, other) = made
+        assert given.keys() - others.keys() == {"position_ids"}
+        for name, array in others.items():
+            np.testing.assert_array_equal(given[name], array)
+        for name in ("output", "borrower_output"):
+            np.testing.assert_allclose(one[name].value, other[name].value, rtol=1e-12, atol=1e-12)
+
+
+def test_the_record_of_a_graph_has_its_content_and_its_constants() -> None:
+    case = next(case for case in cases_of_theme("blocks") if case.name == "decoder")
+    graph = case_record(case).call.graph
+    assert graph is not None
+    assert graph.file == "blocks/decoder_float32.onnx"
+    assert graph.nodes["MatMul"] == 8
+    assert [weight.name for weight in graph.weights if weight.shape == (96, 64)] == [
+        "embed_tokens.weight"
+    ]
+    assert all(weight.recipe is not None for weight in graph.weights)
+
+
+def test_shipped_graphs_are_valid_onnx() -> None:
+    for path, make in GRAPHS.items():
+        model = onnx.load(io.BytesIO(make()), load_external_data=False)
+        assert model.graph.node, path
+        assert make() == make()
