@@ -172,6 +172,14 @@ def test_a_constant_without_data_whose_role_nothing_tells(tmp_path: Path) -> Non
     ("change", "says"),
     [
         (
+            ("=> (float[B, S, 16] output) {", "=> (float[B, S, 16] other) {"),
+            "the output other is made by no node",
+        ),
+        (
+            ("{\n  output,", "{\n  late = Add (output, output)\n  output,"),
+            "the node Add that makes late reads output before any node makes it",
+        ),
+        (
             ("(float[B, S, 16] output)", "(float[B, S, 16] output, float[B, 1, T, 8] present_key)"),
             "",
         ),
@@ -223,6 +231,16 @@ def test_a_graph_that_is_not_legal(tmp_path: Path, change: tuple[str, str], says
         return
     said = wrong(tmp_path, model_of(text))
     assert said.removeprefix("7:12: ").removeprefix("graph.onnx: ") == says
+
+
+def test_a_name_that_cannot_be_one_of_a_file(tmp_path: Path) -> None:
+    model = onnx.load_model_from_string(model_of(ATTENTION))
+    model.graph.input[0].name = model.graph.node[0].input[0] = "layers/0/query"
+    said = wrong(tmp_path, model.SerializeToString())
+    assert said == (
+        "7:12: graph.onnx: the name 'layers/0/query' of an input or output has more than letters,"
+        " digits, '_', '.' and '-': rename it"
+    )
 
 
 def test_a_graph_without_an_attention(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ the slot of an operator that takes it, directly or through operators that only m
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -91,6 +92,9 @@ _ROTARY: Final = {
 _TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
 
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-]+")
+
+
 class GraphError(ValueError):
     """The graph cannot be a case; the message says why and names the node or tensor."""
 
@@ -169,8 +173,12 @@ def parsed(content: bytes) -> Graph:
         raise GraphError(f"it has {len(nodes)} nodes; at most {MAX_NODES} fit: cut a part out")
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
     makers: dict[str, tuple[onnx.NodeProto, int]] = {}
+    known = {"", *(each.name for each in model.graph.input)}
+    known |= {each.name for each in model.graph.initializer}
     for node in nodes:
         for index, name in enumerate(node.input):
+            if name not in known and name not in makers:
+                raise GraphError(f"the node {_name(node)} reads {name} before any node makes it")
             readers[name].append((node, index))
         for index, name in enumerate(node.output):
             makers[name] = node, index
@@ -179,7 +187,7 @@ def parsed(content: bytes) -> Graph:
         raise GraphError(f"no node is a {OP_TYPE}, at least outside If, Loop and Scan")
     frozen = {name: tuple(found) for name, found in readers.items()}
     graph = Graph(model, nodes, frozen, makers, attentions)
-    _check_outputs(graph)
+    _check_names(graph)
     return graph
 
 
@@ -195,8 +203,15 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         raise GraphError(f"its functions cannot be expanded: {error}") from None
 
 
-def _check_outputs(graph: Graph) -> None:
-    """Presents must be known by their names, and nothing else may be called so."""
+def _check_names(graph: Graph) -> None:
+    """Names of inputs and outputs become those of files. Presents must be known by their names, and
+    nothing else may be called so."""
+    for each in (*graph.inputs, *graph.model.graph.output):
+        if not _PLAIN.fullmatch(each.name):
+            raise GraphError(
+                f"the name {each.name!r} of an input or output has more than letters, digits, '_',"
+                " '.' and '-': rename it"
+            )
     for output in graph.model.graph.output:
         if output.name not in graph.makers:
             raise GraphError(f"the output {output.name} is made by no node")
