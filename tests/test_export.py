@@ -81,6 +81,48 @@ def test_a_result_is_run_and_written(gqa: Gqa, desk: Desk) -> None:
     assert ran.stdout.splitlines()[-1] == f"verdict: {verdict}"
 
 
+@has_onnxruntime
+def test_a_graph_is_written(gqa: Gqa, desk: Desk) -> None:
+    """The program makes the model, its constants and its inputs, and checks every output."""
+    case = "blocks/decoder[tokens=ragged,weights=int4_float16]"
+    done = gqa("export", case, "graph")
+    assert done.status == 0, done.err
+    folder = desk.folder / "graph"
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "bundle", "issue.md", "repro.py", "values"
+    ]  # fmt: skip
+    values = np.load(folder / "values" / "step_0.npz")
+    assert values["attention"].shape == (2, 7, 64)
+    assert values["attention"].dtype == np.float64
+    report = (folder / "issue.md").read_text()
+    assert "A graph of 22 nodes: ReduceSum 1, Sub 1, Cast 2" in report
+    assert "Attributes of the first GroupQueryAttention: num\\_heads 4" in report
+    program = [sys.executable, str(folder / "repro.py")]
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines()[-1] == "verdict: pass", ran.stdout + ran.stderr
+    assert "logits[" in ran.stdout
+
+
+def test_a_graph_has_no_values_of_a_query(gqa: Gqa, desk: Desk) -> None:
+    told = sentence(gqa("show", "blocks/decoder[tokens=decode,weights=float32]", "--values"), 2)
+    assert told.startswith(
+        "--values is for cases of a single node, and this one is a graph. gqa export"
+    )
+
+
+def test_a_graph_is_shown(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("show", "blocks/borrow_in_window[tokens=chunk,dtype=float32]")
+    assert done.status == 0, done.err
+    told = " ".join(done.out.split())
+    assert "input borrower_query float32 [1, 5, 64]" in told
+    assert "output borrower_present_key float32 [1, 1, 17, 16]" in told
+    assert (
+        "graph blocks/borrowing_window_float32.onnx: GroupQueryAttention 2 Shape 1 Concat 1"
+        " ConstantOfShape 1" in told
+    )
+    assert "weights 2 constants, drawn" in told
+
+
 def test_a_result_is_taken_from_a_file(gqa: Gqa, desk: Desk) -> None:
     file = results_file(desk.folder / "one.jsonl", "cpu@1.31.1")
     done = gqa("export", CASE, "taken", "--results", str(file))

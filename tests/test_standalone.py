@@ -349,6 +349,30 @@ def test_an_unknown_tensor_name_is_not_used_as_a_file_name() -> None:
     assert standalone.program_of(changed, result, told("tract")).missing is not None
 
 
+def test_a_strange_graph_gives_no_program() -> None:
+    case = next(case for case in CORPUS if case.is_graph)
+    record, result, target = case_record(case), hostile()[1], told("tract")
+    assert standalone.program_of(record, result, target).missing is None
+    call = record.call
+
+    def missing(**fields: Any) -> str | None:
+        changed = record.model_copy(update={"call": call.model_copy(update=fields)})
+        return standalone.program_of(changed, result, target).missing
+
+    outside = call.inputs[0].model_copy(update={"name": "../../outside"})
+    assert missing(inputs=(outside, *call.inputs[1:])) == (
+        "The results file describes tensors that this version does not know."
+    )
+    assert call.graph is not None
+    assert missing(graph=call.graph.model_copy(update={"content": ""})) == (
+        "The graph is too large for a results file; its case file names it."
+    )
+    weights = tuple(w.model_copy(update={"recipe": None}) for w in call.graph.weights)
+    assert missing(graph=call.graph.model_copy(update={"weights": weights})) == (
+        "The results file does not say how the constants are made."
+    )
+
+
 def test_a_report_contains_everything_and_no_text_escapes_its_fences() -> None:
     case, result = hostile()
     message = "```\n````python\nout"

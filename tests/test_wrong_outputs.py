@@ -30,6 +30,7 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import VERDICTS, severity, worst
 from conformance.results.wrong_outputs import WrongOutput, wrong_outputs
+from conformance.results.wrong_outputs import wrong_in as words
 
 SHAPE = WrongShape(output="present_key", got=(1,), want=(2,))
 DTYPE = WrongDtype(output="output_qk", got="float16", want="float32")
@@ -55,12 +56,25 @@ APART = RelationBroken(
         ((DTYPE, DIFFER), (), ("presents", "output_qk")),
         ((APART,), (error(share=0.5),), ("output",)),
         ((), (error(output="of another operator"),), ("output",)),
+        ((), (error(output="present.0.key"), error(output="Present_3")), ("presents",)),
+        ((), (error(output="logits"), error(output="borrower_present_key")),
+         ("output", "presents")),
+        ((), (error(output="representation"),), ("output",)),
     ],
 )  # fmt: skip
 def test_faults_and_figures_say_which_outputs_are_wrong(
     faults: Any, errors: Any, wrong: tuple[WrongOutput, ...]
 ) -> None:
     assert wrong_outputs(faults, errors) == wrong
+
+
+def test_the_outputs_of_a_graph_are_told_by_their_names() -> None:
+    of_graph = wrong_in("logits", "present.0.key")
+    assert words(of_graph) == "logits and present.0.key"
+    assert words(of_graph, str.upper) == "LOGITS and PRESENT.0.KEY"
+    assert words(BOTH, str.upper) == "output and presents"
+    (line,) = (line for line in tell(case("t/c"), of_graph) if "wrong in" in line)
+    assert line.split() == ["wrong", "in", "logits", "and", "present.0.key"]
 
 
 def wrong_in(*names: str, id: str = "t/c", verdict: str = "wrong", **fields: Any) -> ResultRecord:

@@ -97,5 +97,7 @@ INPUT_NAMES: Final = tuple(parameter.name for parameter in INPUTS)
 OUTPUT_NAMES: Final = tuple(parameter.name for parameter in OUTPUTS)
 ATTRIBUTE_BY_NAME: Final = {attribute.name: attribute for attribute in ATTRIBUTES}
 
+#: Names of a graph's inputs and outputs: they become names of files.
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]+")
 #: What the name of a graph's output contains if it is a present, and no other output's name does.
 PRESENT: Final = re.compile(r"(?<![a-z])presents?(?![a-z])", re.IGNORECASE)

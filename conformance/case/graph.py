@@ -9,7 +9,6 @@ the slot of an operator that takes it, directly or through operators that only m
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from conformance.base.signature import (
     INPUT_NAMES,
     OP_TYPE,
     OUTPUT_NAMES,
+    PLAIN_NAME,
     PRESENT,
 )
 from conformance.case.call import Call, GraphCall, Values
@@ -90,9 +90,6 @@ _ROTARY: Final = {
 }
 #: Roles that say what a tensor is, whatever else reads it; all others say what it is there.
 _TELLING: Final = (*INPUT_NAMES, "ids", "attention_mask")
-
-
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.\-]+")
 
 
 class GraphError(ValueError):
@@ -207,7 +204,7 @@ def _check_names(graph: Graph) -> None:
     """Names of inputs and outputs become those of files. Presents must be known by their names, and
     nothing else may be called so."""
     for each in (*graph.inputs, *graph.model.graph.output):
-        if not _PLAIN.fullmatch(each.name):
+        if not PLAIN_NAME.fullmatch(each.name):
             raise GraphError(
                 f"the name {each.name!r} of an input or output has more than letters, digits, '_',"
                 " '.' and '-': rename it"

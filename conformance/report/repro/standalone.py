@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS
+from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS, PLAIN_NAME
 from conformance.case.case import Contract
 from conformance.case.tensors import MAX_ELEMENTS
 from conformance.report.findings import alone
@@ -109,9 +109,9 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
             return "The graph is too large for a results file; its case file names it."
         if any(tensor.recipe is None for tensor in graph.weights):
             return "The results file does not say how the constants are made."
-        tensors += graph.weights
-    names = _NAMES if graph is None else {tensor.name for tensor in tensors}
-    strange = [t for t in tensors if t.dtype not in KINDS or t.name not in names]
+    known = _NAMES.__contains__ if graph is None else PLAIN_NAME.fullmatch
+    strange = [t for t in tensors if t.dtype not in KINDS or not known(t.name)]
+    tensors += () if graph is None else graph.weights
     if strange or not made or any(_odd(tensor.shape) for tensor in connected):
         return "The results file describes tensors that this version does not know."
     later = [tensor.shape for call in case.call.later for tensor in call if tensor.shape]
