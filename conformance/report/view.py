@@ -433,16 +433,22 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     if case is None:
         return {"id": clean(id)}
     wanted = {"id", "axes", "call", *_POOLED_CASE}
-    hidden: Any = {"call": {"inputs": {"__all__": {"recipe", "dims"}}, "later": True}}
+    inputs = {"inputs": {"__all__": {"recipe", "dims"}}, "later": True}
+    hidden: Any = {"call": {**inputs, "graph": {"weights", "content"}}}
     details: Any = deep_clean(case.model_dump(mode="json", include=wanted, exclude=hidden))
     for field in _POOLED_CASE:
         details[field] = pool.add(details[field])
     call = details["call"]
-    query = next((port["dtype"] for port in call["inputs"] if port["dtype"]), "")
+    dtypes = [port["dtype"] for port in call["inputs"] if port["dtype"]]
+    if call.get("graph"):  # its first input can be the ids of tokens
+        dtypes = [word for word in dtypes if "float" in word] or dtypes
+    query = next(iter(dtypes), "")
     dtype = details["axes"].get("dtype", query)  # an axis takes precedence
     for side in ("inputs", "outputs"):
         call[side] = [pool.add(_port(port)) for port in call[side]]
     shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
+    if call.get("graph"):
+        shown["graph"] = {name: call["graph"][name] for name in ("file", "nodes")}
     return {**details, "dtype": dtype, "call": pool.add(shown)}
 
 

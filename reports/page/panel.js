@@ -217,9 +217,19 @@ class Details {
     return [
       make("h3", about.steps > 1 ? `Call: step 1 of ${about.steps}` : "Call"),
       table("Inputs and outputs", ["input", "shape", "dtype", "values"], inputs, ["output", "shape", "dtype", ""], outputs),
+      about.graph && this.graph(about.graph),
       attributes.length > 0 &&
         make("div.attributes", attributes.map(([name, value]) => make("code", make("bdi", `${name} = ${value}`)))),
     ];
+  }
+
+  /** What the graph of a case consists of; the attributes below are those of its first attention. */
+  graph({ file, nodes }) {
+    const words = Object.entries(nodes).map(([name, count]) => `${name} ${count}`);
+    return list([
+      ["graph", make("bdi", file)],
+      ["nodes", make("bdi", words.join(", "))],
+    ]);
   }
 
   reproduction() {
