@@ -211,6 +211,56 @@ def test_a_build_that_reports_no_placement_is_profiled(
     assert execution.Runtime(onnxruntime, provider).by_profile
 
 
+class Placed:
+    """A session whose nodes were assigned to providers."""
+
+    def __init__(self, nodes: dict[str, str]) -> None:
+        self.nodes = nodes
+
+    def get_provider_graph_assignment_info(self) -> list[Any]:
+        return [
+            SimpleNamespace(
+                ep_name=provider, get_nodes=lambda one=one: [SimpleNamespace(op_type=one)]
+            )
+            for one, provider in self.nodes.items()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "loads"),
+    [
+        ({"Shape": CPU, "GroupQueryAttention": "Other"}, True),
+        ({"Shape": "Other", "GroupQueryAttention": CPU}, False),
+        ({"Shape": CPU, "Det": "Other"}, False),
+    ],
+)
+@pytest.mark.parametrize("reports", [True, False])
+def test_nodes_beside_the_operator_may_run_on_the_cpu(
+    module: Callable[[str], ModuleType], nodes: dict[str, str], loads: bool, reports: bool
+) -> None:
+    """Only if the session proves before it runs that the operator's own do not."""
+    execution = module("ort_execution")
+    session = Placed(nodes)
+
+    def make(model: bytes, options: str, captures: bool) -> Any:
+        if options == "alone":
+            raise RuntimeError("… but fallback to CPU EP has been explicitly disabled by …")
+        return SimpleNamespace(_sess=session)
+
+    runtime = SimpleNamespace(
+        provider=SimpleNamespace(name="Other", session=make),
+        options="alone",
+        make_options=lambda captures, alone: "alone" if alone else "beside",
+        case_type=SimpleNamespace(captures=False),
+        by_assignment=reports,
+    )
+    if loads and reports:
+        assert execution.load(runtime, b"") is session
+        return
+    with pytest.raises(execution.Rejected, match="explicitly disabled"):
+        execution.load(runtime, b"")
+
+
 # Memory of a device
 
 

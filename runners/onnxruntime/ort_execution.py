@@ -171,16 +171,17 @@ class Runtime:
         array = as_array(tensor, memory)
         return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
-    def make_options(self, captures: bool = False) -> Any:
+    def make_options(self, captures: bool = False, alone: bool = True) -> Any:
         """Session options: one thread, errors only, no fallback to another provider.
 
-        The settings of the graph optimiser stay at their defaults.
+        ``alone``: no node may run on the CPU. The settings of the graph optimiser stay at their
+        defaults.
         """
         options = self.onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
         options.inter_op_num_threads = THREADS
         options.log_severity_level = 3
-        if self.provider.name != CPU:
+        if alone and self.provider.name != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         self.provider.add_to(options, captures)
         if self.by_assignment:
@@ -244,16 +245,42 @@ def check_dtypes(runtime: Runtime, inputs: list[dict[str, Tensor]]) -> None:
 
 
 def load(runtime: Runtime, model: bytes) -> Any:
-    """A session with the model on the one provider; the C object inside the wrapper."""
+    """A session with the model on the one provider; the C object inside the wrapper.
+
+    In a graph of several nodes, such as those that compute lengths, others than the operator's may
+    run on the CPU.
+    """
     try:
         session = runtime.provider.session(model, runtime.options, runtime.case_type.captures)
     except Exception as error:
+        if FELL_BACK in str(error) and (found := load_beside_cpu(runtime, model)) is not None:
+            return found
         if type(error).__name__ == "InvalidProtobuf":  # says nothing about a kernel
             raise BadFile(f"model.onnx is no ONNX model: {error}") from error
         if is_refusal(error):
             raise Rejected("load", 0, error) from error
         raise
     return session._sess
+
+
+#: In ONNX Runtime's message if a node can run on the CPU only.
+FELL_BACK = "fallback to CPU EP has been explicitly disabled"
+
+
+def load_beside_cpu(runtime: Runtime, model: bytes) -> Any | None:
+    """A session in which nodes run on the CPU, but none of the operator's; None if that cannot be,
+    or cannot be proven before a run."""
+    if not runtime.by_assignment:
+        return None
+    options = runtime.make_options(runtime.case_type.captures, alone=False)
+    try:
+        session = runtime.provider.session(model, options, runtime.case_type.captures)._sess
+    except Exception:  # of any class: the first error is the one that is reported
+        return None
+    nodes = assigned_nodes(session)
+    there = any(operator == OPERATOR for operator, _ in nodes)
+    wanted = runtime.provider.name
+    return session if there and placement_of(nodes, wanted) == wanted else None
 
 
 class Case:
@@ -418,16 +445,20 @@ def place(runtime: Runtime, session: Any, profile: list[tuple[str, str]] | None)
     if profile is not None:
         return placement_of(profile, runtime.provider.name)
     if runtime.by_assignment:
-        nodes = [
-            (node.op_type, subgraph.ep_name)
-            for subgraph in session.get_provider_graph_assignment_info()
-            for node in subgraph.get_nodes()
-        ]
-        return placement_of(nodes, runtime.provider.name)
+        return placement_of(assigned_nodes(session), runtime.provider.name)
     # Without another provider in the session the node cannot run anywhere else.
     providers = session.get_providers()
     wanted = runtime.provider.name
     return next((name for name in providers if name != wanted), wanted)
+
+
+def assigned_nodes(session: Any) -> list[tuple[str, str]]:
+    """(operator, provider) of each node, as the session reports it."""
+    return [
+        (node.op_type, subgraph.ep_name)
+        for subgraph in session.get_provider_graph_assignment_info()
+        for node in subgraph.get_nodes()
+    ]
 
 
 def placement_of(nodes: list[tuple[str, str]], wanted: str) -> str:
