@@ -54,6 +54,13 @@ _MOVES: Final = frozenset(
         "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
+#: Operators that keep the numbers of a token together: heads that are normed, and joined again.
+_KEEP_WIDTH: Final = frozenset(
+    {
+        "Add", "Cast", "Identity", "Mul", "RMSNormalization", "Reshape", "RotaryEmbedding",
+        "SimplifiedLayerNormalization", "Transpose",
+    }
+)  # fmt: skip
 #: Operators by which a mask of tokens becomes the number of tokens.
 _COUNTS: Final = frozenset({"ReduceSum", "Sub", "Add"})
 
@@ -319,16 +326,17 @@ def _head_size(
     """The head size of an attention, by the first of its tensors whose width is known."""
     given = dict(zip(INPUT_NAMES, node.input, strict=False))
     query_heads = heads + 2 * kv_heads if key_value == "packed" else heads
+    packs = 2 if attributes_in(node).get("kv_cache_bit_width") == 4 else 1
     sizes = [
-        (_last(graph, given.get("past_key", "")), 1),
-        (_last(graph, given.get("query", "")), query_heads),
-        (_last(graph, given.get("key", "")), kv_heads),
-        (_last(graph, next(iter(node.output[1:]), "")), 1),
-        (_last(graph, given.get("cos_cache", "")), 0),
+        (_last(graph, given.get("query", "")), query_heads, 1),
+        (_last(graph, given.get("key", "")), kv_heads, 1),
+        (_last(graph, given.get("past_key", "")), 1, packs),
+        (_last(graph, next(iter(node.output[1:]), "")), 1, packs),
+        (_last(graph, given.get("cos_cache", "")), 1, 2),
     ]
-    for width, parts in sizes:
+    for width, parts, factor in sizes:
         if width:
-            return width // parts if parts else 2 * width
+            return factor * width // parts
     raise GraphError(
         f"nothing tells the head size of the node {node.name}: declare the shape of its past_key"
         " or query"
@@ -338,20 +346,18 @@ def _head_size(
 def _last(graph: Graph, name: str) -> int | None:
     """The last dim of a tensor: declared, or that of the matrix that makes it."""
     dims = _dims(graph, name)
-    if dims:
+    if dims and dims[-1] is not None:
         return dims[-1]
     while name in graph.makers:
         node = graph.makers[name][0]
         if node.op_type == "MatMulNBits":
             return int(attributes_in(node)["N"])
-        if node.op_type in ("MatMul", "FusedMatMul"):
-            return (_dims(graph, node.input[1]) or [None])[-1]
-        if node.op_type == "Add":
-            name = next((each for each in node.input if each in graph.makers), "")
-        elif node.op_type in ("Cast", "Identity"):
-            name = node.input[0]
-        else:
+        if node.op_type in ("MatMul", "FusedMatMul", "Gemm"):
+            dims = _dims(graph, node.input[1])
+            return dims[0 if _is_turned(node) else -1] if dims else None
+        if node.op_type not in _KEEP_WIDTH:
             return None
+        name = next((each for each in node.input if each in graph.makers), "")
     return None
 
 
@@ -489,25 +495,20 @@ def _input(graph: Graph, call: Call, step: Step, info: onnx.ValueInfoProto) -> T
 
 
 def _axes(role: str, call: Call, step: Step) -> tuple[int | None, ...] | None:
-    """The sizes of a tensor with this role; None where the role does not say."""
-    batch, length, total = call.batch_size, step.sequence_length, step.total_sequence_length
-    rows = call.max_sequence_length if call.cache_kind == "static" else call.past_sequence_length
+    """The sizes of a tensor with this role; None where the role does not say.
+
+    ``call`` is that of the node that takes it, and ``step`` that of the main node.
+    """
+    if role in INPUT_NAMES:
+        return node_steps(call)[0].input(role).shape
+    tokens = call.batch_size, step.sequence_length
     return {
-        "query": (batch, length, None),
-        "key": (batch, 0 if call.key_value == "zero_length" else step.new_tokens, None),
-        "value": (batch, 0 if call.key_value == "zero_length" else step.new_tokens, None),
-        "past_key": (batch, None, rows, None),
-        "past_value": (batch, None, rows, None),
-        "seqlens_k": (batch,),
-        "total_sequence_length": (),
-        "position_ids": (batch, length),
-        "ids": (batch, length),
-        "attention_mask": (batch, total),
-        "attention_bias": (batch, call.num_heads, length, total),
-        "activation": (batch, length, None),
-        "attention_query": (batch, length, None),
-        "addend": (batch, length, None),
-        "factor": (batch, length, None),
+        "ids": tokens,
+        "attention_mask": (call.batch_size, step.total_sequence_length),
+        "activation": (*tokens, None),
+        "attention_query": (*tokens, None),
+        "addend": (*tokens, None),
+        "factor": (*tokens, None),
     }.get(role)
 
 
