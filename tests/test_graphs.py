@@ -19,8 +19,16 @@ from conformance.bundle.script import script_of
 from conformance.case.call import GraphCall
 from conformance.case.features import features_of
 from conformance.case.load import load_file
+from conformance.harness.outcomes import Ran
+from conformance.harness.protocol import DescribedAnswer
+from conformance.judge.expectations import Expectation, Known
+from conformance.judge.verdict import Judgement
 from conformance.maintain.block_graphs import GRAPHS, borrowing, decoder
-from conformance.run.records import case_record, corpus_digest
+from conformance.results.records import ResultRecord
+from conformance.results.verdicts import Verdict
+from conformance.run.records import case_record, corpus_digest, result_record
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import target_for
 
 FLOAT, UINT8, INT64 = 1, 2, 7
 
@@ -77,6 +85,18 @@ def test_a_static_cache_has_its_capacity_in_every_past(tmp_path: Path) -> None:
     assert script_of(case.call).compute(step.inputs)["present_key"].value.shape == (1, 1, 9, 16)
 
 
+def test_a_shared_buffer_is_that_of_each_past_with_its_present(tmp_path: Path) -> None:
+    fields = "past_sequence_length: 4\nmax_sequence_length: 9\nshared_buffer: true"
+    (case,) = graph_cases(tmp_path, borrowing("float32"), fields)
+    (step,) = script_of(case.call).steps
+    assert step.aliases == {"present_key": "past_key", "present_value": "past_value"}
+    assert case_record(case).call.shared_buffer
+    content = model_of(ATTENTION)
+    assert wrong(tmp_path, content, fields).endswith(
+        "no past is an input whose present is an output"
+    )
+
+
 def test_symbols_have_any_name_where_the_role_of_an_input_tells_them(tmp_path: Path) -> None:
     text = ATTENTION.replace("B,", "some,").replace("[B]", "[some]").replace("P,", "rows,")
     (case,) = graph_cases(tmp_path, model_of(text), "batch_size: 2\npast_sequence_length: 3")
@@ -87,7 +107,8 @@ def test_what_a_graph_says_itself_cannot_be_a_field(tmp_path: Path) -> None:
     said = wrong(tmp_path, model_of(ATTENTION), "num_heads: 4")
     assert said == (
         "8:16: num_heads follows from the graph; beside it stand dtype, batch_size,"
-        " sequence_length, past_sequence_length, total_sequence_lengths, max_sequence_length, seed"
+        " sequence_length, past_sequence_length, total_sequence_lengths, max_sequence_length,"
+        " shared_buffer, seed"
     )
     said = wrong(tmp_path, model_of(ATTENTION), "relation: omitted_presents")
     assert said == "8:15: a graph has no variant"
@@ -286,11 +307,43 @@ def test_kept_cases_are_read_again_after_a_change_of_the_graph(
     assert load_file(file)[0].call.local_window_size is None
 
 
+# Expectations
+
+
+@pytest.mark.parametrize(("verdict", "known"), [("wrong", True), ("pass", False)])
+def test_a_line_by_features_covers_a_graph_only_if_it_is_so(
+    tmp_path: Path, verdict: Verdict, known: bool
+) -> None:
+    """The features are those of its main node; a line with its id holds as for any case."""
+    (case,) = graph_cases(tmp_path, borrowing("float32"))
+    told = DescribedAnswer.model_validate(
+        {
+            "id": 1, "outcome": "described", "runtime": "one", "version": "1.0",
+            "execution_provider": None, "device": "one", "dtypes": (), "features": (),
+            "threads": 1, "versions": {},
+        }
+    )  # fmt: skip
+    ready = DescribedTarget(target_for("cpu"), told, None, None)
+    ran = Ran(runs=(), placement=None, load_ms=0, run_ms=0)
+
+    def record(**fields: object) -> ResultRecord:
+        line = Known.model_validate(
+            {"verdict": "wrong", "versions": ">=0", "link": "x", "why": "x", **fields}
+        )
+        found = [Expectation(line, tmp_path / "cpu.yaml", 7)]
+        return result_record(case, ready, Judgement(verdict, "It ran."), ran, found)
+
+    of_features = record(cases=["*"], features={"rotary": ["half_split"]})
+    assert (of_features.unexpected, of_features.expectation is not None) == (False, known)
+    of_its_id = record(cases=["theme/one"])
+    assert (of_its_id.unexpected, of_its_id.expectation is not None) == (not known, True)
+
+
 # The shipped graphs
 
 
 def test_a_standard_attention_computes_what_the_operator_computes() -> None:
-    """microsoft/onnxruntime#28188: the mixed graph and its counterpart have the same inputs."""
+    """microsoft/onnxruntime#28188: the mixed graph and its counterpart."""
     cases = {case.label: case for case in cases_of_theme("blocks")}
     mixed = {label: case for label, case in cases.items() if case.name == "mixed"}
     assert len(mixed) == 4

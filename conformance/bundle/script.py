@@ -13,6 +13,7 @@ from conformance.base.readings import ReadingName
 from conformance.bundle.inputs import draw_inputs, draw_weights
 from conformance.bundle.model import build_model, filled_model
 from conformance.case.call import Call, GraphCall
+from conformance.case.graph import parsed, shared_pasts
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.oracle import Reference, reference
 
@@ -72,9 +73,10 @@ def _graph_script(call: GraphCall) -> Script:
     (step,) = steps_of(call)
     model = filled_model(call, draw_weights(call, step))
     inputs = draw_inputs(call, step)
+    aliases = shared_pasts(parsed(call.content)) if call.shared_buffer else {}
     return Script(
         model=model,
-        steps=(ScriptStep(tuple(inputs), inputs),),
+        steps=(ScriptStep(tuple(inputs), inputs, aliases=aliases),),
         outputs=step.connected_outputs,
         compute=lambda arrays: Program(model).references(arrays),
     )

@@ -44,7 +44,7 @@ MAX_NODES: Final = 2_000
 #: The fields that an entry can have beside ``graph``; the others follow from the graph's nodes.
 FIELDS: Final = (
     "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
-    "total_sequence_lengths", "max_sequence_length", "seed",
+    "total_sequence_lengths", "max_sequence_length", "shared_buffer", "seed",
 )  # fmt: skip
 
 #: Operators whose first input, or all of whose inputs (Concat), keep their meaning and magnitude.
@@ -248,6 +248,20 @@ def _name(node: onnx.NodeProto) -> str:
     return node.name or f"{node.op_type} that makes {next(iter(node.output), 'nothing')}"
 
 
+def shared_pasts(graph: Graph) -> dict[str, str]:
+    """Each present that is an output, with the past of the same node if that is an input."""
+    inputs = {each.name for each in graph.inputs}
+    outputs = {each.name for each in graph.model.graph.output}
+    found = {}
+    for node in graph.attentions:
+        given = dict(zip(INPUT_NAMES, node.input, strict=False))
+        for name, made in zip(OUTPUT_NAMES, node.output, strict=False):
+            past = given.get(name.replace("present", "past"), "")
+            if made in outputs and past in inputs:
+                found[made] = past
+    return found
+
+
 def attributes_in(node: onnx.NodeProto) -> dict[str, Any]:
     """The attributes of a node, texts as str."""
     found = {each.name: get_attribute_value(each) for each in node.attribute}
@@ -295,6 +309,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
         **attributes,
         "past_sequence_length": past_length,
         "max_sequence_length": call.max_sequence_length if cache == "static" else None,
+        "shared_buffer": call.shared_buffer and node is graph.attentions[0],
         "cache": cache,
         "cache_dtype": None if cache_dtype == call.dtype else cache_dtype,
         "head_size": size,
@@ -431,6 +446,8 @@ def graph_steps(call: GraphCall) -> tuple[Step, ...]:
     graph = parsed(call.content)
     plain = Call.model_validate(call.model_dump(exclude={"content"}))
     (step,) = node_steps(plain)
+    if call.shared_buffer and not shared_pasts(graph):
+        raise ShapeError("shared_buffer", "no past is an input whose present is an output")
     try:
         inputs = tuple(_input(graph, plain, step, each) for each in graph.inputs)
         weights = tuple(_weight(graph, plain, each) for each in graph.drawn)

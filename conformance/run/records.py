@@ -97,8 +97,10 @@ def result_record(
     reason, record = judgement.reason, None
     if not was_tried(judgement):  # no defect can show
         known = None
+    differs = None if known is None else known.differs(judgement, stage, message, placement)
+    if known is not None and differs is not None and case.is_graph and known.known.features:
+        known = None  # the features are those of one node, and others decide, too
     if known is not None:
-        differs = known.differs(judgement, stage, message, placement)
         unexpected = differs is not None
         if differs is not None:
             reason += (

@@ -117,6 +117,8 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
     later = [tensor.shape for call in case.call.later for tensor in call if tensor.shape]
     if any(map(_large, [*(tensor.shape for tensor in tensors), *later])):
         return f"An input has more than {MAX_ELEMENTS:,} elements or {_MOST_DIMS} dims."
+    if case.call.shared_buffer and graph is not None:
+        return "Past and present share memory, which programs for graphs do not express."
     if case.call.shared_buffer and not program.shared_buffer:
         return "Past and present share memory, which this runtime's interface cannot express."
     return None
