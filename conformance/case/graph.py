@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import onnx
 from onnx import inliner
 from onnx.helper import get_attribute_value
+from pydantic import ValidationError
 
 from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
@@ -32,7 +34,7 @@ from conformance.base.signature import (
     PRESENT,
 )
 from conformance.case.call import Call, GraphCall, Values
-from conformance.case.tensors import MAX_ELEMENTS, ShapeError, Step, Tensor, node_steps
+from conformance.case.tensors import MAX_ELEMENTS, MAX_RANK, ShapeError, Step, Tensor, node_steps
 
 #: Largest size of an ONNX file. A weightless decoder layer has about 20 kB.
 MAX_BYTES: Final = 4 << 20
@@ -157,8 +159,18 @@ def graph_call(call: Call, content: bytes) -> GraphCall:
     Raises :class:`GraphError`.
     """
     graph = parsed(content)
-    fields = _described(graph, graph.attentions[0], call).model_dump()
+    with _legal():
+        fields = _described(graph, graph.attentions[0], call).model_dump()
     return GraphCall.model_validate({**fields, "content": content})
+
+
+@contextmanager
+def _legal() -> Iterator[None]:
+    """Tell of nodes that lack inputs or attributes, or have some without a meaning."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise GraphError(f"a node of it is not legal: {error}") from error
 
 
 @lru_cache(maxsize=32)
@@ -170,6 +182,8 @@ def parsed(content: bytes) -> Graph:
         raise GraphError("it is not an ONNX model") from None
     if not model.graph.node:
         raise GraphError("it is not an ONNX model, or has no nodes")
+    if not all(isinstance(text, str) for text in _texts(model.graph)):
+        raise GraphError("a name in it is not UTF-8 text")
     if model.functions:
         model = _inlined(model)
     nodes = tuple(model.graph.node)
@@ -193,6 +207,17 @@ def parsed(content: bytes) -> Graph:
     graph = Graph(model, nodes, frozen, makers, attentions)
     _check_names(graph)
     return graph
+
+
+def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+    """The names in a graph; protobuf gives one that is not UTF-8 as bytes."""
+    for node in graph.node:
+        yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        yield info.name
+        yield from (dim.dim_param for dim in info.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -323,7 +348,12 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
         "qk_norm": bool(given["q_norm_weight"]),
         "presents": presents.get(connected, "none"),
     }
-    return Call.model_validate(fields)
+    try:
+        return Call.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = ".".join(map(str, first["loc"]))
+        raise GraphError(f"the node {_name(node)} has a wrong {what}: {first['msg']}") from None
 
 
 def _is_empty(graph: Graph, name: str) -> bool:
@@ -366,7 +396,7 @@ def _last(graph: Graph, name: str) -> int | None:
     while name in graph.makers:
         node = graph.makers[name][0]
         if node.op_type == "MatMulNBits":
-            return int(attributes_in(node)["N"])
+            return _sized(node, "N")
         if node.op_type in ("MatMul", "FusedMatMul", "Gemm"):
             dims = _dims(graph, node.input[1])
             return dims[0 if _is_turned(node) else -1] if dims else None
@@ -414,14 +444,21 @@ def _uses(graph: Graph, name: str) -> Iterator[_Use]:
                     if made not in seen:
                         seen.add(made)
                         waiting.append((made, turned, counted or node.op_type == "ReduceSum"))
-            roles = _ROLES.get(node.op_type, ())
-            if node.op_type == "RotaryEmbedding":
-                roles = _ROTARY.get(node.domain, ())
+            roles = _roles_of(node)
             role = roles[index] if index < len(roles) else ""
             if role == "seqlens_k" and counted:
                 role = "attention_mask"
             if role and (not counted or role == "attention_mask"):
                 yield _Use(role, node, transposed)
+
+
+def _roles_of(node: onnx.NodeProto) -> tuple[str, ...]:
+    """The roles of a node's inputs."""
+    if node.op_type == OP_TYPE and not is_attention(node):
+        return ()
+    if node.op_type == "RotaryEmbedding":
+        return _ROTARY.get(node.domain, ())
+    return _ROLES.get(node.op_type, ())
 
 
 def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
@@ -449,13 +486,10 @@ def graph_steps(call: GraphCall) -> tuple[Step, ...]:
     if call.shared_buffer and not shared_pasts(graph):
         raise ShapeError("shared_buffer", "no past is an input whose present is an output")
     try:
-        inputs = tuple(_input(graph, plain, step, each) for each in graph.inputs)
-        weights = tuple(_weight(graph, plain, each) for each in graph.drawn)
-        outputs = tuple(
-            Tensor(each.name, "connected", _word(each.type.tensor_type.elem_type), rank)
-            for each in graph.model.graph.output
-            if (rank := len(each.type.tensor_type.shape.dim)) >= 0
-        )
+        with _legal():
+            inputs = tuple(_input(graph, plain, step, each) for each in graph.inputs)
+            weights = tuple(_weight(graph, plain, each) for each in graph.drawn)
+            outputs = tuple(map(_output, graph.model.graph.output))
     except GraphError as error:
         raise ShapeError("graph", str(error)) from None
     elements = sum(math.prod(weight.shape or ()) for weight in weights)
@@ -468,7 +502,8 @@ def graph_steps(call: GraphCall) -> tuple[Step, ...]:
 def _word(data_type: int) -> str:
     word = WORD_OF_ONNX.get(data_type)
     if word is None:
-        name = onnx.TensorProto.DataType.Name(data_type).lower() if data_type else "no type"
+        names = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+        name = names.get(data_type, str(data_type)) if data_type else "no type"
         raise GraphError(f"a tensor has the type {name}; known are {', '.join(NUMPY)}")
     return word
 
@@ -502,8 +537,7 @@ def _input(graph: Graph, call: Call, step: Step, info: onnx.ValueInfoProto) -> T
             )
         shape.append(size)
         names.append(dim.dim_param or None if not dim.HasField("dim_value") else None)
-    if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
-        raise GraphError(f"{name} of shape {tuple(shape)} is too large")
+    _check_shape(name, shape)
     values = _values(graph, use, node, dtype, tuple(shape), constant=False)
     return Tensor(
         name, "connected", dtype, len(shape), tuple(shape), values,
@@ -547,9 +581,22 @@ def _by_name(name: str, call: Call, step: Step) -> int | None:
     return None if None in found else sum(filter(None, found))
 
 
+def _output(info: onnx.ValueInfoProto) -> Tensor:
+    tensor = info.type.tensor_type
+    return Tensor(info.name, "connected", _word(tensor.elem_type), len(tensor.shape.dim))
+
+
+def _check_shape(name: str, shape: Sequence[int]) -> None:
+    if any(size < 0 for size in shape) or len(shape) > MAX_RANK:
+        raise GraphError(f"{name} cannot have the shape {list(shape)}")
+    if math.prod(max(size, 1) for size in shape) > MAX_ELEMENTS:
+        raise GraphError(f"{name} of shape {list(shape)} is too large")
+
+
 def _weight(graph: Graph, call: Call, tensor: onnx.TensorProto) -> Tensor:
     """A constant whose data the file leaves out, with the way it is drawn."""
     name, dtype, shape = tensor.name, _word(tensor.data_type), tuple(tensor.dims)
+    _check_shape(name, shape)
     use = _use_of(graph, name, dtype)
     node = _described(graph, use.node, call) if is_attention(use.node) else call
     values = _values(graph, use, node, dtype, shape, constant=True)
@@ -578,16 +625,15 @@ def _values(
         terms = shape[-1] if use.transposed or _is_turned(use.node) else shape[-2:][0]
         return _within(math.sqrt(3.0 / max(terms, 1)))
     if role in ("weight_scale", "embedding_scale"):
-        attributes = attributes_in(use.node)
-        spread = 2.0 ** attributes.get("bits", 4) / math.sqrt(12.0)
+        spread = 2.0 ** _bits(use.node) / math.sqrt(12.0)
         if role == "weight_scale":
-            spread *= math.sqrt(attributes["K"])
+            spread *= math.sqrt(_sized(use.node, "K"))
         return Values(low=0.75 / spread, high=1.25 / spread)
     if role in ("codes", "zero_points") and NUMPY[dtype].kind in "iu":
         low, high = (0, 255) if dtype == "uint8" else (-128, 127)
         return Values(low=low, high=high)
     if role == "zero_points":
-        middle = 2.0 ** (attributes_in(use.node).get("bits", 4) - 1)
+        middle = 2.0 ** (_bits(use.node) - 1)
         return Values(low=middle - 1.5, high=middle + 1.5)
     return {
         "activation": Values(),
@@ -597,6 +643,21 @@ def _values(
         "factor": Values(low=0.5, high=1.5),
         "norm_weight": Values(low=0.5, high=1.5),
     }[role]
+
+
+def _sized(node: onnx.NodeProto, name: str) -> int:
+    """A size that an attribute gives."""
+    size = attributes_in(node).get(name)
+    if not isinstance(size, int) or not 0 < size <= MAX_ELEMENTS:
+        raise GraphError(f"the node {_name(node)} has no legal {name}: {size}")
+    return size
+
+
+def _bits(node: onnx.NodeProto) -> int:
+    bits = attributes_in(node).get("bits", 4)
+    if bits not in (2, 4, 8):
+        raise GraphError(f"the node {_name(node)} has {bits} bits; known are 2, 4 and 8")
+    return int(bits)
 
 
 def _within(most: float) -> Values:

@@ -472,10 +472,6 @@ class _Expander:
             return read_graph(call, self.source.file.parent / call.graph), wrong
         except GraphError as error:
             return call, [*wrong, ("graph", f"{call.graph}: {error}")]
-        except ValidationError as error:  # an attribute of a node that no field can have
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            return call, [*wrong, ("graph", f"{call.graph}: {place}: {first['msg']}")]
 
     def check_axes(self, path: Key, expanded: list[tuple[Case, object]]) -> None:
         """Notes each axis that does not change the call, so that two cases would be the same."""

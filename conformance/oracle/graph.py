@@ -94,10 +94,7 @@ class Program:
 
     def __post_init__(self) -> None:
         graph = self.model.graph
-        self._constants = {
-            tensor.name: _Tensor.exact(numpy_helper.to_array(tensor))
-            for tensor in graph.initializer
-        }
+        self._constants = {tensor.name: _constant(tensor) for tensor in graph.initializer}
         opsets = [each for each in self.model.opset_import if each.domain in ("", "ai.onnx")]
         self._nodes = [_prepared(node, opsets) for node in graph.node]
 
@@ -145,9 +142,16 @@ class Program:
             except OracleError as error:
                 raise OracleError(f"{node.name}: {error}") from None
             except Exception as error:  # NumPy's, of shapes that do not fit
-                raise OracleError(f"{node.name} cannot be computed: {error}") from error
+                raise OracleError(f"{node.name} cannot be computed: {_line(error)}") from error
             known.update((name, each) for name, each in zip(node.proto.output, made) if name)  # noqa: B905
         return known
+
+
+def _constant(tensor: onnx.TensorProto) -> _Tensor:
+    try:
+        return _Tensor.exact(numpy_helper.to_array(tensor))
+    except Exception as error:  # of several classes, for data that do not fit the dims
+        raise OracleError(f"The constant {tensor.name}: {_line(error)}") from error
 
 
 def _reference(first: _Tensor, second: _Tensor, moved: Float) -> Reference:
@@ -178,8 +182,16 @@ def _prepared(proto: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) 
             [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(proto.input) if name],
             [onnx.ValueInfoProto(name=name) for name in proto.output if name],
         )
-        evaluator = ReferenceEvaluator(make_model(graph, opset_imports=list(opsets)))
+        try:
+            evaluator = ReferenceEvaluator(make_model(graph, opset_imports=list(opsets)))
+        except Exception as error:  # of several classes, for attributes without a meaning
+            raise OracleError(f"{proto.op_type} {proto.name}: {_line(error)}") from error
     return _Node(proto, attributes, operator, evaluator)
+
+
+def _line(error: Exception) -> str:
+    """The first line of an error's message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _is_attention(node: onnx.NodeProto) -> bool:
