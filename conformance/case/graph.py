@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -115,6 +115,18 @@ class Graph:
     makers: Mapping[str, tuple[onnx.NodeProto, int]]
     attentions: tuple[onnx.NodeProto, ...]
 
+    @cached_property
+    def dims(self) -> dict[str, list[int | None]]:
+        """The declared dims of each tensor that has some, None for one without a number."""
+        graph = self.model.graph
+        found: dict[str, list[int | None]] = {}
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            if info.type.tensor_type.HasField("shape"):
+                dims = info.type.tensor_type.shape.dim
+                numbers = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+                found.setdefault(info.name, numbers)
+        return found | {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+
     @property
     def drawn(self) -> tuple[onnx.TensorProto, ...]:
         """The constants whose data the file leaves out."""
@@ -131,14 +143,11 @@ def is_left_out(tensor: onnx.TensorProto) -> bool:
     """Whether a constant has no data here: it is in a file beside the model, or nowhere."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return True
-    return not tensor.ByteSize() or (
-        math.prod(tensor.dims) > 0
-        and not tensor.raw_data
-        and not any(
-            len(getattr(tensor, name))
-            for name in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-        )
-    )
+    data = (
+        tensor.raw_data, tensor.float_data, tensor.int32_data, tensor.int64_data,
+        tensor.double_data, tensor.uint64_data,
+    )  # fmt: skip
+    return math.prod(tensor.dims) > 0 and not any(map(len, data))
 
 
 def read_graph(call: Call, file: Path) -> GraphCall:
@@ -199,6 +208,8 @@ def parsed(content: bytes) -> Graph:
                 raise GraphError(f"the node {_name(node)} reads {name} before any node makes it")
             readers[name].append((node, index))
         for index, name in enumerate(node.output):
+            if name and (name in known or name in makers):
+                raise GraphError(f"the node {_name(node)} makes {name}, which is there already")
             makers[name] = node, index
     attentions = tuple(node for node in nodes if is_attention(node))
     if not attentions:
@@ -316,7 +327,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
     else:
         key_value = "packed"
     size = _head_size(graph, node, heads, kv_heads, key_value)
-    table = _dims(graph, given["cos_cache"])
+    table = graph.dims.get(given["cos_cache"])
     presents = {(True, True): "both", (True, False): "key_only", (False, True): "value_only"}
     connected = (bool(made["present_key"]), bool(made["present_value"]))
     cache, past_length = "none", call.past_sequence_length
@@ -324,11 +335,8 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
         cache = "static" if call.max_sequence_length else "concatenated"
     if key_value == "zero_length" and given["past_key"] in graph.makers:
         past_length = max(call.total_sequence_lengths or (past_length + call.sequence_length,))
-    past = graph.model.graph.input
-    cache_dtype = next(
-        (_word(each.type.tensor_type.elem_type) for each in past if each.name == given["past_key"]),
-        None,
-    )
+    types = {each.name: each.type.tensor_type.elem_type for each in graph.inputs}
+    cache_dtype = _word(types[given["past_key"]]) if given["past_key"] in types else call.dtype
     fields: dict[str, Any] = {
         **{name: getattr(call, name) for name in FIELDS},
         **attributes,
@@ -358,7 +366,7 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
 
 def _is_empty(graph: Graph, name: str) -> bool:
     """Whether a tensor has no elements: a borrower's key, by its declared or computed shape."""
-    dims = _dims(graph, name)
+    dims = graph.dims.get(name)
     if dims is not None:
         return 0 in dims
     maker = graph.makers.get(name)
@@ -383,14 +391,14 @@ def _head_size(
         if width:
             return factor * width // parts
     raise GraphError(
-        f"nothing tells the head size of the node {node.name}: declare the shape of its past_key"
+        f"nothing tells the head size of the node {_name(node)}: declare the shape of its past_key"
         " or query"
     )
 
 
 def _last(graph: Graph, name: str) -> int | None:
     """The last dim of a tensor: declared, or that of the matrix that makes it."""
-    dims = _dims(graph, name)
+    dims = graph.dims.get(name)
     if dims and dims[-1] is not None:
         return dims[-1]
     while name in graph.makers:
@@ -398,24 +406,11 @@ def _last(graph: Graph, name: str) -> int | None:
         if node.op_type == "MatMulNBits":
             return _sized(node, "N")
         if node.op_type in ("MatMul", "FusedMatMul", "Gemm"):
-            dims = _dims(graph, node.input[1])
+            dims = graph.dims.get(node.input[1])
             return dims[0 if _is_turned(node) else -1] if dims else None
         if node.op_type not in _KEEP_WIDTH:
             return None
         name = next((each for each in node.input if each in graph.makers), "")
-    return None
-
-
-def _dims(graph: Graph, name: str) -> list[int | None] | None:
-    """The declared dims of a tensor, None for one without a number; None if nothing is declared."""
-    proto = graph.model.graph
-    for tensor in proto.initializer:
-        if tensor.name == name:
-            return list(tensor.dims)
-    for info in (*proto.input, *proto.output, *proto.value_info):
-        if info.name == name and info.type.tensor_type.HasField("shape"):
-            dims = info.type.tensor_type.shape.dim
-            return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
     return None
 
 
@@ -670,7 +665,7 @@ def _is_turned(node: onnx.NodeProto) -> bool:
 
 def _rows_of(graph: Graph, node: onnx.NodeProto) -> int:
     """The rows of the table from which a node gathers."""
-    dims = _dims(graph, node.input[0])
+    dims = graph.dims.get(node.input[0])
     axis = attributes_in(node).get("gather_axis", attributes_in(node).get("axis", 0))
     if not dims or not dims[axis]:
         raise GraphError(f"nothing tells the number of rows from which {_name(node)} gathers")
