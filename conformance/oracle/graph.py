@@ -44,13 +44,19 @@ class _Tensor:
 
     ``numbers`` are float64 for a floating-point type, else as they are. In a computation with
     errors, ``used`` are the numbers with the error of the node that made them, which the next nodes
-    get. ``unit`` is that error, the largest of a correct kernel; None for integers.
+    get. ``unit`` is that error, the largest of a correct kernel; NaN where there is no telling. Of
+    integers only the codes of a quantised cache have one, and it moves nothing; others have None.
     """
 
     numbers: Array
     dtype: np.dtype[Any]
     used: Array
     unit: Float | None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is of a floating-point type."""
+        return self.dtype in FLOAT_DTYPES
 
     @classmethod
     def exact(cls, array: Array) -> _Tensor:
@@ -84,6 +90,19 @@ class _Errors:
     signs: np.random.RandomState
 
 
+class _Garbage:
+    """Numbers for undefined elements. Those of two kinds, 0 and 1, are never the same, nor are they
+    if they are doubled and rounded down."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+        self._stream = np.random.RandomState(kind)
+
+    def numbers(self, shape: tuple[int, ...]) -> Float:
+        """From `kind` to `kind` + 1."""
+        return self._kind + self._stream.random_sample(shape)
+
+
 @dataclass(eq=False)
 class Program:
     """A graph that can be computed. Raises :class:`OracleError` for an operator that is unknown."""
@@ -104,14 +123,16 @@ class Program:
         Raises:
             OracleError: a node has no defined meaning; the message names it.
         """
-        first = self._run(inputs, np.random.RandomState(1))
-        second = self._run(inputs, np.random.RandomState(2))
-        units = {name: each.unit for name, each in first.items() if each.unit is not None}
+        first = self._run(inputs, _Garbage(0))
+        second = self._run(inputs, _Garbage(1))
+        units = {
+            n: each.unit for n, each in first.items() if each.is_float and each.unit is not None
+        }
         names = [output.name for output in self.model.graph.output]
         moved = {name: np.zeros(first[name].numbers.shape) for name in names}
         for trial in range(TRIALS):
             errors = _Errors(units, np.random.RandomState(100 + trial))
-            made = self._run(inputs, np.random.RandomState(1), errors)
+            made = self._run(inputs, _Garbage(0), errors)
             for name in names:
                 distance = np.abs(
                     made[name].numbers.astype(np.float64) - first[name].numbers.astype(np.float64)
@@ -121,14 +142,14 @@ class Program:
 
     def values(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Every tensor that a node makes, in float64; undefined elements are arbitrary."""
-        made = self._run(inputs, np.random.RandomState(1))
+        made = self._run(inputs, _Garbage(0))
         known = self._constants.keys() | inputs.keys()
         return {name: each.numbers for name, each in made.items() if name not in known}
 
     def _run(
         self,
         inputs: Mapping[str, Array],
-        garbage: np.random.RandomState,
+        garbage: _Garbage,
         errors: _Errors | None = None,
     ) -> dict[str, _Tensor]:
         known = {**self._constants, **{n: _Tensor.exact(array) for n, array in inputs.items()}}
@@ -157,7 +178,7 @@ def _constant(tensor: onnx.TensorProto) -> _Tensor:
 def _reference(first: _Tensor, second: _Tensor, moved: Float) -> Reference:
     """An output, from two computations without errors and the largest distance of those with."""
     same = first.numbers == second.numbers
-    if first.unit is not None:
+    if first.is_float:
         same &= np.isfinite(first.numbers)
     numbers = first.numbers.astype(np.float64)
     own = np.zeros_like(numbers) if first.unit is None else first.unit
@@ -204,7 +225,7 @@ def _is_attention(node: onnx.NodeProto) -> bool:
 def _computed(
     node: _Node,
     given: Sequence[_Tensor | None],
-    garbage: np.random.RandomState,
+    garbage: _Garbage,
     errors: _Errors | None,
 ) -> list[_Tensor]:
     """The outputs of a node; elements that it leaves undefined become ``garbage``."""
@@ -217,12 +238,12 @@ def _computed(
     operator = node.operator
     arrays = _apply(node, [each and each.used for each in given])
     dtype = _dtype(node, given)
-    floats = [each for each in given if each is not None and each.unit is not None]
+    floats = [each for each in given if each is not None and each.is_float]
     if operator.moves:
         if not floats:
             return [_made(array, dtype) for array in arrays]
         numbers = _apply(node, [each and each.numbers for each in given])
-        units = _apply(node, [each and (each.numbers if each.unit is None else each.unit)
+        units = _apply(node, [each and (each.unit if each.is_float else each.numbers)
                               for each in given])  # fmt: skip
         return [
             _made(number, dtype, used, unit)
@@ -255,7 +276,7 @@ def _dtype(node: _Node, given: Sequence[_Tensor | None]) -> np.dtype[Any]:
     if node.proto.op_type == "GatherBlockQuantized":
         given = given[2:3]
     for each in given:
-        if each is not None and each.unit is not None:
+        if each is not None and each.is_float:
             return each.dtype
     value = node.attributes.get("value")
     if isinstance(value, onnx.TensorProto):
@@ -304,7 +325,7 @@ def _cast(node: _Node, given: _Tensor | None, errors: _Errors | None) -> _Tensor
     if to not in FLOAT_DTYPES:
         return _made(given.used.astype(to), to)
     storage = Storage.of(to)
-    if given.unit is None:
+    if not given.is_float:
         numbers = given.numbers.astype(np.float64)
         inexact = numbers.astype(to).astype(np.float64) != numbers
         unit = np.where(inexact, storage.unit * np.abs(numbers), 0.0)
@@ -321,7 +342,7 @@ def _cast(node: _Node, given: _Tensor | None, errors: _Errors | None) -> _Tensor
 def _attention(
     node: _Node,
     given: Sequence[_Tensor | None],
-    garbage: np.random.RandomState,
+    garbage: _Garbage,
     errors: _Errors | None,
 ) -> list[_Tensor]:
     """A GroupQueryAttention."""
@@ -339,7 +360,7 @@ def _attention(
         array = _filled(one, garbage)
         if one.dtype not in FLOAT_DTYPES:
             codes = array.astype(one.dtype)
-            made[name] = _Tensor(codes, one.dtype, codes, None)
+            made[name] = _Tensor(codes, one.dtype, codes, units.get(name))
             continue
         unit = np.nan_to_num(units.get(name, np.zeros_like(array)))
         made[name] = _with_error(connected[name], array, one.dtype, unit, errors)
@@ -347,18 +368,18 @@ def _attention(
     return [made.get(name, nothing) for name in OUTPUT_NAMES[: len(node.proto.output)]]
 
 
-def _filled(reference: Reference, garbage: np.random.RandomState) -> Float:
+def _filled(reference: Reference, garbage: _Garbage) -> Float:
     """The values of an output, with garbage in its undefined elements."""
-    fill = garbage.randint(0, 1 << 16, reference.value.shape) / (1 << 15)
+    fill = garbage.numbers(reference.value.shape)
     if reference.dtype not in FLOAT_DTYPES:
-        fill = np.floor(2 * fill)  # codes
+        fill = np.floor(2.0 * fill)  # codes
     return np.where(reference.defined, reference.value, fill)
 
 
 def _standard_attention(
     node: _Node,
     given: Sequence[_Tensor | None],
-    garbage: np.random.RandomState,
+    garbage: _Garbage,
     errors: _Errors | None,
 ) -> list[_Tensor]:
     """The standard Attention, as a GroupQueryAttention that attends to a cache of all its keys."""
