@@ -106,7 +106,7 @@ def test_symbols_have_any_name_where_the_role_of_an_input_tells_them(tmp_path: P
 def test_what_a_graph_says_itself_cannot_be_a_field(tmp_path: Path) -> None:
     said = wrong(tmp_path, model_of(ATTENTION), "num_heads: 4")
     assert said == (
-        "8:16: num_heads follows from the graph; beside it stand dtype, batch_size,"
+        "8:16: num_heads cannot stand beside graph; allowed are dtype, batch_size,"
         " sequence_length, past_sequence_length, total_sequence_lengths, max_sequence_length,"
         " shared_buffer, seed"
     )

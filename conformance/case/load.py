@@ -459,7 +459,7 @@ class _Expander:
         from conformance.case.graph import FIELDS, GraphError, read_graph  # imports onnx
 
         wrong = [
-            (name, f"{name} follows from the graph; beside it stand {', '.join(FIELDS[1:])}")
+            (name, f"{name} cannot stand beside graph; allowed are {', '.join(FIELDS[1:])}")
             for name in merged
             if name in Call.model_fields and name not in FIELDS
         ]
