@@ -27,10 +27,10 @@ FILE: Final = "cases/exports.yaml"
 #: A call with a larger cache would take most of the theme's time.
 _MOST_ELEMENTS: Final = 1 << 20
 
-_HEAD: Final = """\
-# yaml-language-server: $schema=schema.json
-# Written by `python -m conformance.model.exports` from the graphs in cases/exported.
-"""
+_HEAD: Final = "# yaml-language-server: $schema=schema.json\n"
+_COMMENT: Final = (
+    "# Written by `python -m conformance.model.exports` from the graphs in cases/exported.\n"
+)
 
 
 def recipes() -> dict[str, Any]:
@@ -42,13 +42,15 @@ def recipes() -> dict[str, Any]:
 
 def text() -> str:
     """The case file."""
-    data = {
+    opening = {
         "format": FORMAT,
         "question": "Are the calls that exporters write computed correctly?",
+    }
+    data = {
         "tags": ["exports"],
         "cases": [*_entries(recipes(), data_path("cases") / "exported" / "graphs")],
     }
-    return _HEAD + yaml_text(data)
+    return _HEAD + yaml_text(opening) + _COMMENT + yaml_text(data)
 
 
 def _entries(recipes: Mapping[str, Any], graphs: Path) -> Iterator[dict[str, Any]]:
@@ -89,6 +91,7 @@ def _stages(group: Group) -> list[Stage]:
 def _title(of: str, by: str, group: Group, titles: dict[str, int]) -> str:
     """A unique title that is short enough and begins with a capital letter."""
     name = of.partition(",")[0].partition(" with ")[0]
+    by = by.replace("onnxruntime-genai", "GenAI").replace("mobius-onnx", "mobius")
     words = group.what.split(", ")
     heads, dtype = words[-2:]
     what = re.sub(r"borrowing the cache .*", "borrowed cache", ", ".join(words[:-2]))
