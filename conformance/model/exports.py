@@ -27,10 +27,12 @@ FILE: Final = "cases/exports.yaml"
 #: A call with a larger cache would take most of the theme's time.
 _MOST_ELEMENTS: Final = 1 << 20
 
-_HEAD: Final = "# yaml-language-server: $schema=schema.json\n"
-_COMMENT: Final = (
-    "# Written by `python -m conformance.model.exports` from the graphs in cases/exported.\n"
-)
+_HEAD: Final = f"""\
+# yaml-language-server: $schema=schema.json
+format: {FORMAT}
+question: Are the calls that exporters write computed correctly?
+# Written by `python -m conformance.model.exports` from the graphs in cases/exported.
+"""
 
 
 def recipes() -> dict[str, Any]:
@@ -42,15 +44,11 @@ def recipes() -> dict[str, Any]:
 
 def text() -> str:
     """The case file."""
-    opening = {
-        "format": FORMAT,
-        "question": "Are the calls that exporters write computed correctly?",
-    }
     data = {
         "tags": ["exports"],
         "cases": [*_entries(recipes(), data_path("cases") / "exported" / "graphs")],
     }
-    return _HEAD + yaml_text(opening) + _COMMENT + yaml_text(data)
+    return _HEAD + yaml_text(data)
 
 
 def _entries(recipes: Mapping[str, Any], graphs: Path) -> Iterator[dict[str, Any]]:
