@@ -88,7 +88,7 @@ def _stages(group: Group) -> list[Stage]:
 
 def _title(of: str, by: str, group: Group, titles: dict[str, int]) -> str:
     """A unique title that is short enough and begins with a capital letter."""
-    name = of.partition(",")[0].partition(" with ")[0]
+    name = re.sub(r"\S+/\S+#\d+", "a bug report", of.partition(",")[0].partition(" with ")[0])
     by = by.replace("onnxruntime-genai", "GenAI").replace("mobius-onnx", "mobius")
     words = group.what.split(", ")
     heads, dtype = words[-2:]
