@@ -24,6 +24,9 @@ THEMES: Final = {
     "quantised_types": "the same for each type of query",
     "bounds_lengths": "negative and too large lengths reach the device unchecked",
     "models": "the calls of real models",
+    "exports": "the calls that exporters write",
+    "blocks": "attention in a graph, beside nodes on the device",
+    "whole_models": "small models whole, as exporters write them",
     # One feature each.
     "sliding_window_cache": "new, with a kernel of its own",
     "qk_norm": "only CUDA and WebGPU have it",

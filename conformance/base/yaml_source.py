@@ -96,11 +96,23 @@ class Source:
         return Problem(self.file, line, column, sentence)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Indents the items of a list below its key, as people write them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
 def yaml_text(data: object) -> str:
     """``data`` as YAML, with mappings of plain values on one line, and what repeats as aliases."""
     return str(
-        yaml.safe_dump(
-            data, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+        yaml.dump(
+            data,
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=True,
+            width=110,
+            default_flow_style=None,
         )
     )
 

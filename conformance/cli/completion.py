@@ -26,7 +26,7 @@ from conformance.targets.catalogue import (
     TARGETS,
 )
 
-_NAME: Final = re.compile(r"^(?:  )?- name: *([\w.-]+)", re.MULTILINE)
+_NAME: Final = re.compile(r"^  - name: *([\w.-]+)", re.MULTILINE)
 
 
 def case_names(
