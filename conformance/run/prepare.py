@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -31,7 +30,7 @@ def prepare(cases: Sequence[Case]) -> None:
     processes = min(os.cpu_count() or 1, len(cases))
     if len(cases) <= _FEW or processes < 2 or sys.platform != "linux":
         return
-    if threading.active_count() > 1:  # a child could wait for a lock that another thread held
+    if len(os.listdir("/proc/self/task")) > 1:  # a child could wait for another thread's lock
         return
     context = multiprocessing.get_context("fork")  # a new interpreter would take half a second
     longest_first = sorted(cases, key=_effort, reverse=True)
