@@ -24,7 +24,7 @@ MOST_SCORES: Final = 1 << 23
 #: A graph of several nodes is tried with caches of so many elements.
 _FEW_ELEMENTS: Final = 1 << 18
 #: In a buffer, the longest calls with up to so many scores are tried again.
-_FEW_SCORES: Final = 1 << 16
+_FEW_SCORES: Final = 1 << 15
 #: The caches of all stages of a group together have at most so many elements of keys.
 MOST_ELEMENTS: Final = 1 << 24
 #: Rows of a static cache are a multiple of this where the graph leaves their number open.
@@ -182,8 +182,9 @@ def _pasts(form: Form, asked: Lengths, most: int) -> list[int]:
     if asked.tokens:
         return sorted({tokens - 1 for tokens in asked.tokens if tokens > 1})
     around = [form.window - 1, form.window] if form.window else []
+    below = max(form.window, PASTS[-1]) if form.window and form.window < 64 else form.window
     pasts = {
-        *(past for past in PASTS if past < 2 * (form.window or past)),
+        *(past for past in PASTS if below is None or past < below),
         *around,
         *([most - 1] if form.cache == "static" and most < 1 << 13 else []),
     }
