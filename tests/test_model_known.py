@@ -137,7 +137,7 @@ def test_a_node_is_explained(gqa: Gqa, desk: Desk, tmp_path: Path) -> None:
         "attributes do_rotary=1, kv_num_heads=2, local_window_size=8, num_heads=4",
         "past_key               float32[batch_size, 2, ",
         "present.0.key",
-        "decode_on_15           One token on a past, borrowed cache, rotary, local window",
+        "decode_on_64           One token on a past, borrowed cache, rotary, local window",
     ):
         assert line in done.out
     assert "The nearest cases of the corpus:\n  prompt_65 " in done.out

@@ -59,7 +59,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
             return value
         parts = str(value).split(",")
         if not all(part.strip().isdecimal() and 0 < int(part) <= self.most for part in parts):
-            self.fail(f"'{value}' is not a list of numbers from 1 to {self.most}, as in 1,17,600")
+            self.fail(f"'{value}' is not a list of numbers from 1 to {self.most}, as in 1,2")
         return tuple(dict.fromkeys(map(int, parts)))
 
 
@@ -180,6 +180,8 @@ def check(
             terminal.line(f"Results: {place.path}")
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")
+        elif terminal.table is not None and terminal.table.causes:
+            terminal.line("To run or export a case, keep them with --save-cases FILE.yaml.")
     return terminal.status(summary)
 
 

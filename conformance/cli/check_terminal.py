@@ -73,6 +73,10 @@ class CheckTerminal(Terminal):
         self.broken = [
             record for _, record in summary.results if record.unexpected and self._is_pin(record)
         ]
+        if summary.interrupted:
+            self.line(
+                f"\nInterrupted after {len(summary.results)} results; the table has only these."
+            )
         self._print(self.table)
         for text in failures(summary.troubles, every=False):
             self.line(text)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from typing import Final, Literal
 
 from conformance.base.words import listed, plural
-from conformance.model.groups import Group, layers_of
+from conformance.model.groups import BORROWER, Group, layers_of
 from conformance.model.stages import Stage
 from conformance.report.findings import page_of
 from conformance.report.symptoms import symptom
 from conformance.report.text import clean
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
-from conformance.results.wrong_outputs import only_presents
+from conformance.results.wrong_outputs import is_beyond, only_presents
 
 #: What a call came to, worst first.
 Kind = Literal["wrong", "crash", "timeout", "fallback", "refused", "untried", "right"]
@@ -43,7 +43,7 @@ WORDS: Final[Mapping[Kind, str]] = {
     "right": "right",
 }
 
-_MOST_MESSAGE: Final = 160
+_MOST_MESSAGE: Final = 300
 _WORKAROUND: Final = re.compile(r"^\*\*Workaround\*\*\s+(.*?)(?:\n\n|\Z)", re.DOTALL | re.MULTILINE)
 #: What runtimes write in front of what is wrong.
 _PREFIX: Final = re.compile(
@@ -114,10 +114,38 @@ class Answer:
     @property
     def sentence(self) -> str:
         """All in one line; what is right is said only if nothing is wrong."""
-        told = [part.sentence for part in self.bad] or [WORDS[self.kind]]
+        told = [part.sentence for part in self.bad] or [self._good()]
         if self.untried is not None and self.kind != "untried":
             told.append(self.untried.sentence)
         return "; ".join(told)
+
+    def _good(self) -> str:
+        """``right (14 calls)``, or that nothing was tried."""
+        results = [
+            record for part in self.parts if part.kind == "right" for _, record in part.results
+        ]
+        if not results:
+            return WORDS[self.kind]
+        unread = (
+            "; presents that nothing reads are wrong" if any(map(only_presents, results)) else ""
+        )
+        return f"right ({plural(len(results), 'call')}{unread})"
+
+
+def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
+    """The nodes that bad results concern: of a graph of two layers perhaps the second alone."""
+    if not group.name.startswith("sharing"):
+        return group
+    wrong = [
+        name
+        for record in records
+        for name in (
+            *(fault.output for fault in record.faults),
+            *(error.output for error in record.errors if is_beyond(error)),
+        )
+    ]
+    only_second = bool(wrong) and all(name.startswith(BORROWER) for name in wrong)
+    return replace(group, nodes=group.nodes[-1:]) if only_second else group
 
 
 def answer(
@@ -194,7 +222,7 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
     found = [
         (words, {stage.label for stage in these if holds(stage)})
         for words, holds in _conditions(min(stage.tokens for stage in these), least)
-        if not any(map(holds, others))
+        if any(map(holds, these)) and not any(map(holds, others))
     ]
     every = {stage.label for stage in these}
     for words, covered in found:
@@ -203,7 +231,7 @@ def where_of(these: Sequence[Stage], others: Sequence[Stage]) -> str:
     alone = [(f"for {stage.words}", {stage.label}) for stage in these]
     pairs = [*combinations(found, 2), *product(found, alone)]
     for (words, covered), (more, other) in pairs:
-        if covered | other == every:
+        if covered | other == every and covered - other and other - covered:
             return f"{words} and {more}"
     named = [stage.words for stage in these[:2]]
     more_calls = len(these) - len(named)
@@ -228,10 +256,12 @@ def _conditions(least: int, beyond: int) -> Iterator[tuple[str, _Holds]]:
     yield longer, lambda s: s.tokens >= least
     yield from in_phase.items()
     yield "on a past", lambda s: s.phase != "prompt"
+    yield "in ragged batches", lambda s: s.ragged
     yield "in batches", lambda s: s.batch
     yield "with the cache in a buffer", lambda s: s.buffer
     for words, holds in in_phase.items():
         yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
+        yield f"{words} in ragged batches", partial(_both, holds, lambda s: s.ragged)
         yield f"{words} in batches", partial(_both, holds, lambda s: s.batch)
     if beyond > least:
         yield f"from {beyond} tokens on", lambda s: s.tokens >= beyond
@@ -248,7 +278,8 @@ def _both(one: _Holds, other: _Holds, stage: Stage) -> bool:
 def workaround(link: str) -> str:
     """The way round that the finding at ``link`` gives, "" if it gives none."""
     found = _WORKAROUND.search(page_of(link) or "")
-    return " ".join(found[1].split()) if found else ""
+    sentences = re.split(r"(?<=\.)\s+", " ".join(found[1].split())) if found else []
+    return " ".join(each for each in sentences if " below" not in each)
 
 
 def verdict_on_model(answers: Sequence[Answer], faults: int) -> str:
@@ -261,7 +292,12 @@ def verdict_on_model(answers: Sequence[Answer], faults: int) -> str:
         return f"{target} was not tried: {reason}."
     said = []
     for kind in SIGNS:
-        those = [one.group for one in bad if any(part.kind == kind for part in one.bad)]
+        those = [
+            at_fault(one.group, [record for _, record in part.results])
+            for one in bad
+            for part in one.bad
+            if part.kind == kind
+        ]
         if those:
             said.append(f"{WORDS[kind]} in {layers_of(those)}")
     if faults:
@@ -269,7 +305,9 @@ def verdict_on_model(answers: Sequence[Answer], faults: int) -> str:
     if untried:
         calls = sum(len(part.results) for part in untried)
         said.append(f"{plural(calls, 'call')} not tried ({untried[0].results[0][1].reason})")
-    if bad or faults:
+    if nothing := [one.group for one in answers if one.kind == "untried"]:
+        said.append(f"{layers_of(nothing)} not tried")
+    if bad or faults or nothing:
         return f"{target}: {'; '.join(said)}."
     but = f", as far as it was tried: {said[0]}" if said else ""
     return f"{target} runs the attention of every layer right{but}."

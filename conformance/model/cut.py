@@ -22,7 +22,7 @@ from conformance.case.call import Call
 from conformance.case.graph import GraphError, graph_call
 from conformance.case.tensors import ShapeError, steps_of
 from conformance.model.forms import Form
-from conformance.model.groups import Group
+from conformance.model.groups import BORROWER, Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.reading import ReadModel
 from conformance.model.shapes import UNKNOWN, Dim, ValueType, types_of
@@ -80,7 +80,7 @@ def _pair(source: AttentionNode, owner: Form, borrower: AttentionNode, other: Fo
     inputs: list[onnx.ValueInfoProto] = []
     nodes = []
     outputs: list[onnx.ValueInfoProto] = []
-    for node, form, prefix in ((source, owner, ""), (borrower, other, "borrower_")):
+    for node, form, prefix in ((source, owner, ""), (borrower, other, BORROWER)):
         for parameter, value in node.inputs.items():
             if value not in names:
                 names[value] = prefix + parameter

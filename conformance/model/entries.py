@@ -37,6 +37,14 @@ _FLAT_SCALES: Final = {
     ' shape", which flat ones are not; kernels that index them flat read them right.',
     "mentions": ["k_scale", "v_scale"],
 }
+_NEGATIVE_SOFTCAP: Final = {
+    "demands": "either",
+    "source": DOCUMENTATION,
+    "why": "The documentation knows no negative softcap. By the formula of the kernels its sign"
+    " makes no difference; the kernels use only positive caps.",
+    "mentions": ["softcap"],
+    "readings": ["negative_softcap_is_none"],
+}
 
 
 def theme_of(model: Path) -> str:
@@ -159,6 +167,8 @@ def _contract(fields: Mapping[str, Any]) -> dict[str, Any]:
     scale = call.inputs.get("k_scale")
     if isinstance(scale, InputOverride) and call.k_quant_type == "PER_CHANNEL":
         return dict(_FLAT_SCALES)
+    if (call.softcap or 0.0) < 0:
+        return dict(_NEGATIVE_SOFTCAP)
     try:
         return contract_of_call(fields)
     except KeyError:  # a feature with a value that is not listed

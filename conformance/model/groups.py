@@ -12,6 +12,9 @@ from conformance.model.configuration import Configuration
 from conformance.model.forms import Form, Unclear, form_of
 from conformance.model.nodes import AttentionNode
 
+#: What the names of a layer that borrows begin with, in a graph of it and its owner.
+BORROWER: Final = "borrower_"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -94,8 +97,8 @@ def disagreements(groups: Sequence[Group], configuration: Configuration) -> Iter
         fixed = [dim for dim in batches if isinstance(dim, int)]
         if fixed and len(batches) > 1:
             yield (
-                f"in {layers_of([group])} query, key, value and past do not have the same batch"
-                f" size: {listed(sorted(map(str, batches)))}."
+                f"Only a batch of {min(fixed)} can run in {layers_of([group])}: query, key, value"
+                f" and past have batch sizes of {listed(sorted(map(str, batches)))}."
             )
     softcaps = {group.form.fields.get("softcap") or 0.0 for group in groups}
     if configuration.softcap and configuration.softcap not in softcaps:

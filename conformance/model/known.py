@@ -57,6 +57,8 @@ def similar_defect(
             continue
         if not own >= {each for each in _telling(near.case) if each[0] != "phase"}:
             continue
+        if bool(near.case.call.loop) != bool(case.call.loop):
+            continue
         line = target.expected(near.case)
         if line is None or line.known.verdict != record.verdict:
             continue

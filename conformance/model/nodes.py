@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -185,7 +186,8 @@ def _walk(
     where: str,
 ) -> Iterator[_Found]:
     """The nodes of the graph and of its subgraphs, with the types of the values that they see."""
-    types = {**outer, **types_of(graph)}
+    made = {name: UNKNOWN for node in graph.node for name in node.output}
+    types = {**outer, **made, **types_of(graph)}
     for node in graph.node:
         if (node.op_type, node.domain) == (OP_TYPE, DOMAIN):
             yield node, types, where
@@ -252,12 +254,17 @@ def _faults(node: NodeProto, types: Mapping[str, ValueType]) -> Iterator[str]:
             yield f"{each.name} is {dtype}; allowed: {', '.join(TYPES[each.type])}"
     if "output" not in _connected(OUTPUT_NAMES, node.output):
         yield "lacks the required output"
+    for name, value in inputs.items():
+        if value not in types:
+            yield f"{name} is '{value}', which nothing in the graph computes"
     given = {attribute.name: attribute for attribute in node.attribute}
     for name, attribute in given.items():
         if name not in ATTRIBUTE_BY_NAME:
             yield f"has an unknown attribute '{name}'{did_you_mean(name, ATTRIBUTE_BY_NAME)}"
         elif attribute.type != _KINDS[ATTRIBUTE_BY_NAME[name].kind]:
             yield f"attribute {name} is no {ATTRIBUTE_BY_NAME[name].kind}"
+        elif not math.isfinite(attribute.f):
+            yield f"attribute {name} is {attribute.f}"
     for each_attribute in ATTRIBUTES:
         if each_attribute.required and each_attribute.name not in given:
             yield f"lacks the required attribute {each_attribute.name}"

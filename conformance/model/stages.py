@@ -57,21 +57,31 @@ class Stage:
     buffer: bool = False
 
     @property
+    def ragged(self) -> bool:
+        """Whether its sequences differ in length."""
+        return "total_sequence_lengths" in self.fields
+
+    @property
     def several(self) -> bool:
         """Whether it has more than one new token."""
         return bool(self.fields.get("sequence_length", 1) > 1)
 
 
 def stages_of(form: Form, asked: Lengths) -> list[Stage]:
-    """The stages for nodes of this form, each label once."""
+    """The stages for nodes of this form that do not take the oracle too long."""
+    stages = possible_stages_of(form, asked)
+    return stages if asked.tokens else _affordable(form, stages)
+
+
+def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
+    """All stages for nodes of this form, each label once."""
     rows = (form.table_rows, form.capacity if form.cache == "static" else None)
     most = min(filter(None, rows), default=1 << 30)
     fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
     found: dict[str, Stage] = {}
     for stage in _with_buffers(form, fitting):
         found.setdefault(stage.label, stage)
-    stages = list(found.values())
-    return stages if asked.tokens else _affordable(form, stages)
+    return list(found.values())
 
 
 def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
@@ -131,7 +141,8 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
         if form.batch_size not in (None, batch):
             continue
         for new in _prompts(form, asked):
-            if batch * form.fields["num_heads"] * new * new <= MOST_SCORES:
+            scores = batch * form.fields["num_heads"] * new * new
+            if asked.tokens or scores <= MOST_SCORES:
                 yield _stage(form, "prompt", new, 0, batch)
         if form.cache == "none":
             continue
@@ -140,7 +151,7 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
         for past in _pasts(form, asked, most):
             if form.sequence_length in (None, 1):
                 yield _stage(form, "decode", 1, past, batch)
-    if asked.batch_sizes or fits != 1 or form.batch_size == 1:
+    if asked.batch_sizes or asked.tokens or fits != 1 or form.batch_size == 1:
         return
     window = form.window or 0
     if form.sequence_length is None:

@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.base.words import plural
+from conformance.case.call import Call
+from conformance.case.case import misfits
+from conformance.case.tensors import ShapeError, steps_of
 from conformance.model.configuration import configuration_beside
 from conformance.model.cut import cuts_of, possible_stages
 from conformance.model.entries import CaseFiles, case_files_of
@@ -13,7 +17,13 @@ from conformance.model.groups import Group, disagreements, groups_of, layers_of
 from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import ModelError, ReadModel, read_model
-from conformance.model.stages import Lengths, Stage, graph_stages, stages_of
+from conformance.model.stages import (
+    Lengths,
+    Stage,
+    graph_stages,
+    possible_stages_of,
+    stages_of,
+)
 
 
 @dataclass(frozen=True)
@@ -49,19 +59,60 @@ def subject_of(
     groups, unclear = groups_of(found.nodes, beside)
     faults = {**found.faults, **unclear}
     if not groups:
-        lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
-        raise ModelError(f"{model.path}: no node can be checked.{lines}")
+        raise _nothing(model, faults)
     groups = only_layers(groups, layers)
     notes = [*disagreements(groups, beside)]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
-    stages = {group.name: stages_of(group.form, lengths) for group in groups}
-    every = [*groups]
-    for cut in cuts_of(model, groups):
-        wanted = graph_stages(stages_of(cut.form, lengths), cut.form)
-        stages[cut.name], why = possible_stages(cut, wanted)
+    stages: dict[str, list[Stage]] = {}
+    every: list[Group] = []
+    for group in groups:
+        wanted = stages_of(group.form, lengths)
+        stages[group.name], why = _judged(group, wanted)
+        left_out = len(possible_stages_of(group.form, lengths)) - len(wanted)
+        if left_out:
+            notes.append(
+                f"{plural(left_out, 'call')} of {layers_of([group])} with large caches would take"
+                " long and are left out; --lengths tries them."
+            )
+        if stages[group.name]:
+            every.append(group)
+            if why:
+                notes.append(f"Of {layers_of([group])} some calls are left out: {why}.")
+        else:
+            faults |= {node.name: why for node in group.nodes}
+    if not every:
+        raise _nothing(model, faults)
+    for cut in [*cuts_of(model, every)]:
+        few = graph_stages(stages_of(cut.form, lengths), cut.form)
+        stages[cut.name], why = possible_stages(cut, few)
         if why:
             notes.append(f"The graph of {layers_of([cut])} was not checked with {why}")
         if stages[cut.name]:
             every.append(cut)
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
+
+
+def _nothing(model: ReadModel, faults: Mapping[str, str]) -> ModelError:
+    lines = "".join(f"\n  {name}: {why}" for name, why in faults.items())
+    return ModelError(f"{model.path}: no node can be checked.{lines}")
+
+
+def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
+    """Those of the ``stages`` that the oracle can compute, and why it cannot compute others."""
+    possible = []
+    why = "the graph leaves no call to try"
+    for stage in stages:
+        call = Call.model_validate({**group.form.fields, **stage.fields})
+        try:
+            steps_of(call)
+        except ShapeError as error:
+            why = f"{stage.words}: {error}"
+            continue
+        wrong = [
+            f"{field} {sentence.partition(';')[0]}" for field, sentence in misfits(call, "computes")
+        ]
+        if wrong:
+            return [], wrong[0]
+        possible.append(stage)
+    return possible, "" if len(possible) == len(stages) and possible else why

@@ -5,17 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from conformance.base.words import plural
-from conformance.model.answers import WORDS, Answer, Kind, short, verdict_on_model, workaround
+from conformance.model.answers import (
+    WORDS,
+    Answer,
+    Kind,
+    at_fault,
+    short,
+    verdict_on_model,
+    workaround,
+)
 from conformance.model.groups import Group, layers_of, ranges
 from conformance.model.known import Similar
 from conformance.model.stages import Stage
 from conformance.model.subject import Subject
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
-from conformance.results.records import ResultRecord
+from conformance.results.faults import fault_text
+from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Verdict
+from conformance.results.wrong_outputs import is_beyond
 
 #: The verdict that has the drawing and the colours of each kind.
 _DRAWN: Final[Mapping[Kind, Verdict]] = {
@@ -29,8 +40,7 @@ _DRAWN: Final[Mapping[Kind, Verdict]] = {
 }
 
 
-#: What a reason says of an expectation that does not hold: a user has none for the call.
-_OTHER_LINE: Final = re.compile(r" \S+:\d+ has another expectation .*", re.DOTALL)
+_INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 
 
 def table_of(
@@ -49,7 +59,7 @@ def table_of(
     kinds = "all the same call" if len(single) == 1 else f"{len(single)} different calls"
     return ModelTable(
         heading=f"{model.path}{by}: {nodes}, {kinds}",
-        notes=tuple(subject.notes),
+        notes=(*subject.notes, *_insensitive(answers)),
         sentences=tuple(
             (_worst(those), verdict_on_model(those, len(subject.faults)))
             for those in answers.values()
@@ -68,6 +78,28 @@ def table_of(
         ),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
     )
+
+
+def _insensitive(answers: Mapping[str, Sequence[Answer]]) -> Iterator[str]:
+    """What some calls could not show a fault in, with the number of these calls."""
+    parts: dict[str, set[str]] = {}
+    for one in chain.from_iterable(answers.values()):
+        for _, record in chain.from_iterable(part.results for part in one.parts):
+            for part in _INSENSITIVE.findall(record.insensitive):
+                parts.setdefault(part, set()).add(record.case)
+    for part, cases in parts.items():
+        yield f"{plural(len(cases), 'call')} could hardly show a fault in {part}: {min(cases)}."
+
+
+def _reason(group: Group, record: ResultRecord) -> str:
+    """What is wrong; of presents that nothing reads only if nothing else is."""
+    if group.form.reads_presents:
+        return record.reason
+    for error in record.errors:
+        if error.output == "output" and is_beyond(error) and error.index is not None:
+            fields = error.model_dump(include={"output", "index", "got", "want", "budget", "share"})
+            return f"It ran, but {fault_text(BeyondBudget(**fields))}."
+    return record.reason
 
 
 def _worst(answers: Sequence[Answer]) -> Verdict:
@@ -102,12 +134,12 @@ def _causes(
         key = kind, known.link if known else cause
         everywhere.setdefault(key, []).extend(members)
         group, stage, _ = everywhere[key][0]
-        layers = layers_of(each for each, _, _ in everywhere[key])
+        layers = layers_of(at_fault(each, [found]) for each, _, found in everywhere[key])
         made = merged.get(key) or ModelCause(
             target,
             _DRAWN[kind],
             "",
-            short(record.message) if record.message else _OTHER_LINE.sub("", record.reason),
+            short(record.message) if record.message else _reason(group, record),
             f"{layers_of([group])}, {stage.words}",
             record.case,
             known.why if known else "",

@@ -218,8 +218,8 @@ class Step:
                 content = file.read()
             if all(name.removesuffix(".dat").encode() in content for name in strange):
                 raise Unavailable(
-                    "tract's command line names files by wires, and here outputs are on the wires"
-                    f" {', '.join(strange)}"
+                    f"tract's command line wrote {', '.join(strange)}, which are no outputs of the"
+                    " model, in place of outputs that share their memory"
                 )
             raise BadFile(f"tract wrote {strange}, and the model's outputs are {self.names}")
         missing = [name for name, file in zip(self.names, wanted, strict=True) if file not in there]
