@@ -158,27 +158,36 @@ def _projected(
     if sum(math.prod(tensor.dims) for tensor in inner) > MOST_WEIGHTS:
         return None
     inputs = []
+    renamed = {value: parameter for parameter, value in node.outputs.items()}
     for name in outside:
         if name in constants and name not in direct:
             continue
         known = node.type(direct[name]) if name in direct else types.get(name, UNKNOWN)
         if known.dtype is None or known.dims is None:
             return None
-        inputs.append(_declared(name, direct.get(name, ""), known, form))
-    renamed = {value: parameter for parameter, value in node.outputs.items()}
-    last = onnx.NodeProto()
-    last.CopyFrom(attention)
-    del last.output[:]
-    last.output.extend(renamed.get(name, "") for name in attention.output)
+        renamed[name] = direct.get(name, f"activation_{len(inputs)}")
+        inputs.append(_declared(renamed[name], direct.get(name, ""), known, form))
     outputs = [
         _declared(name, "", ValueType(node.type(name).dtype, (None,) * rank))
         for name, rank in (("output", 3), *((present, 4) for present in _PRESENTS))
         if name in node.outputs
     ]
+    nodes = [_renamed(each, renamed) for each in (*kept, attention)]
     made_graph = helper.make_graph(
-        [*kept, last], "projected", inputs, outputs, [_without_data(tensor) for tensor in inner]
+        nodes, "projected", inputs, outputs, [_without_data(tensor) for tensor in inner]
     )
     return _file(made_graph, model.proto.opset_import)
+
+
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """The node with other ``names`` for some values; those of inputs and outputs must be plain."""
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    for own in (made.input, made.output):
+        given = [names.get(name, name) for name in own]
+        del own[:]
+        own.extend(given)
+    return made
 
 
 def _before(names: Iterable[str], makers: Mapping[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
