@@ -157,7 +157,7 @@ def _projected(
     inner = [tensor for tensor in weights if tensor.name not in direct]
     if sum(math.prod(tensor.dims) for tensor in inner) > MOST_WEIGHTS:
         return None
-    inputs = []
+    inputs: list[onnx.ValueInfoProto] = []
     renamed = {value: parameter for parameter, value in node.outputs.items()}
     for name in outside:
         if name in constants and name not in direct:
