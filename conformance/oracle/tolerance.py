@@ -376,8 +376,8 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
             for start in range(0, queries, block):
                 rows = (b, h, slice(None), slice(start, start + block))
                 output = attention.output[rows]
-                attended = np.isfinite(attention.logits[rows])
-                keys_of_rows = _range(attended.any(axis=(0, 1)))
+                attended: Bool = np.isfinite(attention.logits[rows])
+                keys_of_rows = _range(attended)
                 distance = attention.value[b, h, keys_of_rows] - output[..., None, :]
                 np.abs(distance, out=distance)
                 sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
@@ -391,9 +391,9 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
     return moved
 
 
-def _range(some: Bool) -> slice:
-    """From the first to the last true element of a row; causal queries attend to few keys."""
-    at = np.flatnonzero(some)
+def _range(attended: Bool) -> slice:
+    """From the first to the last key attended to, [G, rows, T]; causal queries attend to few."""
+    at = np.flatnonzero(attended.any(axis=(0, 1)))
     return slice(at[0], at[-1] + 1) if at.size else slice(0)
 
 
