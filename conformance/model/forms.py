@@ -13,8 +13,8 @@ from conformance.case.tensors import Step, attributes_of, steps_of
 from conformance.model.configuration import Configuration
 from conformance.model.nodes import AttentionNode
 
-#: Largest magnitude that a count of tokens in a graph can have to be taken for one.
-_PLAIN_ATTRIBUTES: Final = (
+#: The attributes that are fields of a call under their own names.
+_FIELDS: Final = (
     "scale",
     "softcap",
     "local_window_size",
@@ -81,7 +81,7 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
         "dtype": _dtype(node, configuration),
         **_sizes(node, configuration),
         **dict(_features(node)),
-        **{name: node.attributes[name] for name in _PLAIN_ATTRIBUTES if name in node.attributes},
+        **{name: node.attributes[name] for name in _FIELDS if name in node.attributes},
     }
     past = node.type("past_key").dtype
     if past is not None and past != fields["dtype"]:
@@ -133,18 +133,14 @@ def _head_size(node: AttentionNode, heads: int, kv_heads: int, configuration: Co
 
     packed = "key" not in node.inputs
     past = node.type("past_key").size(3)
-    if past is not None and _packs_two(node):
-        past *= 2
+    if past is not None:
+        return past * 2 if _packs_two(node) else past
     table = node.type("cos_cache").size(1)
-    norm = node.type("q_norm_weight").size(0)
     found = (
-        past,
-        parts("key", kv_heads) if not packed else None,
+        None if packed else parts("key", kv_heads),
         parts("output", heads),
-        parts("query", heads + 2 * kv_heads if packed and past is None else heads)
-        if not packed or past is None
-        else None,
-        norm,
+        parts("query", heads + 2 * kv_heads if packed else heads),
+        node.type("q_norm_weight").size(0),
         configuration.head_size,
         2 * table if table is not None else None,
     )

@@ -135,8 +135,7 @@ def cache_elements(form: Form, stage: Stage) -> int:
 
 def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
     """The stages, some of which may have more tokens than ``most``."""
-    fits = form.batch_size or 1
-    batches = asked.batch_sizes or ((1,) if form.batch_size in (None, 1) else (form.batch_size,))
+    batches = asked.batch_sizes or (form.batch_size or 1,)
     for batch in batches:
         if form.batch_size not in (None, batch):
             continue
@@ -151,7 +150,7 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
         for past in _pasts(form, asked, most):
             if form.sequence_length in (None, 1):
                 yield _stage(form, "decode", 1, past, batch)
-    if asked.batch_sizes or asked.tokens or fits != 1 or form.batch_size == 1:
+    if asked.batch_sizes or asked.tokens or form.batch_size is not None:
         return
     window = form.window or 0
     if form.sequence_length is None:
@@ -161,11 +160,8 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
         if window > 1:
             yield _ragged(form, "decode", 1, (window + 5, max(window // 2, 2)))
     if form.sequence_length is None and form.cache != "none" and not form.borrows:
-        yield Stage("loop", "a prompt of 6 tokens, then 1, 1 and 3 more", "loop", 11, _loop())
-
-
-def _loop() -> dict[str, Any]:
-    return {"loop": [6, 1, 1, 3]}
+        words = "a prompt of 6 tokens, then 1, 1 and 3 more"
+        yield Stage("loop", words, "loop", 11, {"loop": [6, 1, 1, 3]})
 
 
 def _prompts(form: Form, asked: Lengths) -> list[int]:
@@ -225,10 +221,8 @@ def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> Stage:
         "batch_size": 2,
         "total_sequence_lengths": list(totals),
     }
-    what = "prompts" if phase == "prompt" else "one token each, with"
-    words = f"{what} of {totals[0]} and {totals[1]} tokens"
-    if phase == "decode":
-        words = f"one token each in sequences of {totals[0]} and {totals[1]}"
+    lengths = f"of {totals[0]} and {totals[1]} tokens"
+    words = f"prompts {lengths}" if phase == "prompt" else f"one token each on sequences {lengths}"
     label = f"ragged_{phase}_{totals[0]}_{totals[1]}"
     return Stage(label, words, phase, longest, fields, batch=True)
 
