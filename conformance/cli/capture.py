@@ -7,16 +7,17 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from conformance.base.files import read_plain
 from conformance.base.paths import shown
 from conformance.cli.common import BadArgument
-from conformance.model.capture import Tokens
-from conformance.model.captured import Wanted
 from conformance.targets.catalogue import ORT_PYTHON, Programs, entry_of
+
+if TYPE_CHECKING:
+    from conformance.model.captured import Wanted
 
 #: Decode steps behind a prompt, if the user does not say how many.
 STEPS: Final = 8
@@ -68,6 +69,9 @@ class Asked:
             )
         if not self.files:
             return None
+        from conformance.model.capture import Tokens
+        from conformance.model.captured import Wanted
+
         tokens = None
         if self.prompt is not None:
             tokens = Tokens(_ids(self.prompt), STEPS if self.steps is None else self.steps)

@@ -6,44 +6,35 @@ import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from conformance.base.files import writing
 from conformance.base.printable import printable
 from conformance.case.case import Case
 from conformance.case.corpus import find
-from conformance.case.load import load_file
 from conformance.cli import completion
 from conformance.cli.capture import Asked, capture_options
-from conformance.cli.check_terminal import CheckTerminal, known_target
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BadArgument,
     check_separate,
     check_writable,
-    write_text,
+    write_file,
 )
 from conformance.cli.options import program_options
-from conformance.cli.report import write_html
-from conformance.cli.run import execute
-from conformance.judge.expectations import check_stale, load_pinned
-from conformance.model.captured import captured_subject
-from conformance.model.configuration import configuration_beside
-from conformance.model.entries import CaseFiles, theme_of
-from conformance.model.explain import explained, node_called
-from conformance.model.stages import Lengths
-from conformance.model.subject import Subject, subject_of
+from conformance.cli.run import execute, write_outputs
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
-from conformance.results.reader import read
 from conformance.run.engine import TargetRun
-from conformance.run.prepare import prepare
 from conformance.run.records import selection_of
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, targets_for
+
+if TYPE_CHECKING:
+    from conformance.model.entries import CaseFiles
+    from conformance.model.subject import Subject
 
 
 class Numbers(click.ParamType[tuple[int, ...]]):
@@ -133,6 +124,17 @@ def check(
     Exit status: 0 every target runs every layer right, or as --expect says
                  1 one does not   2 bad input   3 infrastructure failure
     """
+    # Imported here, so that other commands start fast.
+    from conformance.case.load import load_file
+    from conformance.cli.check_terminal import CheckTerminal
+    from conformance.judge.expectations import check_stale, load_pinned
+    from conformance.model.captured import captured_subject
+    from conformance.model.configuration import configuration_beside
+    from conformance.model.entries import theme_of
+    from conformance.model.stages import Lengths
+    from conformance.model.subject import subject_of
+    from conformance.run.prepare import prepare
+
     outputs = [("--html", html), ("--results", results), ("--save-cases", save_cases)]
     given = [(option, path) for option, path in outputs if path is not None]
     wanted = asked.wanted(programs)
@@ -172,12 +174,7 @@ def check(
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         selection = selection_of(plans, str(model), only_failed=False)
         summary = execute(plans, jobs, place, selection, terminal)
-        if html is not None and summary.kept:
-            write_html([read(place.path)], html, model=terminal.table)
-            terminal.line(f"Report:  {html}")
-        if results is not None:
-            place.settle()
-            terminal.line(f"Results: {place.path}")
+        write_outputs(place, results, html, summary, terminal, terminal.table)
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")
         elif terminal.table is not None and terminal.table.causes:
@@ -187,6 +184,9 @@ def check(
 
 def _explain(subject: Subject, name: str, cases: Sequence[Case], targets: Sequence[Target]) -> int:
     """Print what there is to know of a node."""
+    from conformance.cli.check_terminal import known_target
+    from conformance.model.explain import explained, node_called
+
     node, group = node_called(subject, name)
     known = []
     for plan in target_plans([], targets, whole_corpus=False):
@@ -204,8 +204,7 @@ def write_cases(file: Path, files: CaseFiles) -> None:
         place = file.parent / name
         try:
             place.parent.mkdir(exist_ok=True)
-            with writing(place) as graph:
-                graph.write(content)
         except OSError as error:
-            raise ResultsError(f"Cannot write a graph to {place}: {cause_of(error)}.") from None
-    write_text(file, "cases", files.text)
+            raise ResultsError(f"Cannot make {place.parent}: {cause_of(error)}.") from None
+        write_file(place, "a graph", content)
+    write_file(file, "cases", files.text)

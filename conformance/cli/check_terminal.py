@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,7 +12,6 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED
 from conformance.cli.console import SafeConsole
-from conformance.cli.listing import failures
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.judge.expectations import Expectation, load_expectations
 from conformance.model.answers import Answer, answer
@@ -47,7 +47,7 @@ class CheckTerminal(Terminal):
         super().__init__(make_console(), SafeConsole(stderr=True))
         self.subject = subject
         self.cases = {case.id: case for case in cases}
-        self.readies: dict[str, DescribedTarget] = {}
+        self.known: dict[str, KnownTarget] = {}
         self.pins = {(expectations_place(line.file), line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
         self.broken: list[ResultRecord] = []
@@ -56,12 +56,16 @@ class CheckTerminal(Terminal):
     def target(self, ready: DescribedTarget) -> None:
         """One line on a target."""
         super().target(ready)
-        self.readies[ready.name] = ready
+        self.known[ready.name] = known_target(ready)
+
+    @cached_property
+    def _corpus(self) -> Sequence[Case]:
+        return find(()).loaded
 
     def _similar(self, record: ResultRecord) -> Similar | None:
         """A known defect of the corpus like that of a result."""
-        known = known_target(self.readies[record.target])
-        return similar_defect(self.cases[record.case], record, known, find(()).loaded)
+        known = self.known[record.target]
+        return similar_defect(self.cases[record.case], record, known, self._corpus)
 
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
@@ -78,13 +82,9 @@ class CheckTerminal(Terminal):
                 f"\nInterrupted after {len(summary.results)} results; the table has only these."
             )
         self._print(self.table)
-        for text in failures(summary.troubles, every=False):
-            self.line(text)
         for record in self.broken:
             self.line(f"\n{record.case} on {record.target}: {record.reason}")
-        writing = [str(summary.writing)] if summary.writing else []
-        for text in (*summary.untried.values(), *writing):
-            self.line("\n" + text)
+        self.troubles(summary)
 
     def status(self, summary: RunSummary) -> int:
         """The exit status of ``gqa check``."""

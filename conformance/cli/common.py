@@ -74,11 +74,11 @@ def check_writable(path: Path, what: str) -> None:
         raise ResultsError(f"{begin} permission denied.")
 
 
-def write_text(path: Path, what: str, text: str) -> None:
-    """Write a file as UTF-8, whole or not at all. Raises `ResultsError` with one sentence."""
+def write_file(path: Path, what: str, content: str | bytes) -> None:
+    """Write a file, whole or not at all; text as UTF-8. Raises `ResultsError` with one sentence."""
     check_writable(path, what)
     try:
         with writing(path) as file:
-            file.write(text.encode())
+            file.write(content.encode() if isinstance(content, str) else content)
     except (OSError, ValueError) as error:
         raise ResultsError(f"Cannot write {what} to {path}: {cause_of(error)}.") from None

@@ -18,7 +18,7 @@ from conformance.cli.common import (
     BadArgument,
     check_separate,
     say,
-    write_text,
+    write_file,
 )
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.join import Joined, join
@@ -54,7 +54,7 @@ def write_html(
     """
     from conformance.report.html import render
 
-    write_text(html, "the report", render(runs, changes, model=model))
+    write_file(html, "the report", render(runs, changes, model=model))
 
 
 def _html(material: Material, path: Path) -> None:
@@ -64,31 +64,31 @@ def _html(material: Material, path: Path) -> None:
 def _markdown(material: Material, path: Path) -> None:
     from conformance.report.markdown import report_markdown
 
-    write_text(path, "the summary", report_markdown(material.joined, material.changes))
+    write_file(path, "the summary", report_markdown(material.joined, material.changes))
 
 
 def _junit(material: Material, path: Path) -> None:
     from conformance.report.junit import junit
 
-    write_text(path, "the JUnit XML", junit(material.joined))
+    write_file(path, "the JUnit XML", junit(material.joined))
 
 
 def _csv(material: Material, path: Path) -> None:
     from conformance.report.cells import csv_text
 
-    write_text(path, "the CSV", csv_text(material.joined))
+    write_file(path, "the CSV", csv_text(material.joined))
 
 
 def _json(material: Material, path: Path) -> None:
     from conformance.report.cells import json_text
 
-    write_text(path, "the JSON", json_text(material.joined))
+    write_file(path, "the JSON", json_text(material.joined))
 
 
 def _support(material: Material, path: Path) -> None:
     from conformance.report.support import support_text
 
-    write_text(path, "the support data", support_text(material.joined))
+    write_file(path, "the support data", support_text(material.joined))
 
 
 def _badges(material: Material, folder: Path) -> None:
@@ -105,7 +105,7 @@ def _badges(material: Material, folder: Path) -> None:
     except (OSError, ValueError) as error:
         raise ResultsError(f"Cannot write the badges to {folder}: {cause_of(error)}.") from None
     for badge in made:
-        write_text(folder / badge.file, "a badge", badge.svg)
+        write_file(folder / badge.file, "a badge", badge.svg)
 
 
 def _badge_files(material: Material, folder: Path) -> Iterable[Path]:
@@ -289,7 +289,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
     elif markdown is None:
         click.echo(text, nl=False)
     else:
-        write_text(markdown, "the changes", text)
+        write_file(markdown, "the changes", text)
         for reason in changed.reasons:
             click.echo(reason)
         click.echo(f"Markdown: {markdown}")

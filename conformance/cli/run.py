@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -43,6 +44,9 @@ from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import eps_of, targets_for
+
+if TYPE_CHECKING:
+    from conformance.report.model_table import ModelTable
 
 
 @click.command()
@@ -149,15 +153,31 @@ def run(
             kept = Path(folder) / "results.jsonl"
         place = stack.enter_context(Place(kept)) if kept is not None else None
         summary = execute(planned, jobs, place, asked, terminal, 1 if first else maxfail)
-        try:
-            if place is not None and html is not None and summary.kept:
-                write_html([read(place.path)], html)
-        finally:
-            if place is not None and results is not None:
-                _say_where(place, summary, terminal)
-        if html is not None and summary.kept:
-            terminal.line(f"Report:  {html}")
+        if place is not None:
+            write_outputs(place, results, html, summary, terminal)
     return summary.status()
+
+
+def write_outputs(
+    place: Place,
+    results: Path | None,
+    html: Path | None,
+    summary: RunSummary,
+    terminal: Terminal,
+    model: ModelTable | None = None,
+) -> None:
+    """Write the report, settle the results file, and say where they are, as far as they are wanted.
+
+    The report has the answer for a ``model`` if given. Raises `ResultsError`.
+    """
+    try:
+        if html is not None and summary.kept:
+            write_html([read(place.path)], html, model=model)
+    finally:
+        if results is not None:
+            _say_where(place, summary, terminal)
+    if html is not None and summary.kept:
+        terminal.line(f"Report:  {html}")
 
 
 def _size(plans: Sequence[TargetPlan]) -> int:

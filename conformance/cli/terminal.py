@@ -271,16 +271,20 @@ class Terminal:
         self._list_skipped(results)
         if not few:
             self._list_warnings(summary.results)
+        self.troubles(summary)
+        if self.detail.durations is not None:
+            for text in durations(results, summary.starts, self.detail.durations):
+                self.line(text)
+        self.out.print(_closing(summary), highlight=False, soft_wrap=True)
+
+    def troubles(self, summary: RunSummary) -> None:
+        """Print what kept results from being there or from being reliable."""
         for text in failures(summary.troubles, every=self.detail.unexpected):
             self.line(text)
         self._list_instability(summary.instability)
         writing = [str(summary.writing)] if summary.writing else []
         for text in (*summary.untried.values(), *writing):
             self.line("\n" + text)
-        if self.detail.durations is not None:
-            for text in durations(results, summary.starts, self.detail.durations):
-                self.line(text)
-        self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
     def _print_counts(self, results: Sequence[tuple[Case, ResultRecord]]) -> None:
         """Print the verdicts of each theme and target: a table, or lines where it is too wide."""
