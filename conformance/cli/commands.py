@@ -24,6 +24,7 @@ from conformance.cli.common import (
     say,
 )
 from conformance.cli.doctor import cache, doctor
+from conformance.cli.env import env
 from conformance.cli.export import NotExported, export
 from conformance.cli.one_result import NoResult
 from conformance.cli.power import power
@@ -55,6 +56,7 @@ for command in (
     diff,
     doctor,
     setup,
+    env,
     cache,
     power,
 ):

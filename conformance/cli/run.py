@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from conformance.case.selection import compile_expression
 from conformance.cli import completion
 from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.console import SafeConsole
+from conformance.cli.env import with_releases
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
@@ -233,6 +235,8 @@ def execute(
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
+    targets = with_releases([plan.target for plan in planned])
+    planned = [replace(plan, target=target) for plan, target in zip(planned, targets, strict=True)]
     summary = RunSummary()
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
+from conformance.base.printable import printable
 from conformance.bundle.cache import BundleError, guard, intact, untouched
 from conformance.case.case import Case
 from conformance.harness.outcomes import InfrastructureFailure, Outcome
@@ -18,6 +20,7 @@ from conformance.run.blame import Blame, Reported, Watch, unwatched
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
+from conformance.targets.setup.environments import with_release
 
 
 class TargetRun:
@@ -66,7 +69,10 @@ class TargetRun:
         return self._pool.start_seconds
 
     def _describe(self) -> DescribedTarget:
-        target = self.plan.target
+        target = with_release(self.plan.target, _tell, lambda *_: None)
+        if target.missing is not None:
+            reason = target.missing.partition("\n")[0]
+            return DescribedTarget(target, None, reason, f"gqa env install {target.typed}")
         try:
             answer = self._pool.start()
         except RunnerFailed as error:
@@ -77,6 +83,11 @@ class TargetRun:
         if target.base is None and answer.name and (fault := name_fault(answer.name)):
             self._failed = RunnerFailed(f"The runner calls itself {answer.name}, but {fault}.")
             return DescribedTarget(target, None, self._failed.sentence, None, broken=True)
+        if target.release is not None and answer.version != target.release:
+            self._failed = RunnerFailed(
+                f"Its environment has release {answer.version}.", f"gqa env remove {target.typed}"
+            )
+            return DescribedTarget(target, None, self._failed.sentence, self._failed.fix, True)
         return DescribedTarget(target, answer, None, None)
 
     def run(self) -> Iterator[tuple[Case, Reported]]:
@@ -97,6 +108,8 @@ class TargetRun:
                 possible.append(case)
             else:
                 yield case, skipped_record(case, self.ready, why)
+        if not possible:
+            return
         assessment = self._assessment()
         again: list[CaseJob] = []
         try:
@@ -168,6 +181,10 @@ class TargetRun:
 
     def _assessment(self) -> Assessment:
         return Assessment(self.ready, self.plan.expectations)
+
+
+def _tell(text: str) -> None:
+    print(printable(text), file=sys.stderr)
 
 
 def _bundle_changed(job: CaseJob, outcome: Outcome) -> bool:

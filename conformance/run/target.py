@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from conformance.base.dtypes import NUMPY
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.harness.protocol import DescribedAnswer
+from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer
 from conformance.judge.expectations import Expectation, check_stale, load_expectations
 from conformance.results.records import TargetDescription, TargetRecord
 from conformance.targets.catalogue import ADAPTERS, is_by_path
-from conformance.targets.registry import Target
+from conformance.targets.registry import Target, name_fault
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,15 @@ def target_plans(
     return made
 
 
+def _name_of(runtime: str) -> str:
+    """The name of a target whose runner gives none: that of its runtime, as names are written.
+
+    ``exec-tract`` where a target of this suite has the name.
+    """
+    name = re.sub(r"[^a-z0-9._-]+", "-", runtime.lower()).strip("._-")[:MOST_OF_A_NAME]
+    return f"exec-{name}" if not name[:1].isalpha() or name_fault(name) else name
+
+
 @dataclass(frozen=True)
 class DescribedTarget:
     """A target as its runner describes it.
@@ -66,7 +76,7 @@ class DescribedTarget:
         """The target's name with its version and its adapter, as far as they are known."""
         if self.described is None:
             return self.target.label
-        base = self.target.base or self.described.name or self.target.ep
+        base = self.target.base or self.described.name or _name_of(self.described.runtime)
         adapter = f"+{self.described.adapter}" if self.described.adapter else ""
         number = f"#{self.number}" if self.number > 1 else ""
         return f"{base}@{self.described.version}{adapter}{number}"
@@ -95,7 +105,7 @@ class DescribedTarget:
             describe = TargetDescription(**values)
         return TargetRecord(
             name=self.name,
-            ep=self.target.ep,
+            ep=self.target.typed,
             describe=describe,
             unavailable=self.unavailable,
             fix=self.fix,

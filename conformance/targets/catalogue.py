@@ -14,16 +14,23 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from conformance.base.paths import SHADERS, cache_root, data_path
 from conformance.targets.tools import (
     Program,
     as_typed,
+    built_onnxruntime,
+    built_onnxruntime_gpu,
+    built_onnxruntime_web,
+    built_tract,
+    built_tract_wheel,
     find_compute_sanitizer,
     find_cuda_python,
     find_onnxruntime_web,
     find_tract,
+    python_in,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +141,29 @@ class StandaloneProgram:
 
 
 @dataclass(frozen=True)
+class Package:
+    """The package whose releases a target can be pinned to, as in ``cpu@1.25.1``.
+
+    ``name`` is what ``manager`` calls it, and ``former_name`` what it called older releases;
+    ``dependencies`` are other packages that its runner needs. ``place`` is where a release is
+    installed: the virtual environment, the npm folder, or the program. ``option`` is the option of
+    the target that takes ``value`` of a release. ``oldest`` is the oldest release that the runner
+    supports. The first ``series`` numbers of a version name a series, of which a range has the last
+    release.
+    """
+
+    manager: Literal["pip", "npm", "cargo"]
+    name: str
+    option: TargetOption
+    place: Callable[[str], Path]
+    value: Callable[[str], str]
+    oldest: str
+    series: int = 2
+    former_name: str = ""
+    dependencies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class TargetEntry:
     """A target: how its runner is started, what it needs, and how results of it are judged.
 
@@ -146,7 +176,8 @@ class TargetEntry:
     has no stand-alone programs. ``python`` finds the Python of the runner where no option names
     one; without it, that is this one. ``maps_device``: a driver maps memory of a device into the
     runner's process, so half of the machine's memory is the limit for it. ``refuses`` has options
-    of its runtime's other targets that it cannot take, each with the reason.
+    of its runtime's other targets that it cannot take, each with the reason. ``package`` has the
+    releases that the target can be pinned to.
     """
 
     name: str
@@ -165,6 +196,7 @@ class TargetEntry:
     python: Callable[[], RunnerStart] = RunnerStart
     maps_device: bool = False
     refuses: Mapping[TargetOption, str] = field(default_factory=dict)
+    package: Package | None = None
 
 
 # ── The options ─────────────────────────────────────────────────────────────────────────────────
@@ -313,6 +345,53 @@ NAME: Final = TargetOption(
     lambda _: RunnerStart(),
 )
 
+# ── The packages ────────────────────────────────────────────────────────────────────────────────
+
+_ONNXRUNTIME: Final = Package(
+    "pip",
+    "onnxruntime",
+    ORT_PYTHON,
+    built_onnxruntime,
+    lambda version: str(python_in(built_onnxruntime(version))),
+    oldest="1.20.0",
+    dependencies=("numpy",),
+)
+_ONNXRUNTIME_GPU: Final = replace(
+    _ONNXRUNTIME,
+    name="onnxruntime-gpu",
+    place=built_onnxruntime_gpu,
+    value=lambda version: str(python_in(built_onnxruntime_gpu(version))),
+)
+# What tract can do changes in patch releases, too, so that each is a series of its own.
+_TRACT: Final = Package(
+    "cargo",
+    "tract-cli",
+    TRACT,
+    built_tract,
+    lambda version: str(built_tract(version)),
+    oldest="0.22.0",
+    series=3,
+    former_name="tract",
+)
+_TRACT_PACKAGE: Final = Package(
+    "pip",
+    "tract",
+    TRACT_PYTHON,
+    built_tract_wheel,
+    lambda version: str(python_in(built_tract_wheel(version))),
+    oldest="0.23.0",
+    series=3,
+    dependencies=("numpy",),
+)
+_ONNXRUNTIME_WEB: Final = Package(
+    "npm",
+    "onnxruntime-web",
+    ONNXRUNTIME_WEB,
+    built_onnxruntime_web,
+    lambda version: version,
+    oldest="1.25.0",
+)
+
 # ── The entries ─────────────────────────────────────────────────────────────────────────────────
 
 _ORT_RUNNER: Final = "onnxruntime/runner.py"
@@ -356,6 +435,7 @@ def _cuda(
         setup="cuda",
         python=_cuda_python,
         maps_device=True,
+        package=_ONNXRUNTIME_GPU,
         kernel_variant_of="cuda" if variant else None,
         kernel=kernel,
         script=StandaloneProgram(
@@ -381,6 +461,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_CPU_NEEDS,
         extra="cpu",
+        package=_ONNXRUNTIME,
         script=StandaloneProgram("python", "onnxruntime", "onnxruntime", shared_buffer=True),
     ),
     TargetEntry(
@@ -393,6 +474,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_CPU_NEEDS,
         extra="cpu",
+        package=_ONNXRUNTIME,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
             "python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
@@ -421,6 +503,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_TRACT_NEEDS,
         setup="tract",
+        package=_TRACT,
         script=StandaloneProgram("sh", "tract", "tract", options="-O --runtime cpu"),
     ),
     TargetEntry(  # the graph as tract reads it
@@ -431,6 +514,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_TRACT_NEEDS,
         setup="tract",
+        package=_TRACT,
         kernel_variant_of="tract",
         script=StandaloneProgram("sh", "tract", "tract", options="--runtime unoptimized"),
     ),
@@ -441,6 +525,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs="the Python package tract, 0.23 or later",
         extra="tract",
+        package=_TRACT_PACKAGE,
         kernel_variant_of="tract",
         script=StandaloneProgram("python", "tract-wheel", "tract"),
     ),
@@ -453,6 +538,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="gpu",
         needs=_ADAPTER_NEEDS,
         setup="webgpu",
+        package=_ONNXRUNTIME_WEB,
         script=StandaloneProgram(
             "javascript",
             "onnxruntime-web",
@@ -470,6 +556,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="gpu",
         needs=_ADAPTER_NEEDS,
         setup="webgpu",
+        package=_ONNXRUNTIME_WEB,
         script=StandaloneProgram(
             "javascript", "onnxruntime-web", "onnxruntime-web", options="all", shared_buffer=True
         ),
@@ -483,6 +570,7 @@ TARGETS: tuple[TargetEntry, ...] = (
         target_class="cpu",
         needs=_WEB_NEEDS,
         setup="webgpu",
+        package=_ONNXRUNTIME_WEB,
         kernel_variant_of="cpu",
         script=StandaloneProgram(
             "javascript", "onnxruntime-web", "onnxruntime-web", options="wasm"

@@ -26,6 +26,8 @@ from conformance.targets.catalogue import (
     TargetOption,
     target_names,
 )
+from conformance.targets.published import published
+from conformance.targets.releases import releases
 from conformance.targets.tools import Program
 
 
@@ -39,7 +41,8 @@ class Target:
     ``program`` is the program that the runner starts, if it starts one, and ``python_by`` the
     option that named the Python of the runner, if one did. ``named`` is its
     ``--name``, ``ending`` that of its name in results, and ``number`` its place among the targets
-    of this ``ep`` in a run, from 1.
+    of this ``ep`` in a run, from 1. ``release`` is the one that it is pinned to, as in
+    ``cpu@1.25.1``, and ``missing`` why that could not be installed.
     """
 
     ep: str
@@ -55,11 +58,18 @@ class Target:
     named: str | None = None
     ending: str = ""
     number: int = 1
+    release: str | None = None
+    missing: str | None = None
 
     @property
     def label(self) -> str:
         """Its name in a run before its runner is started; no other target of the run has it."""
-        return self.named or (f"{self.ep}#{self.number}" if self.number > 1 else self.ep)
+        return self.named or (f"{self.typed}#{self.number}" if self.number > 1 else self.typed)
+
+    @property
+    def typed(self) -> str:
+        """What ``--ep`` takes for it: ``cpu``, or ``cpu@1.25.1`` of a release that is pinned."""
+        return f"{self.ep}@{self.release}" if self.release else self.ep
 
     @property
     def base(self) -> str | None:
@@ -68,6 +78,8 @@ class Target:
 
     def may_share_name(self, other: Target) -> bool:
         """Whether the two may have one name in results, as far as that is known beforehand."""
+        if self.release and other.release and self.release != other.release:
+            return False
         if self.base is not None and other.base is not None:
             return self.base == other.base
         known = self.base or other.base
@@ -100,11 +112,13 @@ def target_for(ep: str, programs: Programs | None = None) -> Target:
 def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Target]:
     """The targets of several ``--ep``, each once; for an option with several values, one for each.
 
-    Raises :class:`TargetError`.
+    After ``@`` come releases, as `conformance.targets.releases` says; each is a target. They need
+    not be installed. Raises :class:`TargetError`.
     """
     programs = programs or Programs()
     _check_given(programs)
-    made = [target for ep in dict.fromkeys(eps) for target in _targets(ep, programs)]
+    several = (target for ep in eps for target in _targets(ep, programs))
+    made = list({target.label: target for target in several}.values())
     _check_taken(programs, made)
     _check_used(programs, made)
     names = programs.values_of(catalogue.NAME)
@@ -121,7 +135,8 @@ def targets_for(eps: Sequence[str], programs: Programs | None = None) -> list[Ta
 def eps_of(labels: Sequence[str], programs: Programs) -> list[str]:
     """What ``--ep`` takes for targets that are known by their labels; ``cpu`` for a ``--name``."""
     names = programs.values_of(catalogue.NAME)
-    numbered = re.compile(rf"({'|'.join(entry.name for entry in catalogue.TARGETS)})#\d+")
+    names_of_targets = "|".join(entry.name for entry in catalogue.TARGETS)
+    numbered = re.compile(rf"((?:{names_of_targets})(?:@[^#]+)?)#\d+")
     eps = []
     for label in labels:
         found = numbered.fullmatch(label)
@@ -183,15 +198,37 @@ def _targets(ep: str, programs: Programs) -> list[Target]:
         raise TargetError(
             f"{PLUGIN} needs a plugin's library or Python module, such as {PLUGIN}nxrt_ep_cpu"
         )
-    entry = catalogue.entry_of(ep)
+    name, at, word = (ep, "", "") if catalogue.is_by_path(ep) else ep.partition("@")
+    entry = catalogue.entry_of(name)
     if entry is None:
         names = target_names()
         raise TargetError(
-            f"Unknown target '{ep}'; known: {', '.join(names)}{did_you_mean(ep, names) or '.'}"
+            f"Unknown target '{name}'; known: {', '.join(names)}{did_you_mean(name, names) or '.'}"
         )
-    values = [programs.values_of(option) or (None,) for option in entry.options]
+    if not at:
+        return _of_release(entry, None, programs)
+    if entry.package is None:
+        raise TargetError(f"{name} has no releases that this suite installs; leave out '@{word}'.")
+    if programs.values_of(entry.package.option):
+        raise TargetError(
+            f"{ep} says which release is tested, and so does {entry.package.option.flag}; "
+            "leave out one of them."
+        )
+    chosen = releases(word, entry.package, published)
+    return [target for each in chosen for target in _of_release(entry, each, programs)]
+
+
+def _of_release(entry: TargetEntry, release: str | None, programs: Programs) -> list[Target]:
+    """The targets of an entry, with this release if it is given: one for each set of options."""
+    values: list[tuple[str | None, ...]] = []
+    for option in entry.options:
+        pinned = release and entry.package and option is entry.package.option
+        if pinned and release and entry.package:
+            values.append((entry.package.value(release),))
+        else:
+            values.append(programs.values_of(option) or (None,))
     return [
-        _built_in(entry, dict(zip(entry.options, typed, strict=True)), number)
+        _built_in(entry, dict(zip(entry.options, typed, strict=True)), number, release)
         for number, typed in enumerate(itertools.product(*values), start=1)
     ]
 
@@ -204,21 +241,27 @@ def _any_program(ep: str) -> Target:
     return Target(ep, ("--ep", ep), command, "gpu", None, "a program that speaks runners/README.md")
 
 
-def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], number: int) -> Target:
+def _built_in(
+    entry: TargetEntry,
+    typed: Mapping[TargetOption, str | None],
+    number: int,
+    release: str | None = None,
+) -> Target:
+    pinned = entry.package.option if release and entry.package else None
     interpreter, program, python_by, environment = None, None, None, entry.environment
     under: list[str] = []
     passed: list[str] = []
     ending = ""
-    again = ["--ep", entry.name]
+    again = ["--ep", f"{entry.name}@{release}" if release else entry.name]
     for option, value in typed.items():
         start = option.start(value)
         if start.interpreter is not None:
-            interpreter, python_by = start.interpreter, option.flag
+            interpreter, python_by = start.interpreter, None if pinned else option.flag
         program = start.program or program
         under += start.under
         passed += start.arguments
         ending += start.ending
-        if value:
+        if value and option is not pinned:
             again += [option.flag, value]
     if interpreter is None:
         found = entry.python()
@@ -243,6 +286,7 @@ def _built_in(entry: TargetEntry, typed: Mapping[TargetOption, str | None], numb
         python_by=python_by,
         ending=ending,
         number=number,
+        release=release,
     )
     return replace(target, command=replace(target.command, name=target.label))
 

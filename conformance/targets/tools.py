@@ -110,6 +110,16 @@ def built_onnxruntime_gpu(version: str = ONNXRUNTIME_GPU_VERSION) -> Path:
     return tools_root() / f"onnxruntime-gpu-{version}"
 
 
+def built_onnxruntime(version: str) -> Path:
+    """The virtual environment of ``version`` of the package onnxruntime; it need not exist."""
+    return tools_root() / f"onnxruntime-{version}"
+
+
+def built_tract_wheel(version: str) -> Path:
+    """The virtual environment of ``version`` of the package tract; it need not exist."""
+    return tools_root() / f"tract-wheel-{version}"
+
+
 def python_in(environment: Path) -> Path:
     """The interpreter of a virtual environment."""
     return environment / "bin" / "python"

@@ -50,6 +50,45 @@ def can_make_environments() -> bool:
     return importlib.util.find_spec("ensurepip") is not None or shutil.which("uv") is not None
 
 
+def pip_command() -> tuple[str, ...] | None:
+    """The command of this Python's pip, or that by which uv runs pip; None without either."""
+    if importlib.util.find_spec("pip") is not None:
+        return (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+    if shutil.which("uv") is not None:
+        return ("uv", "tool", "run", "pip", "--disable-pip-version-check", "--no-input")
+    return None
+
+
+def make_small_environment(
+    folder: Path, python: str, packages: tuple[str, ...], log: Path, watch: Watch
+) -> None:
+    """Make a virtual environment of ``python`` in ``folder`` with these packages alone.
+
+    With uv if it is there; where that fails, as it is configured apart from pip, and without it,
+    with venv and this Python's pip. Neither what the packages require nor pip is installed, which
+    takes most of the time. Raises :class:`PipFailed`, as :func:`make_environment` does.
+    """
+    into = ("--python", str(python_in(folder)))
+    make: tuple[str, ...]
+    ways: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    if shutil.which("uv") is not None:
+        make = ("uv", "venv", "--no-project", "--python", python, str(folder))
+        ways.append((make, ("uv", "pip", "install", *into, "--no-deps", *packages)))
+    if (pip := pip_command()) is not None:
+        make = (python, "-m", "venv", "--without-pip", str(folder))
+        ways.append((make, (*pip, *into, "install", "--no-deps", "--no-compile", *packages)))
+    for number, (make, install) in enumerate(ways, start=1):
+        try:
+            _run(make, folder.parent, log, "making the environment", watch)
+            _run(install, folder.parent, log, "starting pip", watch)
+            return
+        except PipFailed:
+            if number == len(ways):
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+    raise PipFailed(f"neither pip of {sys.executable} nor uv is installed")
+
+
 def make_environment(folder: Path, packages: tuple[str, ...], log: Path, watch: Watch) -> None:
     """Make a virtual environment of this Python in ``folder`` with these packages.
 

@@ -1,0 +1,114 @@
+"""The releases of a target: what may follow the ``@`` of ``cpu@1.25.1``, and what it stands for.
+
+======================  ===========================================================================
+``cpu@1.25.1``          this release
+``cpu@1.25``            the last release of this series
+``cpu@1.20..``          the last release of each series from this one on; ``..1.27``, ``1.20..1.27``
+``cpu@all``             every release, from the oldest that the runner supports
+``cpu@latest``          the newest release
+``cpu@nightly``         the newest pre-release, where the registry has one
+======================  ===========================================================================
+
+A series of ONNX Runtime is a minor version. What tract can do changes in patch releases as well, so
+each of them is a series of its own. A range contains its ends where they are releases.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Final
+
+from packaging.version import Version
+
+from conformance.base.explain import did_you_mean
+from conformance.targets.catalogue import Package, TargetError
+
+LATEST: Final = "latest"
+NIGHTLY: Final = "nightly"
+ALL: Final = "all"
+#: The words that stand for releases.
+WORDS: Final = (LATEST, NIGHTLY, ALL)
+
+_SERIES: Final = re.compile(r"\d+(\.\d+)?")
+_RELEASE: Final = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.+-]*")
+_RANGE: Final = re.compile(r"(\d+(?:\.\d+){0,2})?\.\.(\d+(?:\.\d+){0,2})?")
+
+#: All versions of a package in its registry, in any order. Raises :class:`TargetError`.
+Published = Callable[[Package], Sequence[str]]
+
+
+def ordered(version: str) -> Version | None:
+    """A key to sort versions by; None for a text that is no version.
+
+    ``1.31.0-dev.20261101-0a1b2c3``, as npm has it, is a release before 1.31.0.
+    """
+    try:
+        found = re.sub(r"-dev\.(\d+).*", r".dev\1", version)
+        return Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", found))
+    except ValueError:  # InvalidVersion, or thousands of digits
+        return None
+
+
+def releases(word: str, package: Package, published: Published) -> list[str]:
+    """The releases that ``word`` stands for, oldest first.
+
+    ``published`` is called only if ``word`` does not name one release. Raises
+    :class:`TargetError`.
+    """
+    if _RELEASE.fullmatch(word):
+        return [word]
+    span = _RANGE.fullmatch(word)
+    if span is None and word not in WORDS and not _SERIES.fullmatch(word):
+        raise TargetError(
+            f"'@{word}' is not a release of {package.name}. Expected a release such as "
+            f"@{package.oldest}, a range such as @{package.oldest}.., or "
+            f"{', '.join(f'@{each}' for each in WORDS)}{did_you_mean(word, WORDS) or '.'}"
+        )
+    known = sorted((key, text) for text in published(package) if (key := ordered(text)))
+    final = [(key, text) for key, text in known if not key.is_prerelease]
+    tested = [(key, text) for key, text in final if key >= Version(package.oldest)]
+    if word == NIGHTLY:
+        chosen = [text for key, text in known if key.is_prerelease and key > final[-1][0]][-1:]
+    elif word == LATEST:
+        chosen = [text for _, text in final[-1:]]
+    elif word == ALL:
+        chosen = [text for _, text in tested]
+    elif span is None:
+        chosen = [text for key, text in final if _begins(key, word)][-1:]
+    else:
+        chosen = _in_range(tested, span[1], span[2], package.series)
+    if not chosen:
+        raise TargetError(_why_none(word, package, [text for _, text in tested]))
+    return chosen
+
+
+def _begins(version: Version, with_: str) -> bool:
+    wanted = tuple(map(int, with_.split(".")))
+    return version.release[: len(wanted)] == wanted
+
+
+def _in_range(
+    known: Sequence[tuple[Version, str]], first: str | None, last: str | None, series: int
+) -> list[str]:
+    """The last release of each series in the range, and its ends."""
+    inside = [
+        (key, text)
+        for key, text in known
+        if (first is None or key >= Version(first))
+        and (last is None or key <= Version(last) or _begins(key, last))
+    ]
+    of_series = groupby(inside, key=lambda each: each[0].release[:series])
+    newest = {[text for _, text in members][-1] for _, members in of_series}
+    return [text for _, text in inside if text in newest or text in (first, last)]
+
+
+def _why_none(word: str, package: Package, tested: Sequence[str]) -> str:
+    if word == NIGHTLY:
+        return f"The registry has no pre-release of {package.name} after its newest release."
+    there = f" it has {tested[0]} to {tested[-1]}" if tested else " it has none"
+    return (
+        f"'@{word}' is no release of {package.name} that this suite can test (from "
+        f"{package.oldest} on): the registry{there}."
+    )
