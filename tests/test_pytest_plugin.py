@@ -212,9 +212,8 @@ def failed(desk: Desk) -> Done:
 
 def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> None:
     assert (failed.status, last(failed)) == (1, "1 failed")
-    target = desk.runner("wrong_values")
     lines = failed.out.splitlines()
-    start = lines.index(f"three/one on {target}@1.0: wrong")
+    start = lines.index("three/one on miniature@1.0: wrong")
     assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63], not ")
     assert lines[start + 2 : start + 5] == [
         "  wrong in  output",
@@ -489,7 +488,7 @@ def test_a_rejection_is_printed_with_message_contract_and_links(desk: Desk) -> N
     done = py_test(desk, "refused.yaml", "--ep", desk.runner("rejects"), environment=ALL)
     assert done.status == 1
     lines = done.out.splitlines()
-    start = lines.index(f"refused/refused on {desk.runner('rejects')}@1.0: unsupported at load")
+    start = lines.index("refused/refused on miniature@1.0: unsupported at load")
     assert lines[start + 1 : start + 7] == [
         "  reason    Rejected at load with a message; the call is specified.",
         "  message   INVALID: query has rank 2",
@@ -509,8 +508,8 @@ def test_several_targets(desk: Desk) -> None:
     ]
     done = py_test(desk, "three.yaml", *targets)
     assert (done.status, last(done)) == (1, "2 failed, 7 passed")
-    assert f"three/faulty on {desk.runner('dies')}@1.0: crash" in done.out
-    trouble = f"Infrastructure, {desk.runner('no_file')}@1.0 (three/faulty): The runner gave no"
+    assert "three/faulty on miniature@1.0#2: crash" in done.out
+    trouble = "Infrastructure, miniature@1.0#3 (three/faulty): The runner gave no"
     assert trouble in done.out
     assert "Traceback" not in done.both
 

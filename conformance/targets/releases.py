@@ -57,9 +57,9 @@ def releases(word: str, package: Package, published: Published) -> list[str]:
     ``published`` is called only if ``word`` does not name one release. Raises
     :class:`TargetError`.
     """
-    if _RELEASE.fullmatch(word):
-        return [word]
     span = _RANGE.fullmatch(word)
+    if span is None and _RELEASE.fullmatch(word):
+        return [word]
     if span is None and word not in WORDS and not _SERIES.fullmatch(word):
         raise TargetError(
             f"'@{word}' is not a release of {package.name}. Expected a release such as "

@@ -1,0 +1,392 @@
+"""The releases of a target: which ones a name stands for, and how they are installed.
+
+The packages are small wheels in a folder, which pip is told to use instead of its registry.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from as_user import Desk, Gqa
+
+from conformance.base.paths import CACHE_VARIABLE
+from conformance.run.engine import TargetRun
+from conformance.run.target import TargetPlan
+from conformance.targets import published as registry_lists
+from conformance.targets.catalogue import Package, Programs, TargetError, entry_of
+from conformance.targets.published import published
+from conformance.targets.registry import eps_of, target_for, targets_for
+from conformance.targets.releases import ordered, releases
+from conformance.targets.setup import environments
+from conformance.targets.setup.environments import install, installed, is_installed
+from conformance.targets.setup.pythons import pythons_for
+from conformance.targets.setup.tract import SetupError
+from conformance.targets.tools import COMPLETE, TOOLS_VARIABLE, built_onnxruntime, python_in
+
+PUBLISHED = (
+    "1.9.0", "1.19.2", "1.20.0", "1.20.1", "1.22.0", "1.22.1", "1.31.0", "1.31.1",
+    "1.32.0-dev.20260914-8d85527a0", "1.32.0-dev.20260101-ffffffff0", "not a version",
+)  # fmt: skip
+
+
+def package_of(name: str) -> Package:
+    entry = entry_of(name)
+    assert entry is not None
+    assert entry.package is not None
+    return entry.package
+
+
+ONNXRUNTIME = package_of("cpu")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("1.22.0", "1.22.0"),
+        ("9.9.9", "9.9.9"),  # the registry is not asked
+        ("1.32.0-dev.20260101-ffffffff0", "1.32.0-dev.20260101-ffffffff0"),
+        ("1.20", "1.20.1"),
+        ("1.9", "1.9.0"),
+        ("1", "1.31.1"),
+        ("latest", "1.31.1"),
+        ("nightly", "1.32.0-dev.20260914-8d85527a0"),
+        ("1.22..", "1.22.1 1.31.1"),
+        ("..", "1.20.1 1.22.1 1.31.1"),
+        ("..1.22", "1.20.1 1.22.1"),
+        ("1.20..1.22", "1.20.1 1.22.1"),
+        ("1.20.0..1.31.0", "1.20.0 1.20.1 1.22.1 1.31.0"),
+        ("1.21..1.21.9", None),
+        ("all", "1.20.0 1.20.1 1.22.0 1.22.1 1.31.0 1.31.1"),
+        ("1.40..", None),
+        ("1.21", None),
+    ],
+)
+def test_what_a_word_stands_for(word: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(TargetError, match=r"no release of onnxruntime .* 1\.20\.0 to 1\.31\.1"):
+            releases(word, ONNXRUNTIME, lambda _: PUBLISHED)
+    else:
+        assert " ".join(releases(word, ONNXRUNTIME, lambda _: PUBLISHED)) == expected
+
+
+def test_each_release_of_tract_is_a_series() -> None:
+    there = ("0.22.0", "0.22.5", "0.23.0", "0.23.1")
+    assert releases("0.22..", package_of("tract"), lambda _: there) == [*there]
+    assert releases("0.22..", package_of("tract-wheel"), lambda _: there) == [*there[2:]]
+
+
+@pytest.mark.parametrize("word", ["", "lates", "1.20.", "1.x", "1.20...1.22", "..1.x", "v1.20.0"])
+def test_a_word_that_is_no_release(word: str) -> None:
+    with pytest.raises(TargetError, match=r"is not a release of onnxruntime\. Expected"):
+        releases(word, ONNXRUNTIME, lambda _: PUBLISHED)
+
+
+def test_no_nightly() -> None:
+    with pytest.raises(TargetError, match="has no pre-release of onnxruntime after its newest"):
+        releases("nightly", ONNXRUNTIME, lambda _: ("1.31.0rc1", "1.31.1"))
+
+
+def test_versions_are_ordered_as_npm_and_python_have_them() -> None:
+    texts = ["1.9.0", "1.31.0-dev.20260101-a", "1.31.0-dev.20260914-0", "1.31.0rc1", "1.31.0"]
+    keys = [ordered(text) for text in texts]
+    assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(keys))
+    assert ordered("tip") is None
+    assert ordered("9" * 5000) is None
+
+
+# Targets
+
+
+def test_a_pinned_target_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    older, newer = targets_for(["cpu@1.20.1", "cpu@1.31.1", "cpu@1.20.1"])
+    assert (older.label, older.ep, older.release) == ("cpu@1.20.1", "cpu", "1.20.1")
+    assert older.arguments == ("--ep", "cpu@1.20.1")
+    assert older.command.argv[0] == str(python_in(built_onnxruntime("1.20.1")))
+    assert older.expectations == target_for("cpu").expectations
+    assert not older.may_share_name(newer)
+    assert older.may_share_name(target_for("cpu"))
+    assert eps_of([older.label, "cpu@1.20.1#2"], Programs()) == ["cpu@1.20.1"]
+    web, tract = targets_for(["webgpu@1.27.0", "tract@0.22.3"], Programs(adapter="swiftshader"))
+    assert "--release" in web.command.argv
+    assert "1.27.0" in web.command.argv
+    assert web.arguments == ("--ep", "webgpu@1.27.0", "--adapter", "swiftshader")
+    assert tract.arguments == ("--ep", "tract@0.22.3")
+
+
+@pytest.mark.parametrize(
+    ("ep", "options", "message"),
+    [
+        ("cpu@1.20.1", {"ort_python": "python3"}, "so does --ort-python; leave out one of them"),
+        ("cpx@1.20.1", {}, "Unknown target 'cpx'; known: .*did you mean 'cpu'"),
+        ("cpu@", {}, "'@' is not a release of onnxruntime"),
+    ],
+)
+def test_what_cannot_be_pinned(ep: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        targets_for([ep], Programs(**options))
+
+
+# The registries
+
+
+def wheel(folder: Path, name: str, version: str, tag: str = "py3-none-any") -> None:
+    """A wheel with a module that only says its version."""
+    about = f"{name}-{version}"
+    with zipfile.ZipFile(folder / f"{about}-{tag}.whl", "w") as file:
+        file.writestr(f"{name}/__init__.py", f"__version__ = {version!r}\n")
+        meta = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: nothing\n"
+        file.writestr(f"{about}.dist-info/METADATA", meta)
+        kind = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"
+        file.writestr(f"{about}.dist-info/WHEEL", kind)
+        file.writestr(f"{about}.dist-info/RECORD", "")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that pip uses instead of a registry; there is no uv."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for version in ("1.20.0", "1.20.1", "1.25.1"):
+        wheel(folder, "onnxruntime", version)
+    wheel(folder, "numpy", "2.0.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv(TOOLS_VARIABLE, str(tmp_path / "tools"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    paths = os.environ["PATH"].split(os.pathsep)
+    without_uv = (path for path in paths if not (Path(path) / "uv").exists())
+    monkeypatch.setenv("PATH", os.pathsep.join(without_uv))
+    return folder
+
+
+def test_the_list_is_kept(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel(wheels, "onnxruntime", "1.26.0", "cp310-none-any")
+    assert set(published(ONNXRUNTIME)) == {"1.20.0", "1.20.1", "1.25.1", "1.26.0"}
+    monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
+    assert "1.25.1" in published(ONNXRUNTIME)  # it is not asked for again
+    (kept,) = Path(os.environ[CACHE_VARIABLE]).glob("releases/*")
+    a_week_ago = time.time() - 7 * 24 * 3600
+    os.utime(kept, (a_week_ago, a_week_ago))
+    assert "1.25.1" in published(ONNXRUNTIME)  # an old list is better than none
+    kept.write_text("{")
+    with pytest.raises(TargetError, match="Cannot ask pip for the releases of onnxruntime: No mat"):
+        published(ONNXRUNTIME)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}")
+    (folder / name).chmod(0o755)
+
+
+def test_npm_and_cargo_are_asked(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = wheels.parent / "programs"
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    program(
+        folder,
+        "npm",
+        """[ "$*" = "view onnxruntime-web versions --json" ] && echo '["1.27.0", "1.30.0"]'""",
+    )
+    assert published(package_of("wasm")) == ["1.27.0", "1.30.0"]
+    # As cargo does, it takes the newest release before the one that the manifest names.
+    program(
+        folder,
+        "cargo",
+        """\
+locked() { printf '[[package]]\\nname = "%s"\\nversion = "%s"\\n' $1 $2 > Cargo.lock; exit 0; }
+grep -q 'tract-cli = "\\*"' Cargo.toml && locked tract-cli 0.23.1
+grep -q 'tract-cli = "<0.23.1"' Cargo.toml && locked tract-cli 0.23.0
+grep -q 'tract = "<0.23.0"' Cargo.toml && locked tract 0.22.5
+grep -q 'tract = "<0.22.5"' Cargo.toml && locked tract 0.22.0
+echo 'error: no matching package' >&2
+exit 101
+""",
+    )
+    assert published(package_of("tract")) == ["0.23.1", "0.23.0", "0.22.5", "0.22.0"]
+
+
+@pytest.mark.parametrize(("name", "program_"), [("wasm", "npm"), ("tract", "cargo")])
+def test_a_registry_that_cannot_be_asked(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch, name: str, program_: str
+) -> None:
+    folder = wheels.parent / "programs"
+    monkeypatch.setenv("PATH", str(folder))
+    program(folder, program_, "echo 'error: it is down.' >&2; exit 1")
+    with pytest.raises(
+        TargetError, match=rf"Cannot ask {program_} for .*: error: it is down\. Name"
+    ):
+        published(package_of(name))
+
+
+def test_a_registry_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; sys.exit('Retrying (Retry(total=0))\\nERROR: No matching distribution')"
+    with pytest.raises(registry_lists._NoAnswer, match="its registry does not answer"):
+        registry_lists._said((sys.executable, "-c", code))
+
+
+# Environments
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def test_a_release_is_installed_once(wheels: Path) -> None:
+    told: list[str] = []
+    first = install(ONNXRUNTIME, "1.20.1", told.append, nothing)
+    again = install(ONNXRUNTIME, "1.20.1", told.append, nothing)
+    assert (first.new, again.new, len(told)) == (True, False, 1)
+    asks = "import onnxruntime, numpy; print(onnxruntime.__version__, numpy.__version__)"
+    done = subprocess.run(
+        (python_in(first.path), "-I", "-c", asks), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "1.20.1 2.0.0"
+    (one,) = installed()
+    assert (one.release, one.folder) == ("1.20.1", first.path)
+    assert one.targets == ("cpu@1.20.1", "cpu-noflash@1.20.1")
+    assert one.size > 1000
+
+
+def test_what_is_not_complete_is_made_again(wheels: Path) -> None:
+    folder = built_onnxruntime("1.20.1")
+    folder.mkdir(parents=True)
+    (folder / "half").touch()
+    assert installed() == []
+    install(ONNXRUNTIME, "1.20.1", nothing, nothing)
+    assert not (folder / "half").exists()
+    assert is_installed(ONNXRUNTIME, "1.20.1")
+
+
+def test_an_interrupt_leaves_nothing(wheels: Path) -> None:
+    def interrupt(doing: str, seconds: float) -> None:
+        if doing.startswith("pip"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        install(ONNXRUNTIME, "1.20.1", nothing, interrupt)
+    assert not built_onnxruntime("1.20.1").exists()
+    assert installed() == []
+
+
+def test_two_processes_may_ask_at_once(wheels: Path, desk: Desk) -> None:
+    code = "from conformance.cli.main import main; main()"
+    command = (sys.executable, "-c", code, "env", "install", "cpu@1.20.1")
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=60) for process in both]
+    assert [out for out, _ in said] == ["cpu@1.20.1: installed\n"] * 2
+    assert sum("Installing" in err for _, err in said) == 1
+
+
+def test_a_release_that_does_not_exist(wheels: Path) -> None:
+    with pytest.raises(
+        SetupError, match=r"==9\.9\.9 could not be installed: .*\n.*pip\.log\n.*pip"
+    ):
+        install(ONNXRUNTIME, "9.9.9", nothing, nothing)
+    assert installed() == []
+
+
+def test_a_release_for_another_python(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = f"3.{sys.version_info.minor}"
+    others = [f"3.{minor}" for minor in range(8, 16) if f"3.{minor}" != own]
+    there = next(iter(pythons_for(others)), None)
+    if there is None:
+        pytest.skip(f"there is no Python here beside {own}")
+    said = subprocess.run((there, "--version"), capture_output=True, text=True, check=True)
+    minor = said.stdout.split(".")[1]
+    wheel(wheels, "onnxruntime", "1.15.0", f"cp3{minor}-none-any")
+    told: list[str] = []
+    install(ONNXRUNTIME, "1.15.0", told.append, nothing)
+    assert told[-1] == f"onnxruntime==1.15.0 has no wheel for this Python; using {there}."
+    assert is_installed(ONNXRUNTIME, "1.15.0")
+
+
+def test_a_release_for_a_python_that_is_not_here(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = sys.version_info.minor
+    wheel(wheels, "onnxruntime", "1.15.0", f"cp3{8 if own != 8 else 9}-none-any")
+    monkeypatch.setattr(environments, "pythons_for", lambda versions: iter(()))
+    with pytest.raises(SetupError, match=r"has wheels for Python 3\.[89], and none of these is on"):
+        install(ONNXRUNTIME, "1.15.0", nothing, nothing)
+
+
+def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = wheels.parent / "programs"
+    calls = wheels.parent / "calls"
+    program(folder, "uv", f'echo "$1" >> {calls}; exit 2')
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    install(ONNXRUNTIME, "1.20.1", nothing, nothing)  # with pip, since uv fails
+    assert calls.read_text() == "venv\n"
+    assert is_installed(ONNXRUNTIME, "1.20.1")
+
+
+# The command
+
+
+def test_gqa_env(wheels: Path, gqa: Gqa) -> None:
+    done = gqa("env", "install", "cpu@1.20..")
+    assert done.out == "cpu@1.20.1: installed\ncpu@1.25.1: installed\n"
+    listed = gqa("env").out.splitlines()
+    assert listed[0].endswith("MB  cpu@1.20.1, cpu-noflash@1.20.1")
+    assert listed[-1].startswith(f"{os.environ[TOOLS_VARIABLE]}: 2 releases, ")
+    (first, _) = json.loads(gqa("env", "--json").out)
+    assert (first["package"], first["release"]) == ("onnxruntime", "1.20.1")
+    assert gqa("env", "remove", "cpu-noflash@1.20.1").out.startswith("Removed cpu@1.20.1, ")
+    missing = gqa("env", "remove", "cpu@1.20.1")
+    assert (missing.status, missing.err.strip()) == (
+        2,
+        "cpu@1.20.1 is not installed; 'gqa env' lists what is.",
+    )
+    assert gqa("env", "remove").status == 2
+    assert gqa("env", "install", "cpu").err.strip().endswith("names no release; write cpu@latest.")
+    gqa("env", "remove", "--all")
+    assert installed() == []
+
+
+def test_a_release_that_cannot_be_installed_does_not_end_the_run(
+    wheels: Path, gqa: Gqa, desk: Desk
+) -> None:
+    done = gqa("run", "three.yaml", "--ep", "cpu@9.9.9", "--ep", desk.runner("correct"))
+    assert done.status == 3
+    assert "6 results, 0 unexpected" in done.out
+    assert "cpu@9.9.9: every case was skipped: onnxruntime==9.9.9 could not be" in done.both
+    assert "fix: gqa env install cpu@9.9.9" in done.both
+
+
+def test_an_environment_with_another_release(
+    wheels: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = target_for("cpu@1.20.1")
+    (other,) = targets_for([desk.runner("correct")])
+    folder = built_onnxruntime("1.20.1")
+    python_in(folder).parent.mkdir(parents=True)
+    python_in(folder).touch()
+    (folder / COMPLETE).touch()
+    wrong = replace(target, command=other.command)
+    monkeypatch.setenv("FAULT_ON", "nothing")
+    with TargetRun(TargetPlan(wrong, (), ())) as run:
+        assert run.ready.unavailable == "Its environment has release 1.0."
+        assert run.ready.fix == "gqa env remove cpu@1.20.1"
+
+
+@pytest.mark.slow
+def test_a_release_from_the_registry(
+    tmp_path: Path, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOOLS_VARIABLE, str(tmp_path / "tools"))
+    done = gqa("run", "smoke", "-k", "decode and float32", "--ep", "cpu@1.24", "--ep", "cpu@1.30.0")
+    assert done.status == 0, done.both
+    assert "cpu@1.24.4" in done.out
+    assert "cpu@1.30.0" in done.out
