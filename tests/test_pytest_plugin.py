@@ -212,6 +212,7 @@ def failed(desk: Desk) -> Done:
 
 def test_a_failure_is_printed_without_a_traceback(failed: Done, desk: Desk) -> None:
     assert (failed.status, last(failed)) == (1, "1 failed")
+    target = desk.runner("wrong_values")
     lines = failed.out.splitlines()
     start = lines.index("three/one on miniature@1.0: wrong")
     assert lines[start + 1].startswith("  reason    It ran, but output is 1000 at [0, 0, 63], not ")

@@ -26,7 +26,7 @@ from conformance.targets.catalogue import Package, Programs, TargetError, entry_
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import ordered, releases
-from conformance.targets.setup import environments
+from conformance.targets.setup import environments, pythons
 from conformance.targets.setup.environments import install, installed, is_installed
 from conformance.targets.setup.pythons import pythons_for
 from conformance.targets.setup.tract import SetupError
@@ -46,6 +46,13 @@ def package_of(name: str) -> Package:
 
 
 ONNXRUNTIME = package_of("cpu")
+
+#: Another version of Python, with an interpreter of it if there is one here.
+_OTHERS = [f"3.{minor}" for minor in range(8, 16) if minor != sys.version_info.minor]
+OTHER, BESIDE = next(
+    ((version, there) for version in reversed(_OTHERS) for there in pythons_for([version])),
+    (_OTHERS[0], None),
+)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +169,10 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv(TOOLS_VARIABLE, str(tmp_path / "tools"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    # pip takes a second for each version of Python that it is asked about.
+    own = f"3.{sys.version_info.minor}"
+    monkeypatch.setattr(registry_lists, "_PYTHONS", (own, OTHER))
+    monkeypatch.setattr(pythons, "_VERSIONS", (own, OTHER))
     paths = os.environ["PATH"].split(os.pathsep)
     without_uv = (path for path in paths if not (Path(path) / "uv").exists())
     monkeypatch.setenv("PATH", os.pathsep.join(without_uv))
@@ -169,7 +180,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_list_is_kept(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel(wheels, "onnxruntime", "1.26.0", "cp310-none-any")
+    wheel(wheels, "onnxruntime", "1.26.0", f"cp{OTHER.replace('.', '')}-none-any")
     assert set(published(ONNXRUNTIME)) == {"1.20.0", "1.20.1", "1.25.1", "1.26.0"}
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
     assert "1.25.1" in published(ONNXRUNTIME)  # it is not asked for again
@@ -298,27 +309,23 @@ def test_a_release_that_does_not_exist(wheels: Path) -> None:
 
 
 def test_a_release_for_another_python(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = f"3.{sys.version_info.minor}"
-    others = [f"3.{minor}" for minor in range(8, 16) if f"3.{minor}" != own]
-    there = next(iter(pythons_for(others)), None)
-    if there is None:
-        pytest.skip(f"there is no Python here beside {own}")
-    said = subprocess.run((there, "--version"), capture_output=True, text=True, check=True)
-    minor = said.stdout.split(".")[1]
-    wheel(wheels, "onnxruntime", "1.15.0", f"cp3{minor}-none-any")
+    if BESIDE is None:
+        pytest.skip("there is no other version of Python here")
+    wheel(wheels, "onnxruntime", "1.15.0", f"cp{OTHER.replace('.', '')}-none-any")
     told: list[str] = []
     install(ONNXRUNTIME, "1.15.0", told.append, nothing)
-    assert told[-1] == f"onnxruntime==1.15.0 has no wheel for this Python; using {there}."
+    assert told[-1] == f"onnxruntime==1.15.0 has no wheel for this Python; using {BESIDE}."
     assert is_installed(ONNXRUNTIME, "1.15.0")
 
 
 def test_a_release_for_a_python_that_is_not_here(
     wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = sys.version_info.minor
-    wheel(wheels, "onnxruntime", "1.15.0", f"cp3{8 if own != 8 else 9}-none-any")
+    wheel(wheels, "onnxruntime", "1.15.0", f"cp{OTHER.replace('.', '')}-none-any")
     monkeypatch.setattr(environments, "pythons_for", lambda versions: iter(()))
-    with pytest.raises(SetupError, match=r"has wheels for Python 3\.[89], and none of these is on"):
+    with pytest.raises(
+        SetupError, match=rf"has wheels for Python {OTHER}, and none of these is on"
+    ):
         install(ONNXRUNTIME, "1.15.0", nothing, nothing)
 
 
