@@ -339,7 +339,7 @@ def test_the_documented_bisect_finds_the_first_bad_commit(desk: Desk, tmp_path: 
     for generic, here in (
         ("./build.sh", "sh build.sh"),
         ("--ort-python build/venv/bin/python", "--ep exec:./built"),
-        ("'smoke/decode[dtype=float16]'", f"{desk.folder}/three.yaml"),
+        ("'smoke/decode[dtype=float16]'", f"{desk.folder}/three.yaml::faulty"),
         ("v1.30.0", "first"),
     ):
         assert generic in recipe, generic

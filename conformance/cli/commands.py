@@ -14,6 +14,7 @@ from conformance.base.yaml_source import InputError
 from conformance.bundle.cache import BundleError
 from conformance.case.corpus import NothingMeant
 from conformance.case.selection import SelectionError
+from conformance.cli.bisect import bisect
 from conformance.cli.check import check
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
@@ -34,6 +35,7 @@ from conformance.cli.search import search
 from conformance.cli.setup import setup
 from conformance.cli.show import list_cases, show
 from conformance.model.reading import ModelError
+from conformance.report.bisect import CannotBisect
 from conformance.results.errors import ResultsError
 from conformance.targets.catalogue import TargetError
 from conformance.targets.setup.tract import NoRelease, SetupError
@@ -54,6 +56,7 @@ for command in (
     export,
     report,
     diff,
+    bisect,
     doctor,
     setup,
     env,
@@ -65,12 +68,15 @@ for command in (
 
 #: What ``git bisect run`` takes: 125 for a commit that cannot be tested, from 128 on for the end.
 _BISECT: Final = {INFRASTRUCTURE: 125, BAD_INPUT: 128}
+#: The options with which a command is what ``git bisect run`` runs.
+_FOR_GIT: Final = ("--bisect", "--command")
 
 
 def run_command() -> int:
     """Runs the command that the arguments name; returns its exit status. Errors are told."""
     status = _run()
-    return _BISECT.get(status, status) if "--bisect" in sys.argv else status
+    for_git = any(word.partition("=")[0] in _FOR_GIT for word in sys.argv)
+    return _BISECT.get(status, status) if for_git else status
 
 
 def _run() -> int:
@@ -93,7 +99,7 @@ def _run() -> int:
         NoRelease,
     ) as error:
         return _told(str(error), BAD_INPUT)
-    except (ResultsError, BundleError, NoResult, NotExported, SetupError) as error:
+    except (ResultsError, BundleError, NoResult, NotExported, SetupError, CannotBisect) as error:
         return _told(str(error), INFRASTRUCTURE)
     except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.cli.common import BadArgument
 from conformance.cli.completion import case_names, targets
-from conformance.cli.one_result import Found, returned_of, run_case, taken
+from conformance.cli.one_result import Found, returned_of, run_case, taken, the_one
 from conformance.cli.options import program_options
 from conformance.cli.values import draw_values
 from conformance.report.repro.standalone import filename, issue, program_of
@@ -28,7 +27,6 @@ from conformance.report.text import clean
 from conformance.report.value_files import arrays_of
 from conformance.report.values import Asked, Returned, read_as, values_of
 from conformance.results.shareable import shareable
-from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs, entry_of
 from conformance.targets.registry import Target, target_for
 
@@ -69,7 +67,7 @@ def export(
     Exit status: 0 written   2 bad input   3 infrastructure
     """
     corpus = find([case_id])
-    case = _one(corpus.named, case_id)
+    case = the_one(corpus.named, case_id)
     ep = ep or next(iter(corpus.targets), None)
     _check_empty(folder)
     target: Target | None = None
@@ -135,15 +133,6 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
         arrays.mkdir(exist_ok=True)
         np.savez_compressed(arrays / f"step_{step}.npz", **named)  # type: ignore[arg-type]
     return f"{text}, and those of all queries for NumPy: {arrays}"
-
-
-def _one(named: Sequence[Case], typed: str) -> Case:
-    if len(named) == 1:
-        return named[0]
-    most = 10
-    listed = "\n".join(f"  {argument_for(case)}" for case in named[:most])
-    more = f"\n  and {len(named) - most} more" if len(named) > most else ""
-    raise BadArgument(f"'{typed}' means {len(named)} cases; which one?\n{listed}{more}")
 
 
 def _check_empty(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from conformance.results.reader import read
 from conformance.results.records import CaseRecord, InfrastructureRecord, ResultRecord, TargetRecord
 from conformance.run.assessment import CaseJob
 from conformance.run.engine import TargetRun
-from conformance.run.records import case_record
+from conformance.run.records import argument_for, case_record
 from conformance.run.target import target_plans
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import Target
@@ -72,6 +73,16 @@ def run_case(corpus: Corpus, case: Case, target: Target) -> Found:
     if record.verdict == "skip":
         raise NoResult(_with_fix(f"{described.name}: {record.reason}", described.fix))
     return Found(case_record(case), record, described, outputs)
+
+
+def the_one(named: Sequence[Case], typed: str) -> Case:
+    """The only case that an argument names. Raises :class:`BadArgument` if there are several."""
+    if len(named) == 1:
+        return named[0]
+    most = 10
+    listed = "\n".join(f"  {argument_for(case)}" for case in named[:most])
+    more = f"\n  and {len(named) - most} more" if len(named) > most else ""
+    raise BadArgument(f"'{typed}' means {len(named)} cases; which one?\n{listed}{more}")
 
 
 def _with_fix(sentence: str, fix: str | None) -> str:

@@ -580,9 +580,13 @@ TARGETS: tuple[TargetEntry, ...] = (
 
 
 def entry_of(name: str) -> TargetEntry | None:
-    """The entry of this name; None for ``exec:`` and for names that this version does not know."""
+    """The entry of this name, with or without a release (``cpu@1.25.1``).
+
+    None for ``exec:`` and for names that this version does not know.
+    """
     if name.startswith(PLUGIN):
         return _plugin(name)
+    name = name.partition("@")[0]
     return next((entry for entry in TARGETS if entry.name == name), None)
 
 

@@ -1,0 +1,198 @@
+"""``gqa bisect``: the release in which a result changed, and one commit for ``git bisect run``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from as_user import Desk, Gqa
+from synthetic_runs import case, result, target
+
+from conformance.cli import bisect as command
+from conformance.cli.one_result import Found, NoResult
+from conformance.report.bisect import CannotBisect, Change, Tried, all_changes, first_change
+from conformance.results.records import ResultRecord
+
+RELEASES = [f"1.{minor}.0" for minor in range(20, 32)]
+
+
+class Runtime:
+    """What a case comes to in each release from some on; None: it cannot be tried."""
+
+    def __init__(self, since: Mapping[str, ResultRecord | None]) -> None:
+        self.since = since
+        self.tries: list[str] = []
+
+    def __call__(self, release: str) -> Tried:
+        self.tries.append(release)
+        found = None
+        for first, what in self.since.items():
+            if RELEASES.index(release) >= RELEASES.index(first):
+                found = what
+        return Tried(release, found, "" if found else "it has no wheel")
+
+
+def said(message: str) -> ResultRecord:
+    return result("a", verdict="unsupported", outcome="rejected", stage="run", message=message)
+
+
+PASS = result("a")
+REFUSED = said("softcap of 2.5 is not supported")
+CRASH = result("a", verdict="crash", outcome="crashed", message="The runner died of SIGSEGV.")
+
+
+def ends(change: Change | None) -> tuple[str, str] | None:
+    return change and (change.before.release, change.after.release)
+
+
+@pytest.mark.parametrize("since", RELEASES[1:])
+def test_the_change_is_found_in_few_tries(since: str) -> None:
+    runtime = Runtime({"1.20.0": PASS, since: CRASH})
+    before = RELEASES[RELEASES.index(since) - 1]
+    assert ends(first_change(RELEASES, runtime)) == (before, since)
+    assert len(runtime.tries) == len(set(runtime.tries)) <= 6
+
+
+def test_a_verdict_comes_before_a_message() -> None:
+    runtime = Runtime({"1.20.0": REFUSED, "1.22.0": said("no such input"), "1.27.0": PASS})
+    assert ends(first_change(RELEASES, runtime)) == ("1.26.0", "1.27.0")
+    assert ends(first_change(RELEASES[:6], runtime)) == ("1.21.0", "1.22.0")
+
+
+def test_numbers_in_a_message_are_no_change() -> None:
+    runtime = Runtime({"1.20.0": REFUSED, "1.25.0": said("softcap of 7 is not supported")})
+    assert first_change(RELEASES, runtime) is None
+
+
+def test_known_defects_are_no_change() -> None:
+    known = result("a", verdict="crash", outcome="crashed", message="The runner died of SIGSEGV.")
+    known = known.model_copy(update={"unexpected": True})
+    assert first_change(RELEASES, Runtime({"1.20.0": CRASH, "1.25.0": known})) is None
+
+
+def test_releases_that_cannot_be_tried_are_passed_over() -> None:
+    runtime = Runtime(
+        {"1.20.0": None, "1.21.0": PASS, "1.25.0": None, "1.27.0": CRASH, "1.30.0": None}
+    )
+    change = first_change(RELEASES, runtime)
+    assert ends(change) == ("1.24.0", "1.27.0")
+    assert change is not None
+    assert [each.release for each in change.between] == ["1.25.0", "1.26.0"]
+
+
+@pytest.mark.parametrize("since", [{"1.20.0": None}, {"1.20.0": PASS, "1.21.0": None}])
+def test_one_release_is_not_enough(since: Mapping[str, ResultRecord | None]) -> None:
+    with pytest.raises(CannotBisect, match=r"not two releases .*: 1\.\d+\.0: it has no wheel"):
+        first_change(RELEASES, Runtime(since))
+
+
+def test_all_changes() -> None:
+    runtime = Runtime(
+        {"1.20.0": PASS, "1.22.0": None, "1.23.0": CRASH, "1.25.0": REFUSED, "1.31.0": PASS}
+    )
+    assert first_change(RELEASES, runtime) is None
+    found = list(all_changes(RELEASES, runtime))
+    assert [ends(each) for each in found] == [
+        ("1.21.0", "1.23.0"),
+        ("1.24.0", "1.25.0"),
+        ("1.30.0", "1.31.0"),
+    ]
+    assert [each.release for each in found[0].between] == ["1.22.0"]
+
+
+# The command
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """A runtime in place of the one that is published and installed."""
+    runtime = Runtime({"1.20.0": PASS, "1.24.0": None, "1.25.0": CRASH})
+
+    def run_case(corpus: object, chosen: object, pinned: command.Target) -> Found:
+        tried = runtime(pinned.release or "")
+        if tried.result is None:
+            raise NoResult(tried.why)
+        named = tried.result.model_copy(update={"target": pinned.label})
+        return Found(case("a"), named, target(pinned.label))
+
+    monkeypatch.setattr(command, "published", lambda package: RELEASES)
+    monkeypatch.setattr(command, "with_releases", list)
+    monkeypatch.setattr(command, "run_case", run_case)
+    return runtime
+
+
+def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
+    done = gqa("bisect", "smoke/borrowed[dtype=float32]")
+    assert done.status == 0, done.both
+    assert "cpu@1.24.0               cannot be tried: it has no wheel" in done.out
+    _, _, told = done.out.partition("\nThe verdict changed in 1.25.0:\n")
+    lines = told.splitlines()
+    assert lines[0] == "  cpu@1.23.0: pass"
+    assert "  cpu@1.25.0: crash" in lines
+    assert "    The runner died of SIGSEGV." in lines
+    assert "  cpu@1.24.0 could not be tried: it has no wheel" in lines
+    assert lines[-1] == (
+        "  reproduce  gqa run 'smoke/borrowed[dtype=float32]' --ep cpu@1.23.0 --ep cpu@1.25.0"
+    )
+
+
+def test_the_ends_can_be_named(gqa: Gqa, runtime: Runtime) -> None:
+    done = gqa("bisect", "smoke/borrowed[dtype=float32]", "--good", "1.31", "--bad", "1.26.0")
+    assert done.status == 1
+    assert (
+        done.out.splitlines()[-2:]
+        == [
+            "1.26.0 and 1.31.0 agree.",
+            "So do the releases between them that were tried: nothing changed.",
+        ]
+        or "nothing changed" in done.out
+    )
+    assert "1.25.0" not in runtime.tries
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("smoke/borrowed",), "'smoke/borrowed' means 2 cases; which one?"),
+        (
+            ("smoke/borrowed[dtype=float32]", "--good", "1.19.2"),
+            "1.19.2 is not one of",
+        ),
+        (("smoke/borrowed[dtype=float32]", "--good", "1.30", "--bad", "1.30"), "name one release"),
+        (("smoke/borrowed[dtype=float32]", "--ep", "cpu@1.30.0"), "names no target with releases"),
+        (("smoke/borrowed[dtype=float32]", "--ep", "exec:./x"), "names no target with releases"),
+    ],
+)
+def test_what_cannot_be_bisected(
+    gqa: Gqa, runtime: Runtime, arguments: tuple[str, ...], message: str
+) -> None:
+    done = gqa("bisect", *arguments)
+    assert done.status == 2, done.both
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("runner", "build", "status"),
+    [
+        ("correct", "true", 0),
+        ("wrong_values", "true", 1),
+        ("dies", "true", 1),
+        ("correct", "exit 7", 125),
+        ("no_such_runner", "true", 125),
+    ],
+)
+def test_one_commit(desk: Desk, runner: str, build: str, status: int) -> None:
+    ep = "exec:./none" if runner == "no_such_runner" else desk.runner(runner)
+    done = desk.gqa("bisect", "three.yaml::faulty", "--ep", ep, "--command", build)
+    assert done.status == status, done.both
+    assert "Traceback" not in done.both
+
+
+def test_a_mistake_ends_git_bisect(desk: Desk) -> None:
+    done = desk.gqa("bisect", "three.yaml::no_such", "--command=true")
+    assert done.status == 128
+    both = desk.gqa("bisect", "three.yaml::one", "--command", "true", "--good", "1.30")
+    assert (both.status, both.err.strip()) == (
+        128,
+        "--command excludes --good and --bad; git bisect start takes them.",
+    )
