@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +29,7 @@ from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.run.engine import TargetRun
 from conformance.run.records import selection_of
-from conformance.run.target import TargetPlan, target_plans
+from conformance.run.target import target_plans
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, targets_for
 
@@ -162,11 +163,7 @@ def check(
         if explain is not None:
             return _explain(subject, explain, cases, targets)
         plans = [
-            TargetPlan(
-                plan.target,
-                plan.cases,
-                (*(e for e in pinned if plan.target.ep == e.target), *plan.expectations),
-            )
+            replace(plan, pinned=tuple(pinned))
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
         prepare(cases)

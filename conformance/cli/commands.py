@@ -26,6 +26,7 @@ from conformance.cli.common import (
 )
 from conformance.cli.doctor import cache, doctor
 from conformance.cli.env import env
+from conformance.cli.expect import expect
 from conformance.cli.export import NotExported, export
 from conformance.cli.one_result import NoResult
 from conformance.cli.power import power
@@ -57,6 +58,7 @@ for command in (
     report,
     diff,
     bisect,
+    expect,
     doctor,
     setup,
     env,

@@ -65,6 +65,13 @@ if TYPE_CHECKING:
 @click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@click.option(
+    "--expectations",
+    "pinned",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Known results of your own runner, build or machine, before the shipped ones; repeat.",
+)
 @click.option("--known", is_flag=True, help="List all known defects.")
 @click.option(
     "--unexpected", is_flag=True, help="Print all failures in full, not one of each cause."
@@ -97,6 +104,7 @@ def run(
     jobs: int,
     results: Path | None,
     html: Path | None,
+    pinned: Sequence[Path],
     known: bool,
     unexpected: bool,
     first: bool,
@@ -127,6 +135,7 @@ def run(
             corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
         ),
         whole_corpus=corpus.whole,
+        pinned=pinned,
     )
     if not any(plan.cases for plan in planned):
         labels = [target.label for target in targets]
@@ -138,7 +147,7 @@ def run(
             ],
         )
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
-    _check_outputs(planned, outputs)
+    _check_outputs(planned, outputs, pinned)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
     size = _size(planned)
     detail = Detail(known, unexpected, durations)
@@ -187,9 +196,11 @@ def _size(plans: Sequence[TargetPlan]) -> int:
     return sum(len(plan.cases) for plan in plans)
 
 
-def _check_outputs(planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, Path]]) -> None:
+def _check_outputs(
+    planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, Path]], pinned: Sequence[Path]
+) -> None:
     """Raise `BadArgument` or `ResultsError` for outputs that cannot be written or must not be."""
-    inputs = {case.file for plan in planned for case in plan.cases}
+    inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
     for plan in planned:
         target = plan.target
         programs = {Path(word) for word in target.command.argv if os.path.isabs(word)}

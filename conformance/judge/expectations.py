@@ -5,28 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
+from conformance.base.paths import data_path
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
+from conformance.case.corpus import is_shipped
 from conformance.case.features import BY_NAME, features_of
 from conformance.case.variants import RelationName
-from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     BeyondBudget,
     Fault,
     FaultKind,
+    FlakyRecord,
     RelationBroken,
-    ResultRecord,
     Stage,
 )
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
@@ -80,6 +81,29 @@ class KnownFault(Model):
         return ", ".join(f"{name}: {value}" for name, value in fields)
 
 
+class Flaky(Model):
+    """How often cases fail that do not fail in each run of one release."""
+
+    failed: Annotated[int, Field(ge=1)]
+    """Results that were not `pass`."""
+    runs: Annotated[int, Field(ge=2)]
+    """Results in all; of several cases, all of theirs."""
+    also: Annotated[
+        tuple[ExpectedVerdict, ...],
+        BeforeValidator(
+            _one_or_more, json_schema_input_type=ExpectedVerdict | tuple[ExpectedVerdict, ...]
+        ),
+        Field(min_length=1),
+    ] = ("pass",)
+    """The verdicts that such a case can have beside that of the line."""
+
+    @model_validator(mode="after")
+    def _is_a_share(self) -> Self:
+        if self.failed > self.runs:
+            raise ValueError(f"{self.failed} of {self.runs} runs is no share")
+        return self
+
+
 def _of_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -121,6 +145,8 @@ class Known(Model):
     """The results may differ from run to run."""
     may_crash: bool = False
     """The process may end instead: the memory that is read by mistake may not be there."""
+    flaky: Flaky | None = None
+    """The cases have this verdict in some runs and another one in others."""
     link: Annotated[str, Field(min_length=1)]
     """The bug: a link, or a page of this project."""
     why: Annotated[str, Field(min_length=1)]
@@ -136,6 +162,23 @@ class Known(Model):
         if self.wrong and self.verdict not in ("wrong", "accepted"):
             raise ValueError(f"'wrong' lists wrong outputs, but the verdict is {self.verdict}")
         return self
+
+    @model_validator(mode="after")
+    def _fails(self) -> Self:
+        if self.flaky is not None and self.verdict in ("pass", *self.flaky.also):
+            raise ValueError(
+                "a flaky case needs as its verdict what it is when it fails, and other verdicts in"
+                " 'also'"
+            )
+        return self
+
+    @property
+    def flaky_record(self) -> FlakyRecord | None:
+        """What a results file says of a flaky case."""
+        if self.flaky is None:
+            return None
+        verdicts = (self.verdict, *self.flaky.also)
+        return FlakyRecord(verdicts=verdicts, failed=self.flaky.failed, runs=self.flaky.runs)
 
     @field_validator("features")
     @classmethod
@@ -197,9 +240,27 @@ class Subject:
         self.case = case
 
     @cached_property
+    def shipped(self) -> bool:
+        """Whether the case belongs to the shipped corpus."""
+        return is_shipped(self.case)
+
+    @cached_property
     def features(self) -> dict[str, str | None]:
         """The value of each feature."""
         return features_of(self.case.call, self.case.steps)
+
+
+class Judged(Protocol):
+    """What a line says of a judgement or a record."""
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def faults(self) -> Sequence[Fault]: ...
+
+    @property
+    def wrong_outputs(self) -> tuple[WrongOutput, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -219,6 +280,16 @@ class Expectation:
         return id_pattern(*self.known.cases)
 
     @cached_property
+    def _pattern_of_any_theme(self) -> re.Pattern[str] | None:
+        patterns = [each for each in self.known.cases if each.startswith("*")]
+        return id_pattern(*patterns) if patterns else None
+
+    @cached_property
+    def shipped(self) -> bool:
+        """Whether the line belongs to the suite, and not to a user."""
+        return self.file.parent == data_path("expectations")
+
+    @cached_property
     def _adapters(self) -> re.Pattern[str]:
         return id_pattern(*self.known.adapters)
 
@@ -226,15 +297,32 @@ class Expectation:
         """Whether the line is for this case.
 
         A line for several features or themes can match cases that cannot have its verdict: a case
-        that must be rejected is never `unsupported`. The line is not for those.
+        that must be rejected is never `unsupported`. The line is not for those. Nor is a shipped
+        line that names a theme for a user's case, which may have the id of a shipped one.
         """
-        if not self._pattern.fullmatch(subject.case.id):
+        pattern: re.Pattern[str] | None = self._pattern
+        if self.shipped and not subject.shipped:
+            pattern = self._pattern_of_any_theme
+        if pattern is None or not pattern.fullmatch(subject.case.id):
             return False
         contract = subject.case.contract.on(self.execution_provider)
         if contract.demands not in TABLE[self.known.verdict].demands:
             return False
         wanted = self.known.features.items()
         return all(subject.features[name] in values for name, values in wanted)
+
+    def is_certain_for(self, subject: Subject) -> bool:
+        """Whether the result of a case that the line covers must be as the line says.
+
+        The features of a graph are those of one node, and others decide, too. A shipped line knows
+        nothing of a user's case.
+        """
+        of_one_node = subject.case.is_graph and bool(self.known.features)
+        return not of_one_node and (subject.shipped or not self.shipped)
+
+    def is_for(self, *targets: str) -> bool:
+        """Whether the line is for a target with one of these names, which have no version."""
+        return self.target in targets
 
     def each(self) -> Iterator[Expectation]:
         """A line for each of its patterns of cases."""
@@ -256,7 +344,7 @@ class Expectation:
 
     def differs(
         self,
-        judged: Judgement | ResultRecord,
+        judged: Judged,
         stage: Stage | None = None,
         message: str | None = None,
         placement: str | None = None,
@@ -268,8 +356,11 @@ class Expectation:
         known = self.known
         if known.may_crash and judged.verdict == "crash":
             return None
+        if known.flaky is not None and judged.verdict in known.flaky.also:
+            return None
         if judged.verdict != known.verdict:
-            return f"the verdict is {judged.verdict}, not {known.verdict}"
+            verdicts = (known.verdict, *(known.flaky.also if known.flaky else ()))
+            return f"the verdict is {judged.verdict}, not {' or '.join(verdicts)}"
         if known.stage is not None and stage != known.stage:
             return f"the stage is {stage}, not {known.stage}"
         if known.placement is not None and placement != known.placement:
@@ -288,13 +379,19 @@ class Expectation:
         return None
 
 
-def _is_in(version: str, versions: str) -> bool:
+def ordered_version(version: str) -> Version | None:
+    """A runtime's version as it is ordered; None if it cannot be."""
     try:
         # npm's 1.31.0-dev.20261101-0a1b2c3 is some release before 1.31.0.
-        ordered = Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", version))
+        return Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", version))
     except ValueError:  # InvalidVersion, or thousands of digits
-        return False
-    return SpecifierSet(versions).contains(ordered, prereleases=True)
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _is_in(version: str, versions: str) -> bool:
+    ordered = ordered_version(version)
+    return ordered is not None and SpecifierSet(versions).contains(ordered, prereleases=True)
 
 
 def instability_for(
@@ -366,12 +463,39 @@ def expectation_for(
     return next(lines, None)
 
 
-def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, whole: bool) -> None:
+def known_result(
+    subject: Subject,
+    judged: Judged,
+    outcome: tuple[Stage | None, str | None, str | None],
+    on: tuple[str, str | None],
+    expectations: Iterable[Expectation],
+) -> tuple[Expectation, str | None] | None:
+    """The line that decides about a result, and how the result differs from it; None: no line does.
+
+    ``outcome`` has stage, message and placement; ``on`` has version and adapter. The first line
+    that is for the case, version and adapter decides. One that only may be for the case
+    (`Expectation.is_certain_for`) decides if the result is as it says.
+    """
+    for line in expectations:
+        if line.holds_for(*on) and line.covers(subject):
+            differs = line.differs(judged, *outcome)
+            if differs is None or line.is_certain_for(subject):
+                return line, differs
+    return None
+
+
+def check_stale(
+    expectations: Sequence[Expectation],
+    cases: Sequence[Case],
+    *,
+    whole: bool,
+    later: Sequence[Expectation] = (),
+) -> None:
     """Raises :class:`InputError` for lines with a pattern that matches none of ``cases``.
 
     A pattern is checked if its theme is among the cases; with ``whole`` (all themes are there)
     every pattern is. A pattern of a line with the verdict ``pass`` must match a case that a later
-    line matches.
+    line matches; ``later`` are lines of files that come after these.
     """
     themes = {case.theme for case in cases}
     subjects = [Subject(case) for case in cases]
@@ -386,9 +510,9 @@ def check_stale(expectations: Sequence[Expectation], cases: Sequence[Case], *, w
             if first is None:
                 what = "no case matches"
             elif line.known.verdict == "pass" and not any(
-                later.covers(subject)
+                other.covers(subject)
                 for subject in (first, *covered)
-                for later in expectations[at + 1 :]
+                for other in (*expectations[at + 1 :], *later)
             ):
                 what = "no later line matches"
             else:

@@ -479,6 +479,17 @@ class Milliseconds(_Part):
     """From request to answer."""
 
 
+class FlakyRecord(_Part):
+    """How often a case fails that does not fail in each run of one release."""
+
+    verdicts: Several[Verdict]
+    """All that it is known to have."""
+    failed: int
+    """Results that were not `pass` …"""
+    runs: int
+    """… of so many."""
+
+
 class ExpectationRecord(_Part):
     """The line of an expectations file that is for the result."""
 
@@ -487,6 +498,8 @@ class ExpectationRecord(_Part):
     verdict: Verdict
     link: Text
     why: Text
+    flaky: FlakyRecord | None = None
+    """Set if the case has one verdict in some runs and another one in others."""
 
 
 class RelationRecord(_Part):
@@ -585,6 +598,11 @@ class ResultRecord(_Part):
     def known(self) -> ExpectationRecord | None:
         """The expectation that covers the result; None if the result is unexpected."""
         return None if self.unexpected else self.expectation
+
+    @property
+    def flaky(self) -> FlakyRecord | None:
+        """How often the case fails, if it is known to be flaky and the result is as expected."""
+        return self.known.flaky if self.known else None
 
 
 def contract_of(case: CaseRecord, result: ResultRecord) -> Contract:

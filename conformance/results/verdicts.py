@@ -239,13 +239,36 @@ def drawing_of(result: Judged) -> str:
     return PRESENTS if result.verdict == "wrong" and only_presents(result) else result.verdict
 
 
-def note_of(result: Judged) -> str:
-    """What a view writes beside the verdict: of `accepted` whether the values are correct, of
-    `fallback` whether only the kernel is another one, and where something other than the output is
-    wrong, which it is. Empty for most results."""
+class FlakyShare(Protocol):
+    """In how many of how many runs a flaky case fails."""
+
+    @property
+    def failed(self) -> int: ...
+
+    @property
+    def runs(self) -> int: ...
+
+
+class Noted(Judged, Protocol):
+    """A record, with what is known of its case."""
+
+    @property
+    def flaky(self) -> FlakyShare | None: ...
+
+
+def flaky_text(flaky: FlakyShare) -> str:
+    """The rate of a flaky case in words: ``flaky, 3 of 10 runs``."""
+    return f"flaky, {flaky.failed:,} of {flaky.runs:,} runs"
+
+
+def note_of(result: Noted) -> str:
+    """What a view writes beside the verdict: how often a flaky case fails, of `accepted` whether
+    the values are correct, of `fallback` whether only the kernel is another one, and where
+    something other than the output is wrong, which it is. Empty for most results."""
     acceptance = acceptance_of(result)
     where = where_wrong(result)
     notes = (
+        flaky_text(result.flaky) if result.flaky else "",
         acceptance.note if acceptance else "",
         "another kernel" if result.other_kernel else "",
         where if where.startswith("only") else "",

@@ -276,7 +276,7 @@ class Blame:
             self._ready,
             replace(judgement, of_variant=before.variant),
             outcome,
-            self._plan.expectations,
+            self._plan.lines_for(self._ready),
         )
         both = dict.fromkeys(argument_for(each.case) for each in (before, job))
         command = shlex.join(["gqa", "run", *both, *self._ready.arguments])
@@ -323,7 +323,7 @@ class Blame:
         return described is not None and answer.model_copy(update={"id": described.id}) == described
 
     def _assessment(self) -> Assessment:
-        return Assessment(self._ready, self._plan.expectations)
+        return Assessment(self._ready, self._plan.lines_for(self._ready))
 
 
 def _doubtful(record: ResultRecord, outcome: Outcome, company: Sequence[_Company]) -> bool:

@@ -180,7 +180,7 @@ class TargetRun:
             self._pool.renew()
 
     def _assessment(self) -> Assessment:
-        return Assessment(self.ready, self.plan.expectations)
+        return Assessment(self.ready, self.plan.lines_for(self.ready))
 
 
 def _tell(text: str) -> None:

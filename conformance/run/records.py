@@ -37,7 +37,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation, expectation_for, instability_for
+from conformance.judge.expectations import Expectation, Subject, instability_for, known_result
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     FROM_FILE,
@@ -92,16 +92,13 @@ def result_record(
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
     contract = case.contract.on(ready.execution_provider)
-    known = expectation_for(case, version, adapter, expectations)
     unexpected = red = is_red(judgement, contract.basis)
     reason, record = judgement.reason, None
-    if not was_tried(judgement):  # no defect can show
-        known = None
-    differs = None if known is None else known.differs(judgement, stage, message, placement)
-    if known is not None and differs is not None and case.is_graph and known.known.features:
-        known = None  # the features are those of one node, and others decide, too
-    if known is not None and differs is not None and not is_shipped(case):
-        known = None if known.file.parent == data_path("expectations") else known
+    known, differs = None, None
+    if was_tried(judgement):  # else no defect can show
+        outcome_of = (stage, message, placement)
+        found = known_result(Subject(case), judgement, outcome_of, (version, adapter), expectations)
+        known, differs = found or (None, None)
     if known is not None:
         unexpected = differs is not None
         if differs is not None:
@@ -116,6 +113,7 @@ def result_record(
             verdict=known.known.verdict,
             link=known.known.link,
             why=known.known.why,
+            flaky=known.known.flaky_record,
         )
     return ResultRecord(
         case=case.id,

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from conformance.base.dtypes import NUMPY
+from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
 from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer
-from conformance.judge.expectations import Expectation, check_stale, load_expectations
+from conformance.judge.expectations import (
+    Expectation,
+    check_stale,
+    load_expectations,
+    load_pinned,
+)
 from conformance.results.records import TargetDescription, TargetRecord
 from conformance.targets.catalogue import ADAPTERS, is_by_path
 from conformance.targets.registry import Target, name_fault
@@ -18,11 +25,20 @@ from conformance.targets.registry import Target, name_fault
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """The cases to run on one target, and its expectations."""
+    """The cases to run on one target, and its expectations.
+
+    ``pinned`` are the lines of the user's files, of whatever targets; they come before the others.
+    """
 
     target: Target
     cases: tuple[Case, ...]
     expectations: tuple[Expectation, ...]
+    pinned: tuple[Expectation, ...] = ()
+
+    def lines_for(self, ready: DescribedTarget) -> tuple[Expectation, ...]:
+        """The lines for the target as its runner describes it, in their order."""
+        mine = (line for line in self.pinned if line.is_for(self.target.ep, ready.base))
+        return (*mine, *self.expectations)
 
 
 def target_plans(
@@ -31,18 +47,25 @@ def target_plans(
     *,
     selected: Callable[[Case, Target], bool] = lambda case, target: True,
     whole_corpus: bool,
+    pinned: Sequence[Path] = (),
 ) -> list[TargetPlan]:
     """A plan for each target: those of the loaded ``cases`` that are ``selected`` for it.
 
-    Raises :class:`conformance.base.yaml_source.InputError` for wrong or stale expectations.
+    ``pinned`` are the user's expectations files. Raises
+    :class:`conformance.base.yaml_source.InputError` for wrong or stale expectations, and for a file
+    whose target none of ``targets`` can be.
     """
+    own = load_pinned(pinned)
+    _check_targets(pinned, own, targets)
+    shipped = [line for target in targets for line in load_expectations(target.expectations)]
+    check_stale(own, cases, whole=False, later=shipped)
     made = []
     for target in targets:
         lines = load_expectations(target.expectations)
         # A user's file with the name of a shipped one does not make a shipped line stale.
         check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
         chosen = tuple(case for case in cases if selected(case, target))
-        made.append(TargetPlan(target, chosen, tuple(lines)))
+        made.append(TargetPlan(target, chosen, tuple(lines), tuple(own)))
     return made
 
 
@@ -53,6 +76,24 @@ def _name_of(runtime: str) -> str:
     """
     name = re.sub(r"[^a-z0-9._-]+", "-", runtime.lower()).strip("._-")[:MOST_OF_A_NAME]
     return f"exec-{name}" if not name[:1].isalpha() or name_fault(name) else name
+
+
+def _check_targets(
+    files: Sequence[Path], lines: Sequence[Expectation], targets: Sequence[Target]
+) -> None:
+    """Raise :class:`InputError` for a user's file whose target none of ``targets`` can be."""
+    if any(target.base is None for target in targets):
+        return  # only its runner knows its name
+    names = {name for target in targets for name in (target.ep, target.base)}
+    problems = []
+    for file in files:
+        first = next((line for line in lines if line.file == file), None)
+        if first is not None and first.target not in names:
+            known = ", ".join(target.base or target.ep for target in targets)
+            sentence = f"the file is for the target '{first.target}', and the run has {known}"
+            problems.append(Problem(file, 0, 0, sentence))
+    if problems:
+        raise InputError(problems)
 
 
 @dataclass(frozen=True)
@@ -76,10 +117,16 @@ class DescribedTarget:
         """The target's name with its version and its adapter, as far as they are known."""
         if self.described is None:
             return self.target.label
-        base = self.target.base or self.described.name or _name_of(self.described.runtime)
         adapter = f"+{self.described.adapter}" if self.described.adapter else ""
         number = f"#{self.number}" if self.number > 1 else ""
-        return f"{base}@{self.described.version}{adapter}{number}"
+        return f"{self.base}@{self.described.version}{adapter}{number}"
+
+    @property
+    def base(self) -> str:
+        """What its name in results starts with, and what expectations files call it."""
+        if self.target.base is not None or self.described is None:
+            return self.target.base or self.target.ep
+        return self.described.name or _name_of(self.described.runtime)
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -1,0 +1,102 @@
+"""``gqa expect``: writes known results into an expectations file, from results files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from conformance.base.paths import INSTALLED, data_path, shown
+from conformance.base.printable import printable
+from conformance.base.words import plural
+from conformance.cli import completion
+from conformance.cli.common import (
+    ALL_AS_EXPECTED,
+    BadArgument,
+    check_separate,
+    check_writable,
+    write_file,
+)
+from conformance.targets.catalogue import SANITIZED, TARGETS
+
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option(
+    "--ep",
+    "target",
+    required=True,
+    metavar="TARGET",
+    help="The target as results name it, without its version: cpu.",
+    shell_complete=completion.targets,
+)
+@click.option(
+    "--from",
+    "results",
+    required=True,
+    multiple=True,
+    type=_FILE,
+    metavar="RESULTS",
+    help="A results file, of any release; repeat. It may be compressed (.xz).",
+)
+@click.option(
+    "--expectations",
+    "file",
+    type=_FILE,
+    metavar="FILE",
+    help="The file to write; default: expectations/TARGET.yaml of this checkout.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the changes, and write nothing.")
+def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: bool) -> int:
+    """Write expectations for results that are not as expected.
+
+    What people wrote stays: comments, order, reasons and links. A line that a newer release mended
+    ends there. New lines cover cases with one cause in as few patterns, features and ranges of
+    versions as possible, and never one that passed. Replace their TODO by a reason and a link.
+
+    \b
+    Exit status: 0 the file is as the results are   2 bad input   3 results cannot be read
+    """
+    # Imported here, so that other commands start fast.
+    from conformance.case.corpus import find
+    from conformance.maintain.known.expect import expect as expected
+
+    place = file or _shipped(target)
+    check_separate(results, [("--expectations", place)])
+    if not dry_run:
+        check_writable(place, "expectations")
+    made = expected(target, results, place, find(()).loaded)
+    for sentence in made.told:
+        click.echo(printable(sentence))
+    if dry_run:
+        for line in _difference(made.before or "", made.text, shown(place)):
+            click.echo(printable(line))
+    elif made.changed:
+        write_file(place, "expectations", made.text)
+    new = plural(len(made.update.new), "new line")
+    click.echo(
+        printable(
+            f"{shown(place)}: {new} for {made.unexpected:,} unexpected of {made.results:,} results"
+            f"{'; nothing was written.' if dry_run else '.'}"
+        )
+    )
+    return ALL_AS_EXPECTED
+
+
+def _shipped(target: str) -> Path:
+    """The shipped file of ``target``. Raises `BadArgument` where a user's file must be named."""
+    if target.removesuffix(SANITIZED) not in {entry.name for entry in TARGETS}:
+        raise BadArgument(f"'{target}' has no file in the suite; name yours with --expectations.")
+    if INSTALLED:
+        raise BadArgument("The suite is installed; name a file of your own with --expectations.")
+    return data_path("expectations") / f"{target}.yaml"
+
+
+def _difference(before: str, after: str, name: str) -> Sequence[str]:
+    import difflib
+
+    lines = before.splitlines(), after.splitlines()
+    return list(difflib.unified_diff(*lines, name, name, lineterm="", n=2))

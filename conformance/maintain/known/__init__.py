@@ -1,0 +1,1 @@
+"""Writes expectations from results: ``gqa expect``."""
