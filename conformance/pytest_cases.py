@@ -34,11 +34,11 @@ from conformance.case.load import load_file
 from conformance.case.properties import VOCABULARY, Test, word_test
 from conformance.case.selection import Expression, SelectionError, compile_expression
 from conformance.harness.process import RunnerFailed
-from conformance.judge.expectations import load_expectations
+from conformance.judge.expectations import Expectation, load_expectations, load_pinned
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
-from conformance.results.verdicts import was_tried
+from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.assessment import Record
 from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
@@ -46,6 +46,9 @@ from conformance.run.records import case_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, TargetError, run_options
 from conformance.targets.registry import Target, eps_of, targets_for
+
+#: Where pytest keeps the values of its option ``--expectations``.
+EXPECTATIONS: Final = "gqa_expectations"
 
 #: What the controlling process of pytest-xdist calls the cases that it gives its workers.
 GIVEN: Final = "gqa_cases"
@@ -83,8 +86,15 @@ class Cases:
     empty there, and in a worker it has a `ForWorker` for each file.
     """
 
-    def __init__(self, given: dict[str, Any], selects: Expression, marks: dict[str, Test]) -> None:
+    def __init__(
+        self,
+        given: dict[str, Any],
+        selects: Expression,
+        marks: dict[str, Test],
+        pinned: Sequence[Path] = (),
+    ) -> None:
         self._given = {Path(file): ForWorker(*fields) for file, fields in given.items()}
+        self._pinned = pinned
         self._selects = selects
         self._marks = marks
         self._listed: dict[Path, list[Listed]] = {}
@@ -96,7 +106,7 @@ class Cases:
             return [Listed(file, *fields) for fields in self._given[file].listed]
         if file not in self._listed:
             cases = list(self._load(file).values())
-            target_plans(cases, targets, whole_corpus=False)
+            target_plans(cases, targets, whole_corpus=False, pinned=self._pinned)
             labels = [target.label for target in targets]
             self._listed[file] = [self._as_listed(file, case, labels) for case in cases]
         return self._listed[file]
@@ -131,9 +141,12 @@ class Cases:
 class TargetRuns:
     """The targets of a pytest session; the runner of each starts with its first case."""
 
-    def __init__(self, targets: list[Target], cases: Cases) -> None:
+    def __init__(
+        self, targets: list[Target], cases: Cases, pinned: Sequence[Expectation] = ()
+    ) -> None:
         self.targets = targets
         self.cases = cases
+        self._pinned = tuple(pinned)
         self._runs: dict[str, TargetRun] = {}
 
     def run(self, case: Case, target: Target) -> tuple[Record, list[tuple[Case, Reported]]]:
@@ -161,7 +174,8 @@ class TargetRuns:
             before = self.targets[: self.targets.index(target)]
             earlier = [self._run_of(one) for one in before if one.may_share_name(target)]
             lines = tuple(load_expectations(target.expectations))
-            run = self._runs[target.label] = TargetRun(TargetPlan(target, (), lines), 1, earlier)
+            plan = TargetPlan(target, (), lines, self._pinned)
+            run = self._runs[target.label] = TargetRun(plan, 1, earlier)
         return run
 
     def close(self) -> None:
@@ -204,7 +218,13 @@ def target_runs(config: pytest.Config) -> TargetRuns:
             selects = compile_expression("")
         marks = marks_of(config.option.markexpr)
         _declare(config, marks, _OF_CALLS)
-        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, Cases(given, selects, marks))
+        files = [Path(file) for file in config.getoption(EXPECTATIONS)]
+        try:
+            pinned = load_pinned(files)
+        except InputError as error:
+            raise pytest.UsageError(printable(str(error))) from None
+        cases = Cases(given, selects, marks, files)
+        runs = config.stash[_TARGET_RUNS] = TargetRuns(targets, cases, pinned)
         config.add_cleanup(runs.close)
     return runs
 
@@ -360,7 +380,10 @@ class CaseItem(pytest.Item):
             return
         if not record.unexpected:
             known = record.expectation
-            pytest.xfail(printable(f"{record.verdict}: {known.why if known else record.reason}"))
+            how = (
+                f"{record.verdict} ({flaky_text(record.flaky)})" if record.flaky else record.verdict
+            )
+            pytest.xfail(printable(f"{how}: {known.why if known else record.reason}"))
         raise CaseFailed("\n".join(tell(case_record(case), record)))
 
     def _keep(self, record: ResultRecord) -> None:

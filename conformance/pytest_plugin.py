@@ -42,6 +42,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="TARGET",
         help=f"Run the cases on TARGET; repeat; default: cpu ({', '.join(target_names())})",
     )
+    group.addoption(
+        "--expectations",
+        dest="gqa_expectations",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Known results of your own runner, build or machine, before the shipped ones; repeat",
+    )
     for option in run_options():
         group.addoption(
             option.flag, action="append", default=[], metavar=option.metavar, help=option.help
@@ -64,7 +72,7 @@ def pytest_cmdline_main(config: pytest.Config) -> pytest.ExitCode | int | None:
 
 def _attached(arguments: list[str]) -> list[str]:
     """The arguments, each existing path after one of our options attached to it by ``=``."""
-    flags = {"--ep", *(option.flag for option in run_options())}
+    flags = {"--ep", "--expectations", *(option.flag for option in run_options())}
     attached: list[str] = []
     rest = iter(arguments)
     for argument in rest:
@@ -83,7 +91,8 @@ def pytest_configure(config: pytest.Config) -> None:
     named = [argument for argument in config.args if is_of_case_file(argument)]
     requested = bool(config.getoption("ep")) or any(map(_IN_ID.search, named))
     config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")
-    if config.getoption("ep") or any(config.getoption(option.name) for option in run_options()):
+    given = ("ep", "gqa_expectations", *(option.name for option in run_options()))
+    if any(map(config.getoption, given)):
         from conformance.pytest_cases import target_runs
 
         target_runs(config)  # a wrong option is one error, and not one for each file

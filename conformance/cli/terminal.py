@@ -365,13 +365,16 @@ class Terminal:
 def _closing(summary: RunSummary) -> str:
     results = [result for _, result in summary.results]
     unexpected = sum(result.unexpected for result in results)
-    known = [r for r in results if r.known]
+    flaky = [result for result in results if result.flaky]
+    known = [r for r in results if r.known and not r.flaky]
     rejected = sum(result.verdict == "unsupported" for result in known)
     parts = [plural(len(results), "result"), f"{unexpected} unexpected"]
     if failures := len(known) - rejected:
         parts.append(plural(failures, "known failure"))
     if rejected:
         parts.append(plural(rejected, "known rejection"))
+    if flaky:
+        parts.append(f"{len(flaky)} flaky")
     if vague := sum(result.vague for result in results):
         parts.append(plural(vague, "vague rejection"))
     if hazards := sum(result.hazard is not None for result in results):

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from conformance.report.symptoms import quoted, symptom
 from conformance.results.records import ExpectationRecord, ResultRecord
-from conformance.results.verdicts import acceptance_of, severity
+from conformance.results.verdicts import acceptance_of, flaky_text, severity
 from conformance.results.wrong_outputs import where_wrong
 
 _T = TypeVar("_T")
@@ -38,6 +38,8 @@ class Cause(Generic[_T]):
         presents`, `accepted (wrong values) in output`."""
         acceptance = acceptance_of(self.example)
         note = f" ({acceptance.note})" if acceptance else ""
+        if self.example.flaky:
+            note += f" ({flaky_text(self.example.flaky)})"
         stage = f" at {self.stage}" if self.stage else ""
         where = where_wrong(self.example)
         return f"{self.example.verdict}{stage}{note}{f' {where}' if where else ''}"

@@ -12,6 +12,7 @@ from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord, contract_of
 from conformance.results.shareable import shared_command
+from conformance.results.verdicts import flaky_text
 
 FORMAT: Final = "gqa-cells/1"
 
@@ -65,6 +66,7 @@ def _cell(case: CaseRecord | None, label: str, result: ResultRecord) -> dict[str
         "demands": contract.demands if contract else None,
         "basis": contract.basis if contract else None,
         "disputed": (contract.disputed or None) if contract else None,
+        "flaky": flaky_text(result.flaky) if result.flaky else None,
         "expected_verdict": known.get("verdict"),
         "expected_why": known.get("why"),
         "expected_link": known.get("link"),
@@ -76,7 +78,7 @@ _FIELDS: Final = (
     "case", "theme", "entry", "title", "target", "verdict", "unexpected", "vague", "hazard",
     "reading", "outcome", "stage", "share", "values_right", "wrong_outputs", "reason", "code",
     "message", "placement", "kernels", "other_kernel", "load_ms", "run_ms", "total_ms", "demands",
-    "basis", "disputed", "expected_verdict", "expected_why", "expected_link", "reproduce",
+    "basis", "disputed", "flaky", "expected_verdict", "expected_why", "expected_link", "reproduce",
 )  # fmt: skip
 
 

@@ -266,7 +266,7 @@ def _compared(
                 f"{was.verdict} in the baseline; the new run has the target, not the case.",
             )
         return
-    if was.verdict != now.verdict:
+    if was.verdict != now.verdict and not _is_flaky(was, now):
         yield _moved(was, now)
     elif elsewhere := _other_outputs(was, now):
         yield elsewhere
@@ -274,6 +274,12 @@ def _compared(
         yield "changed", sentence
     if slower := _slower(was, now):
         yield "slower", slower
+
+
+def _is_flaky(was: ResultRecord, now: ResultRecord) -> bool:
+    """Whether both verdicts are those that the case is known to have, from run to run."""
+    flaky = now.flaky or (None if now.unexpected else was.flaky)
+    return flaky is not None and {was.verdict, now.verdict} <= {*flaky.verdicts}
 
 
 def _surprising(was: ResultRecord | None, now: ResultRecord | None) -> bool:

@@ -68,39 +68,42 @@ class Causes:
             all(map(only_presents, failing)),
         )
 
-    def fields(self, cause: Cause, points: Sequence[Sequence[Observation]]) -> dict[str, Any]:
-        """The fields of an expectation for the results of ``cause`` on several ``points``."""
-        every = [one for point in points for one in point]
-        failing = [one for one in every if one.verdict == cause.verdicts[0]]
-        fields: dict[str, Any] = {"verdict": cause.verdicts[0]}
-        if cause.verdicts[0] == "pass":
-            return fields
-        if cause.stage:
-            fields["stage"] = cause.stage
-        if cause.message and all(cause.message in (one.message or "") for one in failing):
-            fields["message"] = cause.message
-        if cause.verdicts[0] == "fallback":
-            placements = {one.placement for one in failing}
-            if len(placements) == 1 and None not in placements:
-                fields["placement"] = placements.pop()
-        if cause.fault == "varies":
-            fields["varies"] = True
-        elif cause.fault and cause.verdicts[0] in ("wrong", "accepted"):
-            fields["fault"] = cause.fault
-        wrong = {each for one in failing for each in one.wrong_outputs}
-        told = all(one.wrong_outputs for one in failing)
-        if told and cause.verdicts[0] in ("wrong", "accepted") and len(wrong) < len(WRONG_OUTPUTS):
-            fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
-        if len(cause.verdicts) > 1:
-            flaky = [point for point in points if len({one.verdict for one in point}) > 1]
-            counted = [one for point in flaky for one in point]
-            fields["flaky"] = {
-                "failed": sum(one.verdict != "pass" for one in counted),
-                "runs": len(counted),
-            }
-            if cause.verdicts[1:] != ("pass",):
-                fields["flaky"]["also"] = cause.verdicts[1:]
+
+def fields_of(cause: Cause, points: Sequence[Sequence[Observation]]) -> dict[str, Any]:
+    """The fields of an expectation for the results of ``cause`` on several ``points``."""
+    every = [one for point in points for one in point]
+    failing = [one for one in every if one.verdict == cause.verdicts[0]]
+    fields: dict[str, Any] = {"verdict": cause.verdicts[0]}
+    if cause.verdicts[0] == "pass":
         return fields
+    if cause.stage:
+        fields["stage"] = cause.stage
+    if cause.message and all(cause.message in (one.message or "") for one in failing):
+        fields["message"] = cause.message
+    if cause.verdicts[0] == "fallback":
+        placements = {one.placement for one in failing}
+        if len(placements) == 1 and None not in placements:
+            fields["placement"] = placements.pop()
+    if cause.fault == "varies":
+        fields["varies"] = True
+    elif cause.fault and cause.verdicts[0] in ("wrong", "accepted"):
+        fields["fault"] = cause.fault
+    wrong = {each for one in failing for each in one.wrong_outputs}
+    told = all(one.wrong_outputs for one in failing)
+    if told and cause.verdicts[0] in ("wrong", "accepted") and len(wrong) < len(WRONG_OUTPUTS):
+        fields["wrong"] = tuple(each for each in WRONG_OUTPUTS if each in wrong)
+    if len(cause.verdicts) > 1:
+        fields["flaky"] = flaky_share(points)
+        if cause.verdicts[1:] != ("pass",):
+            fields["flaky"]["also"] = cause.verdicts[1:]
+    return fields
+
+
+def flaky_share(points: Sequence[Sequence[Observation]]) -> dict[str, int]:
+    """How many results are not `pass`, and of how many: of the cases that have several verdicts."""
+    flaky = [point for point in points if len({one.verdict for one in point}) > 1]
+    every = [one for point in flaky for one in point]
+    return {"failed": sum(one.verdict != "pass" for one in every), "runs": len(every)}
 
 
 def _parts(message: str) -> list[str]:

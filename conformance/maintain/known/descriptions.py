@@ -43,7 +43,7 @@ class Description:
 
 
 class CaseTable:
-    """Cases with their themes, entries and features, for `describe`. Masks have a place for each."""
+    """Cases with their themes, entries and features. Masks have a place for each case."""
 
     def __init__(self, subjects: Sequence[Subject]) -> None:
         self._cases = [subject.case for subject in subjects]
@@ -56,15 +56,18 @@ class CaseTable:
             )
             for each in FEATURES
         ]
+        self._having: dict[tuple[str, str], Mask] = {
+            (feature.name, value): codes == code
+            for feature, codes in zip(FEATURES, self._codes, strict=True)
+            for code, value in enumerate(feature.values)
+        }
         self.graphs: Mask = np.array([case.is_graph for case in self._cases], bool)
 
     def having(self, features: Features) -> Mask:
         """The cases that have one of the values of each feature."""
         mask = np.ones(len(self._cases), bool)
-        for feature, codes in zip(FEATURES, self._codes, strict=True):
-            if feature.name in features:
-                wanted = [feature.values.index(value) for value in features[feature.name]]
-                mask &= np.isin(codes, wanted)
+        for name, values in features.items():
+            mask &= np.logical_or.reduce([self._having[name, value] for value in values])
         return mask
 
     def describe(self, wanted: Mask, refused: Mask) -> Iterator[Description]:
@@ -93,6 +96,7 @@ class CaseTable:
         beam, tried = [best], set[str]()
         for _ in range(_MOST_FEATURES):
             rated: list[tuple[float, int, Features]] = []
+            score_before = best_score
             for features in beam:
                 for longer in self._longer(features, left, refused):
                     key = repr(sorted(longer.items()))
@@ -104,6 +108,8 @@ class CaseTable:
                     if score > best_score + 1e-9:
                         best_score, best = score, longer
             rated.sort(key=lambda one: one[:2], reverse=True)
+            if best_score == score_before:
+                break
             beam = [features for *_, features in rated[:_BEAM]]
         return best
 
@@ -194,7 +200,7 @@ class CaseTable:
 
 
 def _patterns(entry: str, wanted: list[Case], refused: list[str]) -> Iterator[str]:
-    """Patterns for the ``wanted`` cases of an entry: by its axes, and ids where they do not tell."""
+    """Patterns for the ``wanted`` cases of an entry: by its axes, else their ids."""
     left = {case.id for case in wanted}
     if not refused and all(case.axes for case in wanted):
         yield f"{entry}[*"

@@ -55,6 +55,8 @@ def edited(source: Source, text: str, update: Update) -> str:
         _replace_range(source, lines, place, versions)
     if not places:
         _open_list(source, lines, ending)
+        for block in inserted.values():
+            del block[0]  # the blank line between items
     for at in sorted(inserted, reverse=True):
         lines[at:at] = inserted[at]
     made = "\n".join(lines)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conformance.judge.expectations import Expectation, Known, known_result
-from conformance.maintain.known.causes import Cause, Causes
+from conformance.maintain.known.causes import Cause, Causes, fields_of, flaky_share
 from conformance.maintain.known.descriptions import LINE, CaseTable, Mask
 from conformance.maintain.known.observed import Observation, Observed
 from conformance.results.verdicts import TABLE, VERDICTS
@@ -288,7 +288,7 @@ class _Updater:
         ordered.sort(key=lambda one: self._order(one[0], one[2]))
         for cause, at, results in ordered:
             kinds = np.unique(self._kinds[results])
-            fields = causes.fields(cause, [self._points[int(kind)] for kind in kinds])
+            fields = fields_of(cause, [self._points[int(kind)] for kind in kinds])
             # All before the first of the lines that say something else, or before each its own.
             plans = [{min(at): results}, *([at] if len(at) > 1 else [])]
             self._take_shortest([partial(self._carry_out, fields, plan) for plan in plans])
@@ -313,8 +313,10 @@ class _Updater:
 
     def _carry_out(self, fields: dict[str, Any], plan: dict[int, Mask]) -> None:
         """Lines with ``fields`` for the results that are missing at each place."""
-        adapters = sorted({one.adapter for one in self._observed.columns if one.adapter})
-        scopes = [(), *((one,) for one in adapters)] if len(adapters) > 1 else [()]
+        adapters = {one.adapter for one in self._observed.columns}
+        scopes: list[tuple[str, ...]] = [()]
+        if len(adapters) > 1:
+            scopes += [(one,) for one in sorted(filter(None, adapters))]
         for place, results in plan.items():
             for scope in scopes:
                 of_scope = fields | ({"adapters": scope} if scope else {})
@@ -371,6 +373,9 @@ class _Updater:
             self._observed.columns[int(column)].release
             for column in np.flatnonzero(good.any(axis=0))
         ]
+        if "flaky" in fields:
+            share = flaky_share([self._points[int(kind)] for kind in self._kinds[good]])
+            fields = fields | {"flaky": fields["flaky"] | share}
         versions = self._observed.releases.range_of(min(releases), max(releases))
         known = self._line(fields, patterns, features, versions)
         self._update.new.append((place, known.known))
@@ -386,12 +391,13 @@ class _Updater:
         """
         agrees = self._agreeing(line)
         if line.known.flaky is not None:
-            agrees &= results.any(axis=1)[:, None]  # cases that are flaky on some release
-        open_ = np.isinf(self._decided)
+            flaky: Mask = np.any(results, axis=1, keepdims=True)  # on some release
+            agrees &= flaky
+        undecided: Mask = np.isinf(self._decided)
         earlier = self._decided < place
         same = self._verdict == VERDICTS.index(line.known.verdict)
         unknown = self._kinds < 0
-        return unknown | (open_ & agrees) | (earlier & same) | results
+        return unknown | (undecided & agrees) | (earlier & same) | results
 
     def _possible(self, line: Expectation) -> Mask:
         """The cases whose contract allows the line's verdict."""

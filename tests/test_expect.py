@@ -1,0 +1,520 @@
+"""``gqa expect``: expectations that are written from results."""
+
+from __future__ import annotations
+
+import lzma
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_runs as runs
+import yaml
+from as_user import Desk, Gqa, in_this_process
+from case_files import cases_of, entries, write
+
+from conformance.base.paths import data_path
+from conformance.base.yaml_source import InputError
+from conformance.case.case import Case
+from conformance.judge.expectations import (
+    Expectation,
+    Subject,
+    known_result,
+    load_expectations,
+    load_pinned,
+)
+from conformance.maintain.known.expect import Expected, expect
+from conformance.maintain.known.observed import observed
+from conformance.maintain.known.releases import releases_of
+from conformance.maintain.known.update import TODO, unexpected_in
+from conformance.results.errors import ResultsError
+from conformance.results.records import BeyondBudget, ResultRecord, RunsDiffer
+from conformance.results.verdicts import was_tried
+from conformance.run.records import case_record
+
+#: Features, axes, entries without axes, and calls that must be rejected.
+CASES = """
+- name: plain
+  matrix: {seed: [1, 2, 3], dtype: [float32, float16]}
+- name: capped
+  softcap: 2.0
+  matrix: {seed: [1, 2], dtype: [float32, float16]}
+- name: turned
+  rotary: interleaved
+  matrix: {seed: [1, 2], softcap: [0.0, 2.0]}
+- name: alone
+- name: refused
+  contract: {demands: rejects, source: a document}
+  matrix: {seed: [1, 2]}
+"""
+TARGET = "mine"
+RELEASES = ("1.0.0", "1.1.0", "1.2.3", "1.3.0")
+#: What a run may say of a case: the verdict and fields of its result.
+Said = tuple[str, Mapping[str, Any]]
+PASS: Said = ("pass", {})
+KEY = BeyondBudget(
+    output="present_key", index=(0,), got=0.0, want=1.0, budget=0.1, share=10.0, step=None
+)
+
+
+def rejected(message: str = "Unrecognized attribute: softcap for operator 7", **more: Any) -> Said:
+    fields = {"stage": "load", "message": message, "reason": "It refused.", "unexpected": True}
+    return "unsupported", fields | more
+
+
+def wrong(*faults: Any) -> Said:
+    return "wrong", {"faults": faults or (KEY,), "errors": ()}
+
+
+def crashed(signal: str = "SIGSEGV") -> Said:
+    return "crash", {"message": f"The runner died of {signal}, and again when it was tried alone."}
+
+
+class Lab:
+    """A user's case file, results of made-up releases, and an expectations file."""
+
+    def __init__(self, folder: Path, body: str = CASES) -> None:
+        self.folder = folder
+        self.cases = cases_of(folder, body)
+        self.file = folder / "known.yaml"
+        self.results: list[Path] = []
+
+    def release(
+        self, version: str, said: Mapping[str, Said], *, adapter: str = "", only: str = ""
+    ) -> Path:
+        """Results of a release: what is ``said`` of each case whose id begins so, else `pass`.
+
+        Of an ``adapter``; ``only`` of cases whose id contains this.
+        """
+        name = f"{TARGET}@{version}" + (f"+{adapter}" if adapter else "")
+        chosen = [case for case in self.cases if only in case.id]
+        results = []
+        for case in chosen:
+            start = max((s for s in said if case.id.startswith(f"theme/{s}")), key=len, default="")
+            verdict, fields = said.get(start, PASS)
+            if case.contract.demands == "rejects" and verdict not in ("crash", "accepted"):
+                verdict, fields = "pass", {}
+            results.append(runs.result(case.id, name, verdict, **fields))
+        file = self.folder / f"{len(self.results)}.jsonl"
+        targets = [runs.target(name)]
+        runs.write(file, [case_record(case) for case in chosen], results, targets=targets)
+        self.results.append(file)
+        return file
+
+    def expect(self, *, save: bool = True) -> Expected:
+        made = expect(TARGET, self.results, self.file, ())
+        if save:
+            self.file.write_text(made.text, encoding="utf-8")
+        return made
+
+    def lines(self) -> list[Expectation]:
+        return load_pinned([self.file])
+
+    def unexpected(self) -> int:
+        return len(unexpected_in(observed(TARGET, self.results, ()), self.lines()))
+
+    def written(self) -> list[dict[str, Any]]:
+        """The lines without what is the same in all new ones."""
+        items = yaml.safe_load(self.file.read_text(encoding="utf-8"))["expectations"]
+        for item in items:
+            assert (item.pop("link"), item.pop("why")) == ("TODO", "TODO: why")
+        return list(items)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+# Whatever the results are
+
+
+def _covers_nothing_else(lab: Lab, lines: Sequence[Expectation]) -> None:
+    """No line is for a case and a release on which the result is another one, unless an earlier
+    line decides."""
+    found = observed(TARGET, lab.results, ())
+    for (place, column), results in found.at.items():
+        on = found.version(column), found.columns[column].adapter
+        for one in results:
+            decided = known_result(found.subjects[place], one, one.outcome, on, lines)
+            for line in lines:
+                if line.holds_for(*on) and line.covers(found.subjects[place]):
+                    same = decided is not None and decided[0].known.verdict == line.known.verdict
+                    assert line.differs(one, *one.outcome) is None or same
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_after_it_nothing_is_unexpected_and_a_second_time_changes_nothing(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    lab = Lab(tmp_path)
+    kinds = [
+        PASS,
+        PASS,
+        rejected(),
+        rejected("Node has input size 12 not in range [min=7, max=9]."),
+        rejected("head size 7 is not implemented", stage="run"),
+        wrong(),
+        wrong(RunsDiffer(output="output")),
+        crashed(),
+        crashed("SIGABRT"),
+    ]
+    names = ["plain", "capped", "turned", "alone", "refused"]
+    names += [case.label for case in chance.sample(lab.cases, 5)]
+    for round in range(2):
+        for version in RELEASES:
+            said = {name: chance.choice(kinds) for name in names if chance.random() < 0.5}
+            if seed % 3 == 0 and round:
+                version = f"1.{chance.randint(4, 6)}.0"
+            only = chance.choice(["", "", "plain"])
+            adapter = chance.choice(["swiftshader", "lavapipe", "h100"]) if seed % 2 else ""
+            lab.release(version, said, only=only, adapter=adapter)
+        made = lab.expect()
+        assert lab.unexpected() == 0
+        if round == 0:
+            _covers_nothing_else(lab, lab.lines())
+        again = lab.expect(save=False)
+        assert (again.text, again.unexpected, again.update.empty) == (made.text, 0, True)
+
+
+def test_the_order_of_the_files_does_not_matter(lab: Lab) -> None:
+    for version, said in zip(RELEASES, (rejected(), wrong(), crashed(), PASS), strict=True):
+        lab.release(version, {"capped": said, "plain[seed=1": said, "turned": PASS})
+    text = lab.expect(save=False).text
+    lab.results.reverse()
+    assert lab.expect(save=False).text == text
+
+
+# Few lines
+
+
+def test_a_feature_that_came_with_a_release_is_one_line(lab: Lab) -> None:
+    for version in RELEASES:
+        old = version < "1.2"
+        capped = {case.label: rejected() for case in lab.cases if case.call.softcap}
+        lab.release(version, capped if old else {})
+    lab.expect()
+    assert lab.written() == [
+        {
+            "cases": "theme/*",
+            "features": {"softcap": ["given"]},
+            "versions": ">=1.0,<1.2",
+            "verdict": "unsupported",
+            "stage": "load",
+            "message": "Unrecognized attribute",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shown", "versions"),
+    [
+        ((0, 1, 2, 3), [">=1.0"]),
+        ((2, 3), [">=1.2"]),
+        ((1,), [">=1.1,<1.2"]),
+        ((0, 2, 3), [">=1.2", ">=1.0,<1.1"]),
+    ],
+)
+def test_a_range_is_open_only_where_the_newest_release_shows_it(
+    lab: Lab, shown: Sequence[int], versions: list[str]
+) -> None:
+    for place, version in enumerate(RELEASES):
+        lab.release(version, {"capped": wrong()} if place in shown else {})
+    lab.expect()
+    assert [item["versions"] for item in lab.written()] == versions
+    assert {str(item["cases"]) for item in lab.written()} == {"theme/capped[*"}
+
+
+def test_bounds_are_the_shortest_that_separate_what_was_tried() -> None:
+    releases = releases_of(["1.31.1", "1.30.0", "1.31.0", "1.32.0.dev2026", "my build", "1.31.1+c"])
+    assert releases.versions == ("1.30.0", "1.31.0", "1.31.1", "1.32.0.dev2026")
+    bounds = [releases.before(place) for place in range(4)]
+    assert bounds == ["1.30", "1.31", "1.31.1", "1.32.0.dev2026"]
+    assert releases.range_of(1, 2) == ">=1.31,<1.32.0.dev2026"
+
+
+def test_cases_are_named_by_their_axes_or_by_their_ids(lab: Lab) -> None:
+    lab.release("1.0.0", {"plain[seed=1": wrong(), "plain[seed=3,dtype=float16]": wrong()})
+    lab.expect()
+    (line,) = lab.written()
+    assert line["cases"] == ["theme/plain[seed=1,*", "theme/plain[seed=3,dtype=float16]"]
+    assert (line["fault"], line["wrong"]) == ("beyond_budget", "presents")
+
+
+def test_a_case_that_was_not_run_is_not_covered(lab: Lab) -> None:
+    lab.release("1.0.0", {"plain": wrong()}, only="dtype=float16")
+    lab.expect()
+    case = next(case for case in lab.cases if case.label == "plain[seed=1,dtype=float32]")
+    assert not any(line.covers(Subject(case)) for line in lab.lines())
+
+
+def test_a_defect_of_one_adapter_names_it(lab: Lab) -> None:
+    lab.release("1.0.0", {"capped": wrong()}, adapter="lavapipe")
+    lab.release("1.0.0", {}, adapter="h100")
+    lab.expect()
+    (line,) = lab.written()
+    assert (line["adapters"], line["cases"]) == (["lavapipe"], "theme/capped[*")
+
+
+# A file that is there
+
+OLD = f"""\
+# Known of mine.
+target: {TARGET}
+expectations:
+  # The reason is long.
+  - cases: theme/capped[*   # all
+    versions: '>=1.0'
+    verdict: wrong
+    link: https://example.org/1
+    why: >
+      The cap is
+      ignored.
+
+  # Another one.
+  - {{cases: theme/plain*, versions: ">=1.1", verdict: wrong, link: "https://a", why: So.}}
+# The end.
+instability:
+  - {{versions: ">=1", verdict: crash, link: "https://b", why: So.}}
+"""
+
+
+def test_a_mended_defect_ends_with_the_first_release_that_does_not_show_it(lab: Lab) -> None:
+    lab.file.write_text(OLD)
+    lab.release("1.0.0", {"capped": wrong()})
+    lab.release("1.2.3", {"capped": wrong(), "plain": wrong()})
+    lab.release("1.3.0", {"plain": wrong()})
+    made = lab.expect()
+    assert made.text == OLD.replace("'>=1.0'", '">=1.0,<1.3"')
+    assert made.told == (f"{lab.file}:5: the range of versions is >=1.0,<1.3 now, not >=1.0.",)
+
+
+def test_a_defect_of_older_releases_moves_the_range(lab: Lab) -> None:
+    lab.file.write_text(OLD)
+    lab.release("1.0.0", {"capped": wrong(), "plain": wrong()})
+    lab.release("1.2.3", {"capped": wrong(), "plain": wrong()})
+    assert lab.expect().text == OLD.replace('">=1.1"', '">=1.0"')
+
+
+def test_a_line_that_no_release_shows_any_more_is_told(lab: Lab) -> None:
+    lab.file.write_text(OLD)
+    lab.release("1.1.0", {"capped": wrong()})
+    made = lab.expect()
+    assert made.text == OLD.replace('">=1.1"', '">=1.1,<1.1"')
+    assert f"{lab.file}:14: no release that was tried shows this any more, from 1.1.0" in str(
+        made.told
+    )
+    assert lab.unexpected() == 0
+
+
+def test_new_lines_come_before_the_line_that_says_something_else(lab: Lab) -> None:
+    lab.file.write_text(OLD)
+    lab.release(
+        "1.1.0", {"capped": wrong(), "plain": wrong(), "plain[seed=2": PASS, "alone": wrong()}
+    )
+    text = lab.expect().text
+    first, second = text.index("theme/plain[seed=2,*"), text.index("theme/alone")
+    assert text.index("why: >") < first < text.index("# Another one.") < text.index("theme/plain*")
+    assert text.index("theme/plain*") < second < text.index("# The end.")
+    assert "verdict: pass" in text
+    assert lab.unexpected() == 0
+    kept = [line for line in OLD.splitlines() if line in text.splitlines()]
+    assert kept == OLD.splitlines()
+
+
+@pytest.mark.parametrize("before", ["", "expectations: []\n"])
+def test_a_file_without_lines_gets_some(lab: Lab, before: str) -> None:
+    lab.file.write_text(f"target: {TARGET}  # mine\n{before}")
+    lab.release("1.0.0", {"alone": wrong()})
+    text = lab.expect().text
+    assert text.startswith(f"target: {TARGET}  # mine\nexpectations:\n")
+    assert [item["cases"] for item in lab.written()] == ["theme/alone"]
+
+
+def test_a_list_in_brackets_is_an_error_and_the_file_stays(lab: Lab) -> None:
+    item = '{cases: theme/alone, versions: "", verdict: crash, link: "https://a", why: So.}'
+    lab.file.write_text(f"target: {TARGET}\nexpectations: [{item}]\n")
+    lab.release("1.0.0", {"plain": wrong()})
+    with pytest.raises(InputError, match=r"known\.yaml"):
+        lab.expect()
+
+
+def test_a_file_of_another_target_is_an_error(lab: Lab) -> None:
+    lab.file.write_text("target: cpu\nexpectations: []\n")
+    lab.release("1.0.0", {})
+    with pytest.raises(InputError, match="the file is for the target 'cpu'"):
+        lab.expect()
+
+
+# Results that are left out
+
+
+def test_a_version_that_cannot_be_ordered_is_told(lab: Lab) -> None:
+    lab.release("1.0.0", {})
+    lab.release("my build", {"plain": wrong()})
+    made = lab.expect()
+    assert (made.unexpected, made.results) == (0, len(lab.cases))
+    assert made.told == (f"Results of {TARGET}@my build: no range of versions can have them.",)
+
+
+def test_results_of_a_case_that_is_gone_or_has_another_contract_are_told(lab: Lab) -> None:
+    lab.release("1.0.0", {"plain": wrong(), "alone": wrong()})
+    other = CASES.replace("- name: alone", "- name: lonely").replace(
+        "demands: rejects", "demands: either"
+    )
+    write(lab.folder, entries(other))
+    made = lab.expect()
+    assert made.told == (
+        "Results of theme/alone: there is no such case.",
+        "Results of theme/refused[seed=1] and 1 other cases: the contract is another now.",
+    )
+
+
+def test_a_packed_file_is_read_and_a_target_without_results_is_an_error(lab: Lab) -> None:
+    file = lab.release("1.0.0", {"plain": wrong()})
+    packed = file.with_suffix(".jsonl.xz")
+    packed.write_bytes(lzma.compress(file.read_bytes()))
+    lab.results = [packed]
+    assert lab.expect().unexpected == 6
+    with pytest.raises(ResultsError, match="none of the target 'other'; they have mine"):
+        expect("other", [packed], lab.file, ())
+
+
+# Flaky cases
+
+
+def test_results_of_one_release_that_disagree_are_flaky(lab: Lab) -> None:
+    for number in range(10):
+        said = {"capped": wrong()} if number % 5 == 0 else {}
+        lab.release("1.0.0", said | {"alone": crashed()})
+    lab.expect()
+    assert lab.written() == [
+        {
+            "cases": "theme/capped[*",
+            "versions": ">=1.0",
+            "verdict": "wrong",
+            "fault": "beyond_budget",
+            "wrong": "presents",
+            "flaky": {"failed": 8, "runs": 40},
+        },
+        {
+            "cases": "theme/alone",
+            "versions": ">=1.0",
+            "verdict": "crash",
+            "message": "SIGSEGV",
+        },
+    ]
+    assert lab.unexpected() == 0
+    lab.release("1.0.0", {"capped": crashed(), "alone": crashed()})
+    assert lab.unexpected() == 4
+
+
+# The command
+
+
+@pytest.fixture
+def desk(tmp_path: Path, shared_cache: Path) -> Desk:
+    return Desk(tmp_path, shared_cache)
+
+
+@pytest.fixture
+def gqa(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Gqa]:
+    """``gqa`` in this process."""
+    monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("FAULT_ON", desk.faulty)
+    with in_this_process(monkeypatch, capsys) as call:
+        yield call
+
+
+def test_expectations_of_a_users_runner_make_its_run_green(gqa: Gqa, desk: Desk) -> None:
+    ep = desk.runner("rejects")
+    run = ("run", "three.yaml", "--ep", ep, "--name", "mine")
+    assert gqa(*run, "--results", "r.jsonl").status == 1
+    made = ("expect", "--ep", "mine", "--from", "r.jsonl", "--expectations", "known.yaml")
+    done = gqa(*made, "--dry-run")
+    assert (done.status, "+  - cases: three/faulty" in done.out) == (0, True)
+    assert not (desk.folder / "known.yaml").exists()
+    done = gqa(*made)
+    assert done.out == "known.yaml: 1 new line for 1 unexpected of 3 results.\n"
+    assert gqa(*run, "--expectations", "known.yaml").status == 0
+    known = "expected  unsupported (known.yaml:3): TODO: why"
+    assert known in gqa(*run, "--expectations", "known.yaml").out
+    text = (desk.folder / "known.yaml").read_text()
+    (desk.folder / "known.yaml").write_text(text.replace("unsupported", "crash"))
+    done = gqa(*run, "--expectations", "known.yaml")
+    assert (done.status, "known.yaml:3 has another expectation" in done.out) == (1, True)
+
+
+def test_a_stale_line_of_a_users_file_is_an_error_only_for_cases_of_the_run(
+    gqa: Gqa, desk: Desk
+) -> None:
+    ep = desk.runner("correct")
+    line = '  - {cases: "%s", versions: "", verdict: crash, link: "https://a", why: So.}\n'
+    head = f"target: {ep}\nexpectations:\n"
+    run = ("run", "three.yaml", "--ep", ep, "--expectations", "known.yaml")
+    (desk.folder / "known.yaml").write_text(head + line % "four/gone" + line % "three/gone")
+    done = gqa(*run)
+    assert done.status == 2
+    assert done.err == (
+        "known.yaml:4:1: no case matches 'three/gone'; remove or correct this line\n"
+    )
+    (desk.folder / "known.yaml").write_text(head + line % "four/gone")
+    assert gqa(*run).status == 0
+
+
+def test_a_users_file_for_a_target_that_does_not_run_is_an_error(gqa: Gqa, desk: Desk) -> None:
+    line = '  - {cases: "*", versions: "", verdict: crash, link: "https://a", why: So.}\n'
+    (desk.folder / "known.yaml").write_text(f"target: tract\nexpectations:\n{line}")
+    done = gqa("run", "three.yaml", "--ep", "cpu", "--expectations", "known.yaml")
+    said = "known.yaml: the file is for the target 'tract', and the run has cpu\n"
+    assert (done.status, done.err) == (2, said)
+
+
+def test_a_target_without_a_shipped_file_needs_one(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("expect", "--ep", "exec:./mine", "--from", "r.jsonl")
+    assert done.status == 2
+    assert "'exec:./mine' has no file in the suite; name yours with --expectations" in done.err
+
+
+# The shipped files
+
+
+def test_no_shipped_expectation_has_a_reason_to_be_written() -> None:
+    files = sorted(data_path("expectations").glob("*.yaml"))
+    todo = [
+        f"{line.file.name}:{line.line}"
+        for line in load_expectations(files)
+        if line.known.why.startswith(TODO) or line.known.link == TODO
+    ]
+    assert todo == [], "write the reason and the link of these lines"
+
+
+def test_a_shipped_line_that_names_a_theme_is_not_for_a_users_case(tmp_path: Path) -> None:
+    case: Case = cases_of(tmp_path, "- name: a")[0]
+    (line,) = load_pinned(
+        [
+            write(
+                tmp_path,
+                "target: cpu\nexpectations:\n"
+                "  - {cases: [theme/a], versions: '', verdict: wrong, link: 'https://a', why: So.}\n",
+                "cpu.yaml",
+            )
+        ]
+    )
+    shipped = replace(line, file=data_path("expectations") / "cpu.yaml")
+    assert line.covers(Subject(case))
+    assert not shipped.covers(Subject(case))
+    wide = replace(shipped, known=line.known.model_copy(update={"cases": ("*",)}))
+    assert wide.covers(Subject(case))
+
+
+def test_only_results_that_were_tried_are_observed(lab: Lab) -> None:
+    lab.release("1.0.0", {"plain": ("skip", {})})
+    found = observed(TARGET, lab.results, ())
+    assert len(found.seen) - len(found.at) == 6
+    assert not was_tried(ResultRecord.model_validate(runs.result(verdict="skip").model_dump()))
