@@ -266,8 +266,9 @@ def _compared(
                 f"{was.verdict} in the baseline; the new run has the target, not the case.",
             )
         return
-    if was.verdict != now.verdict and not _is_flaky(was, now):
-        yield _moved(was, now)
+    if was.verdict != now.verdict:
+        if not _is_flaky(was, now):
+            yield _moved(was, now)
     elif elsewhere := _other_outputs(was, now):
         yield elsewhere
     elif sentence := _same_verdict(was, now, names):

@@ -386,8 +386,8 @@ class _Updater:
     def _allowed(self, place: int, line: Expectation, results: Mask) -> Mask:
         """The results that a line with these fields may cover, before the line at ``place``.
 
-        Those that it agrees with, unless a later line has a reason for them; and those with its
-        verdict of which an earlier line decides.
+        Those that it agrees with, unless a later line has a reason for them; and those that are not
+        `pass` and of which an earlier line decides.
         """
         agrees = self._agreeing(line)
         if line.known.flaky is not None:
@@ -395,9 +395,9 @@ class _Updater:
             agrees &= flaky
         undecided: Mask = np.isinf(self._decided)
         earlier = self._decided < place
-        same = self._verdict == VERDICTS.index(line.known.verdict)
+        failing = self._verdict != VERDICTS.index("pass")
         unknown = self._kinds < 0
-        return unknown | (undecided & agrees) | (earlier & same) | results
+        return unknown | (undecided & agrees) | (earlier & failing) | results
 
     def _possible(self, line: Expectation) -> Mask:
         """The cases whose contract allows the line's verdict."""

@@ -1,0 +1,149 @@
+"""Flaky cases: known by their rate, whichever of their verdicts comes, and shown as such."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_runs as runs
+from pydantic import ValidationError
+from rich.console import Console
+
+from conformance.case.case import Case
+from conformance.cli.terminal import RunSummary, Terminal
+from conformance.judge.expectations import Expectation, Known
+from conformance.report.cells import cells
+from conformance.report.changes import Changes, changes
+from conformance.report.markdown import summary_markdown
+from conformance.report.terminal import tell
+from conformance.results.join import join
+from conformance.results.reader import Run, read
+from conformance.results.records import FlakyRecord, ResultRecord
+from conformance.results.verdicts import note_of
+
+FLAKY = FlakyRecord(verdicts=("wrong", "pass"), failed=3, runs=10)
+KNOWN = runs.expected("wrong", flaky=FLAKY)
+
+
+def line(**fields: Any) -> Expectation:
+    known = {
+        "cases": "theme/a",
+        "versions": "",
+        "verdict": "wrong",
+        "flaky": {"failed": 3, "runs": 10},
+        "link": "https://example.org/1",
+        "why": "Two threads write to one row.",
+    }
+    return Expectation(Known.model_validate(known | fields), Path("cpu.yaml"), 7)
+
+
+def judged(verdict: str, **fields: Any) -> ResultRecord:
+    return runs.result(verdict=verdict, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "differs"),
+    [
+        ({}, "wrong", None),
+        ({}, "pass", None),
+        ({}, "crash", "the verdict is crash, not wrong or pass"),
+        ({"wrong": "presents"}, "pass", None),
+        ({"flaky": {"failed": 1, "runs": 2, "also": "crash"}}, "crash", None),
+        (
+            {"flaky": {"failed": 2, "runs": 2, "also": ["crash", "timeout"]}},
+            "pass",
+            "the verdict is pass, not wrong or crash or timeout",
+        ),
+    ],
+)
+def test_a_flaky_case_has_one_of_its_verdicts(
+    fields: dict[str, Any], verdict: str, differs: str | None
+) -> None:
+    assert line(**fields).differs(judged(verdict)) == differs
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"flaky": {"failed": 3, "runs": 2}},
+        {"flaky": {"failed": 0, "runs": 2}},
+        {"verdict": "pass"},
+        {"flaky": {"failed": 1, "runs": 2, "also": ["wrong"]}},
+    ],
+)
+def test_a_flaky_line_needs_a_share_and_another_verdict(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        line(**fields)
+
+
+def run_of(folder: Path, verdict: str, known: bool = True, **fields: Any) -> Run:
+    """A run of one case; ``known``: a flaky line covers it."""
+    about = {"expectation": KNOWN, "unexpected": False} if known else {}
+    return runs.small(folder / f"{verdict}-{known}.jsonl", verdict, **about, **fields)
+
+
+@pytest.mark.parametrize("verdict", ["wrong", "pass"])
+def test_every_view_says_how_often_it_fails(tmp_path: Path, verdict: str) -> None:
+    run = run_of(tmp_path, verdict)
+    (result,) = run.results
+    said = "flaky, 3 of 10 runs"
+    assert said in note_of(result)
+    case = next(iter(run.cases.values()))
+    assert said in next(iter(tell(case, result)))
+    joined = join([run])
+    assert f"{verdict} " in summary_markdown(joined)
+    assert said in summary_markdown(joined)
+    assert [cell["flaky"] for cell in cells(joined)] == [said]
+
+
+@pytest.mark.parametrize("verdict", ["wrong", "pass"])
+def test_a_run_counts_it_apart_and_is_green(
+    tmp_path: Path, case_of_one: Case, verdict: str
+) -> None:
+    (result,) = run_of(tmp_path, verdict).results
+    summary = RunSummary()
+    summary.add(case_of_one, result)
+    screen = io.StringIO()
+    out = Console(file=screen, width=200)
+    Terminal(out, out).summary(summary)
+    assert "1 result, 0 unexpected, 1 flaky" in screen.getvalue()
+    assert summary.status() == 0
+
+
+@pytest.fixture
+def case_of_one(tmp_path: Path) -> Case:
+    from case_files import cases_of
+
+    return cases_of(tmp_path, "- name: a")[0]
+
+
+def change(before: Run, after: Run) -> Changes:
+    return changes(join([after]), join([before]))
+
+
+@pytest.mark.parametrize(("before", "after"), [("pass", "wrong"), ("wrong", "pass")])
+@pytest.mark.parametrize("known_before", [True, False])
+def test_a_change_between_its_verdicts_is_none(
+    tmp_path: Path, before: str, after: str, known_before: bool
+) -> None:
+    old, new = run_of(tmp_path, before, known_before), run_of(tmp_path, after)
+    found = change(old, new)
+    assert (list(found.all()), found.worse) == ([], False)
+
+
+def test_a_change_to_a_third_verdict_is_one(tmp_path: Path) -> None:
+    old = run_of(tmp_path, "pass")
+    file = runs.write(
+        tmp_path / "new.jsonl",
+        [runs.case()],
+        [runs.result(verdict="crash", expectation=KNOWN, unexpected=True)],
+    )
+    found = change(old, read(file))
+    assert (len(found.broken), found.worse) == (1, True)
+
+
+def test_a_change_of_a_case_that_is_not_flaky_is_one(tmp_path: Path) -> None:
+    found = change(run_of(tmp_path, "pass", known=False), run_of(tmp_path, "wrong", known=False))
+    assert (len(found.broken), found.worse) == (1, True)
