@@ -497,16 +497,9 @@ def test_no_shipped_expectation_has_a_reason_to_be_written() -> None:
 
 def test_a_shipped_line_that_names_a_theme_is_not_for_a_users_case(tmp_path: Path) -> None:
     case: Case = cases_of(tmp_path, "- name: a")[0]
-    (line,) = load_pinned(
-        [
-            write(
-                tmp_path,
-                "target: cpu\nexpectations:\n"
-                "  - {cases: [theme/a], versions: '', verdict: wrong, link: 'https://a', why: So.}\n",
-                "cpu.yaml",
-            )
-        ]
-    )
+    item = "{cases: [theme/a], versions: '', verdict: wrong, link: 'https://a', why: So.}"
+    text = f"target: cpu\nexpectations:\n  - {item}\n"
+    (line,) = load_pinned([write(tmp_path, text, "cpu.yaml")])
     shipped = replace(line, file=data_path("expectations") / "cpu.yaml")
     assert line.covers(Subject(case))
     assert not shipped.covers(Subject(case))

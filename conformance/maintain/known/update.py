@@ -397,7 +397,8 @@ class _Updater:
         earlier = self._decided < place
         failing = self._verdict != VERDICTS.index("pass")
         unknown = self._kinds < 0
-        return unknown | (undecided & agrees) | (earlier & failing) | results
+        allowed: Mask = unknown | (undecided & agrees) | (earlier & failing) | results
+        return allowed
 
     def _possible(self, line: Expectation) -> Mask:
         """The cases whose contract allows the line's verdict."""
