@@ -12,19 +12,19 @@ of a case file, a value of a feature) both use it, and so does the support data.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar, get_args
 
 from packaging.version import InvalidVersion, Version
 
+from conformance.report.score import Scores, scores
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined
 from conformance.results.records import ResultRecord
-from conformance.results.verdicts import VERDICTS, was_tried, worst
+from conformance.results.verdicts import was_tried, worst
 
 #: What marks a release before which nothing is known: it holds since then, or since earlier.
 OR_EARLIER: Final = "≤"
@@ -34,6 +34,7 @@ UNSTABLE: Final = "unstable"
 
 #: How a case changed between two releases in which it is known.
 ChangeKind = Literal["broken", "fixed"]
+CHANGE_KINDS: Final[tuple[ChangeKind, ...]] = get_args(ChangeKind)
 
 #: ``full``: every case is right. ``partly``: some are. ``none``: none is. ``unknown``: some cases
 #: were not tried or did not repeat, and the others are right.
@@ -269,7 +270,7 @@ def _case_history(
     joined: Joined,
     releases: Sequence[Release],
     case: str,
-    unstable: Iterable[tuple[str, str]],
+    unstable: Collection[tuple[str, str]],
 ) -> CaseHistory:
     states: list[str | None] = []
     results: list[ResultRecord | None] = []
@@ -361,12 +362,17 @@ class GroupHistory:
     def changed(self, kind: ChangeKind) -> dict[str, list[CaseHistory]]:
         """The cases that broke or were fixed, by release, the oldest first."""
         found: dict[str, list[CaseHistory]] = {}
-        for one in self.members:
+        for one in self._changing:
             for change in one.changes:
                 if change.kind == kind:
                     found.setdefault(change.version, []).append(one)
         order = self.members[0].versions if self.members else ()
         return {version: found[version] for version in order if version in found}
+
+    @cached_property
+    def _changing(self) -> list[CaseHistory]:
+        """The members that have a change: few."""
+        return [one for one in self.members if one.changes]
 
     @cached_property
     def regressed(self) -> list[CaseHistory]:
@@ -423,6 +429,15 @@ def history_of(joined: Joined, series: Series) -> History:
     return History(series, cases, groups)
 
 
+def release_scores(joined: Joined, release: Release) -> Scores:
+    """The score of a release; of several results of a case, the worst counts."""
+    results: dict[str, ResultRecord | None] = {}
+    for id in joined.ids:
+        there = [r for c in release.columns if (r := joined.results.get((id, c.label)))]
+        results[id] = worst(there) if there else None
+    return scores(joined.cases, results)
+
+
 # Words
 
 
@@ -463,13 +478,64 @@ def _broken_before(history: CaseHistory) -> str:
     return f"{broken.after.verdict} {short(broken.version)}{until}"
 
 
-def counts_by_verdict(results: Iterable[ResultRecord]) -> Iterator[tuple[str, int]]:
-    """Number of results by verdict, the worst first, without zeros."""
-    counts = Counter(result.verdict for result in results)
-    yield from ((verdict, counts[verdict]) for verdict in VERDICTS if counts[verdict])
-
-
 # As JSON
+
+FORMAT: Final = "gqa-history/1"
+
+
+def history_json(
+    joined: Joined,
+    found: Sequence[History],
+    features: Mapping[str, Mapping[str, str | None]],
+) -> dict[str, object]:
+    """Histories as JSON values: by target its releases, entries, features and cases."""
+    return {
+        "format": FORMAT,
+        "suite": sorted({clean(run.header.suite) for run in joined.runs}),
+        "corpus": sorted({clean(run.header.corpus) for run in joined.runs}),
+        "complete": not joined.problems and not joined.infrastructure,
+        "targets": {
+            clean(one.series.name): {
+                "releases": [_release_json(joined, one, r) for r in one.series.releases],
+                "entries": {clean(group.name): _group_json(group) for group in one.entries},
+                "features": {
+                    clean(group.name): _group_json(group) for group in one.by_feature(features)
+                },
+                "cases": {clean(id): spans_json(case) for id, case in one.cases.items()},
+            }
+            for one in found
+        },
+    }
+
+
+def _release_json(joined: Joined, history: History, release: Release) -> dict[str, object]:
+    about = {"version": clean(release.version), "target": clean(release.label)}
+    if release.unavailable:
+        return {**about, "unavailable": clean(release.unavailable)}
+    return {
+        **about,
+        "score": release_scores(joined, release).whole.numbers(),
+        **{
+            kind: len(history.whole.changed(kind).get(release.version, ())) for kind in CHANGE_KINDS
+        },
+    }
+
+
+def _group_json(group: GroupHistory) -> dict[str, object]:
+    since = group.since
+    return {
+        "cases": len(group.members),
+        "since": since and clean(since.since),
+        "partly": since is not None and since.state == "partly",
+        **{
+            f"{kind}_in": {
+                clean(version): [clean(one.case) for one in those]
+                for version, those in group.changed(kind).items()
+            }
+            for kind in CHANGE_KINDS
+        },
+        "regressed": [clean(one.case) for one in group.regressed],
+    }
 
 
 def spans_json(history: CaseHistory) -> dict[str, object]:
@@ -478,13 +544,15 @@ def spans_json(history: CaseHistory) -> dict[str, object]:
         "since": None if history.since is None else clean(history.since),
         "broken_in": [clean(version) for version in history.broken_in],
         "fixed_in": [clean(version) for version in history.fixed_in],
-        "spans": [
-            {
-                "state": span.state,
-                "first": clean(span.since),
-                "last": clean(span.last),
-                **({"unknown": [clean(version) for version in span.unknown]} if span.unknown else {}),
-            }
-            for span in history.spans
-        ],
+        "spans": [_span_json(span) for span in history.spans],
+    }
+
+
+def _span_json(span: Span[str]) -> dict[str, object]:
+    between = {"unknown": [clean(version) for version in span.unknown]} if span.unknown else {}
+    return {
+        "state": span.state,
+        "first": clean(span.since),
+        "last": clean(span.last),
+        **between,
     }

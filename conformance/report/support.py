@@ -14,12 +14,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from conformance.report.history import Group, GroupHistory, History, histories, spans_json
-from conformance.report.score import scores
+from conformance.report.history import (
+    Group,
+    GroupHistory,
+    History,
+    histories,
+    release_scores,
+    spans_json,
+)
+from conformance.report.score import Scores
 from conformance.report.text import clean
-from conformance.results.join import Column, Joined
+from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, worst
+from conformance.results.verdicts import VERDICTS
 from conformance.results.wrong_outputs import only_presents, where_wrong
 
 FORMAT: Final = "gqa-support/1"
@@ -107,7 +114,7 @@ def _meta(joined: Joined, found: Sequence[History]) -> dict[str, Any]:
             clean(one.series.name): {
                 "versions_tried": [clean(release.version) for release in one.series.tried],
                 "scores": {
-                    clean(release.version): _scores(joined, release.columns)
+                    clean(release.version): _scores(release_scores(joined, release))
                     for release in one.series.tried
                 },
             }
@@ -117,13 +124,8 @@ def _meta(joined: Joined, found: Sequence[History]) -> dict[str, Any]:
     }
 
 
-def _scores(joined: Joined, columns: Sequence[Column]) -> dict[str, Any]:
-    """The score of one version of a target; of several results of a case, the worst counts."""
-    results: dict[str, ResultRecord | None] = {}
-    for id in joined.ids:
-        there = [r for c in columns if (r := joined.results.get((id, c.label)))]
-        results[id] = worst(there) if there else None
-    found = scores(joined.cases, results)
+def _scores(found: Scores) -> dict[str, Any]:
+    """The score of one version of a target."""
     themes = {clean(theme) or UNDESCRIBED: s.numbers() for theme, s in found.themes.items()}
     return {
         "specified": found.specified.numbers(),
