@@ -79,7 +79,8 @@ def draw_history(
     gained.sort(key=lambda group: -versions.index(group.since.first if group.since else ""))
     _draw_groups(console, "Right since a later release than the first", gained, most)
     if everything:
-        others = [group for group in rest if group.name not in gained]
+        named = {group.name for group in gained}
+        others = [group for group in rest if group.name not in named]
         _draw_groups(console, "The other entries", others, None)
         _draw_groups(console, "By feature", features, None)
         return

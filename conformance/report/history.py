@@ -260,6 +260,11 @@ class CaseHistory:
         """Whether it was right in some release, and is not in the last in which it is known."""
         return bool(self.changes) and self.changes[-1].kind == "broken"
 
+    @property
+    def mended(self) -> bool:
+        """Whether it broke in some release, and is right in the last in which it is known."""
+        return bool(self.broken_in) and not self.regressed
+
 
 def case_history(joined: Joined, series: Series, case: str) -> CaseHistory:
     """The history of a case on a target. Of several results in a release the worst counts."""
@@ -470,7 +475,7 @@ def sentence(history: CaseHistory) -> str:
 
 def _broken_before(history: CaseHistory) -> str:
     """The last releases in which a case that had been right before was not, and is again."""
-    if not any(change.kind == "broken" for change in history.changes):
+    if not history.mended:
         return ""
     *_, fixed = history.changes
     broken = next(change for change in reversed(history.changes) if change.kind == "broken")
