@@ -37,7 +37,7 @@ from conformance.results.reader import Run, read
 from conformance.results.records import CaseRecord, ResultRecord, Selection
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
-from conformance.targets.catalogue import Programs, target_names
+from conformance.targets.catalogue import Programs, entry_of, target_names
 from conformance.targets.registry import targets_for
 
 #: How the name of a results file ends: with ``--from``, such an argument is one more.
@@ -61,7 +61,7 @@ class _Wanted:
     "eps",
     multiple=True,
     metavar="TARGET",
-    help=f"{', '.join(target_names())}, or releases of one: cpu@1.25..1.28; repeat.",
+    help=f"{', '.join(target_names())}, or a range of releases, cpu@1.25..1.28; repeat.",
     shell_complete=completion.targets,
 )
 @EXPRESSION
@@ -98,7 +98,8 @@ def history(
 ) -> int:
     """Run the releases of a target, and say since when each call is right and where it broke.
 
-    PATH is as in gqa run. A TARGET without a version is every minor version's last patch.
+    PATH is as in gqa run. A TARGET without a version is the last release of each of its series:
+    cpu is every minor version of ONNX Runtime from 1.20 on.
 
     \b
     Exit status: 0 told, regressions or not   2 bad input
@@ -196,7 +197,7 @@ def _of_runs(
     """Run the releases, and tell their history. One that cannot be tried does not end it."""
     corpus = find(paths)
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
-    targets = targets_for(eps or ("cpu",), programs)
+    targets = targets_for([_all_releases(ep, programs) for ep in eps or ("cpu",)], programs)
     planned = plans_of(corpus, targets, expression)
     check_outputs(planned, outputs)
     asked = selection_of(planned, selection_text(paths, expression), only_failed=False)
@@ -221,6 +222,17 @@ def _of_runs(
         return INTERRUPTED
     failed = summary.troubles or summary.untried or summary.writing
     return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+
+
+def _all_releases(ep: str, programs: Programs) -> str:
+    """A target without a version, as the last release of each of its series.
+
+    One that an option names the program of, or that has no releases to install, stays as it is.
+    """
+    entry = entry_of(ep)
+    if entry is None or entry.package is None or programs.values_of(entry.package.option):
+        return ep
+    return f"{ep}@.."
 
 
 def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:

@@ -78,17 +78,17 @@ def draw_history(
     ]
     gained.sort(key=lambda group: -versions.index(group.since.first if group.since else ""))
     _draw_groups(console, "Right since a later release than the first", gained, most)
+    named = {group.name for group in gained[:most]}
+    others = [group for group in rest if group.name not in named]
     if everything:
-        named = {group.name for group in gained}
-        others = [group for group in rest if group.name not in named]
         _draw_groups(console, "The other entries", others, None)
         _draw_groups(console, "By feature", features, None)
         return
     told = [group for group in features if _share(group) >= _SHARE]
     told.sort(key=_share, reverse=True)
     _draw_groups(console, "Regressions by feature, the largest share first", told, most)
-    if rest:
-        console.print(Text(f"\n{_summary(rest)}"))
+    if others:
+        console.print(Text(f"\n{_summary(others)}"))
 
 
 def draw_problems(console: Console, joined: Joined) -> None:

@@ -269,8 +269,6 @@ def execute(
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
-    targets = with_releases([plan.target for plan in planned])
-    planned = [replace(plan, target=target) for plan, target in zip(planned, targets, strict=True)]
     summary = RunSummary()
     run_plans(planned, jobs, results, selection, terminal, summary, most_failures)
     terminal.summary(summary)
@@ -288,8 +286,11 @@ def run_plans(
 ) -> None:
     """Run every plan into ``summary``, and write results as they come.
 
-    Only the target whose turn it is has ``jobs`` runner processes; its processes end with it.
+    Releases that are not installed are installed first. Only the target whose turn it is has
+    ``jobs`` runner processes; its processes end with it.
     """
+    targets = with_releases([plan.target for plan in planned])
+    planned = [replace(plan, target=target) for plan, target in zip(planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
