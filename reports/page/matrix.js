@@ -292,7 +292,7 @@ class Matrix {
     control.type = "button";
     control.dataset.series = label;
     control.setAttribute("aria-expanded", String(open));
-    const words = open ? `Show only the newest release of ${label}` : `Show a column for each of the ${number} releases of ${label}`;
+    const words = open ? `fold the releases of ${label} into the newest` : `Show a column for each of the ${number} releases of ${label}`;
     control.setAttribute("aria-label", words);
     control.title = words;
     return control;
