@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from as_user import LAUNCH, Desk, Gqa, in_this_process
+from jsonschema import Draft202012Validator
 from synthetic_runs import case, result, target, write
 
-from conformance.base.paths import ROOT
+from conformance.base.paths import ROOT, data_path
 from conformance.report.history import (
     CaseHistory,
     histories,
@@ -21,6 +22,8 @@ from conformance.report.history import (
     series_of,
     spans,
 )
+from conformance.report.markdown import summary_markdown
+from conformance.report.support import support
 from conformance.results.join import Joined, join
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord, InstabilityRecord
@@ -244,6 +247,35 @@ def test_as_json(tmp_path: Path) -> None:
     assert cpu["cases"]["t/b"]["since"] == "≤1.21.0"
     assert cpu["entries"]["t/a"]["regressed"] == ["t/a"]
     assert cpu["features"]["softcap=given"]["broken_in"] == {"1.21.0": ["t/a"]}
+
+
+def test_support_data_has_the_history_of_each_case(tmp_path: Path) -> None:
+    document = support(joined(tmp_path, a=("pass", "wrong"), b=("-", "pass")))
+    schema = json.loads((data_path("reports") / "support.schema.json").read_text())
+    Draft202012Validator(schema).validate(document)
+    about = document["t"]["a"]["__compat"]
+    assert about["support"]["cpu"][0]["version_added"] is False
+    assert about["history"]["cpu"]["t/a"]["broken_in"] == ["1.21.0"]
+    assert document["t"]["b"]["__compat"]["history"]["cpu"]["t/b"]["since"] == "≤1.21.0"
+    # Of one release there is none.
+    document = support(joined(tmp_path, a=("pass",)))
+    assert "history" not in document["t"]["a"]["__compat"]
+
+
+def test_support_of_an_unstable_case_is_unknown(tmp_path: Path) -> None:
+    document = support(joined(tmp_path, a=("pass", "unstable")))
+    statement = document["t"]["a"]["__compat"]["support"]["cpu"]
+    note = "In 1.21.0 1 of 1 cases had another result that did not repeat."
+    assert statement == {"version_added": "≤1.20.1", "notes": [note]}
+
+
+def test_the_summary_has_what_regressed(tmp_path: Path) -> None:
+    text = summary_markdown(joined(tmp_path, a=("pass", "wrong"), b=("wrong", "pass")))
+    assert "## Releases of `cpu`" in text
+    assert "| `1.21.0` | 1 of 2 | 1 | 1 | 0 |" in text
+    assert "## Regressed on `cpu`: 1" in text
+    assert "- `t/a`: 1 of 1; the first is `t/a`: `right until 1.20.1, wrong since 1.21`" in text
+    assert "## Regressed" not in summary_markdown(joined(tmp_path, a=("wrong", "pass")))
 
 
 # ── gqa history ─────────────────────────────────────────────────────────────────────────────────

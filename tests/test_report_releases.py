@@ -69,7 +69,7 @@ def test_a_column_stands_for_all_releases_and_unfolds(show: Open, tmp_path: Path
     assert heads(tab) == [*reversed(LABELS), "tract@0.23.9"]
     assert [words(cell(tab, "t/mended", n)) for n in range(3)] == [
         "pass",
-        "crash unexpected",
+        "crash SIGSEGV unexpected",
         "pass",
     ]
     assert "releases=cpu" in asked(tab)
