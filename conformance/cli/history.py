@@ -229,7 +229,7 @@ def _all_releases(ep: str, programs: Programs) -> str:
 
     One that an option names the program of, or that has no releases to install, stays as it is.
     """
-    entry = entry_of(ep)
+    entry = None if "@" in ep else entry_of(ep)
     if entry is None or entry.package is None or programs.values_of(entry.package.option):
         return ep
     return f"{ep}@.."

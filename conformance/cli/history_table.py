@@ -65,7 +65,7 @@ def draw_history(
         most,
     )
     if not regressed:
-        console.print(Text("\nNo regressions: what was right in some release still is."))
+        console.print(Text("\nNo regressions: what was right in a release is right in the last one that tried it."))
     count = sum(
         len({one.case for those in group.changed("broken").values() for one in those})
         for group in mended
