@@ -347,6 +347,22 @@ def test_regressions_come_first(gqa: Gqa, desk: Desk) -> None:
     assert place < done.out.index("nothing broke")
 
 
+@pytest.mark.parametrize("number", [2, 6])
+def test_the_runners_of_a_release_end_with_its_turn(gqa: Gqa, desk: Desk, number: int) -> None:
+    """A runner counts those that are alive: of many releases only one is."""
+    place = desk.folder / f"peers-{number}"
+    place.mkdir()
+    launch = (sys.executable, "-S", str(LAUNCH), "counts_peers")
+    eps = []
+    for n in range(number):
+        environment = (f"PEERS={place}", f"RELEASE=1.{n}")
+        eps += ["--ep", f"exec:{desk.program(f'peer-{number}-{n}', 'env', *environment, *launch)}"]
+    assert gqa("history", "three.yaml", *eps).status == 0
+    counts = [int(file.read_text()) for file in place.glob("*.alive")]
+    assert len(counts) == number
+    assert sorted(counts) == ([1, 2] if number == 2 else [1] * number)
+
+
 @pytest.mark.skipif(not RECORDED.is_dir(), reason="not a checkout")
 def test_the_history_of_recorded_results(gqa: Gqa, desk: Desk) -> None:
     files = list(map(str, sorted(RECORDED.glob("*.xz"))))

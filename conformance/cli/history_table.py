@@ -46,13 +46,14 @@ def draw_history(
     """
     tried = history.series.tried
     heading = (
-        f"\n{history.series.name}: {plural(len(history.cases), 'case')} on "
+        f"{history.series.name}: {plural(len(history.cases), 'case')} on "
         f"{plural(len(tried), 'release')}, {tried[0].version} to {tried[-1].version}"
     )
-    console.print(Text(_line(heading.strip()), style="bold"))
+    console.print(Text(f"\n{_line(heading)}", style="bold"))
     _draw_releases(console, joined, history)
-    regressed = [group for group in history.entries if group.regressed]
-    mended = [group for group in history.entries if group.changed("broken") and not group.regressed]
+    broken = [group for group in history.entries if group.changed("broken")]
+    regressed = [group for group in broken if group.regressed]
+    mended = [group for group in broken if not group.regressed]
     rest = [group for group in history.entries if not group.changed("broken")]
     most = None if everything else _MOST_ROWS
     cases = len(history.whole.regressed)
@@ -65,18 +66,21 @@ def draw_history(
         most,
     )
     if not regressed:
-        console.print(Text("\nNo regressions: what was right in a release is right in the last one that tried it."))
-    count = sum(
-        len({one.case for those in group.changed("broken").values() for one in those})
-        for group in mended
-    )
+        said = "what was right in a release is right in the last one that tried it."
+        console.print(Text(f"\nNo regressions: {said}"))
+    count = sum(one.mended for one in history.cases.values())
     _draw_groups(
         console, f"Broken for a time, and right again: {plural(count, 'case')}", mended, most
     )
     gained = [
         g for g in rest if (since := g.since) and not since.earliest and since.state == "full"
     ]
-    gained.sort(key=lambda group: -versions.index(group.since.first if group.since else ""))
+    gained.sort(
+        key=lambda group: (
+            -versions.index(group.since.first if group.since else ""),
+            -len(group.members),
+        )
+    )
     _draw_groups(console, "Right since a later release than the first", gained, most)
     named = {group.name for group in gained[:most]}
     others = [group for group in rest if group.name not in named]
@@ -84,9 +88,10 @@ def draw_history(
         _draw_groups(console, "The other entries", others, None)
         _draw_groups(console, "By feature", features, None)
         return
-    told = [group for group in features if _share(group) >= _SHARE]
+    told = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
     told.sort(key=_share, reverse=True)
-    _draw_groups(console, "Regressions by feature, the largest share first", told, most)
+    heading = "By feature: what regressed, and what was right in no case of the first release"
+    _draw_groups(console, heading, told, most)
     if others:
         console.print(Text(f"\n{_summary(others)}"))
 
@@ -210,6 +215,11 @@ def _now(cases: Iterable[CaseHistory]) -> str:
 
 def _share(group: GroupHistory) -> float:
     return len(group.regressed) / len(group.members)
+
+
+def _is_new(group: GroupHistory) -> bool:
+    """Whether none of its cases is right in the first release that tried one."""
+    return bool(group.spans) and group.spans[0].state == "none"
 
 
 def _summary(groups: Sequence[GroupHistory]) -> str:
