@@ -90,7 +90,7 @@ def draw_history(
         return
     told = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
     told.sort(key=_share, reverse=True)
-    heading = "By feature: what regressed, and what was right in no case of the first release"
+    heading = "By feature: what regressed, and what did not work at all in the first release"
     _draw_groups(console, heading, told, most)
     if others:
         console.print(Text(f"\n{_summary(others)}"))
