@@ -24,7 +24,7 @@ from conformance.report.history import (
 )
 from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
-from conformance.results.join import Joined, join
+from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import read
 from conformance.results.records import InfrastructureRecord, InstabilityRecord
 
@@ -153,6 +153,17 @@ def test_an_infrastructure_failure_is_unknown(tmp_path: Path) -> None:
     )
     (history,) = histories(join([read(file)]))
     assert history.cases["t/c"].states == ("pass", None, "pass")
+
+
+def test_runs_share_the_records_of_their_cases(tmp_path: Path) -> None:
+    """A description is kept once, and one that differs is kept as it is."""
+    files = []
+    for number, why in enumerate(("Why.", "Why.", "Another reason.")):
+        about = [case("t/c", why=why)]
+        files.append(write(tmp_path / f"{number}.jsonl", about, [result("t/c", f"cpu@1.{number}")]))
+    first, second, third = (run.cases["t/c"] for run in with_shared_cases(map(read, files)))
+    assert second is first
+    assert third.why == "Another reason."
 
 
 # ── Releases ────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import contextlib
 import json
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -31,10 +31,10 @@ from conformance.cli.report import write_html
 from conformance.cli.run import check_outputs, plans_of, run_plans, selection_text, write_outputs
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
-from conformance.results.join import Joined, join
+from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.place import Place
 from conformance.results.reader import Run, read
-from conformance.results.records import CaseRecord, ResultRecord, Selection
+from conformance.results.records import ResultRecord, Selection
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs, entry_of, target_names
@@ -144,20 +144,16 @@ def _of_files(files: Sequence[Path], paths: Sequence[str], expression: str, want
 
 def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
     """The runs of results files; unless ``whole``, without what only a report shows."""
-    cases: dict[str, CaseRecord] = {}
-    runs = []
-    for file in dict.fromkeys(files):
-        try:
+
+    def runs() -> Iterator[Run]:
+        for file in dict.fromkeys(files):
             run = read(file)
-        except ResultsError as error:
-            raise BadArgument(str(error)) from None
-        # Runs of one corpus describe the same cases: one description of each is kept in memory.
-        for id, case in run.cases.items():
-            cases.setdefault(id, case)
-        same = {id: cases[id] if cases[id] == case else case for id, case in run.cases.items()}
-        results = run.results if whole else tuple(map(_light, run.results))
-        runs.append(replace(run, cases=same, results=results))
-    return runs
+            yield run if whole else replace(run, results=tuple(map(_light, run.results)))
+
+    try:
+        return with_shared_cases(runs())
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
 
 
 def _light(result: ResultRecord) -> ResultRecord:
