@@ -26,7 +26,7 @@ from conformance.report.markdown import summary_markdown
 from conformance.report.support import support
 from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import read
-from conformance.results.records import InfrastructureRecord, InstabilityRecord
+from conformance.results.records import FlakyRecord, InfrastructureRecord, InstabilityRecord
 
 RELEASES = ("1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.0")
 
@@ -138,6 +138,18 @@ def test_of_two_results_in_one_release_the_worst_counts(tmp_path: Path) -> None:
     ]
     (history,) = histories(join(runs))
     assert history.cases["t/c"].broken_in == ("1.1",)
+
+
+def test_a_flaky_result_is_unstable(tmp_path: Path) -> None:
+    flaky = FlakyRecord(verdicts=("crash", "pass"), failed=1, runs=4)
+    results = [
+        result("t/c", "cpu@1.0"),
+        result("t/c", "cpu@1.1", "crash", flaky=flaky),
+        result("t/c", "cpu@1.2"),
+    ]
+    (history,) = histories(join([read(write(tmp_path / "r.jsonl", [case("t/c")], results))]))
+    assert history.cases["t/c"].states == ("pass", "unstable", "pass")
+    assert history.cases["t/c"].broken_in == ()
 
 
 def test_an_infrastructure_failure_is_unknown(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 A history is that of one target and adapter over its releases, the oldest first. Only what was
 tried counts. A case that a release skipped, or that has no result there because the runner failed,
-is *unknown* there, never right; one whose result did not repeat alone is *unstable* there. Neither
-breaks anything, and neither mends it: a case that was right before and wrong after is broken in the
-first release in which it is known to be wrong.
+is *unknown* there, never right; one that is flaky, or whose result did not repeat alone, is
+*unstable* there. Neither breaks anything, and neither mends it: a case that was right before and
+wrong after is broken in the first release in which it is known to be wrong.
 
 `spans` derives the ranges of releases from the states in each; cases and groups of cases (an entry
 of a case file, a value of a feature) both use it, and so does the support data.
@@ -29,7 +29,7 @@ from conformance.results.verdicts import was_tried, worst
 #: What marks a release before which nothing is known: it holds since then, or since earlier.
 OR_EARLIER: Final = "≤"
 
-#: The state of a case whose result in a release did not repeat alone.
+#: The state of a case whose result in a release did not repeat alone, or is known to be flaky.
 UNSTABLE: Final = "unstable"
 
 #: How a case changed between two releases in which it is known.
@@ -288,6 +288,7 @@ def _case_history(
         ]
         result = worst(there) if there else None
         shaken = any((case, column.label) in unstable for column in release.columns)
+        shaken |= any(result.flaky is not None for result in there)
         results.append(result)
         states.append(UNSTABLE if shaken else result.verdict if result is not None else None)
     versions = tuple(release.version for release in releases)
