@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from as_user import LAUNCH, Desk, Gqa, in_this_process
 from jsonschema import Draft202012Validator
-from synthetic_runs import case, result, target, write
+from synthetic_runs import case, expected, result, target, write
 
 from conformance.base.paths import ROOT, data_path
 from conformance.report.history import (
@@ -142,9 +142,10 @@ def test_of_two_results_in_one_release_the_worst_counts(tmp_path: Path) -> None:
 
 def test_a_flaky_result_is_unstable(tmp_path: Path) -> None:
     flaky = FlakyRecord(verdicts=("crash", "pass"), failed=1, runs=4)
+    known = expected("crash", flaky=flaky)
     results = [
         result("t/c", "cpu@1.0"),
-        result("t/c", "cpu@1.1", "crash", flaky=flaky),
+        result("t/c", "cpu@1.1", "crash", unexpected=False, expectation=known),
         result("t/c", "cpu@1.2"),
     ]
     (history,) = histories(join([read(write(tmp_path / "r.jsonl", [case("t/c")], results))]))
