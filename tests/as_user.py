@@ -59,7 +59,7 @@ class Desk:
         self.folder = folder
         file = write(folder, THREE, "three.yaml")
         self.faulty = next(digest_of(c.call) for c in load_file(file) if c.name == "faulty")
-        path = f"{self._program('gqa', sys.executable, '-m', 'conformance').parent}{os.pathsep}"
+        path = f"{self.program('gqa', sys.executable, '-m', 'conformance').parent}{os.pathsep}"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         self.environment = {
             **inherited,
@@ -72,7 +72,7 @@ class Desk:
         for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
             self.environment.pop(name, None)
 
-    def _program(self, name: str, *command: str) -> Path:
+    def program(self, name: str, *command: str) -> Path:
         program = self.folder / "programs" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
@@ -81,7 +81,7 @@ class Desk:
 
     def runner(self, name: str) -> str:
         """The target for a miniature of tests/faulty or of tests/runners_for_cli."""
-        return f"exec:{self._program(name, sys.executable, '-S', str(LAUNCH), name)}"
+        return f"exec:{self.program(name, sys.executable, '-S', str(LAUNCH), name)}"
 
     def start(
         self, *command: str, environment: Mapping[str, str] | None = None, **rest: object

@@ -384,7 +384,7 @@ def _judged(case: CaseRecord, target: str) -> ResultRecord:
 def realistic(path: Path) -> Run:
     """About 150 cases on two versions, with every verdict and mark."""
     cases = list(_entries())
-    names = ("cpu@1.31.1", "cpu@1.26.0")
+    names = ("cpu@1.31.1", "cuda@1.26.0")
     results = [_judged(case, name) for case in cases for name in names]
     return read(write(path, cases, results))
 

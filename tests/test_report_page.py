@@ -55,8 +55,8 @@ def test_a_run_without_unexpected_results_says_so(tmp_path: Path) -> None:
 
 def test_counts_link_to_the_cases_they_count(real: Run) -> None:
     hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
-    assert "#?target=cpu%401.26.0&verdict=timeout" in hrefs
-    assert "#?target=cpu%401.26.0&unexpected=" in hrefs
+    assert "#?target=cuda%401.26.0&verdict=timeout" in hrefs
+    assert "#?target=cuda%401.26.0&unexpected=" in hrefs
 
 
 def test_a_linked_finding_is_included(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_the_same_run_gives_the_same_page(real: Run) -> None:
 
 
 def test_five_hundred_cells_are_less_than_200_kB(tmp_path: Path) -> None:
-    names = ("cpu@1.31.1", "cpu@1.26.0")
+    names = ("cpu@1.31.1", "cuda@1.26.0")
     cases = [
         case(f"decode/one_token_{n // 12}[dtype=float16,batch_size=2,past_sequence_length={n}]")
         for n in range(250)

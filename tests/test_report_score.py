@@ -131,7 +131,8 @@ def test_every_form_has_the_same_score(real: Run) -> None:
         assert f"{specified.percent} % {said} " in words
         assert f"| {said} ({specified.percent} %) |" in markdown
         assert f"| {requested.right} of {requested.asked} |" in markdown
-        numbers = targets["cpu"]["scores"][label.removeprefix("cpu@")]
+        name, _, version = label.partition("@")
+        numbers = targets[name]["scores"][version]
         assert numbers["specified"] == found.specified.numbers()
         assert numbers["requested"] == requested.numbers()
         assert numbers["themes"] == {name: s.numbers() for name, s in found.themes.items()}
@@ -142,10 +143,10 @@ def test_every_form_has_the_same_score(real: Run) -> None:
 
 def test_links_of_the_score_lead_to_what_it_counts(real: Run) -> None:
     hrefs = {link["href"] for link in Parsed(render([real])).attributes("a")}
-    assert "#?score=right&target=cpu%401.26.0&basis=specified&basis=established" in hrefs
-    assert "#?target=cpu%401.26.0&basis=specified&basis=established&score=none" in hrefs
+    assert "#?score=right&target=cuda%401.26.0&basis=specified&basis=established" in hrefs
+    assert "#?target=cuda%401.26.0&basis=specified&basis=established&score=none" in hrefs
     assert (
-        "#?score=right&theme=decode&target=cpu%401.26.0&basis=specified&basis=established" in hrefs
+        "#?score=right&theme=decode&target=cuda%401.26.0&basis=specified&basis=established" in hrefs
     )
 
 

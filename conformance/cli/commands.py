@@ -28,6 +28,7 @@ from conformance.cli.doctor import cache, doctor
 from conformance.cli.env import env
 from conformance.cli.expect import expect
 from conformance.cli.export import NotExported, export
+from conformance.cli.history import history
 from conformance.cli.one_result import NoResult
 from conformance.cli.power import power
 from conformance.cli.report import diff, report
@@ -57,6 +58,7 @@ for command in (
     export,
     report,
     diff,
+    history,
     bisect,
     expect,
     doctor,

@@ -21,7 +21,7 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.results.errors import ResultsError, cause_of
-from conformance.results.join import Joined, join
+from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import Run, read
 
 if TYPE_CHECKING:
@@ -298,6 +298,6 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
 
 def _read(files: Sequence[Path]) -> list[Run]:
     try:
-        return [read(file) for file in files]
+        return with_shared_cases(read(file) for file in files)
     except ResultsError as error:
         raise BadArgument(str(error)) from None

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,7 +16,7 @@ from conformance.base.files import identity
 from conformance.base.interrupts import undisturbed
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
-from conformance.case.corpus import find, names_of
+from conformance.case.corpus import Corpus, find, names_of
 from conformance.case.excluded import none_selected
 from conformance.case.selection import compile_expression
 from conformance.cli import completion
@@ -45,10 +45,15 @@ from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.target import TargetPlan, target_plans
 from conformance.targets.catalogue import Programs, target_names
-from conformance.targets.registry import eps_of, targets_for
+from conformance.targets.registry import Target, eps_of, targets_for
 
 if TYPE_CHECKING:
     from conformance.report.model_table import ModelTable
+
+
+#: Of more targets than this, a runner that has described itself ends, and starts again in its
+#: turn: each can hold hundreds of megabytes.
+MOST_WAITING: Final = 4
 
 
 @click.command()
@@ -126,29 +131,10 @@ def run(
     """
     corpus = find(paths)
     targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    corpus.check_targets([target.label for target in targets])
-    selects = compile_expression(expression)
-    planned = target_plans(
-        corpus.loaded,
-        targets,
-        selected=lambda case, target: (
-            corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
-        ),
-        whole_corpus=corpus.whole,
-        pinned=pinned,
-    )
-    if not any(plan.cases for plan in planned):
-        labels = [target.label for target in targets]
-        raise none_selected(
-            selects,
-            [
-                ([x for label in labels for x in names_of(case, label)], case)
-                for case in corpus.named
-            ],
-        )
+    planned = plans_of(corpus, targets, expression, pinned)
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
-    _check_outputs(planned, outputs, pinned)
-    selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
+    check_outputs(planned, outputs, pinned)
+    selection = selection_text(paths, expression)
     size = _size(planned)
     detail = Detail(known, unexpected, durations)
     terminal = Terminal(make_console(), SafeConsole(stderr=True), detail)
@@ -167,6 +153,41 @@ def run(
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
+
+
+def plans_of(
+    corpus: Corpus, targets: Sequence[Target], expression: str, pinned: Sequence[Path] = ()
+) -> list[TargetPlan]:
+    """What of the corpus to run on each target; ``pinned`` are the user's expectations files.
+
+    Raises `SelectionError` if that is nothing at all, and `InputError` for wrong expectations.
+    """
+    labels = [target.label for target in targets]
+    corpus.check_targets(labels)
+    selects = compile_expression(expression)
+    planned = target_plans(
+        corpus.loaded,
+        targets,
+        selected=lambda case, target: (
+            corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
+        ),
+        whole_corpus=corpus.whole,
+        pinned=pinned,
+    )
+    if not any(plan.cases for plan in planned):
+        raise none_selected(
+            selects,
+            [
+                ([x for label in labels for x in names_of(case, label)], case)
+                for case in corpus.named
+            ],
+        )
+    return planned
+
+
+def selection_text(paths: Sequence[str], expression: str) -> str:
+    """The selection as it is typed in the command."""
+    return " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
 
 
 def write_outputs(
@@ -196,8 +217,10 @@ def _size(plans: Sequence[TargetPlan]) -> int:
     return sum(len(plan.cases) for plan in plans)
 
 
-def _check_outputs(
-    planned: Sequence[TargetPlan], outputs: Sequence[tuple[str, Path]], pinned: Sequence[Path]
+def check_outputs(
+    planned: Sequence[TargetPlan],
+    outputs: Sequence[tuple[str, Path]],
+    pinned: Sequence[Path] = (),
 ) -> None:
     """Raise `BadArgument` or `ResultsError` for outputs that cannot be written or must not be."""
     inputs = {*pinned, *(case.file for plan in planned for case in plan.cases)}
@@ -246,23 +269,45 @@ def execute(
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
+    summary = RunSummary()
+    run_plans(planned, jobs, results, selection, terminal, summary, most_failures)
+    terminal.summary(summary)
+    return summary
+
+
+def run_plans(
+    planned: Sequence[TargetPlan],
+    jobs: int,
+    results: Place | None,
+    selection: Selection,
+    terminal: Terminal,
+    summary: RunSummary,
+    most_failures: int | None = None,
+) -> None:
+    """Run every plan into ``summary``, and write results as they come.
+
+    Releases that are not installed are installed first. Only the target whose turn it is has
+    ``jobs`` runner processes; its processes end with it.
+    """
     targets = with_releases([plan.target for plan in planned])
     planned = [replace(plan, target=target) for plan, target in zip(planned, targets, strict=True)]
-    summary = RunSummary()
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
         for plan in planned:
             runs.append(stack.enter_context(TargetRun(plan, jobs, tuple(runs))))
         try:
-            readies = [run.ready for run in runs]
-            for ready in readies:
-                terminal.target(ready)
+            for run in runs:
+                terminal.target(run.ready)
+                if len(runs) > MOST_WAITING:
+                    run.rest()
+            summary.targets = readies = [run.ready for run in runs]
             if results is not None:
                 keep.begin(stack, results, header(planned, readies, selection))
             with terminal.progress(_size(planned)) as advance:
                 for number, run in enumerate(runs):
                     left = _run_one_target(run, keep, summary, advance, most_failures)
+                    run.close()
                     left += sum(len(later.plan.cases) for later in runs[number + 1 :])
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
@@ -271,8 +316,6 @@ def execute(
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
-    terminal.summary(summary)
-    return summary
 
 
 def _run_one_target(

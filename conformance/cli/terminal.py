@@ -65,6 +65,7 @@ class RunSummary:
     ``begun`` says that the results file has been started, and ``writing`` is the error that left it
     incomplete. ``stopped_before`` is the number of cases that were left when the run was stopped
     early, and ``starts`` has the seconds that starting the runners of each target took.
+    ``targets`` are those of the run, as soon as all are described.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,7 @@ class RunSummary:
         self.interrupted = False
         self.stopped_before: int | None = None
         self.starts: dict[str, float] = {}
+        self.targets: Sequence[DescribedTarget] = ()
 
     def add(self, case: Case, record: ResultRecord) -> bool:
         """Add a result; False: it takes the place of an earlier one of its case and target."""

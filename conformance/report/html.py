@@ -22,6 +22,7 @@ from conformance.base.paths import data_path
 from conformance.case.case import BASES
 from conformance.report.changes import Changes
 from conformance.report.findings import PREFIX, with_neighbours
+from conformance.report.history import CHANGE_KINDS
 from conformance.report.model_table import ModelTable
 from conformance.report.score import SHOWN
 from conformance.report.serve import CONNECT, digest, reload_script
@@ -142,7 +143,29 @@ def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:
     if (PRESENTS,) in combined:
         wrong[f"only:{PRESENTS}"] = "only presents"
     score = {part: row.label for part, row in SHOWN.items()}
-    return {**filters, "score": score, "wrong": wrong}
+    return {**filters, "score": score, "wrong": wrong, "history": _history_filter(cells)}
+
+
+#: Values of the filter for what a case did over the releases of a target.
+HISTORIES = {"regressed": "right before, not now", "mended": "broken for a time"}
+
+
+def _history_filter(cells: dict[str, Any]) -> dict[str, str]:
+    """The values of the filter by history: what became of a case, and where it changed."""
+    pool, offered = cells["pool"], dict[str, str]()
+    for number, series in enumerate(cells["series"]):
+        every = [pool[case["history"][number]] for case in cells["cases"]]
+        if any(one["regressed"] for one in every):
+            offered["regressed"] = HISTORIES["regressed"]
+        if any(one["broken"] and not one["regressed"] for one in every):
+            offered["mended"] = HISTORIES["mended"]
+        for kind in CHANGE_KINDS:
+            changed = {version for one in every for version in one[kind]}
+            for version in dict.fromkeys(series["versions"]):
+                if version in changed:
+                    value = f"{series['label']} {version}"
+                    offered[f"{kind}:{value}"] = f"{kind} in {value}"
+    return offered
 
 
 def _findings(links: Iterable[str]) -> list[tuple[str, Markup]]:

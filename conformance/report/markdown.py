@@ -15,6 +15,13 @@ from typing import Final
 
 from conformance.report.causes import causes
 from conformance.report.changes import Change, Changes
+from conformance.report.history import (
+    CHANGE_KINDS,
+    History,
+    histories,
+    release_scores,
+    sentence,
+)
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.score import PARTS, SHOWN, Score, scores_of
 from conformance.report.text import clean
@@ -167,7 +174,10 @@ def _summary(joined: Joined) -> Iterator[Section]:
     if problems := tuple(_problems(joined)):
         heading = f"## Problems of the run: {len(problems):,}"
         yield Section(heading, (), problems, "problems", share=0.2)
-    yield from _scores(joined)
+    found = histories(joined)
+    yield from _scores(joined, found)
+    for history in found:
+        yield from _releases(joined, history)
     yield _counts(joined)
     unexpected = sorted(
         ((key, result) for key, result in joined.results.items() if result.unexpected),
@@ -203,8 +213,11 @@ def _problems(joined: Joined) -> Iterator[str]:
         yield from (f"  - {code(text, 700)}" for text in instability_examples(records))
 
 
-def _scores(joined: Joined) -> Iterator[Section]:
-    """The scores by target, then by theme: those that lack most first."""
+def _scores(joined: Joined, series: Sequence[History]) -> Iterator[Section]:
+    """The scores by target, then by theme: those that lack most first.
+
+    Of the releases of a target only the newest that was tried has a column of its own by theme.
+    """
     found = scores_of(joined)
     others = [part for part in PARTS if part != "right"]
     names = ["right of asked", *(SHOWN[part].label for part in others), "not tried"]
@@ -217,6 +230,14 @@ def _scores(joined: Joined) -> Iterator[Section]:
     told = "Calls that were tried; those that are only requested are counted apart."
     head = (told, "", *_head("target", *names, "right of requested"))
     yield Section("## Score", head, tuple(rows), "targets", share=0.2)
+    older = {
+        column.label
+        for history in series
+        for release in history.series.releases
+        for column in release.columns
+        if release is not history.series.tried[-1]
+    }
+    found = {label: scores for label, scores in found.items() if label not in older}
     themes = next((list(scores.themes) for scores in found.values()), [])
     lacking = {
         theme: sum(
@@ -232,6 +253,36 @@ def _scores(joined: Joined) -> Iterator[Section]:
         told = "Specified calls that are right, of those that were tried."
         head = (told, "", *_head("theme", *(code(label, 80) for label in found)))
         yield Section("## Score by theme", head, tuple(rows), "themes", share=0.15)
+
+
+def _releases(joined: Joined, history: History) -> Iterator[Section]:
+    """The releases of a target, the newest first, and what regressed, by entry."""
+    name, whole = history.series.name, history.whole
+    changed = [whole.changed(kind) for kind in CHANGE_KINDS]
+    rows = []
+    for release in reversed(history.series.releases):
+        version = code(release.version, 80)
+        if release.unavailable:
+            rows.append(_row([version, "not available", "", "", ""]))
+            continue
+        score = release_scores(joined, release).whole
+        numbers = [len(those.get(release.version, ())) for those in changed]
+        cells = [_right(score), *(f"{n:,}" for n in (*numbers, score.not_tried))]
+        rows.append(_row([version, *cells]))
+    head = _head("release", "right of asked", "broken", "fixed", "not tried")
+    yield Section(f"## Releases of {code(name, 80)}", head, tuple(rows), "releases", share=0.1)
+    regressed = [group for group in history.entries if group.regressed]
+    if not regressed:
+        return
+    regressed.sort(key=lambda group: -len(group.regressed))
+    items = tuple(
+        f"- {code(group.name)}: {len(group.regressed):,} of {len(group.members):,}; the first is "
+        f"{code(group.regressed[0].case)}: {code(sentence(group.regressed[0]))}"
+        for group in regressed
+    )
+    heading = f"## Regressed on {code(name, 80)}: {len(whole.regressed):,}"
+    told = "Right in an earlier release, and not in the last one in which they were tried."
+    yield Section(heading, (told, ""), items, "rows", share=0.2)
 
 
 def _right(score: Score, percent: bool = False) -> str:

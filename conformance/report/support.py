@@ -2,7 +2,8 @@
 
 Themes and entries correspond to features, targets to browsers. Only versions that were tried count:
 if an entry passes in the first of them, its support begins at ``≤1.26.0``, because earlier versions
-are unknown. The JSON Schema is
+are unknown. `conformance.report.history` derives it. Where a target was tried in several versions,
+an entry has the history of each of its cases, too. The JSON Schema is
 ``reports/support.schema.json``.
 """
 
@@ -10,18 +11,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from packaging.version import InvalidVersion, Version
-
-from conformance.report.score import scores
+from conformance.report.history import (
+    Group,
+    GroupHistory,
+    History,
+    histories,
+    release_scores,
+    spans_json,
+)
+from conformance.report.score import Scores
 from conformance.report.text import clean
-from conformance.results.join import Column, Joined
+from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord
-from conformance.results.verdicts import VERDICTS, was_tried, worst
+from conformance.results.verdicts import VERDICTS
 from conformance.results.wrong_outputs import only_presents, where_wrong
 
 FORMAT: Final = "gqa-support/1"
@@ -29,24 +34,9 @@ FORMAT: Final = "gqa-support/1"
 #: The theme of cases that have results and no description.
 UNDESCRIBED: Final = "(not described)"
 
-#: ``full``: every case passes. ``partly``: some do. ``none``: none does. ``unknown``: some cases
-#: were not tried, and the others pass.
-_State = Literal["full", "partly", "none", "unknown"]
-
 _NOTE: Final = 400
 #: A statement lists at most this many causes.
 _CAUSES: Final = 5
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """An entry in one version of a target."""
-
-    version: str
-    state: _State
-    results: tuple[ResultRecord, ...]
-    """Of the cases that were tried."""
-    cases: int
 
 
 def support_text(joined: Joined) -> str:
@@ -56,19 +46,25 @@ def support_text(joined: Joined) -> str:
 
 def support(joined: Joined) -> dict[str, Any]:
     """The document as JSON values: ``__meta``, then theme, entry and ``__compat``."""
-    columns = _by_target(joined.columns)
-    document: dict[str, Any] = {"__meta": _meta(joined, columns)}
+    found = histories(joined, least=1)
+    document: dict[str, Any] = {"__meta": _meta(joined, found)}
     for (theme, name), ids in _entries(joined).items():
         described = [joined.cases[id] for id in ids if id in joined.cases]
-        statements = {
-            clean(target): _statements(joined, ids, versions)
-            for target, versions in columns.items()
+        about = _about(name, described, len(ids))
+        about["support"] = {
+            clean(one.series.name): _statements(
+                GroupHistory(name, tuple(one.cases[id] for id in ids))
+            )
+            for one in found
         }
+        several = [one for one in found if len(one.series.tried) > 1]
+        if several:
+            about["history"] = {
+                clean(one.series.name): {clean(id): spans_json(one.cases[id]) for id in ids}
+                for one in several
+            }
         place = document.setdefault(_key(theme), {})
-        place.setdefault(_key(name), {})["__compat"] = {
-            **_about(name, described, len(ids)),
-            "support": statements,
-        }
+        place.setdefault(_key(name), {})["__compat"] = about
     return document
 
 
@@ -99,32 +95,10 @@ def _about(name: str, described: Sequence[CaseRecord], cases: int) -> dict[str, 
     return about
 
 
-# Targets and their versions
+# The runs
 
 
-def _by_target(columns: Sequence[Column]) -> dict[str, dict[str, list[Column]]]:
-    """The columns by target and adapter, then by version, oldest first."""
-    found: dict[str, dict[str, list[Column]]] = {}
-    for column in columns:
-        about = column.target.describe
-        if about is None or column.target.unavailable is not None:
-            continue  # it was not tried
-        adapter = f"+{about.adapter}" if about.adapter else ""
-        called = column.target.name.rpartition("@")[0] or column.target.ep
-        versions = found.setdefault(f"{called}{adapter}", {})
-        versions.setdefault(about.version or "unknown", []).append(column)
-    return {target: dict(sorted(v.items(), key=_age)) for target, v in found.items()}
-
-
-def _age(item: tuple[str, object]) -> tuple[bool, Version]:
-    """A sort key by version; texts that are no version come first, in the order of the columns."""
-    try:
-        return True, Version(item[0])
-    except InvalidVersion:
-        return False, Version("0")
-
-
-def _meta(joined: Joined, columns: Mapping[str, Mapping[str, Sequence[Column]]]) -> dict[str, Any]:
+def _meta(joined: Joined, found: Sequence[History]) -> dict[str, Any]:
     untried = [
         {"target": clean(column.label), "why": clean(column.target.unavailable)}
         for column in joined.columns
@@ -137,23 +111,21 @@ def _meta(joined: Joined, columns: Mapping[str, Mapping[str, Sequence[Column]]])
         "timestamp": max(run.header.start for run in joined.runs).isoformat(),
         "complete": not joined.problems and not joined.infrastructure,
         "targets": {
-            clean(target): {
-                "versions_tried": [clean(version) for version in versions],
-                "scores": {clean(v): _scores(joined, those) for v, those in versions.items()},
+            clean(one.series.name): {
+                "versions_tried": [clean(release.version) for release in one.series.tried],
+                "scores": {
+                    clean(release.version): _scores(release_scores(joined, release))
+                    for release in one.series.tried
+                },
             }
-            for target, versions in columns.items()
+            for one in found
         },
         "not_tried": untried,
     }
 
 
-def _scores(joined: Joined, columns: Sequence[Column]) -> dict[str, Any]:
-    """The score of one version of a target; of several results of a case, the worst counts."""
-    results: dict[str, ResultRecord | None] = {}
-    for id in joined.ids:
-        there = [r for c in columns if (r := joined.results.get((id, c.label)))]
-        results[id] = worst(there) if there else None
-    found = scores(joined.cases, results)
+def _scores(found: Scores) -> dict[str, Any]:
+    """The score of one version of a target."""
     themes = {clean(theme) or UNDESCRIBED: s.numbers() for theme, s in found.themes.items()}
     return {
         "specified": found.specified.numbers(),
@@ -166,41 +138,36 @@ def _scores(joined: Joined, columns: Sequence[Column]) -> dict[str, Any]:
 # An entry on a target
 
 
-def _statements(
-    joined: Joined, ids: Sequence[str], versions: Mapping[str, Sequence[Column]]
-) -> dict[str, Any] | list[dict[str, Any]]:
+def _statements(entry: GroupHistory) -> dict[str, Any] | list[dict[str, Any]]:
     """The support of an entry on a target: one statement, or several, the latest first.
 
     A statement holds from ``version_added`` until ``version_removed``, in the versions tried.
     """
-    tried = [t for v, columns in versions.items() if (t := _tried(joined, ids, v, columns))]
+    tried = {group.version: group for group in entry.tried}
     if not tried:
         return {"version_added": None, "notes": ["Not tried."]}
-    sure = [t for t in tried if t.state != "unknown"]
-    unsure = [_unsure(t) for t in tried if t.state == "unknown"]
-    if not sure:
+    unsure = [_unsure(group) for group in tried.values() if group.state == "unknown"]
+    ranges = entry.spans
+    if not ranges:
         return {"version_added": None, "notes": unsure}
-    ranges = [(state, list(members)) for state, members in groupby(sure, key=lambda t: t.state)]
     statements = []
-    for number, (state, members) in enumerate(ranges):
-        if state == "none":
+    for number, span in enumerate(ranges):
+        if span.state == "none":
             continue
-        first = members[0]
-        # Versions before the first one tried are unknown.
-        since = f"≤{clean(first.version)}" if first is tried[0] else clean(first.version)
-        statement: dict[str, Any] = {"version_added": since}
+        statement: dict[str, Any] = {"version_added": clean(span.since)}
         if number + 1 < len(ranges):
-            statement["version_removed"] = clean(ranges[number + 1][1][0].version)
-        if state == "partly":
-            statement |= {"partial_implementation": True, "notes": _notes(members[-1])}
+            statement["version_removed"] = clean(ranges[number + 1].first)
+        if span.state == "partly":
+            notes = _notes(tried[span.last])
+            statement |= {"partial_implementation": True, "notes": notes}
         statements.append(statement)
-    last_state, last = ranges[-1]
-    if last_state == "none":
-        statements.append({"version_added": False, "notes": _notes(last[-1])})
-    if last_state != "full" and tried[-1].state == "unknown":
+    last = ranges[-1]
+    if last.state == "none":
+        statements.append({"version_added": False, "notes": _notes(tried[last.last])})
+    later = entry.tried[entry.tried.index(tried[last.last]) + 1 :]
+    if last.state != "full" and later:
         # All that was tried since passes, so the entry may work now.
-        later = tried[tried.index(last[-1]) + 1 :]
-        statements.append({"version_added": None, "notes": [_unsure(t) for t in later]})
+        statements.append({"version_added": None, "notes": [_unsure(group) for group in later]})
         unsure = [note for note in unsure if note not in statements[-1]["notes"]]
     statements.reverse()
     if unsure:
@@ -208,33 +175,16 @@ def _statements(
     return statements[0] if len(statements) == 1 else statements
 
 
-def _tried(
-    joined: Joined, ids: Sequence[str], version: str, columns: Sequence[Column]
-) -> _Tried | None:
-    """The results of an entry in a version; None if none of its cases was tried."""
-    found: list[ResultRecord] = []
-    for id in ids:
-        results = [joined.results.get((id, column.label)) for column in columns]
-        there = [r for r in results if r is not None and was_tried(r)]
-        if there:
-            found.append(worst(there))
-    if not found:
-        return None
-    right = sum(result.verdict == "pass" for result in found)
-    state: _State
-    if right == len(found):
-        state = "full" if len(found) == len(ids) else "unknown"
-    else:
-        state = "partly" if right else "none"
-    return _Tried(version, state, tuple(found), len(ids))
+def _unsure(tried: Group) -> str:
+    parts = [f"only {len(tried.results)} of {tried.cases} cases were tried; they pass"]
+    if tried.unstable:
+        number = f"{tried.unstable} of {tried.cases} cases"
+        every = len(tried.results) == tried.cases
+        parts = [*([] if every else parts), f"{number} had another result that did not repeat"]
+    return f"In {clean(tried.version, 100)} {'; '.join(parts)}."
 
 
-def _unsure(tried: _Tried) -> str:
-    number = f"{len(tried.results)} of {tried.cases} cases"
-    return f"In {clean(tried.version, 100)} only {number} were tried; they pass."
-
-
-def _notes(tried: _Tried) -> list[str]:
+def _notes(tried: Group) -> list[str]:
     """The verdicts by number, and the known causes, in the version of ``tried``."""
     counts = Counter(result.verdict for result in tried.results)
     presents = Counter(result.verdict for result in tried.results if only_presents(result))

@@ -15,6 +15,13 @@ from typing import Any, Final, Literal
 from conformance.report.causes import Cause, causes
 from conformance.report.changes import Change, Changes
 from conformance.report.findings import PREFIX
+from conformance.report.history import (
+    CHANGE_KINDS,
+    CaseHistory,
+    History,
+    histories,
+    sentence,
+)
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.repro.standalone import filename, issue, program_of
 from conformance.report.score import PART_OF, Score, Scores, scores_of
@@ -47,6 +54,10 @@ class Head:
     """A column's target, and its results by verdict."""
 
     label: str
+    series: str
+    """The series of releases that it is in; empty if its target has one release."""
+    newest: bool
+    """Whether the table shows it by default: it is in no series, or the newest of it that ran."""
     version: str
     """Empty if the label contains it."""
     adapter: str
@@ -59,6 +70,33 @@ class Head:
     """Number of silent failures."""
     unexpected: int
     known: int
+
+    @property
+    def filter(self) -> str:
+        """What the filter ``target`` names it: a series of which only the newest is shown."""
+        return self.series if self.series and self.newest else self.label
+
+
+@dataclass(frozen=True)
+class ShownRelease:
+    """A release, and the number of cases that broke in it or were fixed in it."""
+
+    head: Head
+    version: str
+    broken: int
+    fixed: int
+
+
+@dataclass(frozen=True)
+class ShownSeries:
+    """The releases of a target, the newest first."""
+
+    label: str
+    releases: tuple[ShownRelease, ...]
+    regressed: int
+    """Number of cases that were right in a release, and are not in the last one that was tried."""
+    mended: int
+    """Number of cases that broke in a release, and are right again."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +167,8 @@ class Page:
     """The data of the template."""
 
     heads: tuple[Head, ...]
+    series: tuple[ShownSeries, ...]
+    """The targets that were tried in several releases."""
     themes: tuple[ThemeScores, ...]
     """Of the specified calls; without themes that have none."""
     unexpected: tuple[ListedCause, ...]
@@ -142,32 +182,48 @@ class Page:
     findings: tuple[str, ...]
     """Findings that expectations link to: ``docs/findings/….md``."""
 
+    @property
+    def newest(self) -> tuple[Head, ...]:
+        """The columns that the table shows by default."""
+        return tuple(head for head in self.heads if head.newest)
+
 
 def page(
     joined: Joined, changes: Changes | None = None
 ) -> tuple[Page, dict[str, Any], dict[str, Any]]:
     """The summary, the cells of the table, and the bug reports, the last two as JSON values.
 
-    The cells are ``{"verdicts": […], "parts": {…}, "targets": […], "themes": […], "groups": […],
-    "cases": […], "pool": […], "error_fields": […]}``. A case has its results in the order of the
-    targets, null where there is none. Values that many cases or results share are in the pool, and
-    are referred to by their index. A result has its change, if any, and the index of its report.
+    The cells are ``{"verdicts": […], "parts": {…}, "targets": […], "series": […], "themes": […],
+    "groups": […], "cases": […], "pool": […], "error_fields": […]}``. A case has its results in the
+    order of the targets, null where there is none, and its history in each series. Values that
+    many cases or results share are in the pool, and are referred to by their index. A result has
+    its change, if any, and the index of its report.
 
     The reports are ``{"pool": […], "reports": [[script, issue], …]}``, each a list of indexes of
     paragraphs. They are separate because they are most of the text, and few of them are read.
     """
     cases = _all_cases(joined)
     labels = [column.label for column in joined.columns]
+    found = histories(joined)
+    series = _places(joined, found)
     grid = {id: [joined.results.get((id, label)) for label in labels] for id in cases}
     heads = tuple(
-        _head(clean(column.label), column.target, [row[n] for row in grid.values()], found)
-        for n, (column, found) in enumerate(
+        _head(
+            clean(column.label),
+            column.target,
+            [row[n] for row in grid.values()],
+            scores,
+            next((one for one in series if n in one["columns"]), {"label": "", "newest": n}),
+            n,
+        )
+        for n, (column, scores) in enumerate(
             zip(joined.columns, scores_of(joined).values(), strict=True)
         )
     )
     listed = _listed(cases, joined, grid)
     shown = Page(
         heads=heads,
+        series=tuple(_shown_series(one, heads, labels) for one in found),
         themes=tuple(_themes(cases, heads)),
         unexpected=tuple(cause for cause in listed if cause.mark == "unexpected"),
         known=tuple(cause for cause in listed if cause.mark == "known"),
@@ -179,7 +235,39 @@ def page(
         results=sum(head.total for head in heads),
         findings=tuple(sorted({cause.link for cause in listed if cause.link.startswith(PREFIX)})),
     )
-    return shown, *_cells(joined, cases, grid, heads, _by_result(changes))
+    return shown, *_cells(joined, cases, grid, heads, _by_result(changes), found, series)
+
+
+def _places(joined: Joined, found: Sequence[History]) -> list[dict[str, Any]]:
+    """The series of the table: each with the numbers of its columns, the oldest release first."""
+    number = {column.label: n for n, column in enumerate(joined.columns)}
+    return [
+        {
+            "label": clean(one.series.name),
+            "columns": [number[c.label] for r in one.series.releases for c in r.columns],
+            "versions": [clean(r.version) for r in one.series.releases for _ in r.columns],
+            "newest": number[one.series.tried[-1].label],
+        }
+        for one in found
+    ]
+
+
+def _shown_series(history: History, heads: Sequence[Head], labels: Sequence[str]) -> ShownSeries:
+    broken, fixed = (history.whole.changed(kind) for kind in CHANGE_KINDS)
+    return ShownSeries(
+        clean(history.series.name),
+        tuple(
+            ShownRelease(
+                heads[labels.index(release.label)],
+                clean(release.version),
+                len(broken.get(release.version, ())),
+                len(fixed.get(release.version, ())),
+            )
+            for release in reversed(history.series.releases)
+        ),
+        len(history.whole.regressed),
+        sum(one.mended for one in history.cases.values()),
+    )
 
 
 def _by_result(changes: Changes | None) -> dict[tuple[str, str], Change]:
@@ -273,7 +361,12 @@ def _themes(cases: Mapping[str, CaseRecord | None], heads: Sequence[Head]) -> It
 
 
 def _head(
-    label: str, target: TargetRecord, results: Sequence[ResultRecord | None], scores: Scores
+    label: str,
+    target: TargetRecord,
+    results: Sequence[ResultRecord | None],
+    scores: Scores,
+    series: Mapping[str, Any],
+    number: int,
 ) -> Head:
     about = target.describe
     there = [result for result in results if result]
@@ -282,6 +375,8 @@ def _head(
     adapter = about.adapter or "" if about else ""
     return Head(
         label=label,
+        series=series["label"],
+        newest=series["newest"] == number,
         version=clean(about.version) if about and about.version not in label else "",
         adapter=clean(adapter) if adapter not in label else "",
         device=clean(about.device or "") if about else "",
@@ -355,6 +450,8 @@ def _cells(
     grid: Mapping[str, Sequence[ResultRecord | None]],
     heads: Sequence[Head],
     changes: Mapping[tuple[str, str], Change],
+    found: Sequence[History],
+    series: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     pool = _Pool()
     paragraphs = _Pool()
@@ -393,7 +490,10 @@ def _cells(
                 details["report"] = len(reports)
                 reports.append(_report(case, result, column.target, elsewhere, paragraphs))
             results.append(details)
-        rows.append(_case_details(id, case, pool) | {"group": group["number"], "results": results})
+        row = _case_details(id, case, pool) | {"group": group["number"], "results": results}
+        if found:
+            row["history"] = [pool.add(_history_details(one.cases[id])) for one in found]
+        rows.append(row)
     for group in (*themes.values(), *groups.values()):
         del group["number"]
     cells = {
@@ -408,6 +508,7 @@ def _cells(
             }
             for head, column in zip(heads, joined.columns, strict=True)
         ],
+        "series": list(series),
         "themes": list(themes.values()),
         "groups": list(groups.values()),
         "cases": rows,
@@ -415,6 +516,19 @@ def _cells(
         "error_fields": ERROR_FIELDS,
     }
     return cells, {"pool": paragraphs.values, "reports": reports}
+
+
+def _history_details(history: CaseHistory) -> dict[str, Any]:
+    """What the page shows of a case's history. ``since`` is null if it is not right now."""
+    last = history.spans[-1] if history.spans else None
+    return {
+        "text": clean(sentence(history)),
+        "since": clean(last.first) if last and history.since else None,
+        "earliest": last is not None and last.earliest,
+        "broken": [clean(version) for version in history.broken_in],
+        "fixed": [clean(version) for version in history.fixed_in],
+        "regressed": history.regressed,
+    }
 
 
 def _group(key: tuple[str, str], case: CaseRecord | None, theme: int) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, abbreviated
@@ -107,6 +107,22 @@ def join(runs: Sequence[Run]) -> Joined:
         tuple(problems),
         instability,
     )
+
+
+def with_shared_cases(runs: Iterable[Run]) -> list[Run]:
+    """The runs, with one record of each case that several describe alike.
+
+    Descriptions of cases are most of a run's memory; ``runs`` is drawn from one by one.
+    """
+    known: dict[str, CaseRecord] = {}
+    shared = []
+    for run in runs:
+        cases = {}
+        for id, case in run.cases.items():
+            first = known.setdefault(id, case)
+            cases[id] = first if first == case else case
+        shared.append(replace(run, cases=cases))
+    return shared
 
 
 def _unlike(label: str, taken: Collection[str]) -> str:

@@ -41,13 +41,24 @@ class TargetRun:
         self.aside: list[tuple[Case, Reported]] = []
         self._ready: DescribedTarget | None = None
         self._failed: RunnerFailed | None = None
+        self._closed = False
         self._same_name = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pool.close(at_once=error[0] is not None)
+        self.close(at_once=error[0] is not None)
+
+    def close(self, at_once: bool = False) -> None:
+        """End all processes; what is known of the target stays. No case can be run any more."""
+        if not self._closed:
+            self._closed = True
+            self._pool.close(at_once)
+
+    def rest(self) -> None:
+        """End the processes that wait for a case; the next case starts one again."""
+        self._pool.renew()
 
     @property
     def ready(self) -> DescribedTarget:

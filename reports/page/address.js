@@ -2,7 +2,7 @@
 // #ANCHOR?q=WORDS&verdict=wrong&verdict=crash&… ANCHOR is a theme, a row, a case or case@target.
 "use strict";
 
-const LISTS = ["verdict", "target", "theme", "tag", "dtype", "basis", "score", "wrong", "symptom", "open", "shut"];
+const LISTS = ["verdict", "target", "theme", "tag", "dtype", "basis", "score", "wrong", "symptom", "history", "releases", "open", "shut"];
 const FLAGS = ["differs", "unexpected", "silent", "changed"];
 
 /** The query that shows every case, in the order of the corpus, all collapsed. */
@@ -15,7 +15,7 @@ function emptyQuery() {
 
 /** Whether a query leaves cases out. */
 function isFiltered(query) {
-  const lists = ["verdict", "theme", "tag", "dtype", "basis", "score", "wrong", "symptom"];
+  const lists = ["verdict", "theme", "tag", "dtype", "basis", "score", "wrong", "symptom", "history"];
   return Boolean(query.q.trim()) || lists.some((name) => query[name].size) || FLAGS.some((name) => query[name]);
 }
 

@@ -8,7 +8,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   const search = $("#search");
   // Found before there are rows, whose ids can be anything.
   const [nothing, unknown] = [$("#nothing"), $("#unknown")];
-  const matrix = new Matrix($("#matrix"), cells, { open: openPanel, fold });
+  const matrix = new Matrix($("#matrix"), cells, { open: openPanel, fold, unfold });
   let query = emptyQuery();
   let opener = null; // gets the focus when the panel closes
   let at = null; // { row, column, siblings } of the panel
@@ -63,6 +63,15 @@ document.addEventListener("DOMContentLoaded", async () => {
     control()?.focus({ preventScroll: true });
   }
 
+  /** Shows a column for each release of a series, or only that of its newest. */
+  function unfold(series, open) {
+    const releases = new Set(query.releases);
+    if (open) releases.add(series);
+    else releases.delete(series);
+    setQuery({ releases });
+    matrix.releasesButton(series)?.focus({ preventScroll: true });
+  }
+
   /** Changes the layout, and scrolls so that an element stays where it is on the screen. */
   function keepInPlace(element, change) {
     const before = element()?.getBoundingClientRect().top;
@@ -98,9 +107,17 @@ document.addEventListener("DOMContentLoaded", async () => {
     link.closest(".finding").after(page);
     $("summary", page).focus();
   });
+  panel.addEventListener("click", (event) => {
+    const release = event.target.closest(".releases a");
+    if (!release || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const place = at.row;
+    openPanel(place, Number(release.dataset.column), null, at.siblings);
+    $(".releases [aria-current]", panel)?.focus();
+  });
   search.addEventListener("input", () => setFilter({ q: search.value }));
   $("#reset").addEventListener("click", () => {
-    setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, sort: query.sort });
+    setQuery({ ...emptyQuery(), anchor: query.anchor, open: query.open, releases: query.releases, sort: query.sort });
     if (!narrow.matches) search.focus();
   });
   $("#unfold").addEventListener("click", (event) => {
@@ -237,7 +254,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     query.open = opened;
     updateTable();
     if (!matrix.row(name)) {
-      query = { ...emptyQuery(), anchor: query.anchor, open: opened };
+      query = { ...emptyQuery(), anchor: query.anchor, open: opened, releases: query.releases };
       updateTable();
     }
     const row = matrix.row(name);
@@ -252,6 +269,8 @@ document.addEventListener("DOMContentLoaded", async () => {
     const { anchor } = query;
     const caseOf = ({ label }) => (anchor.endsWith(`@${label}`) ? anchor.slice(0, -label.length - 1) : null);
     const column = cells.targets.findIndex((target) => cells.numbers.has(caseOf(target)));
+    const series = cells.series[cells.seriesOf[column]];
+    if (series && !cells.select(query).columns.includes(column)) query.releases.add(series.label); // it is folded
     updateTable();
     if (column < 0) {
       if (at) closePanel();

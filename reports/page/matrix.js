@@ -5,7 +5,7 @@
 const PORTION = 5; // ms of building rows in a frame; layout takes as long again
 const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
 const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
-const [LEAST_CELL, MOST_CELL] = [6.7, 11]; // rem: the width of a target's column
+const [LEAST_CELL, MOST_CELL] = [7.1, 11]; // rem: the width of a target's column
 const [LEAST_NAMES, NAMES] = [14, 26]; // rem: the width of the names beside many and beside few of them
 const ALIKE = 8; // so many cases of a row that die in the same way are folded into one
 
@@ -13,8 +13,11 @@ class Matrix {
   #rows = null; // generator of the rows still to be built
   #pending = 0;
 
-  /** `open(number, column, from, siblings)` opens a cell, `fold(id, open)` a theme or row. */
-  constructor(table, cells, { open, fold }) {
+  /**
+   * `open(number, column, from, siblings)` opens a cell, `fold(id, open)` a theme or row, and
+   * `unfold(series, open)` shows a column for each release of a series.
+   */
+  constructor(table, cells, { open, fold, unfold }) {
     this.table = table;
     this.room = table.parentElement.clientWidth; // px
     new ResizeObserver(([box]) => this.#fit(box.contentRect.width)).observe(table.parentElement);
@@ -24,6 +27,8 @@ class Matrix {
       const folding = event.target.closest(".fold");
       const cell = event.target.closest("button.v");
       const shown = event.target.closest("[data-all]");
+      const releases = event.target.closest("[data-series]");
+      if (releases) unfold(releases.dataset.series, releases.getAttribute("aria-expanded") !== "true");
       if (folding) fold(folding.closest("tr").id, folding.getAttribute("aria-expanded") !== "true");
       if (shown) this.#showAll(shown);
       if (!cell) return;
@@ -257,16 +262,45 @@ class Matrix {
   }
 
   #head() {
-    const { targets } = this.cells;
-    const heads = this.selection.columns.map((column) => {
+    const { targets, series, seriesOf } = this.cells;
+    const { columns, folded } = this.selection;
+    const heads = columns.map((column, place) => {
       const { label, device, unavailable } = targets[column];
-      const head = make("th", make("bdi.target", breakable(label)), unavailable && make("small", "not available"));
+      const one = series[seriesOf[column]];
+      const isFolded = folded.has(column);
+      const first = seriesOf[column] !== seriesOf[columns[place - 1]];
+      const unfolded = one && first && this.query.releases.has(one.label) && one.columns.every((other) => columns.includes(other));
+      const head = make(
+        "th",
+        make("bdi.target", breakable(isFolded ? one.label : label)),
+        isFolded && make("small", `${one.versions[one.columns.indexOf(column)]}, the newest`),
+        unavailable && make("small", "not available"),
+        (isFolded || unfolded) && this.#releasesButton(one, !isFolded),
+      );
       head.title = device;
       return head;
     });
     const line = make("tr", make("th", "Call"), heads);
     for (const head of line.cells) head.scope = "col";
     return make("thead", line);
+  }
+
+  /** The button in a column's head that shows or hides the releases of its series. */
+  #releasesButton({ label, versions }, open) {
+    const number = new Set(versions).size;
+    const control = make("button.releases", open ? "fold" : plural(number, "release"));
+    control.type = "button";
+    control.dataset.series = label;
+    control.setAttribute("aria-expanded", String(open));
+    const words = open ? `fold the releases of ${label} into the newest` : `Show a column for each of the ${number} releases of ${label}`;
+    control.setAttribute("aria-label", words);
+    control.title = words;
+    return control;
+  }
+
+  /** The button that shows or hides the releases of a series, if the table has it. */
+  releasesButton(label) {
+    return $$("thead .releases", this.table).find(({ dataset }) => dataset.series === label);
   }
 
   #row(kind, id, head, scope, tds, siblings) {
@@ -318,6 +352,8 @@ class Matrix {
       const { verdict, colour, drawing, number, total, asked, right, presents, counts, ranks, endings, unexpected, known, vague, hazards, requested, first } = tally;
       const untried = colour === "skip" ? 0 : ranks.skip ?? 0;
       const tried = total - untried;
+      const series = this.selection.folded.get(column);
+      const past = series == null ? null : this.cells.historyTally(members, series);
       const notes = [
         endings.length < 3 && endings.join(", "),
         score && asked
@@ -330,6 +366,9 @@ class Matrix {
         hazards > 0 && plural(hazards, "hazard"),
         requested > 0 && `${requested} not specified`,
         untried > 0 && `${untried} not tried`,
+        past?.since && `since ${past.since}`,
+        past?.regressed > 0 && make("span.regressed", `${past.regressed} regressed`),
+        past?.mended > 0 && `${past.mended} broken for a time`,
         unexpected > 0 ? make("b", `${unexpected} unexpected`) : known > 0 && make("b", `${known} known`),
       ].filter(Boolean);
       const control = make(
@@ -392,10 +431,19 @@ class Matrix {
         result.hazard && make("i", "hazard"),
         isRequestedOnly(result) && make("i", "not specified"),
         mark && make("b", mark),
+        this.#past(i, column),
       );
       return make("td", this.#cell(control, i, column));
     });
     return this.#row(kind, one.id, head, "row", tds, siblings);
+  }
+
+  /** Since when a cell's verdict holds, in a column that stands for all releases. */
+  #past(i, column) {
+    const series = this.selection.folded.get(column);
+    if (series == null) return null;
+    const { text, regressed } = this.cells.historyOf(i, series);
+    return make(regressed ? "small.past.regressed" : "small.past", text);
   }
 
   #axes(one, widths) {

@@ -43,6 +43,7 @@ class Details {
       this.expectation(),
       this.result.insensitive && make("p.note", make("b", "Warning"), ": ", make("bdi", this.result.insensitive)),
       this.change(),
+      this.releases(),
       this.message(),
       this.errorTable(),
       this.errorMaps(),
@@ -88,6 +89,25 @@ class Details {
   change() {
     const { change } = this.result;
     return change && make("p.note", make("b", change.kind), ": ", make("bdi", change.sentence));
+  }
+
+  /** The verdict in each release of the target, and since when it holds. */
+  releases() {
+    const { cells, about, column } = this;
+    const number = cells.seriesOf[column];
+    if (number == null) return null;
+    const { columns, versions } = cells.series[number];
+    const { text, regressed } = cells.historyOf(cells.numbers.get(about.id), number);
+    const items = columns.map((other, i) => {
+      const result = about.results[other];
+      if (!result) return make("li", make("span.v.skip", make("bdi", versions[i]), make("small", "no result")));
+      const link = make(`a.v.${colourOf(result)}.${markOf(result)}`, make("bdi", versions[i]), icon(drawingOf(result)), make("small", result.verdict));
+      link.href = formatAddress({ ...emptyQuery(), anchor: `${about.id}@${cells.targets[other].label}` });
+      link.dataset.column = other;
+      if (other === column) link.setAttribute("aria-current", "true");
+      return make("li", link);
+    });
+    return [make("h3", "Releases"), text && make(regressed ? "p.regressed" : "p", text), make("ul.releases", items.reverse())];
   }
 
   message() {

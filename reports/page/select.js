@@ -12,6 +12,8 @@ class Cells {
     this.byTheme = this.themes.map(() => []); // group numbers, by theme
     this.groups.forEach((group, i) => this.byTheme[group.theme].push(i));
     this.numbers = new Map(this.cases.map((one, i) => [one.id, i]));
+    this.seriesOf = []; // series numbers, by column; none for a target with one release
+    this.series.forEach(({ columns }, number) => columns.forEach((column) => (this.seriesOf[column] = number)));
     this.caseTexts = []; // lower-case texts of the cases, made when first searched
     this.pooledTexts = []; // the same for the pool
   }
@@ -38,13 +40,58 @@ class Cells {
   }
 
   /**
-   * What a query selects: `columns` to show; `candidates[i]`, whether a case has the words, tag and
+   * The columns that a query shows, and which of them stand for all releases of a series: `folded`
+   * has the series by column. A series that is not unfolded is shown by its newest release that
+   * was tried; of one that is, the newest comes first.
+   */
+  #columns(query) {
+    const [columns, folded, seen] = [[], new Map(), new Set()];
+    const wanted = (name) => !query.target.size || query.target.has(name);
+    this.targets.forEach(({ label }, column) => {
+      const number = this.seriesOf[column];
+      const series = this.series[number];
+      if (!series && wanted(label)) columns.push(column);
+      if (!series || seen.has(number)) return;
+      seen.add(number);
+      const newestFirst = [...series.columns].reverse();
+      if (!wanted(series.label)) columns.push(...newestFirst.filter((one) => wanted(this.targets[one].label)));
+      else if (query.releases.has(series.label)) columns.push(...newestFirst);
+      else {
+        columns.push(series.newest);
+        folded.set(series.newest, number);
+      }
+    });
+    return { columns, folded };
+  }
+
+  /** The history of a case in a series. */
+  historyOf(i, number) {
+    return this.pool[this.cases[i].history[number]];
+  }
+
+  /** Whether a case has one of the values of the filter `history` in one of the series. */
+  #hasHistory(i, values, numbers) {
+    return numbers.some((number) => {
+      const { broken, fixed, regressed } = this.historyOf(i, number);
+      const { label } = this.series[number];
+      return (
+        (values.has("regressed") && regressed) ||
+        (values.has("mended") && broken.length > 0 && !regressed) ||
+        broken.some((version) => values.has(`broken:${label} ${version}`)) ||
+        fixed.some((version) => values.has(`fixed:${label} ${version}`))
+      );
+    });
+  }
+
+  /**
+   * What a query selects: `columns` to show and `folded` ones; `candidates[i]`, whether a case has the words, tag and
    * dtype; `shown[i]`, whether one of its results also matches; the numbers of both; and
    * `matches(result)`, whether a result has one of the verdicts and the marks.
    */
   select(query) {
-    const all = this.targets.map((_, i) => i);
-    const columns = query.target.size ? all.filter((i) => query.target.has(this.targets[i].label)) : all;
+    const { columns, folded } = this.#columns(query);
+    const every = columns.flatMap((column) => (folded.has(column) ? this.series[folded.get(column)].columns : [column]));
+    const series = [...new Set(every.map((column) => this.seriesOf[column]))].filter((number) => number != null);
     const words = searchTerms(query.q).map((word) => ({ word, found: [] }));
     const candidates = new Uint8Array(this.cases.length);
     const shown = new Uint8Array(this.cases.length);
@@ -68,14 +115,15 @@ class Cells {
       const lacking = words.filter(({ word }) => !this.#caseText(i).includes(word));
       if (!lacking.every(({ word, found }) => present.some((one) => this.#contains(one, word, found)))) return;
       candidates[i] = 1;
-      if (query.differs && !verdictsDiffer(present)) return;
+      if (query.history.size && !this.#hasHistory(i, query.history, series)) return;
+      if (query.differs && !verdictsDiffer(every.map((column) => one.results[column]).filter(Boolean))) return;
       const matching = present.filter(matches);
       if (byResult && !matching.length) return;
       shown[i] = 1;
       cases += 1;
       results += matching.length;
     });
-    return { columns, candidates, shown, cases, results, matches };
+    return { columns, folded, candidates, shown, cases, results, matches };
   }
 
   /** Totals of these cases on a target, the worst verdict, and the case to open first. */
@@ -107,6 +155,26 @@ class Cells {
     const number = counts[verdict];
     const figures = { number, total, asked, right, presents, counts, ranks, unexpected, known, vague, hazards, requested, first };
     return { verdict, colour: colourOf(worst), drawing: drawingOf(worst), endings: [...endings], ...figures };
+  }
+
+  /**
+   * Of these cases, how many were right in an earlier release of a series and are not now, how many
+   * were broken for a time, and the version since which all of them are right, if they are.
+   */
+  historyTally(cases, number) {
+    const { versions } = this.series[number];
+    let [regressed, mended, since, earliest] = [0, 0, -1, true];
+    let right = cases.length > 0;
+    for (const i of cases) {
+      const history = this.historyOf(i, number);
+      if (history.regressed) regressed += 1;
+      else if (history.broken.length) mended += 1;
+      if (history.since == null) right = false;
+      const at = versions.indexOf(history.since);
+      if (at > since) [since, earliest] = [at, history.earliest];
+      else if (at === since && !history.earliest) earliest = false;
+    }
+    return { regressed, mended, since: right ? `${earliest ? "≤" : ""}${shortVersion(versions[since])}` : "" };
   }
 
   /** What the contract of a case rests on; a case without a description counts as specified. */
@@ -184,3 +252,6 @@ function compareKeys(one, other) {
   const at = one.findIndex((value, i) => value !== other[i]);
   return at < 0 ? 0 : one[at] - other[at];
 }
+
+/** A version without a last part that is 0. */
+const shortVersion = (version) => version.replace(/(\..*)\.0$/, "$1");

@@ -1,0 +1,294 @@
+"""``gqa history``: since which release each call is right, where it broke, where it was fixed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.case.features import counted, features_of
+from conformance.cli import completion
+from conformance.cli.common import (
+    ALL_AS_EXPECTED,
+    INFRASTRUCTURE,
+    INTERRUPTED,
+    BadArgument,
+    check_separate,
+    write_file,
+)
+from conformance.cli.console import SafeConsole
+from conformance.cli.options import EXPRESSION, PATHS, program_options, selected_cases
+from conformance.cli.report import write_html
+from conformance.cli.run import check_outputs, plans_of, run_plans, selection_text, write_outputs
+from conformance.cli.terminal import RunSummary, Terminal, make_console
+from conformance.results.errors import ResultsError
+from conformance.results.join import Joined, join, with_shared_cases
+from conformance.results.place import Place
+from conformance.results.reader import Run, read
+from conformance.results.records import ResultRecord, Selection
+from conformance.run.records import case_record, header, selection_of
+from conformance.run.target import TargetPlan
+from conformance.targets.catalogue import Programs, entry_of, target_names
+from conformance.targets.registry import targets_for
+
+#: How the name of a results file ends: with ``--from``, such an argument is one more.
+_RESULTS: Final = (".jsonl", ".xz")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to come of a history. ``again``: the command that tells it from the results."""
+
+    html: Path | None
+    json: Path | None
+    everything: bool
+    again: Sequence[str] | None = None
+
+
+@click.command()
+@PATHS
+@click.option(
+    "--ep",
+    "eps",
+    multiple=True,
+    metavar="TARGET",
+    help=f"{', '.join(target_names())}, or a range of releases, cpu@1.25..1.28; repeat.",
+    shell_complete=completion.targets,
+)
+@EXPRESSION
+@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@click.option(
+    "--from",
+    "recorded",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="RESULTS",
+    help="Take these results files, run nothing; more may follow.",
+)
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The history of every case, entry and feature.",
+)
+@click.option("--all", "everything", is_flag=True, help="List every entry and feature.")
+@program_options
+def history(
+    paths: Sequence[str],
+    eps: Sequence[str],
+    expression: str,
+    jobs: int,
+    recorded: Sequence[Path],
+    results: Path | None,
+    html: Path | None,
+    json_file: Path | None,
+    everything: bool,
+    programs: Programs,
+) -> int:
+    """Run the releases of a target, and say since when each call is right and where it broke.
+
+    PATH is as in gqa run. A TARGET without a version is the last release of each of its series:
+    cpu is every minor version of ONNX Runtime from 1.20 on.
+
+    \b
+    Exit status: 0 told, regressions or not   2 bad input
+                 3 a release could not be tried, or a file could not be written
+    """
+    wanted = _Wanted(html, json_file, everything)
+    outputs = [
+        (option, path)
+        for option, path in (("--results", results), ("--html", html), ("--json", json_file))
+        if path is not None
+    ]
+    if not recorded:
+        return _of_runs(paths, eps, expression, jobs, results, programs, wanted, outputs)
+    if eps or results:
+        raise BadArgument("--from runs nothing: leave out --ep and --results.")
+    files = [*recorded, *(Path(path) for path in paths if path.endswith(_RESULTS))]
+    paths = [path for path in paths if not path.endswith(_RESULTS)]
+    check_separate(files, outputs)
+    return _of_files(files, paths, expression, wanted)
+
+
+# From recorded results
+
+
+def _of_files(files: Sequence[Path], paths: Sequence[str], expression: str, wanted: _Wanted) -> int:
+    """Tell the history of results files; ``paths`` and ``expression`` select from their cases."""
+    runs = _read(files, whole=wanted.html is not None)
+    joined = join(runs)
+    if paths or expression:
+        _, cases = selected_cases(paths, expression)
+        joined = _only(joined, {case.id for case in cases})
+    else:
+        cases = list(find(()).named)
+    selection = [*paths, *(["-k", expression] if expression else [])]
+    again = ["gqa", "history", *selection, "--from", *map(str, files)]
+    _tell(joined, cases, replace(wanted, again=again))
+    if wanted.html is not None:
+        write_html(runs, wanted.html)
+        click.echo(f"Report:  {wanted.html}")
+    return INFRASTRUCTURE if joined.infrastructure or _missing(joined) else ALL_AS_EXPECTED
+
+
+def _read(files: Sequence[Path], *, whole: bool) -> list[Run]:
+    """The runs of results files; unless ``whole``, without what only a report shows."""
+
+    def runs() -> Iterator[Run]:
+        for file in dict.fromkeys(files):
+            run = read(file)
+            yield run if whole else replace(run, results=tuple(map(_light, run.results)))
+
+    try:
+        return with_shared_cases(runs())
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+
+
+def _light(result: ResultRecord) -> ResultRecord:
+    """A result without its figures and what the runner wrote: most of its memory."""
+    return result.model_copy(update={"errors": (), "faults": (), "relation": None, "stderr": ""})
+
+
+def _only(joined: Joined, ids: set[str]) -> Joined:
+    """The runs with the results of these cases. Raises `BadArgument` if there are none."""
+    cases = {id: case for id, case in joined.cases.items() if id in ids}
+    results = {key: result for key, result in joined.results.items() if key[0] in ids}
+    if not results:
+        raise BadArgument("The results files have no result of the selected cases.")
+    return replace(joined, cases=cases, results=results)
+
+
+# From runs
+
+
+class _Summary(RunSummary):
+    """The results of many releases, which would take gigabytes in full."""
+
+    def add(self, case: Case, record: ResultRecord) -> bool:
+        return super().add(case, _light(record))
+
+
+def _of_runs(
+    paths: Sequence[str],
+    eps: Sequence[str],
+    expression: str,
+    jobs: int,
+    results: Path | None,
+    programs: Programs,
+    wanted: _Wanted,
+    outputs: Sequence[tuple[str, Path]],
+) -> int:
+    """Run the releases, and tell their history. One that cannot be tried does not end it."""
+    corpus = find(paths)
+    terminal = Terminal(make_console(), SafeConsole(stderr=True))
+    targets = targets_for([_all_releases(ep, programs) for ep in eps or ("cpu",)], programs)
+    planned = plans_of(corpus, targets, expression)
+    check_outputs(planned, outputs)
+    asked = selection_of(planned, selection_text(paths, expression), only_failed=False)
+    summary = _Summary()
+    if results is not None:
+        wanted = replace(wanted, again=["gqa", "history", "--from", str(results)])
+    with contextlib.ExitStack() as stack:
+        kept = results
+        if kept is None and wanted.html is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
+            kept = Path(folder) / "results.jsonl"
+        place = stack.enter_context(Place(kept)) if kept is not None else None
+        run_plans(planned, jobs, place, asked, terminal, summary)
+        if summary.targets:
+            joined = join([_run_of(summary, planned, asked)])
+            _tell(joined, corpus.named, wanted)
+        if summary.writing:
+            terminal.line(f"\n{summary.writing}")
+        if place is not None:
+            write_outputs(place, results, wanted.html, summary, terminal)
+    if summary.interrupted:
+        return INTERRUPTED
+    failed = summary.troubles or summary.untried or summary.writing
+    return INFRASTRUCTURE if failed else ALL_AS_EXPECTED
+
+
+def _all_releases(ep: str, programs: Programs) -> str:
+    """A target without a version, as the last release of each of its series.
+
+    One that an option names the program of, or that has no releases to install, stays as it is.
+    """
+    entry = None if "@" in ep else entry_of(ep)
+    if entry is None or entry.package is None or programs.values_of(entry.package.option):
+        return ep
+    return f"{ep}@.."
+
+
+def _run_of(summary: RunSummary, planned: Sequence[TargetPlan], selection: Selection) -> Run:
+    """The run as a results file would have it, without its footer."""
+    cases = {case.id: case for plan in planned for case in plan.cases}
+    cut = ("The run was stopped before its end.",) if summary.interrupted else ()
+    return Run(
+        Path("this run"),
+        header(planned, summary.targets, selection),
+        {id: case_record(case) for id, case in cases.items()},
+        tuple(result for _, result in summary.results),
+        tuple(summary.troubles),
+        None,
+        cut,
+        tuple(summary.instability),
+    )
+
+
+# What is told
+
+
+def _tell(joined: Joined, cases: Sequence[Case], wanted: _Wanted) -> None:
+    """Print the histories, and write them as JSON if that is wanted."""
+    from conformance.cli.history_table import draw_history, draw_problems
+    from conformance.report.history import histories, history_json
+
+    found = histories(joined)
+    features = {
+        case.id: features_of(case.call, case.steps)
+        for case in cases
+        if case.id in joined.cases and counted(case)
+    }
+    console = make_console()
+    draw_problems(console, joined)
+    for one in found:
+        draw_history(console, joined, one, one.by_feature(features), wanted.everything)
+    if not found:
+        tried = ", ".join(column.label for column in joined.columns)
+        console.print(
+            f"No history: it takes at least two releases of one target, and these are {tried}.",
+            markup=False,
+            highlight=False,
+        )
+    elif not wanted.everything:
+        console.print(_more(wanted), markup=False, highlight=False, soft_wrap=True)
+    if wanted.json is not None:
+        text = json.dumps(history_json(joined, found, features), ensure_ascii=False, indent=1)
+        write_file(wanted.json, "the history", f"{text}\n")
+        click.echo(f"JSON:    {wanted.json}")
+
+
+def _more(wanted: _Wanted) -> str:
+    """How to see more of the history."""
+    if wanted.again is None:
+        return (
+            "Every entry and feature: the same with --results FILE keeps the results; then --all."
+        )
+    return f"Every entry and feature: {shlex.join([*wanted.again, '--all'])}"
+
+
+def _missing(joined: Joined) -> bool:
+    """Whether a release was not available."""
+    return any(column.target.unavailable is not None for column in joined.columns)

@@ -1,0 +1,248 @@
+"""The output of ``gqa history``: its releases, what broke and what was fixed, in tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.base.words import plural
+from conformance.report.history import (
+    CHANGE_KINDS,
+    UNSTABLE,
+    CaseHistory,
+    ChangeKind,
+    GroupHistory,
+    History,
+    release_scores,
+)
+from conformance.report.text import clean
+from conformance.results.join import Joined
+from conformance.results.verdicts import TABLE, VERDICTS
+
+#: Of each table, this many rows are shown by default.
+_MOST_ROWS: Final = 12
+#: Of the features those are shown by default of whose cases at least this share is regressed.
+_SHARE: Final = 0.1
+#: Longer texts are cut to this many characters.
+_LONGEST: Final = 200
+_NOTHING: Final = "·"
+
+
+def draw_history(
+    console: Console,
+    joined: Joined,
+    history: History,
+    features: Sequence[GroupHistory],
+    everything: bool,
+) -> None:
+    """Print the releases of a target, its regressions, and what was broken for a time.
+
+    With ``everything`` also the entries and features in which nothing broke, and every row.
+    """
+    tried = history.series.tried
+    heading = (
+        f"{history.series.name}: {plural(len(history.cases), 'case')} on "
+        f"{plural(len(tried), 'release')}, {tried[0].version} to {tried[-1].version}"
+    )
+    console.print(Text(f"\n{_line(heading)}", style="bold"))
+    _draw_releases(console, joined, history)
+    broken = [group for group in history.entries if group.changed("broken")]
+    regressed = [group for group in broken if group.regressed]
+    mended = [group for group in broken if not group.regressed]
+    rest = [group for group in history.entries if not group.changed("broken")]
+    most = None if everything else _MOST_ROWS
+    cases = len(history.whole.regressed)
+    versions = [release.version for release in tried]
+    _draw_groups(
+        console,
+        "Regressions: right in an earlier release, and not in the last one that was tried"
+        f": {plural(cases, 'case')}",
+        sorted(regressed, key=lambda group: -len(group.regressed)),
+        most,
+    )
+    if not regressed:
+        said = "what was right in a release is right in the last one that tried it."
+        console.print(Text(f"\nNo regressions: {said}"))
+    count = sum(one.mended for one in history.cases.values())
+    _draw_groups(
+        console, f"Broken for a time, and right again: {plural(count, 'case')}", mended, most
+    )
+    gained = [
+        g for g in rest if (since := g.since) and not since.earliest and since.state == "full"
+    ]
+    gained.sort(
+        key=lambda group: (
+            -versions.index(group.since.first if group.since else ""),
+            -len(group.members),
+        )
+    )
+    _draw_groups(console, "Right since a later release than the first", gained, most)
+    named = {group.name for group in gained[:most]}
+    others = [group for group in rest if group.name not in named]
+    if everything:
+        _draw_groups(console, "The other entries", others, None)
+        _draw_groups(console, "By feature", features, None)
+        return
+    told = [group for group in features if _share(group) >= _SHARE or _is_new(group)]
+    told.sort(key=_share, reverse=True)
+    heading = "By feature: what regressed, and what did not work at all in the first release"
+    _draw_groups(console, heading, told, most)
+    if others:
+        console.print(Text(f"\n{_summary(others)}"))
+
+
+def draw_problems(console: Console, joined: Joined) -> None:
+    """Print what is incomplete, and each target that was not tried or whose runner failed."""
+    for problem in joined.problems:
+        console.print(Text(_line(problem), style="yellow"))
+    for column in joined.columns:
+        if column.target.unavailable is not None:
+            _draw_problem(console, column.label, column.target.unavailable, column.target.fix)
+    failures: dict[tuple[str, str], int] = Counter(
+        (label, record.message) for label, record in joined.infrastructure
+    )
+    fixes = {(label, record.message): record.fix for label, record in joined.infrastructure}
+    for (label, message), number in list(failures.items())[:_MOST_ROWS]:
+        times = f" ({number} times)" if number > 1 else ""
+        _draw_problem(console, label, f"{message}{times}", fixes[label, message])
+    if len(failures) > _MOST_ROWS:
+        rest = plural(len(failures) - _MOST_ROWS, "other infrastructure failure")
+        console.print(Text(f"and {rest}", style="yellow"))
+
+
+def _draw_problem(console: Console, label: str, sentence: str, fix: str | None) -> None:
+    console.print(Text(_line(f"{label}: {sentence}"), style="yellow"), soft_wrap=True)
+    if fix:
+        console.print(Text(f"  fix: {_line(fix)}"), soft_wrap=True)
+
+
+def _draw_releases(console: Console, joined: Joined, history: History) -> None:
+    """A row for each release: its score, what broke and what was fixed, or why it was not tried."""
+    failures = Counter(label for label, _ in joined.infrastructure)
+    changed = [history.whole.changed(kind) for kind in CHANGE_KINDS]
+    table = _table()
+    table.add_column("release", no_wrap=True)
+    table.add_column("right of asked", justify="right", no_wrap=True)
+    for verdict in ("crash", "timeout"):
+        style = TABLE[verdict].style
+        table.add_column(verdict, justify="right", header_style=style, no_wrap=True)
+    table.add_column("broken", justify="right", header_style="red", no_wrap=True)
+    table.add_column("fixed", justify="right", header_style="green", no_wrap=True)
+    table.add_column("not tried", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    versions = [release.version for release in history.series.tried]
+    for release in history.series.releases:
+        if release.unavailable:
+            note = Text(f"not available: {_line(release.unavailable)}", style="yellow")
+            table.add_row(_line(release.version), *[_NOTHING] * 6, note)
+            continue
+        score = release_scores(joined, release).whole
+        place = versions.index(release.version)
+        states = Counter(one.states[place] for one in history.cases.values())
+        changes = [len(those.get(release.version, ())) for those in changed]
+        notes = []
+        if states[UNSTABLE]:
+            notes.append(f"{states[UNSTABLE]} unstable")
+        if failed := sum(failures[column.label] for column in release.columns):
+            notes.append(plural(failed, "infrastructure failure"))
+        counts = [states["crash"], states["timeout"], *changes, states[None]]
+        table.add_row(
+            _line(release.version),
+            f"{score.right:,} of {score.asked:,}" if score.asked else "none asked",
+            *(f"{count:,}" if count else _NOTHING for count in counts),
+            ", ".join(notes),
+        )
+    console.print(table, highlight=False)
+
+
+def _draw_groups(
+    console: Console, heading: str, groups: Sequence[GroupHistory], most: int | None
+) -> None:
+    """A row for each group: since when it is right, where cases broke and where they were fixed."""
+    if not groups:
+        return
+    console.print(Text(f"\n{_line(heading)}", style="bold"))
+    table = _table()
+    table.add_column("cases", overflow="fold", min_width=24)
+    table.add_column("regressed", justify="right", no_wrap=True)
+    table.add_column("since", no_wrap=True)
+    table.add_column("broken in", overflow="fold")
+    table.add_column("fixed in", overflow="fold")
+    table.add_column("now", overflow="fold")
+    for group in groups[:most]:
+        regressed = f"{len(group.regressed)} of {len(group.members)}"
+        table.add_row(
+            _line(group.name),
+            regressed if group.regressed else f"{_NOTHING} of {len(group.members)}",
+            _since(group),
+            _changes(group, "broken"),
+            _changes(group, "fixed"),
+            _now(group.regressed or group.members),
+        )
+    console.print(table, highlight=False)
+    if most is not None and len(groups) > most:
+        console.print(Text(f"  and {len(groups) - most} more", style="dim"))
+
+
+def _since(group: GroupHistory) -> str:
+    """The release from which on all its cases are right, or some; ``never`` if none ever was."""
+    since = group.since
+    if since is None:
+        return "unknown" if not group.spans else "never" if len(group.spans) == 1 else "no longer"
+    return f"{_line(since.since)}{', partly' if since.state == 'partly' else ''}"
+
+
+def _changes(group: GroupHistory, kind: ChangeKind) -> str:
+    """The releases in which cases changed, each with their number unless it was all of them."""
+    found = [
+        _line(version) + (f" ({len(those)})" if len(those) < len(group.members) else "")
+        for version, those in group.changed(kind).items()
+    ]
+    return ", ".join(found) or _NOTHING
+
+
+def _now(cases: Iterable[CaseHistory]) -> str:
+    """The number of each state in the last release in which each case is known."""
+    counts = Counter(one.spans[-1].state if one.spans else "not tried" for one in cases)
+    order = [*VERDICTS, UNSTABLE, "not tried"]
+    return ", ".join(f"{counts[state]} {state}" for state in order if counts[state])
+
+
+def _share(group: GroupHistory) -> float:
+    return len(group.regressed) / len(group.members)
+
+
+def _is_new(group: GroupHistory) -> bool:
+    """Whether none of its cases is right in the first release that tried one."""
+    return bool(group.spans) and group.spans[0].state == "none"
+
+
+def _summary(groups: Sequence[GroupHistory]) -> str:
+    """One line on entries in which nothing ever broke."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        since = group.since
+        if since is None:
+            counts["not right in any release" if group.spans else "unknown"] += 1
+        elif since.state == "partly":
+            counts["partly right"] += 1
+        else:
+            always = "right in every release that was tried"
+            counts[always if since.earliest else "right since a later release"] += 1
+    told = ", ".join(f"{number} {what}" for what, number in counts.most_common())
+    return f"In {plural(len(groups), 'other row')} of the case files nothing broke: {told}."
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+
+
+def _line(text: str) -> str:
+    """Untrusted text on one line."""
+    text = " ".join(clean(text).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()} …"

@@ -1,0 +1,179 @@
+"""The releases of a target in the report: one column that unfolds, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Open
+from synthetic_runs import case, result, target, write
+from test_report_browser import LEVELS, asked, cases, cell, words
+
+from conformance.report.html import render
+from conformance.results.reader import read
+
+RELEASES = ("1.20.1", "1.21.0", "1.22.0")
+LABELS = [f"cpu@{release}" for release in RELEASES]
+OF_SERIES = {
+    "t/always": ("pass", "pass", "pass"),
+    "t/later": ("unsupported", "pass", "pass"),
+    "t/regressed": ("pass", "pass", "wrong"),
+    "t/mended": ("pass", "crash", "pass"),
+    "t/never": ("wrong", "wrong", "wrong"),
+}
+
+
+def page(folder: Path, verdicts: dict[str, Sequence[str]], *others: str, gone: str = "") -> str:
+    """A page of three releases of cpu, in no order, and of other targets, which pass."""
+    about = [case(id) for id in verdicts]
+    names = [LABELS[1], LABELS[2], LABELS[0]]
+    found = [
+        result(id, name, states[LABELS.index(name)])
+        for id, states in verdicts.items()
+        for name in names
+    ]
+    found += [result(id, other) for other in others for id in verdicts]
+    targets = [target(name) for name in (*names, *others)]
+    if gone:
+        targets.append(target(gone, unavailable="There is no wheel."))
+    return render([read(write(folder / "r.jsonl", about, found, targets=targets))])
+
+
+def heads(tab: Any) -> list[str]:
+    """The targets in the heads of the columns."""
+    found: list[str] = tab.locator("#matrix > thead .target").all_inner_texts()
+    return found
+
+
+def test_a_column_stands_for_all_releases_and_unfolds(show: Open, tmp_path: Path) -> None:
+    tab = show(page(tmp_path, OF_SERIES, "tract@0.23.9"))
+    assert heads(tab) == ["cpu", "tract@0.23.9"]
+    told = {id: words(cell(tab, id)) for id in OF_SERIES}
+    assert told == {
+        "t/always": "pass since ≤1.20.1",
+        "t/later": "pass since 1.21",
+        "t/regressed": "wrong unexpected right until 1.21, wrong since 1.22",
+        "t/mended": "pass crash 1.21, right since 1.22",
+        "t/never": "wrong unexpected wrong since ≤1.20.1",
+    }
+    theme = words(cell(tab, "t"))
+    assert theme.startswith("wrong 3 of 5 right ·")
+    assert "1 regressed" in theme
+    assert "1 broken for a time" in theme
+    control = tab.get_by_role("button", name="Show a column for each of the 3 releases of cpu")
+    assert control.get_attribute("aria-expanded") == "false"
+    control.focus()
+    tab.keyboard.press("Enter")
+    assert heads(tab) == [*reversed(LABELS), "tract@0.23.9"]
+    assert [words(cell(tab, "t/mended", n)) for n in range(3)] == [
+        "pass",
+        "crash SIGSEGV unexpected",
+        "pass",
+    ]
+    assert "releases=cpu" in asked(tab)
+    # The focus is on the button that folds them again, and the address restores the view.
+    assert tab.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert heads(show(page(tmp_path, OF_SERIES), "#?releases=cpu")) == [*reversed(LABELS)]
+    tab.keyboard.press("Enter")
+    assert heads(tab) == ["cpu", "tract@0.23.9"]
+    assert "releases" not in asked(tab)
+
+
+def test_a_row_says_since_when_all_its_cases_are_right(show: Open, tmp_path: Path) -> None:
+    verdicts = {"t/c[n=1]": ("pass", "pass", "pass"), "t/c[n=2]": ("wrong", "pass", "pass")}
+    tab = show(page(tmp_path, verdicts))
+    assert "since 1.21" in words(cell(tab, "t/c"))
+    tab = show(page(tmp_path, verdicts | {"t/c[n=3]": ("wrong", "wrong", "wrong")}))
+    assert "since" not in words(cell(tab, "t/c"))
+
+
+def test_one_release_is_shown_as_before(show: Open, tmp_path: Path) -> None:
+    html = render([read(write(tmp_path / "r.jsonl", [case("t/c")], [result("t/c")]))])
+    tab = show(html)
+    assert heads(tab) == ["cpu@1.31.1"]
+    assert words(cell(tab, "t/c")) == "pass"
+    assert tab.locator(".releases").count() == 0
+    assert "Releases of" not in html
+
+
+def test_a_link_to_a_cell_of_a_release_unfolds_its_column(show: Open, tmp_path: Path) -> None:
+    html = page(tmp_path, OF_SERIES)
+    tab = show(html, "#t/mended@cpu@1.21.0")
+    assert heads(tab) == [*reversed(LABELS)]
+    assert cell(tab, "t/mended", 1).get_attribute("aria-current") == "true"
+    assert words(tab.locator("#panel .top .target")) == "cpu@1.21.0"
+    tab = show(html, "#t/mended@cpu@1.22.0")  # the newest is shown already
+    assert heads(tab) == ["cpu"]
+    assert cell(tab, "t/mended").get_attribute("aria-current") == "true"
+
+
+def test_the_panel_has_every_release(show: Open, tmp_path: Path) -> None:
+    tab = show(page(tmp_path, OF_SERIES | {"t/mended": ("pass", "crash", "pass")}))
+    cell(tab, "t/mended").click()
+    panel = tab.locator("#panel")
+    assert "crash 1.21, right since 1.22" in words(panel)
+    strip = panel.locator("ul.releases li")
+    assert [words(item) for item in strip.all()] == ["1.22.0 pass", "1.21.0 crash", "1.20.1 pass"]
+    strip.nth(1).locator("a").click()
+    assert words(panel.locator(".top")).startswith("crash unexpected on cpu@1.21.0")
+    assert asked(tab).startswith("#t/mended@cpu@1.21.0")
+    assert heads(tab) == ["cpu"]  # looking at a release does not change the table
+
+
+def test_regressions_can_be_found(show: Open, tmp_path: Path) -> None:
+    tab = show(page(tmp_path, OF_SERIES))
+    table = tab.locator("details.history")
+    assert words(table.locator("summary")) == (
+        "Releases of cpu: 1 case regressed, 1 broken for a time"
+    )
+    rows = [words(row).split()[:3] for row in table.locator("tbody tr").all()]
+    assert rows == [["1.22.0", "1", "1"], ["1.21.0", "1", "1"], ["1.20.1", "0", "0"]]
+    table.locator("tbody tr").nth(1).locator("td a").first.click()
+    assert cases(tab) == ["t/mended"]
+    assert "history=broken:cpu+1.21.0" in asked(tab)
+    for value, found in (("fixed:cpu 1.21.0", "t/later"), ("mended", "t/mended")):
+        tab.locator("select[data-list=history]").select_option(value)
+        assert cases(tab) == [found]
+    tab.locator("#reset").click()
+    tab.get_by_role("button", name="only what regressed").click()
+    assert cases(tab) == ["t/regressed"]
+    tab.locator("#reset").click()
+    tab.get_by_role("button", name="only what differs between targets or releases").click()
+    assert cases(tab) == ["t/later", "t/regressed", "t/mended"]
+
+
+def test_filters_name_a_target_or_one_of_its_releases(show: Open, tmp_path: Path) -> None:
+    html = page(tmp_path, OF_SERIES, "tract@0.23.9")
+    tab = show(html)
+    tab.get_by_role("button", name="cpu", exact=True).click()
+    assert heads(tab) == ["cpu"]
+    assert asked(tab) == "#?target=cpu"
+    tab = show(html, "#?target=cpu@1.21.0&verdict=crash")
+    assert heads(tab) == ["cpu@1.21.0"]
+    assert cases(tab) == ["t/mended"]
+
+
+def test_the_newest_release_that_ran_is_shown(show: Open, tmp_path: Path) -> None:
+    tab = show(page(tmp_path, OF_SERIES, gone="cpu@1.23.0"))
+    assert "1.22.0, the newest" in words(tab.locator("#matrix > thead"))
+    assert words(cell(tab, "t/later")) == "pass since 1.21"
+    tab.get_by_role("button", name="Show a column for each of the 4 releases of cpu").click()
+    assert heads(tab) == ["cpu@1.23.0", *reversed(LABELS)]
+    assert "not available" in words(tab.locator("#matrix > thead"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation_in_releases(
+    show: Open, tmp_path: Path, packages: Path, scheme: str
+) -> None:
+    axe = (packages / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    tab = show(page(tmp_path, OF_SERIES, "tract@0.23.9"), color_scheme=scheme, bypass_csp=True)
+    tab.evaluate(axe)
+    cell(tab, "t/regressed").click()
+    run = "tags => axe.run(document, { runOnly: tags })"
+    for _ in range(2):
+        found = tab.evaluate(run, LEVELS)["violations"]
+        assert [node["html"][:150] for one in found for node in one["nodes"]] == []
+        tab.locator("thead .releases").click()
