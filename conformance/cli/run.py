@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import click
 
 from conformance.base.files import identity
 from conformance.base.interrupts import undisturbed
+from conformance.base.words import plural
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import find, names_of
@@ -26,6 +27,8 @@ from conformance.cli.env import with_releases
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
+from conformance.cli.resume import OPTION as OPTION_RESUME
+from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
 from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
@@ -37,13 +40,16 @@ from conformance.results.records import (
     InstabilityRecord,
     ResultRecord,
     Selection,
+    ShardRecord,
 )
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
+from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
+from conformance.run.times import recorded_times
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import eps_of, targets_for
 
@@ -94,6 +100,27 @@ if TYPE_CHECKING:
     "--durations", type=click.IntRange(0), metavar="N", help="List the N slowest cases; 0: all."
 )
 @click.option(
+    "--shard",
+    "shard",
+    metavar="N/OF",
+    help=f"The N-th of OF parts of the run, such as 3/8; {AUTO}: as the scheduler says.",
+    shell_complete=completion.shards,
+)
+@click.option(
+    "--times",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="RESULTS",
+    help="Balance the shards by the times in these results; the same for all shards; repeat.",
+)
+@click.option(
+    OPTION_RESUME,
+    "resumed",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="RESULTS",
+    help="Go on with the run that was cut off in this results file; begin one if there is none.",
+)
+@click.option(
     "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
 )
 @program_options
@@ -111,6 +138,9 @@ def run(
     maxfail: int | None,
     last_failed: bool,
     durations: int | None,
+    shard: str | None,
+    times: Sequence[Path],
+    resumed: Path | None,
     bisect: bool,  # main() sets the exit status, since click's own errors never come here
     programs: Programs,
 ) -> int:
@@ -124,6 +154,8 @@ def run(
                  2 bad input         3 infrastructure failure
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
+    part = _shard(shard, times, last_failed)
+    results, earlier = _resumed(resumed, results, last_failed)
     corpus = find(paths)
     targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
     corpus.check_targets([target.label for target in targets])
@@ -156,17 +188,72 @@ def run(
         check_results_file(results)
         planned, told = only_last_failed(planned)
         terminal.line(told)
-    asked = selection_of(planned, selection, only_failed=_size(planned) < size)
+    work = Work(
+        planned, planned, selection_of(planned, selection, only_failed=_size(planned) < size)
+    )
+    if part is not None:
+        mine, _ = divided(planned, part.of, recorded_times(times))[part.number - 1]
+        terminal.line(f"Shard {part}: {_size(mine)} of {plural(_size(planned), 'result')}.")
+        work = Work(mine, planned, selection_of(mine, selection), shard=shard_record(planned, part))
+    if earlier is not None:
+        left = earlier.missing(work.planned)
+        done = _size(work.planned) - _size(left)
+        terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
+        work = replace(work, planned=left, earlier=earlier)
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        place = stack.enter_context(Place(kept)) if kept is not None else None
-        summary = execute(planned, jobs, place, asked, terminal, 1 if first else maxfail)
+        place = None
+        if kept is not None:
+            place = stack.enter_context(Place(kept, resume=earlier is not None))
+        summary = execute(work, jobs, place, terminal, 1 if first else maxfail)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
+
+
+def _shard(text: str | None, times: Sequence[Path], last_failed: bool) -> Shard | None:
+    """The shard to run; None: all. Raises `BadArgument`."""
+    if text is None:
+        if times:
+            raise BadArgument("--times needs --shard.")
+        return None
+    if last_failed:
+        raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
+    try:
+        return shard_for(text, os.environ)
+    except ShardError as error:
+        raise BadArgument(f"--shard: {error}.") from None
+
+
+def _resumed(
+    resumed: Path | None, results: Path | None, last_failed: bool
+) -> tuple[Path | None, Earlier | None]:
+    """Where to write results, and the run that is there. Raises `BadArgument`."""
+    if resumed is None:
+        return results, None
+    if results is not None and identity(results) != identity(resumed):
+        raise BadArgument(f"{OPTION_RESUME} writes to its own file; leave out --results.")
+    if last_failed:
+        raise BadArgument(f"{OPTION_RESUME} and --lf select cases each in its own way; give one.")
+    return resumed, earlier_run(resumed)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one invocation runs. ``planned`` are the cases to run now on each target.
+
+    ``whole`` is the run that they are of, before it was divided or cut off. The results file is to
+    have ``selection``: this ``shard``, if the run is divided, with what is recorded ``earlier``.
+    """
+
+    planned: Sequence[TargetPlan]
+    whole: Sequence[TargetPlan]
+    selection: Selection
+    shard: ShardRecord | None = None
+    earlier: Earlier | None = None
 
 
 def write_outputs(
@@ -235,19 +322,18 @@ def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
 
 
 def execute(
-    planned: Sequence[TargetPlan],
+    work: Work,
     jobs: int,
     results: Place | None,
-    selection: Selection,
     terminal: Terminal,
     most_failures: int | None = None,
 ) -> RunSummary:
-    """Run every plan, write results as they come, and print the summary.
+    """Run every plan of ``work``, write results as they come, and print the summary.
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
-    targets = with_releases([plan.target for plan in planned])
-    planned = [replace(plan, target=target) for plan, target in zip(planned, targets, strict=True)]
+    targets = with_releases([plan.target for plan in work.planned])
+    planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     summary = RunSummary()
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
@@ -259,15 +345,21 @@ def execute(
             for ready in readies:
                 terminal.target(ready)
             if results is not None:
-                keep.begin(stack, results, header(planned, readies, selection))
-            with terminal.progress(_size(planned)) as advance:
+                first = header(work.whole, readies, work.selection, work.shard)
+                if work.earlier is not None:
+                    work.earlier.check(first)
+                    first = work.earlier.run.header
+                keep.begin(stack, results, first)
+            if work.earlier is not None:
+                keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
+            with terminal.progress(_size(work.planned)) as advance:
                 for number, run in enumerate(runs):
                     left = _run_one_target(run, keep, summary, advance, most_failures)
                     left += sum(len(later.plan.cases) for later in runs[number + 1 :])
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
                         break
-            keep.finish(complete=keep.recorded == _size(planned))
+            keep.finish(complete=keep.recorded == work.selection.results)
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
@@ -314,7 +406,7 @@ def _run_one_target(
     finally:
         last.keep()
         summary.starts[run.ready.name] = run.start_seconds
-    if skipped and not tried:
+    if skipped and not tried and run.ready.name not in keep.tried_before:
         ready = run.ready
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
         kernel = run.plan.target.kernel
@@ -332,6 +424,8 @@ class ResultsKeeper:
         self._seen: set[str] = set()
         #: Number of cases times targets that have a record of their own.
         self.recorded = 0
+        #: The targets on which a case was tried before the run was cut off.
+        self.tried_before: set[str] = set()
 
     def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
         try:
@@ -349,6 +443,19 @@ class ResultsKeeper:
         self.recorded += self._summary.add(case, record)
         self._try(lambda writer: writer.result(record))
 
+    def copy(self, earlier: Earlier, cases: Sequence[Case]) -> None:
+        """Take over what was recorded of the run before, all or nothing in its file."""
+        with contextlib.ExitStack() as stack:
+            self._try(lambda writer: stack.enter_context(writer.copying()))
+            for case, record in earlier.of(cases):
+                self.case(case)
+                self.result(case, record)
+                if was_tried(record):
+                    self.tried_before.add(record.target)
+            for one in earlier.instability():
+                self.instability(one)
+            self._try(lambda writer: stack.close())
+
     def instability(self, record: InstabilityRecord) -> None:
         self._summary.instability.append(record)
         self._try(lambda writer: writer.instability(record))
@@ -361,7 +468,7 @@ class ResultsKeeper:
     def finish(self, complete: bool) -> None:
         self._try(lambda writer: writer.finish(complete))
 
-    def _try(self, write: Callable[[Writer], None]) -> None:
+    def _try(self, write: Callable[[Writer], object]) -> None:
         if self._writer is None or self._summary.writing is not None:
             return
         with undisturbed():  # every line that is written is also counted
