@@ -28,6 +28,7 @@ from conformance.cli.doctor import cache, doctor
 from conformance.cli.env import env
 from conformance.cli.expect import expect
 from conformance.cli.export import NotExported, export
+from conformance.cli.merge import merge
 from conformance.cli.one_result import NoResult
 from conformance.cli.power import power
 from conformance.cli.report import diff, report
@@ -59,6 +60,7 @@ for command in (
     diff,
     bisect,
     expect,
+    merge,
     doctor,
     setup,
     env,
