@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -19,6 +20,8 @@ import yaml
 from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
+from conformance.cli.commands import gqa
+from conformance.run.matrix import Job
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION
 
@@ -156,39 +159,31 @@ def test_files_in_the_keys_of_caches_exist(file: Path) -> None:
             assert any(ROOT.glob(pattern)), pattern
 
 
-def test_the_nightly_installs_and_runs_all_targets_and_reports_on_each() -> None:
+def test_the_nightly_runs_the_plan_and_reports_on_each_target() -> None:
     jobs = load(WORKFLOW / "nightly.yml")["jobs"]
-    matrix = jobs["target"]["strategy"]["matrix"]["include"]
-    extras = {entry.name: entry.extra for entry in TARGETS}
-    installed = {name: f".[{extra}]" if extra else "." for name, extra in extras.items()}
-    wanted = [  # cuda has a job of its own, without its kernel variants
-        {"target": name, "install": what}
-        for name, what in installed.items()
-        if not name.startswith("cuda")
-    ]
-    missing = [leg for leg in wanted if leg not in matrix]
-    assert [*matrix] == wanted, (
-        f"Edit .github/workflows/nightly.yml: the matrix is in the order of the entries; {missing=}"
-    )
+    include = jobs["target"]["strategy"]["matrix"]["include"]
+    assert include == "${{ fromJSON(needs.plan.outputs.plan).jobs }}"
+    assert jobs["target"]["needs"] == "plan"
+    fields = set(re.findall(r"matrix\.(\w+)", json.dumps(jobs["target"])))
+    assert fields == {"name", "target", "shard", "install"}
+    assert fields < {field.name for field in dataclasses.fields(Job)}
+    (command,) = [step["run"] for step in jobs["plan"]["steps"] if "run" in step]
+    for line in re.findall(r"gqa (plan [^\n)]*)", command):
+        gqa.make_context("gqa", line.split())  # the options are there
     (own,) = [step["run"] for step in jobs["cuda"]["steps"] if step.get("name") == "Install"]
-    assert f'-e "{installed["cuda"]}"' in own
-    targets = [entry["target"] for entry in matrix]
-    (report,) = [s["run"] for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
-    reported = report.split()[3:] == [*targets, "${CUDA:+cuda}"]
-    assert reported, f"Edit .github/workflows/nightly.yml: the report is on {' '.join(targets)}"
+    assert '-e "."' in own
+    (report,) = [s for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
+    assert "fromJSON(needs.plan.outputs.plan" in report["env"]["TARGETS"]
+    assert report["run"].splitlines() == [
+        ".ci/nightly-merge nightly",
+        'read -ra targets <<< "$TARGETS"',
+        '.ci/nightly-report nightly last "${targets[@]}" ${CUDA:+cuda}',
+    ]
 
 
 def test_the_nightly_keeps_the_shaders_of_targets_with_an_adapter() -> None:
     for entry in TARGETS:
         assert entry.name.startswith("webgpu") == (ADAPTER in entry.options)
-
-
-def test_a_night_by_hand_runs_all_targets() -> None:
-    script = (SCRIPTS / "nightly").read_text(encoding="utf-8")
-    lists = re.findall(r"targets\+?=\(([^)]*)\)", script)
-    run = " ".join(lists).split()
-    names = {entry.name for entry in TARGETS if not entry.name.startswith("cuda")}
-    assert sorted(run) == sorted(names), f"Edit .ci/nightly: the targets are {sorted(names)}"
 
 
 def legs(job: dict[str, Any]) -> set[tuple[str, str]]:
@@ -271,6 +266,16 @@ case "$1" in
     case "$(cat "$2" "$3")" in *bad*) exit 2 ;; esac
     echo "from $(cat "$2") to $(cat "$3")" >"$5"
     cmp -s "$2" "$3" ;;
+  merge)
+    shift
+    while [ "$1" != --output ]; do
+      case "$1" in *.jsonl) cat "$1" >>"$LOG.merged" ;; esac
+      shift
+    done
+    sort -u "$LOG.merged" >"$2"
+    rm "$LOG.merged"
+    exit "${MERGED:-0}" ;;
+  plan) echo '{"targets": ["cpu", "cpu@1.30.0", "tract", "tract-wheel@0.23.0", "wasm"]}' ;;
   report)
     while [ $# -gt 0 ]; do
       case "$1" in --html | --markdown) echo "report" >"$2" ;; esac
@@ -374,6 +379,60 @@ def test_a_set_up_that_fails_is_a_failure(night: Night) -> None:
     assert not night.calls("run")
 
 
+def test_a_release_is_installed_by_the_run(night: Night) -> None:
+    assert night.target("cpu@1.25.1") == 0
+    assert night.calls("setup") == []
+    assert (night.out / "cpu@1.25.1.jsonl").exists()
+    assert night.target("webgpu@1.27.0") == 0
+    assert night.calls("setup") == ["setup lavapipe"]
+
+
+def shards(night: Night, **statuses: str) -> None:
+    for number, (status, word) in enumerate(map(str.split, statuses.values()), 1):
+        night.target("cpu", "--shard", f"{number}/{len(statuses)}", STATUS=status, WORD=word)
+
+
+def test_shards_become_the_results_of_their_target(night: Night) -> None:
+    shards(night, first="0 one", second="1 two")
+    assert not (night.out / "cpu.jsonl").exists()
+    assert (night.out / "shards" / "cpu-2of2.status").read_text() == "1\n"
+    assert night.calls("run")[1].endswith("cpu-2of2.jsonl --shard 2/2")
+    night.target("wasm")
+    assert night.call("nightly-merge", str(night.out))[0] == 0
+    assert (night.out / "cpu.jsonl").read_text() == "one\ntwo\n"
+    assert (night.out / "cpu.status").read_text() == "1\n"
+    assert (night.out / "wasm.status").read_text() == "0\n"
+    (merged,) = night.calls("merge")
+    parts = [f"{night.out}/shards/cpu-{number}of2.jsonl" for number in (1, 2)]
+    assert merged == f"merge {' '.join(parts)} --output {night.out}/cpu.jsonl --incomplete"
+
+
+@pytest.mark.parametrize("how", ["missing", "failed", "not joined"])
+def test_a_target_without_all_its_shards_is_not_complete(night: Night, how: str) -> None:
+    shards(night, first="0 one", second="0 two" if how != "failed" else "3 two", third="0 three")
+    if how == "missing":
+        for file in (night.out / "shards").glob("cpu-2of3.*"):
+            file.unlink()
+    merged = "3" if how == "not joined" else "0"
+    assert night.call("nightly-merge", str(night.out), MERGED=merged)[0] == 0
+    assert (night.out / "cpu.status").read_text() == "3\n"
+    assert night.report("cpu") == 3
+    assert "- cpu: its job ended with status 3" in night.summary
+
+
+def test_a_night_by_hand_runs_the_plan(night: Night) -> None:
+    for name in ("cargo", "npm"):
+        program = night.folder / "programs" / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    status, said = night.call("nightly", str(night.out), "-k", "smoke")
+    assert status == 0, said
+    runs = [call.split()[2] for call in night.calls("run")]
+    assert runs == ["cpu", "cpu@1.30.0", "tract", "tract-wheel@0.23.0", "wasm"]
+    assert all(call.endswith(" -k smoke") for call in night.calls("run"))
+    assert night.calls("power")
+
+
 def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     (night.folder / "programs" / "gqa").write_text(
         f'#!/bin/sh\n{sys.executable} -m conformance "$@"\n'
@@ -382,7 +441,7 @@ def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     assert status == 2
     assert said.startswith("gqa setup does not know 'nosuch'; known: ")
     assert (night.out / "nosuch.status").read_text() == "2\n"
-    for script in ("nightly-target", "nightly-report"):
+    for script in ("nightly-target", "nightly-merge", "nightly-report"):
         status, said = night.call(script)
         assert status == 2
         assert said.startswith(f"Usage: .ci/{script} ")
@@ -396,8 +455,14 @@ def test_the_first_night(night: Night) -> None:
     assert night.summary.endswith("report\n")
     assert night.baseline == {"cpu.jsonl": "fine", "wasm.jsonl": "fine"}
     assert (night.out / "site" / "index.html").is_file()
+    together = f"{night.out}/site/results.jsonl.xz"
+    (merged,) = night.calls("merge")
+    assert merged == (
+        f"merge {night.out}/cpu.jsonl {night.out}/wasm.jsonl --output {together}"
+        " --compact --incomplete"
+    )
     report = next(call for call in night.calls("report") if "--html" in call)
-    assert report.startswith(f"report {night.out}/cpu.jsonl {night.out}/wasm.jsonl --html ")
+    assert report.startswith(f"report {together} --html ")
 
 
 def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
@@ -445,7 +510,7 @@ def test_a_failed_target_is_reported_and_compared_again_once_it_works(
     assert "# Nothing is worse\n\n## Not everything could be run\n\n- tract: " in night.summary
     assert night.baseline == {"cpu.jsonl": "fine", "tract.jsonl": "fine"}
     # The partial output is shown.
-    assert ("tract.jsonl" in night.calls("report")[-1]) == (how == "cut off")
+    assert ("tract.jsonl" in night.calls("merge")[-1]) == (how == "cut off")
     night.next()
     for target in ("cpu", "tract"):
         night.target(target, WORD="worse" if target == "tract" else "fine")

@@ -30,6 +30,7 @@ from conformance.cli.expect import expect
 from conformance.cli.export import NotExported, export
 from conformance.cli.merge import merge
 from conformance.cli.one_result import NoResult
+from conformance.cli.plan import plan
 from conformance.cli.power import power
 from conformance.cli.report import diff, report
 from conformance.cli.run import run
@@ -61,6 +62,7 @@ for command in (
     bisect,
     expect,
     merge,
+    plan,
     doctor,
     setup,
     env,

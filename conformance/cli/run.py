@@ -156,28 +156,7 @@ def run(
     """
     part = _shard(shard, times, last_failed)
     results, earlier = _resumed(resumed, results, last_failed)
-    corpus = find(paths)
-    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    corpus.check_targets([target.label for target in targets])
-    selects = compile_expression(expression)
-    planned = target_plans(
-        corpus.loaded,
-        targets,
-        selected=lambda case, target: (
-            corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
-        ),
-        whole_corpus=corpus.whole,
-        pinned=pinned,
-    )
-    if not any(plan.cases for plan in planned):
-        labels = [target.label for target in targets]
-        raise none_selected(
-            selects,
-            [
-                ([x for label in labels for x in names_of(case, label)], case)
-                for case in corpus.named
-            ],
-        )
+    planned = plans_for(paths, eps, expression, programs, pinned)
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     _check_outputs(planned, outputs, pinned)
     selection = " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
@@ -212,6 +191,43 @@ def run(
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
+
+
+def plans_for(
+    paths: Sequence[str],
+    eps: Sequence[str],
+    expression: str,
+    programs: Programs,
+    pinned: Sequence[Path] = (),
+) -> list[TargetPlan]:
+    """The cases that the arguments select, for each of the targets that they name.
+
+    ``pinned`` are a user's own expectations files. Raises
+    :class:`conformance.case.selection.SelectionError` if no case is selected.
+    """
+    corpus = find(paths)
+    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+    corpus.check_targets([target.label for target in targets])
+    selects = compile_expression(expression)
+    planned = target_plans(
+        corpus.loaded,
+        targets,
+        selected=lambda case, target: (
+            corpus.selects(case, target.label) and selects(names_of(case, target.label), case)
+        ),
+        whole_corpus=corpus.whole,
+        pinned=pinned,
+    )
+    if not any(plan.cases for plan in planned):
+        labels = [target.label for target in targets]
+        raise none_selected(
+            selects,
+            [
+                ([x for label in labels for x in names_of(case, label)], case)
+                for case in corpus.named
+            ],
+        )
+    return planned
 
 
 def _shard(text: str | None, times: Sequence[Path], last_failed: bool) -> Shard | None:

@@ -37,13 +37,14 @@ class Times:
     """What cases take, in ms on one core. ``recorded`` is keyed by case id and ``ep``."""
 
     recorded: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    _sizes: dict[int, tuple[Case, _Size]] = field(default_factory=dict, repr=False, compare=False)
 
     def preparing(self, case: Case) -> float:
         """Making the bundle of a case, the reference's values above all; always estimated.
 
         A machine that has the bundle in its cache does not need it.
         """
-        size = _size(case)
+        size = self._size(case)
         return (
             7.0
             + 8.0 * size.products
@@ -59,9 +60,15 @@ class Times:
         for key in ((case.id, ep), (case.id, name)):
             if key in self.recorded:
                 return self.recorded[key]
-        size = _size(case)
+        size = self._size(case)
         own = 2.0 + 0.5 * size.products + 0.5 * size.elements
         return own * SLOWER.get(name, 1.0) * (1 + bool(case.relation))
+
+    def _size(self, case: Case) -> _Size:
+        known = self._sizes.get(id(case))
+        if known is None:
+            known = self._sizes[id(case)] = case, _size(case)
+        return known[1]
 
 
 @dataclass(frozen=True)
