@@ -114,7 +114,10 @@ def test_permissions_are_minimal(file: Path) -> None:
         name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
     }
     allowed = {
-        "nightly.yml": {"pages": {"pages": "write", "id-token": "write"}},
+        "nightly.yml": {
+            "pages": {"pages": "write", "id-token": "write"},
+            "issue": {"contents": "read", "issues": "write"},
+        },
         "release.yml": {"publish": {"id-token": "write"}},
     }
     assert more == allowed.get(file.name, {})
@@ -441,7 +444,7 @@ def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     assert status == 2
     assert said.startswith("gqa setup does not know 'nosuch'; known: ")
     assert (night.out / "nosuch.status").read_text() == "2\n"
-    for script in ("nightly-target", "nightly-merge", "nightly-report"):
+    for script in ("nightly-target", "nightly-merge", "nightly-report", "nightly-issue"):
         status, said = night.call(script)
         assert status == 2
         assert said.startswith(f"Usage: .ci/{script} ")
@@ -556,6 +559,123 @@ def test_a_second_report_equals_the_first(night: Night) -> None:
     before = night.summary
     assert night.report("cpu") == 0
     assert night.summary == before
+
+
+# ── The trend ────────────────────────────────────────────────────────────────────────────────────
+
+
+def counted(path: Path, date: str, passed: int, unexpected: int, complete: bool = True) -> None:
+    """A results file as far as the trend reads it."""
+    target = {"name": "cpu@1.31.1", "ep": "cpu"}
+    counts = {"cpu@1.31.1": {"wrong": 1, "pass": passed}}
+    lines = (
+        {"kind": "header", "start": f"{date}T02:17:00Z", "targets": [target]},
+        {"kind": "result", "reason": "x" * 3_000_000},
+        {"kind": "footer", "complete": complete, "counts": counts, "unexpected": unexpected},
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_summary_has_the_trend_of_the_nights(night: Night) -> None:
+    for day, (passed, unexpected) in enumerate([(10, 0), (10, 0), (3, 7), (10, 0)], 1):
+        night.target("cpu")
+        counted(night.out / "cpu.jsonl", f"2026-11-0{day}", passed, unexpected)
+        night.report("cpu")
+        if day == 2:  # a second attempt of the same night
+            night.report("cpu")
+        if day < 4:
+            night.next()
+    assert "| `cpu` | 4 | 10 | ██▁█ | 0 | ▁▁█▁ |\n" in night.summary
+    kept = (night.out / "baseline" / "trend.jsonl").read_text().splitlines()
+    assert [json.loads(line)["date"] for line in kept] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
+    assert json.loads(kept[2])["counts"] == {"wrong": 1, "pass": 3}
+
+
+def test_nights_that_did_not_end_are_not_in_the_trend(night: Night) -> None:
+    night.target("cpu")
+    counted(night.out / "cpu.jsonl", "2026-11-01", 3, 7, complete=False)
+    night.last.mkdir()
+    (night.last / "trend.jsonl").write_text('{"date": "2026-10-31"}\nbroken\n[]\n')
+    night.report("cpu")
+    assert "Trend" not in night.summary
+    assert not (night.out / "baseline" / "trend.jsonl").exists()
+
+
+# ── The issue ────────────────────────────────────────────────────────────────────────────────────
+
+#: A stand-in for gh. The file `issue` is there while an issue is open, and has its text.
+GH = """#!/bin/sh
+echo "$*" >>"$LOG"
+body=
+for word; do
+  if [ "$last" = --body-file ]; then body=$word; fi
+  last=$word
+done
+case "$1 $2" in
+  "issue list") [ ! -f issue ] || echo 7 ;;
+  "issue create") [ ! -f issue ] || exit 1; cp "$body" issue; [ -f label ] ;;
+  "issue edit") cp "$body" issue ;;
+  "issue close") rm issue ;;
+  "label create") touch label ;;
+esac
+"""
+
+
+@pytest.fixture
+def tracker(night: Night) -> Night:
+    program = night.folder / "programs" / "gh"
+    program.write_text(GH)
+    program.chmod(0o755)
+    night.out.mkdir()
+    return night
+
+
+def tell(
+    night: Night, result: str, summary: str = "# Something is worse\n", **of: str
+) -> list[str]:
+    """The commands of gh after a night with this result and these statuses of targets."""
+    (night.out / "summary.md").write_text(summary)
+    for target, status in of.items():
+        (night.out / f"{target}.status").write_text(f"{status}\n")
+    log = night.folder / "log"
+    log.unlink(missing_ok=True)
+    status, said = night.call("nightly-issue", str(night.out), result, "https://run")
+    assert status == 0, said
+    commands = [" ".join(line.split()[:2]) for line in log.read_text().splitlines()]
+    return [command for command in commands if command.startswith(("issue", "label"))][1:]
+
+
+def test_one_issue_is_opened_updated_and_closed(tracker: Night) -> None:
+    issue = tracker.folder / "issue"
+    assert tell(tracker, "success", cpu="0") == []
+    assert tell(tracker, "failure", cpu="1") == ["label create", "issue create"]
+    assert "# Something is worse" in issue.read_text()
+    assert "https://run" in issue.read_text()
+    # worse again: the same issue has the newest summary
+    assert tell(tracker, "failure", "# Worse yet\n", cpu="1") == ["issue edit", "issue comment"]
+    assert "# Worse yet" in issue.read_text()
+    # no worse than the night before, which was red
+    assert tell(tracker, "success", "# Nothing is worse\n", cpu="1") == ["issue edit"]
+    assert "these have unexpected results: cpu." in issue.read_text()
+    assert tell(tracker, "success", cpu="0") == ["issue close"]
+    assert not issue.exists()
+    assert tell(tracker, "success", cpu="0") == []
+
+
+def test_known_unexpected_results_open_no_issue(tracker: Night) -> None:
+    assert tell(tracker, "success", cpu="1") == []
+
+
+def test_an_issue_is_no_longer_than_github_accepts(tracker: Night) -> None:
+    tell(tracker, "failure", "ä line\n" * 20_000)
+    text = (tracker.folder / "issue").read_text()
+    assert len(text) < 65_536
+    assert text.endswith("ä line\n\nThe rest is in the run.\n")
+
+
+def test_a_night_without_a_report_is_told(tracker: Night) -> None:
+    tell(tracker, "failure", "")
+    assert "There is no report" in (tracker.folder / "issue").read_text()
 
 
 @pytest.mark.parametrize(
