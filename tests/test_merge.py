@@ -217,7 +217,7 @@ def test_a_target_is_the_same_on_all_machines(gqa: Gqa, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (lambda lines: [*lines, lines[1]], "there is more after its footer"),
+        (lambda lines: [*lines, lines[-2]], "there is more after its footer"),
         (lambda lines: [lines[0], *lines[2:]], "and no such case"),
         (lambda lines: [*lines[:-2], lines[-1]], "is damaged"),
         (lambda lines: [*lines[:-1], lines[-2], lines[-1]], " twice."),

@@ -68,7 +68,7 @@ def render(
     if served:
         scripts.append(reload_script())
     if stale_after is not None:
-        scripts.append(_source(folder / "page" / "stale.js"))
+        scripts.append(_source(folder / "stale.js"))
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,

@@ -6,7 +6,7 @@ import io
 import lzma
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, cast
@@ -101,21 +101,24 @@ def read(path: Path | str) -> Run:
 
 
 def stream(
-    path: Path, problems: list[str], most_lines: int, most_bytes: int
+    path: Path,
+    problems: list[str],
+    most_lines: int,
+    most_bytes: int,
+    skip: Callable[[bytes], bool] = lambda line: False,
 ) -> Iterator[tuple[bytes, Record]]:
     """Each line of a results file with its record, one at a time; the first is a header.
 
-    ``problems`` gets a sentence if the file ends too early. Raises `ResultsError` as `read` does,
-    with the given bounds for the unpacked file.
+    ``problems`` gets a sentence if the file ends too early. A line that is to be skipped is not
+    even read. Raises `ResultsError` as `read` does, with the given bounds for the unpacked file.
     """
     begun = False
     try:
         with _opened(path) as raw:
             packed = Unpacked(raw) if path.suffix == ".xz" else None
             file = io.BufferedReader(packed) if packed is not None else raw
-            for line, record in _records(
-                path, _lines(path, file, most_lines, most_bytes), problems
-            ):
+            lines = _lines(path, file, most_lines, most_bytes)
+            for line, record in _records(path, lines, problems, skip):
                 if not begun and not isinstance(record, Header):
                     break
                 begun = True
@@ -162,14 +165,14 @@ def _lines(path: Path, file: IO[bytes], most_lines: int, most_bytes: int) -> Ite
 
 
 def _records(
-    path: Path, file: Iterable[bytes], problems: list[str]
+    path: Path, file: Iterable[bytes], problems: list[str], skip: Callable[[bytes], bool]
 ) -> Iterator[tuple[bytes, Record]]:
     """Each line with its record; a last line that is not JSON is one more problem, not an error."""
     broken: ResultsError | None = None
     for number, line in enumerate(file, 1):
         if broken is not None:
             raise broken
-        if line.isspace():
+        if line.isspace() or skip(line):
             continue
         try:
             record = RECORD_LINE.validate_json(line)
