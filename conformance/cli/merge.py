@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +54,7 @@ def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool
             merged = merge_files(results, file, compact=compact, incomplete=incomplete)
     except ResultsError as error:
         raise BadArgument(str(error)) from None
-    except (OSError, ValueError, sqlite3.OperationalError) as error:
+    except (OSError, ValueError) as error:
         raise ResultsError(f"Cannot write results to {output}: {cause_of(error)}.") from None
     click.echo(
         f"Results: {output}, {plural(merged.results, 'result')} of "

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import IO, TYPE_CHECKING, Final
 
 from conformance.results.compact import LEFT_OUT, compact
@@ -367,8 +370,9 @@ def merge(
     Raises `ResultsError` for files that cannot be joined: of several suites or corpora, with two
     descriptions of a target or a case, with a case twice on one target. Also for missing shards and
     incomplete files, unless they may be ``incomplete``; the joined file is then incomplete, too.
+    Raises :class:`OSError` if ``out`` or the database cannot be written.
     """
-    with Merging(compact=compact) as merging:
+    with _database_errors(), Merging(compact=compact) as merging:
         for path in paths:
             merging.add(path)
         merging.check()
@@ -446,13 +450,27 @@ def _whole(line: bytes) -> bytes:
     return line if line.endswith(b"\n") else line + b"\n"
 
 
-def _database() -> sqlite3.Connection:
-    """An empty database in a file of its own, which is gone when it is closed."""
+@contextmanager
+def _database_errors() -> Iterator[None]:
+    """Raises :class:`OSError` for what the database cannot write."""
+    sqlite = _sqlite()
+    try:
+        yield
+    except sqlite.Error as error:
+        raise OSError(f"temporary files in {tempfile.gettempdir()}: {error}") from None
+
+
+def _sqlite() -> ModuleType:
     try:
         import sqlite3
     except ImportError:
         raise ResultsError("This Python was built without SQLite, which gqa merge needs.") from None
-    table = sqlite3.connect("", isolation_level=None)
+    return sqlite3
+
+
+def _database() -> sqlite3.Connection:
+    """An empty database in a file of its own, which is gone when it is closed."""
+    table: sqlite3.Connection = _sqlite().connect("", isolation_level=None)
     table.executescript(_TABLES)
     table.execute("BEGIN")
     return table
