@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -457,7 +456,9 @@ def _database_errors() -> Iterator[None]:
     try:
         yield
     except sqlite.Error as error:
-        raise OSError(f"temporary files in {tempfile.gettempdir()}: {error}") from None
+        raise OSError(
+            f"{error}, in the folder for temporary files; TMPDIR can name another one"
+        ) from None
 
 
 def _sqlite() -> ModuleType:
