@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote, unquote
@@ -11,7 +12,7 @@ from urllib.parse import quote, unquote
 import pytest
 from browsing import SIZE, Open
 from reported import HOSTILE, run_of
-from synthetic_runs import case, error, expected, result, small, write
+from synthetic_runs import START, case, error, expected, result, small, write
 
 from conformance.case.case import Contract, Demands
 from conformance.report.changes import changes
@@ -1118,3 +1119,37 @@ def test_it_is_fast(show: Open, tmp_path: Path) -> None:
         }"""
     )
     assert took < 400, f"{took:.0f} ms to filter"
+
+
+# ── A published page ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("later", "says"),
+    [
+        (timedelta(days=2, hours=23), ""),
+        (timedelta(days=4, minutes=1), "Out of date: these results were taken 4 days ago"),
+        (timedelta(days=-1), ""),
+    ],
+)
+def test_a_published_page_turns_stale(
+    browser: Any, tmp_path: Path, later: timedelta, says: str
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(render([small(tmp_path / "a")], stale_after=3), encoding="utf-8")
+    tab = browser.new_page()
+    tab.clock.install(time=START + later)
+    tab.goto(page.as_uri())
+    banner = tab.locator("#stale")
+    assert banner.is_visible() == bool(says)
+    if says:
+        assert words(banner).startswith(says)
+        assert "21 November 2026" in words(banner) or "2026-11-21" in words(banner)
+    tab.clock.fast_forward(timedelta(days=5).total_seconds() * 1000)  # it stays open
+    assert banner.is_visible()
+    tab.close()
+
+
+def test_other_pages_do_not_turn_stale(tmp_path: Path) -> None:
+    assert "stale.js" not in render([small(tmp_path / "a")])
+    assert 'id="stale"' not in render([small(tmp_path / "a")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -19,6 +20,8 @@ import yaml
 from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
+from conformance.cli.commands import gqa
+from conformance.run.matrix import Job
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION
 
@@ -111,7 +114,10 @@ def test_permissions_are_minimal(file: Path) -> None:
         name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
     }
     allowed = {
-        "nightly.yml": {"pages": {"pages": "write", "id-token": "write"}},
+        "nightly.yml": {
+            "pages": {"pages": "write", "id-token": "write"},
+            "issue": {"contents": "read", "issues": "write"},
+        },
         "release.yml": {"publish": {"id-token": "write"}},
     }
     assert more == allowed.get(file.name, {})
@@ -156,39 +162,31 @@ def test_files_in_the_keys_of_caches_exist(file: Path) -> None:
             assert any(ROOT.glob(pattern)), pattern
 
 
-def test_the_nightly_installs_and_runs_all_targets_and_reports_on_each() -> None:
+def test_the_nightly_runs_the_plan_and_reports_on_each_target() -> None:
     jobs = load(WORKFLOW / "nightly.yml")["jobs"]
-    matrix = jobs["target"]["strategy"]["matrix"]["include"]
-    extras = {entry.name: entry.extra for entry in TARGETS}
-    installed = {name: f".[{extra}]" if extra else "." for name, extra in extras.items()}
-    wanted = [  # cuda has a job of its own, without its kernel variants
-        {"target": name, "install": what}
-        for name, what in installed.items()
-        if not name.startswith("cuda")
-    ]
-    missing = [leg for leg in wanted if leg not in matrix]
-    assert [*matrix] == wanted, (
-        f"Edit .github/workflows/nightly.yml: the matrix is in the order of the entries; {missing=}"
-    )
+    include = jobs["target"]["strategy"]["matrix"]["include"]
+    assert include == "${{ fromJSON(needs.plan.outputs.plan).jobs }}"
+    assert jobs["target"]["needs"] == "plan"
+    fields = set(re.findall(r"matrix\.(\w+)", json.dumps(jobs["target"])))
+    assert fields == {"name", "target", "shard", "install"}
+    assert fields < {field.name for field in dataclasses.fields(Job)}
+    (command,) = [step["run"] for step in jobs["plan"]["steps"] if "run" in step]
+    for line in re.findall(r"gqa (plan [^\n)]*)", command):
+        gqa.make_context("gqa", line.split())  # the options are there
     (own,) = [step["run"] for step in jobs["cuda"]["steps"] if step.get("name") == "Install"]
-    assert f'-e "{installed["cuda"]}"' in own
-    targets = [entry["target"] for entry in matrix]
-    (report,) = [s["run"] for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
-    reported = report.split()[3:] == [*targets, "${CUDA:+cuda}"]
-    assert reported, f"Edit .github/workflows/nightly.yml: the report is on {' '.join(targets)}"
+    assert '-e "."' in own
+    (report,) = [s for s in jobs["report"]["steps"] if "nightly-report" in s.get("run", "")]
+    assert "fromJSON(needs.plan.outputs.plan" in report["env"]["TARGETS"]
+    assert report["run"].splitlines() == [
+        ".ci/nightly-merge nightly",
+        'read -ra targets <<< "$TARGETS"',
+        '.ci/nightly-report nightly last "${targets[@]}" ${CUDA:+cuda}',
+    ]
 
 
 def test_the_nightly_keeps_the_shaders_of_targets_with_an_adapter() -> None:
     for entry in TARGETS:
         assert entry.name.startswith("webgpu") == (ADAPTER in entry.options)
-
-
-def test_a_night_by_hand_runs_all_targets() -> None:
-    script = (SCRIPTS / "nightly").read_text(encoding="utf-8")
-    lists = re.findall(r"targets\+?=\(([^)]*)\)", script)
-    run = " ".join(lists).split()
-    names = {entry.name for entry in TARGETS if not entry.name.startswith("cuda")}
-    assert sorted(run) == sorted(names), f"Edit .ci/nightly: the targets are {sorted(names)}"
 
 
 def legs(job: dict[str, Any]) -> set[tuple[str, str]]:
@@ -271,6 +269,16 @@ case "$1" in
     case "$(cat "$2" "$3")" in *bad*) exit 2 ;; esac
     echo "from $(cat "$2") to $(cat "$3")" >"$5"
     cmp -s "$2" "$3" ;;
+  merge)
+    shift
+    while [ "$1" != --output ]; do
+      case "$1" in *.jsonl) cat "$1" >>"$LOG.merged" ;; esac
+      shift
+    done
+    sort -u "$LOG.merged" >"$2"
+    rm "$LOG.merged"
+    exit "${MERGED:-0}" ;;
+  plan) echo '{"targets": ["cpu", "cpu@1.30.0", "tract", "tract-wheel@0.23.0", "wasm"]}' ;;
   report)
     while [ $# -gt 0 ]; do
       case "$1" in --html | --markdown) echo "report" >"$2" ;; esac
@@ -374,6 +382,60 @@ def test_a_set_up_that_fails_is_a_failure(night: Night) -> None:
     assert not night.calls("run")
 
 
+def test_a_release_is_installed_by_the_run(night: Night) -> None:
+    assert night.target("cpu@1.25.1") == 0
+    assert night.calls("setup") == []
+    assert (night.out / "cpu@1.25.1.jsonl").exists()
+    assert night.target("webgpu@1.27.0") == 0
+    assert night.calls("setup") == ["setup lavapipe"]
+
+
+def shards(night: Night, **statuses: str) -> None:
+    for number, (status, word) in enumerate(map(str.split, statuses.values()), 1):
+        night.target("cpu", "--shard", f"{number}/{len(statuses)}", STATUS=status, WORD=word)
+
+
+def test_shards_become_the_results_of_their_target(night: Night) -> None:
+    shards(night, first="0 one", second="1 two")
+    assert not (night.out / "cpu.jsonl").exists()
+    assert (night.out / "shards" / "cpu-2of2.status").read_text() == "1\n"
+    assert night.calls("run")[1].endswith("cpu-2of2.jsonl --shard 2/2")
+    night.target("wasm")
+    assert night.call("nightly-merge", str(night.out))[0] == 0
+    assert (night.out / "cpu.jsonl").read_text() == "one\ntwo\n"
+    assert (night.out / "cpu.status").read_text() == "1\n"
+    assert (night.out / "wasm.status").read_text() == "0\n"
+    (merged,) = night.calls("merge")
+    parts = [f"{night.out}/shards/cpu-{number}of2.jsonl" for number in (1, 2)]
+    assert merged == f"merge {' '.join(parts)} --output {night.out}/cpu.jsonl --incomplete"
+
+
+@pytest.mark.parametrize("how", ["missing", "failed", "not joined"])
+def test_a_target_without_all_its_shards_is_not_complete(night: Night, how: str) -> None:
+    shards(night, first="0 one", second="0 two" if how != "failed" else "3 two", third="0 three")
+    if how == "missing":
+        for file in (night.out / "shards").glob("cpu-2of3.*"):
+            file.unlink()
+    merged = "3" if how == "not joined" else "0"
+    assert night.call("nightly-merge", str(night.out), MERGED=merged)[0] == 0
+    assert (night.out / "cpu.status").read_text() == "3\n"
+    assert night.report("cpu") == 3
+    assert "- cpu: its job ended with status 3" in night.summary
+
+
+def test_a_night_by_hand_runs_the_plan(night: Night) -> None:
+    for name in ("cargo", "npm"):
+        program = night.folder / "programs" / name
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    status, said = night.call("nightly", str(night.out), "-k", "smoke")
+    assert status == 0, said
+    runs = [call.split()[2] for call in night.calls("run")]
+    assert runs == ["cpu", "cpu@1.30.0", "tract", "tract-wheel@0.23.0", "wasm"]
+    assert all(call.endswith(" -k smoke") for call in night.calls("run"))
+    assert night.calls("power")
+
+
 def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     (night.folder / "programs" / "gqa").write_text(
         f'#!/bin/sh\n{sys.executable} -m conformance "$@"\n'
@@ -382,7 +444,7 @@ def test_an_unknown_target_and_missing_arguments(night: Night) -> None:
     assert status == 2
     assert said.startswith("gqa setup does not know 'nosuch'; known: ")
     assert (night.out / "nosuch.status").read_text() == "2\n"
-    for script in ("nightly-target", "nightly-report"):
+    for script in ("nightly-target", "nightly-merge", "nightly-report", "nightly-issue"):
         status, said = night.call(script)
         assert status == 2
         assert said.startswith(f"Usage: .ci/{script} ")
@@ -396,8 +458,14 @@ def test_the_first_night(night: Night) -> None:
     assert night.summary.endswith("report\n")
     assert night.baseline == {"cpu.jsonl": "fine", "wasm.jsonl": "fine"}
     assert (night.out / "site" / "index.html").is_file()
+    together = f"{night.out}/site/results.jsonl.xz"
+    (merged,) = night.calls("merge")
+    assert merged == (
+        f"merge {night.out}/cpu.jsonl {night.out}/wasm.jsonl --output {together}"
+        " --compact --incomplete"
+    )
     report = next(call for call in night.calls("report") if "--html" in call)
-    assert report.startswith(f"report {night.out}/cpu.jsonl {night.out}/wasm.jsonl --html ")
+    assert report.startswith(f"report {together} --html ")
 
 
 def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
@@ -445,7 +513,7 @@ def test_a_failed_target_is_reported_and_compared_again_once_it_works(
     assert "# Nothing is worse\n\n## Not everything could be run\n\n- tract: " in night.summary
     assert night.baseline == {"cpu.jsonl": "fine", "tract.jsonl": "fine"}
     # The partial output is shown.
-    assert ("tract.jsonl" in night.calls("report")[-1]) == (how == "cut off")
+    assert ("tract.jsonl" in night.calls("merge")[-1]) == (how == "cut off")
     night.next()
     for target in ("cpu", "tract"):
         night.target(target, WORD="worse" if target == "tract" else "fine")
@@ -491,6 +559,123 @@ def test_a_second_report_equals_the_first(night: Night) -> None:
     before = night.summary
     assert night.report("cpu") == 0
     assert night.summary == before
+
+
+# ── The trend ────────────────────────────────────────────────────────────────────────────────────
+
+
+def counted(path: Path, date: str, passed: int, unexpected: int, complete: bool = True) -> None:
+    """A results file as far as the trend reads it."""
+    target = {"name": "cpu@1.31.1", "ep": "cpu"}
+    counts = {"cpu@1.31.1": {"wrong": 1, "pass": passed}}
+    lines = (
+        {"kind": "header", "start": f"{date}T02:17:00Z", "targets": [target]},
+        {"kind": "result", "reason": "x" * 3_000_000},
+        {"kind": "footer", "complete": complete, "counts": counts, "unexpected": unexpected},
+    )
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_summary_has_the_trend_of_the_nights(night: Night) -> None:
+    for day, (passed, unexpected) in enumerate([(10, 0), (10, 0), (3, 7), (10, 0)], 1):
+        night.target("cpu")
+        counted(night.out / "cpu.jsonl", f"2026-11-0{day}", passed, unexpected)
+        night.report("cpu")
+        if day == 2:  # a second attempt of the same night
+            night.report("cpu")
+        if day < 4:
+            night.next()
+    assert "| `cpu` | 4 | 10 | ██▁█ | 0 | ▁▁█▁ |\n" in night.summary
+    kept = (night.out / "baseline" / "trend.jsonl").read_text().splitlines()
+    assert [json.loads(line)["date"] for line in kept] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
+    assert json.loads(kept[2])["counts"] == {"wrong": 1, "pass": 3}
+
+
+def test_nights_that_did_not_end_are_not_in_the_trend(night: Night) -> None:
+    night.target("cpu")
+    counted(night.out / "cpu.jsonl", "2026-11-01", 3, 7, complete=False)
+    night.last.mkdir()
+    (night.last / "trend.jsonl").write_text('{"date": "2026-10-31"}\nbroken\n[]\n')
+    night.report("cpu")
+    assert "Trend" not in night.summary
+    assert not (night.out / "baseline" / "trend.jsonl").exists()
+
+
+# ── The issue ────────────────────────────────────────────────────────────────────────────────────
+
+#: A stand-in for gh. The file `issue` is there while an issue is open, and has its text.
+GH = """#!/bin/sh
+echo "$*" >>"$LOG"
+body=
+for word; do
+  if [ "$last" = --body-file ]; then body=$word; fi
+  last=$word
+done
+case "$1 $2" in
+  "issue list") [ ! -f issue ] || echo 7 ;;
+  "issue create") [ ! -f issue ] || exit 1; cp "$body" issue; [ -f label ] ;;
+  "issue edit") cp "$body" issue ;;
+  "issue close") rm issue ;;
+  "label create") touch label ;;
+esac
+"""
+
+
+@pytest.fixture
+def tracker(night: Night) -> Night:
+    program = night.folder / "programs" / "gh"
+    program.write_text(GH)
+    program.chmod(0o755)
+    night.out.mkdir()
+    return night
+
+
+def tell(
+    night: Night, result: str, summary: str = "# Something is worse\n", **of: str
+) -> list[str]:
+    """The commands of gh after a night with this result and these statuses of targets."""
+    (night.out / "summary.md").write_text(summary)
+    for target, status in of.items():
+        (night.out / f"{target}.status").write_text(f"{status}\n")
+    log = night.folder / "log"
+    log.unlink(missing_ok=True)
+    status, said = night.call("nightly-issue", str(night.out), result, "https://run")
+    assert status == 0, said
+    commands = [" ".join(line.split()[:2]) for line in log.read_text().splitlines()]
+    return [command for command in commands if command.startswith(("issue", "label"))][1:]
+
+
+def test_one_issue_is_opened_updated_and_closed(tracker: Night) -> None:
+    issue = tracker.folder / "issue"
+    assert tell(tracker, "success", cpu="0") == []
+    assert tell(tracker, "failure", cpu="1") == ["label create", "issue create"]
+    assert "# Something is worse" in issue.read_text()
+    assert "https://run" in issue.read_text()
+    # worse again: the same issue has the newest summary
+    assert tell(tracker, "failure", "# Worse yet\n", cpu="1") == ["issue edit", "issue comment"]
+    assert "# Worse yet" in issue.read_text()
+    # no worse than the night before, which was red
+    assert tell(tracker, "success", "# Nothing is worse\n", cpu="1") == ["issue edit"]
+    assert "these have unexpected results: cpu." in issue.read_text()
+    assert tell(tracker, "success", cpu="0") == ["issue close"]
+    assert not issue.exists()
+    assert tell(tracker, "success", cpu="0") == []
+
+
+def test_known_unexpected_results_open_no_issue(tracker: Night) -> None:
+    assert tell(tracker, "success", cpu="1") == []
+
+
+def test_an_issue_is_no_longer_than_github_accepts(tracker: Night) -> None:
+    tell(tracker, "failure", "ä line\n" * 20_000)
+    text = (tracker.folder / "issue").read_text()
+    assert len(text) < 65_536
+    assert text.endswith("ä line\n\nThe rest is in the run.\n")
+
+
+def test_a_night_without_a_report_is_told(tracker: Night) -> None:
+    tell(tracker, "failure", "")
+    assert "There is no report" in (tracker.folder / "issue").read_text()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.cli.options import program_options
-from conformance.cli.run import execute, write_outputs
+from conformance.cli.run import Work, execute, write_outputs
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
 from conformance.run.engine import TargetRun
@@ -169,8 +169,8 @@ def check(
         prepare(cases)
         terminal = CheckTerminal(subject, cases, pinned)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
-        selection = selection_of(plans, str(model), only_failed=False)
-        summary = execute(plans, jobs, place, selection, terminal)
+        work = Work(plans, plans, selection_of(plans, str(model)))
+        summary = execute(work, jobs, place, terminal)
         write_outputs(place, results, html, summary, terminal, terminal.table)
         if save_cases is not None:
             terminal.line(f"Cases:   {save_cases}")

@@ -29,7 +29,9 @@ from conformance.cli.env import env
 from conformance.cli.expect import expect
 from conformance.cli.export import NotExported, export
 from conformance.cli.history import history
+from conformance.cli.merge import merge
 from conformance.cli.one_result import NoResult
+from conformance.cli.plan import plan
 from conformance.cli.power import power
 from conformance.cli.report import diff, report
 from conformance.cli.run import run
@@ -61,6 +63,8 @@ for command in (
     history,
     bisect,
     expect,
+    merge,
+    plan,
     doctor,
     setup,
     env,

@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem
 from conformance.base.paths import data_path
 from conformance.case.corpus import shipped_tags
 from conformance.case.properties import VOCABULARY
+from conformance.run.shard import AUTO as SHARD_AUTO
 from conformance.targets.catalogue import (
     ADAPTER,
     ADAPTERS,
@@ -49,6 +50,11 @@ def words(context: click.Context, parameter: click.Parameter, start: str) -> lis
 def targets(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """The targets that have a name, and what the name of any other begins with."""
     return _beginning((*(entry.name for entry in TARGETS), EXEC, PLUGIN), start)
+
+
+def shards(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """The word that takes the shard from the environment."""
+    return _beginning((SHARD_AUTO,), start)
 
 
 def programs(

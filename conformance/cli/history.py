@@ -28,7 +28,14 @@ from conformance.cli.common import (
 from conformance.cli.console import SafeConsole
 from conformance.cli.options import EXPRESSION, PATHS, program_options, selected_cases
 from conformance.cli.report import write_html
-from conformance.cli.run import check_outputs, plans_of, run_plans, selection_text, write_outputs
+from conformance.cli.run import (
+    Work,
+    check_outputs,
+    plans_of,
+    run_plans,
+    selection_text,
+    write_outputs,
+)
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
 from conformance.results.join import Joined, join, with_shared_cases
@@ -206,7 +213,7 @@ def _of_runs(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
         place = stack.enter_context(Place(kept)) if kept is not None else None
-        run_plans(planned, jobs, place, asked, terminal, summary)
+        run_plans(Work(planned, planned, asked), jobs, place, terminal, summary)
         if summary.targets:
             joined = join([_run_of(summary, planned, asked)])
             _tell(joined, corpus.named, wanted)

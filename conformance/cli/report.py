@@ -37,6 +37,8 @@ class Material:
     joined: Joined
     changes: Changes | None
     """The changes from the baseline, if one was given."""
+    stale_after: int | None = None
+    """After so many days the page says that its results are old."""
 
 
 # One function writes each form. It imports what it needs, so that other commands start fast.
@@ -47,6 +49,7 @@ def write_html(
     html: Path,
     changes: Changes | None = None,
     model: ModelTable | None = None,
+    stale_after: int | None = None,
 ) -> None:
     """Write the HTML report of ``runs``, with ``changes`` and the answer for a ``model`` if given.
 
@@ -54,11 +57,12 @@ def write_html(
     """
     from conformance.report.html import render
 
-    write_file(html, "the report", render(runs, changes, model=model))
+    page = render(runs, changes, model=model, stale_after=stale_after)
+    write_file(html, "the report", page)
 
 
 def _html(material: Material, path: Path) -> None:
-    write_html(material.runs, path, material.changes)
+    write_html(material.runs, path, material.changes, stale_after=material.stale_after)
 
 
 def _markdown(material: Material, path: Path) -> None:
@@ -166,6 +170,12 @@ def _forms(command: Callable[..., int]) -> Callable[..., int]:
     help="Baseline results file, to show what changed; repeat.",
 )
 @click.option(
+    "--stale-after",
+    type=click.IntRange(1),
+    metavar="DAYS",
+    help="The HTML page says that its results are old after so many days; for a published page.",
+)
+@click.option(
     "--serve", "served", is_flag=True, help="Serve the HTML report locally, updated as files grow."
 )
 @click.option(
@@ -178,6 +188,7 @@ def report(
     results: Sequence[Path],
     requested: Sequence[tuple[_Form, Path]],
     against: Sequence[Path],
+    stale_after: int | None,
     served: bool,
     port: int,
 ) -> int:
@@ -197,10 +208,12 @@ def report(
         raise BadArgument("--port needs --serve.")
     if against and not served and not {form.option for form, _ in requested} & {"html", "markdown"}:
         raise BadArgument("--against needs --html, --markdown or --serve.")
+    if stale_after is not None and "html" not in {form.option for form, _ in requested}:
+        raise BadArgument("--stale-after needs --html.")
     named = [(f"--{form.option}", path) for form, path in requested]
     check_separate([*results, *against], named)
     before = join(_read(against)) if against else None
-    status = _write(results, requested, before) if requested else ALL_AS_EXPECTED
+    status = _write(results, requested, before, stale_after) if requested else ALL_AS_EXPECTED
     if served:
         _serve(results, before, port)
     return status
@@ -223,12 +236,16 @@ def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
 
 
 def _write(
-    results: Sequence[Path], requested: Sequence[tuple[_Form, Path]], before: Joined | None
+    results: Sequence[Path],
+    requested: Sequence[tuple[_Form, Path]],
+    before: Joined | None,
+    stale_after: int | None,
 ) -> int:
     """Write the requested forms, and return the exit status."""
     runs = _read(results)
     joined = join(runs)
-    material = Material(runs, joined, _changes(joined, before) if before else None)
+    changed = _changes(joined, before) if before else None
+    material = Material(runs, joined, changed, stale_after)
     check_separate(
         (run.path for run in (*runs, *(before.runs if before else ()))),
         [

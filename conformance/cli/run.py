@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ import click
 
 from conformance.base.files import identity
 from conformance.base.interrupts import undisturbed
+from conformance.base.words import plural
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, find, names_of
@@ -26,6 +27,8 @@ from conformance.cli.env import with_releases
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.report import write_html
+from conformance.cli.resume import OPTION as OPTION_RESUME
+from conformance.cli.resume import Earlier, earlier_run
 from conformance.cli.terminal import Detail, RunSummary, Terminal, make_console
 from conformance.harness.process import RunnerFailed
 from conformance.results.errors import ResultsError
@@ -37,13 +40,16 @@ from conformance.results.records import (
     InstabilityRecord,
     ResultRecord,
     Selection,
+    ShardRecord,
 )
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
+from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
+from conformance.run.times import recorded_times
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -99,6 +105,27 @@ MOST_WAITING: Final = 4
     "--durations", type=click.IntRange(0), metavar="N", help="List the N slowest cases; 0: all."
 )
 @click.option(
+    "--shard",
+    "shard",
+    metavar="N/OF",
+    help=f"The N-th of OF parts of the run, such as 3/8; {AUTO}: as the scheduler says.",
+    shell_complete=completion.shards,
+)
+@click.option(
+    "--times",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="RESULTS",
+    help="Balance the shards by the times in these results; the same for all shards; repeat.",
+)
+@click.option(
+    OPTION_RESUME,
+    "resumed",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="RESULTS",
+    help="Go on with the run that was cut off in this results file; begin one if there is none.",
+)
+@click.option(
     "--bisect", is_flag=True, help="Exit statuses for git bisect run: 125 for 3, 128 for 2."
 )
 @program_options
@@ -116,6 +143,9 @@ def run(
     maxfail: int | None,
     last_failed: bool,
     durations: int | None,
+    shard: str | None,
+    times: Sequence[Path],
+    resumed: Path | None,
     bisect: bool,  # main() sets the exit status, since click's own errors never come here
     programs: Programs,
 ) -> int:
@@ -129,9 +159,9 @@ def run(
                  2 bad input         3 infrastructure failure
     With --bisect, as git bisect run needs them: 125 for 3, 128 for 2.
     """
-    corpus = find(paths)
-    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    planned = plans_of(corpus, targets, expression, pinned)
+    part = _shard(shard, times, last_failed)
+    results, earlier = _resumed(resumed, results, last_failed)
+    planned = plans_for(paths, eps, expression, programs, pinned)
     outputs = [(f"--{name}", path) for name, path in (("results", results), ("html", html)) if path]
     check_outputs(planned, outputs, pinned)
     selection = selection_text(paths, expression)
@@ -142,17 +172,89 @@ def run(
         check_results_file(results)
         planned, told = only_last_failed(planned)
         terminal.line(told)
-    asked = selection_of(planned, selection, only_failed=_size(planned) < size)
+    work = Work(
+        planned, planned, selection_of(planned, selection, only_failed=_size(planned) < size)
+    )
+    if part is not None:
+        mine, _ = divided(planned, part.of, recorded_times(times))[part.number - 1]
+        terminal.line(f"Shard {part}: {_size(mine)} of {plural(_size(planned), 'result')}.")
+        work = Work(mine, planned, selection_of(mine, selection), shard=shard_record(planned, part))
+    if earlier is not None:
+        left = earlier.missing(work.planned)
+        done = _size(work.planned) - _size(left)
+        terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
+        work = replace(work, planned=left, earlier=earlier)
     with contextlib.ExitStack() as stack:
         kept = results
         if kept is None and html is not None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
             kept = Path(folder) / "results.jsonl"
-        place = stack.enter_context(Place(kept)) if kept is not None else None
-        summary = execute(planned, jobs, place, asked, terminal, 1 if first else maxfail)
+        place = None
+        if kept is not None:
+            place = stack.enter_context(Place(kept, resume=earlier is not None))
+        summary = execute(work, jobs, place, terminal, 1 if first else maxfail)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
     return summary.status()
+
+
+def plans_for(
+    paths: Sequence[str],
+    eps: Sequence[str],
+    expression: str,
+    programs: Programs,
+    pinned: Sequence[Path] = (),
+) -> list[TargetPlan]:
+    """The cases that the arguments select, for each of the targets that they name.
+
+    ``pinned`` are a user's own expectations files. Raises
+    :class:`conformance.case.selection.SelectionError` if no case is selected.
+    """
+    corpus = find(paths)
+    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+    return plans_of(corpus, targets, expression, pinned)
+
+
+def _shard(text: str | None, times: Sequence[Path], last_failed: bool) -> Shard | None:
+    """The shard to run; None: all. Raises `BadArgument`."""
+    if text is None:
+        if times:
+            raise BadArgument("--times needs --shard.")
+        return None
+    if last_failed:
+        raise BadArgument("--shard and --lf: what failed last is known to one machine only.")
+    try:
+        return shard_for(text, os.environ)
+    except ShardError as error:
+        raise BadArgument(f"--shard: {error}.") from None
+
+
+def _resumed(
+    resumed: Path | None, results: Path | None, last_failed: bool
+) -> tuple[Path | None, Earlier | None]:
+    """Where to write results, and the run that is there. Raises `BadArgument`."""
+    if resumed is None:
+        return results, None
+    if results is not None and identity(results) != identity(resumed):
+        raise BadArgument(f"{OPTION_RESUME} writes to its own file; leave out --results.")
+    if last_failed:
+        raise BadArgument(f"{OPTION_RESUME} and --lf select cases each in its own way; give one.")
+    return resumed, earlier_run(resumed)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one invocation runs. ``planned`` are the cases to run now on each target.
+
+    ``whole`` is the run that they are of, before it was divided or cut off. The results file is to
+    have ``selection``: this ``shard``, if the run is divided, with what is recorded ``earlier``.
+    """
+
+    planned: Sequence[TargetPlan]
+    whole: Sequence[TargetPlan]
+    selection: Selection
+    shard: ShardRecord | None = None
+    earlier: Earlier | None = None
 
 
 def plans_of(
@@ -258,28 +360,26 @@ def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
 
 
 def execute(
-    planned: Sequence[TargetPlan],
+    work: Work,
     jobs: int,
     results: Place | None,
-    selection: Selection,
     terminal: Terminal,
     most_failures: int | None = None,
 ) -> RunSummary:
-    """Run every plan, write results as they come, and print the summary.
+    """Run every plan of ``work``, write results as they come, and print the summary.
 
     The run stops early after ``most_failures`` unexpected results and infrastructure failures.
     """
     summary = RunSummary()
-    run_plans(planned, jobs, results, selection, terminal, summary, most_failures)
+    run_plans(work, jobs, results, terminal, summary, most_failures)
     terminal.summary(summary)
     return summary
 
 
 def run_plans(
-    planned: Sequence[TargetPlan],
+    work: Work,
     jobs: int,
     results: Place | None,
-    selection: Selection,
     terminal: Terminal,
     summary: RunSummary,
     most_failures: int | None = None,
@@ -289,8 +389,8 @@ def run_plans(
     Releases that are not installed are installed first. Only the target whose turn it is has
     ``jobs`` runner processes; its processes end with it.
     """
-    targets = with_releases([plan.target for plan in planned])
-    planned = [replace(plan, target=target) for plan, target in zip(planned, targets, strict=True)]
+    targets = with_releases([plan.target for plan in work.planned])
+    planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
@@ -303,8 +403,14 @@ def run_plans(
                     run.rest()
             summary.targets = readies = [run.ready for run in runs]
             if results is not None:
-                keep.begin(stack, results, header(planned, readies, selection))
-            with terminal.progress(_size(planned)) as advance:
+                first = header(work.whole, readies, work.selection, work.shard)
+                if work.earlier is not None:
+                    work.earlier.check(first)
+                    first = work.earlier.run.header
+                keep.begin(stack, results, first)
+            if work.earlier is not None:
+                keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
+            with terminal.progress(_size(work.planned)) as advance:
                 for number, run in enumerate(runs):
                     left = _run_one_target(run, keep, summary, advance, most_failures)
                     run.close()
@@ -312,7 +418,7 @@ def run_plans(
                     if left and summary.enough(most_failures):
                         summary.stopped_before = left
                         break
-            keep.finish(complete=keep.recorded == _size(planned))
+            keep.finish(complete=keep.recorded == work.selection.results)
         except KeyboardInterrupt:
             summary.interrupted = True
             keep.finish(complete=False)
@@ -357,7 +463,7 @@ def _run_one_target(
     finally:
         last.keep()
         summary.starts[run.ready.name] = run.start_seconds
-    if skipped and not tried:
+    if skipped and not tried and run.ready.name not in keep.tried_before:
         ready = run.ready
         fix = f"\n  fix: {ready.fix}" if ready.fix else ""
         kernel = run.plan.target.kernel
@@ -375,6 +481,8 @@ class ResultsKeeper:
         self._seen: set[str] = set()
         #: Number of cases times targets that have a record of their own.
         self.recorded = 0
+        #: The targets on which a case was tried before the run was cut off.
+        self.tried_before: set[str] = set()
 
     def begin(self, stack: contextlib.ExitStack, place: Place, first: Header) -> None:
         try:
@@ -392,6 +500,19 @@ class ResultsKeeper:
         self.recorded += self._summary.add(case, record)
         self._try(lambda writer: writer.result(record))
 
+    def copy(self, earlier: Earlier, cases: Sequence[Case]) -> None:
+        """Take over what was recorded of the run before, all or nothing in its file."""
+        with contextlib.ExitStack() as stack:
+            self._try(lambda writer: stack.enter_context(writer.copying()))
+            for case, record in earlier.of(cases):
+                self.case(case)
+                self.result(case, record)
+                if was_tried(record):
+                    self.tried_before.add(record.target)
+            for one in earlier.instability():
+                self.instability(one)
+            self._try(lambda writer: stack.close())
+
     def instability(self, record: InstabilityRecord) -> None:
         self._summary.instability.append(record)
         self._try(lambda writer: writer.instability(record))
@@ -404,7 +525,7 @@ class ResultsKeeper:
     def finish(self, complete: bool) -> None:
         self._try(lambda writer: writer.finish(complete))
 
-    def _try(self, write: Callable[[Writer], None]) -> None:
+    def _try(self, write: Callable[[Writer], object]) -> None:
         if self._writer is None or self._summary.writing is not None:
             return
         with undisturbed():  # every line that is written is also counted

@@ -53,11 +53,13 @@ def render(
     *,
     served: bool = False,
     model: ModelTable | None = None,
+    stale_after: int | None = None,
 ) -> str:
     """One HTML page of one or more runs, to be written as UTF-8.
 
     The answer for a ``model`` comes first, then ``changes`` from a baseline. A ``served`` page asks
-    its server for new results.
+    its server for new results. A page says so itself when its newest results are older than
+    ``stale_after`` days.
     Raises `ResultsError` if there are no runs.
     """
     shown, cells, reports = page(join(runs), changes)
@@ -66,6 +68,8 @@ def render(
     scripts = [_source(folder / "page" / f"{name}.js") for name in SCRIPTS]
     if served:
         scripts.append(reload_script())
+    if stale_after is not None:
+        scripts.append(_source(folder / "stale.js"))
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
@@ -84,6 +88,7 @@ def render(
         page=shown,
         changes=changes,
         model=model,
+        stale_after=stale_after,
         verdicts=TABLE,
         parts=SHOWN,
         bases=BASES,

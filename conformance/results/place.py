@@ -2,13 +2,16 @@
 
 ``NAME`` is the file that the user names.
 
-========  ==========================================================================================
-NAME      From the first result of the run on, its records; without earlier results from the start.
-NAME.new  Its records, as long as ``NAME`` has earlier results and the run has none.
-NAME.old  The earlier results, from the first result of the run until its complete end. A run that
-          does not come to it leaves them there. What is there already stays as it is: then they are
-          in ``NAME.old2``, and so on.
-========  ==========================================================================================
+===========  =======================================================================================
+NAME         From the first result of the run on, its records; without earlier results from the
+             start.
+NAME.new     Its records, as long as ``NAME`` has earlier results and the run has none.
+NAME.old     The earlier results, from the first result of the run until its complete end. A run
+             that does not come to it leaves them there. What is there already stays as it is: then
+             they are in ``NAME.old2``, and so on.
+NAME.resume  Of a run that goes on with the results in ``NAME``: a copy of these, until it is whole.
+             Then it takes the place of ``NAME``.
+===========  =======================================================================================
 
 Whoever holds the exclusive lock of ``NAME`` (flock) is the only run that writes any of them.
 Over NFS the lock is as good as the server's byte-range locks. On a file system without locks,
@@ -43,10 +46,12 @@ class Place:
     ``path`` is the file that has the records of this run now, ``descriptor`` is open for writing
     it, and ``earlier`` is the file that holds the results that were in ``NAME``, if there is one.
     Once it is settled, ``kept`` has every file of results from before this run. Raises
-    `ResultsError` where another run writes there, and where the file cannot be written.
+    `ResultsError` where another run writes there, and where the file cannot be written. With
+    ``resume`` the run goes on with the results in ``NAME``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self._resume = resume
         self.named = self.path = path
         self.earlier: Path | None = None
         self.kept: list[Path] = []
@@ -71,13 +76,13 @@ class Place:
         if not os.fstat(self._lock).st_size:
             self.descriptor, self._lock = self._lock, -1
             return
-        new = self._beside(".new")
+        new = self._beside(_RESUME if self._resume else ".new")
         self.descriptor = os.open(new, _FLAGS | os.O_NOFOLLOW, 0o666)
         if not _is_empty_or_of_a_run(self.descriptor):
             raise OSError(errno.EEXIST, f"{new} is there and is no results file", str(new))
         if not _lock(self.descriptor):
             raise _another_run(new)
-        if _has_result(self.descriptor):
+        if not self._resume and _has_result(self.descriptor):
             raise OSError(errno.EEXIST, f"{new} has results; move it elsewhere first", str(new))
         os.ftruncate(self.descriptor, 0)
         os.fchmod(self.descriptor, stat.S_IMODE(os.fstat(self._lock).st_mode))
@@ -99,6 +104,19 @@ class Place:
 
     def _beside(self, suffix: str) -> Path:
         return _beside(self.named, suffix)
+
+    def goes_on(self) -> None:
+        """The results in ``NAME`` are all in the file of this run, which takes its place.
+
+        Raises :class:`OSError`.
+        """
+        if self.earlier is None:
+            return
+        os.fsync(self.descriptor)
+        os.replace(self.path, os.path.realpath(self.named))
+        self.path, self.earlier = self.named, None
+        os.close(self._lock)
+        self._lock = -1
 
     def has_result(self) -> None:
         """The run has a result now, so ``NAME`` becomes its file. Raises :class:`OSError`."""
@@ -181,6 +199,7 @@ class Place:
                 raise
 
 
+_RESUME: Final = ".resume"
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -209,7 +228,7 @@ def _another_run(path: Path) -> ResultsError:
 
 def places_beside(path: Path) -> list[Path]:
     """The files that a run with its results at ``path`` may also write."""
-    return [_beside(path, ".new"), *_olds(path), _next_old(path)]
+    return [_beside(path, ".new"), _beside(path, _RESUME), *_olds(path), _next_old(path)]
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -6,10 +6,10 @@ import io
 import lzma
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from pydantic import ValidationError
 
@@ -70,21 +70,8 @@ def read(path: Path | str) -> Run:
     """
     path = Path(path)
     problems: list[str] = []
-    try:
-        with _opened(path) as raw:
-            if path.suffix == ".xz":
-                packed = Unpacked(raw)
-                records = list(_records(path, _lines(path, io.BufferedReader(packed)), problems))
-                if packed.cut:
-                    problems.append("Its compressed data is broken off.")
-            else:
-                records = list(_records(path, _lines(path, raw), problems))
-    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
-        raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
-
-    header = records[0] if records else None
-    if not isinstance(header, Header):
-        raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
+    records = [record for _, record in stream(path, problems, MOST_LINES, MOST_BYTES)]
+    header = cast(Header, records[0])
     cases: dict[str, CaseRecord] = {}
     results: list[ResultRecord] = []
     infrastructure: list[InfrastructureRecord] = []
@@ -113,6 +100,37 @@ def read(path: Path | str) -> Run:
     return replace(run, problems=tuple(problems))
 
 
+def stream(
+    path: Path,
+    problems: list[str],
+    most_lines: int,
+    most_bytes: int,
+    skip: Callable[[bytes], bool] = lambda line: False,
+) -> Iterator[tuple[bytes, Record]]:
+    """Each line of a results file with its record, one at a time; the first is a header.
+
+    ``problems`` gets a sentence if the file ends too early. A line that is to be skipped is not
+    even read. Raises `ResultsError` as `read` does, with the given bounds for the unpacked file.
+    """
+    begun = False
+    try:
+        with _opened(path) as raw:
+            packed = Unpacked(raw) if path.suffix == ".xz" else None
+            file = io.BufferedReader(packed) if packed is not None else raw
+            lines = _lines(path, file, most_lines, most_bytes)
+            for line, record in _records(path, lines, problems, skip):
+                if not begun and not isinstance(record, Header):
+                    break
+                begun = True
+                yield line, record
+            if packed is not None and packed.cut:
+                problems.append("Its compressed data is broken off.")
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+        raise ResultsError(f"Cannot read results from {path}: {cause_of(error)}.") from None
+    if not begun:
+        raise ResultsError(f"{path}: not a results file: it does not begin with a header.")
+
+
 def _without_the_replaced(results: Sequence[ResultRecord]) -> Iterator[ResultRecord]:
     """The results, each in the place of the one that it replaces."""
     last = {(result.case, result.target): result for result in results if result.blamed_for}
@@ -131,7 +149,7 @@ def _opened(path: Path) -> IO[bytes]:
     return os.fdopen(open_plain(path) if own is None else os.dup(own), "rb")
 
 
-def _lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _lines(path: Path, file: IO[bytes], most_lines: int, most_bytes: int) -> Iterator[bytes]:
     """The lines of ``file``, each and all of them within the bounds."""
     number = size = 0
     while line := file.readline(MOST_BYTES_A_LINE + 1):
@@ -139,26 +157,28 @@ def _lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
         size += len(line)
         if len(line) > MOST_BYTES_A_LINE:
             raise ResultsError(f"{path}:{number}: longer than {MOST_BYTES_A_LINE:,} bytes.")
-        if number > MOST_LINES:
-            raise ResultsError(f"{path}: no results file: it has more than {MOST_LINES:,} lines.")
-        if size > MOST_BYTES:
-            raise ResultsError(f"{path}: no results file: it has more than {MOST_BYTES:,} bytes.")
+        if number > most_lines:
+            raise ResultsError(f"{path}: no results file: it has more than {most_lines:,} lines.")
+        if size > most_bytes:
+            raise ResultsError(f"{path}: no results file: it has more than {most_bytes:,} bytes.")
         yield line
 
 
-def _records(path: Path, file: Iterable[bytes], problems: list[str]) -> Iterator[Record]:
-    """Each line's record; a last line that is not JSON is one more problem, not an error."""
+def _records(
+    path: Path, file: Iterable[bytes], problems: list[str], skip: Callable[[bytes], bool]
+) -> Iterator[tuple[bytes, Record]]:
+    """Each line with its record; a last line that is not JSON is one more problem, not an error."""
     broken: ResultsError | None = None
     for number, line in enumerate(file, 1):
         if broken is not None:
             raise broken
-        if line.isspace():
+        if line.isspace() or skip(line):
             continue
         try:
             record = RECORD_LINE.validate_json(line)
             if number > 1 and isinstance(record, Header):
                 raise ResultsError(f"{path}:{number}: a second header; give each file by itself.")
-            yield record
+            yield line, record
         except ValidationError as error:
             failure = ResultsError(f"{path}:{number}: {_what(error, line)}.")
             if number == 1 or not _is_no_json(error):

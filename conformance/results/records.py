@@ -154,6 +154,19 @@ class TargetRecord(_Part):
     """The command that makes it available."""
 
 
+class ShardRecord(_Part):
+    """Which part of a run a file has, where the run is divided among machines."""
+
+    number: int
+    """From 1."""
+    of: int
+    """Number of shards."""
+    cases: int
+    """Number of cases of all shards."""
+    results: int
+    """Number of results expected of all shards."""
+
+
 class Header(_Part):
     """The first line: what is run, where and when."""
 
@@ -168,6 +181,11 @@ class Header(_Part):
     machine: dict[Text, Text]
     """Facts about the machine, by name: system, processor, memory …"""
     start: AwareDatetime
+    shard: ShardRecord | None = None
+    """Null: the file is of a whole run. `selection` counts what this shard has."""
+    left_out: Several[Text] = ()
+    """What a compact file leaves out, each in a few words. Fields of its results that are missing
+    have their defaults."""
 
 
 class _Sparse(_Part):
@@ -531,6 +549,12 @@ def _derived(result: dict[str, Any]) -> tuple[WrongOutput, ...]:
 
 class ResultRecord(_Part):
     """One case on one target, judged."""
+
+    # A compact file leaves out the fields that have their defaults, except its kind.
+    model_config = ConfigDict(
+        json_schema_serialization_defaults_required=False,
+        json_schema_extra=lambda schema: schema["required"].insert(0, "kind"),
+    )
 
     kind: Literal["result"] = "result"
     case: Text

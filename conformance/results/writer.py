@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -47,7 +48,7 @@ class Writer:
         self._infrastructure = self._unexpected = self._size = self._lines = self._unstable = 0
         #: The verdict of each case and target, and whether it is unexpected.
         self._results: dict[tuple[str, str], tuple[Verdict, bool]] = {}
-        self._finished = False
+        self._finished = self._copying = False
         self._shareable = without_folders_in_json()
         self._since = time.monotonic()
         try:
@@ -66,11 +67,8 @@ class Writer:
         One that is blamed for another case is counted instead of the one before.
         """
         self._write(record)
-        if record.outcome != "unavailable" and self.failure is None:
-            try:
-                self._place.has_result()
-            except OSError as error:
-                raise self._failed(error) from None
+        if record.outcome != "unavailable" and self.failure is None and not self._copying:
+            self._do(self._place.has_result)
         counts, key = (
             self._counts.setdefault(record.target, Counter()),
             (record.case, record.target),
@@ -82,6 +80,21 @@ class Writer:
         self._results[key] = record.verdict, record.unexpected
         counts[record.verdict] += 1
         self._unexpected += record.unexpected
+
+    @contextlib.contextmanager
+    def copying(self) -> Iterator[None]:
+        """What is written meanwhile was in the file before, which this one replaces afterwards."""
+        self._copying = True
+        yield
+        self._copying = False
+        if self.failure is None:
+            self._do(self._place.goes_on)
+
+    def _do(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except OSError as error:
+            raise self._failed(error) from None
 
     def infrastructure(self, record: InfrastructureRecord) -> None:
         """Write an infrastructure failure and count it."""
@@ -118,10 +131,7 @@ class Writer:
         )
         if self.failure is not None:
             return
-        try:
-            self._place.secure()
-        except OSError as error:
-            raise self._failed(error) from None
+        self._do(self._place.secure)
         if complete:
             self._place.complete()
 

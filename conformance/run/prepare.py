@@ -16,6 +16,7 @@ from typing import Final
 from conformance.base import interrupts
 from conformance.case.case import Case
 from conformance.run.assessment import jobs_for
+from conformance.run.times import scores
 
 #: So few cases are made as fast by the run itself.
 _FEW: Final = 4
@@ -33,7 +34,7 @@ def prepare(cases: Sequence[Case]) -> None:
     if len(os.listdir("/proc/self/task")) > 1:  # a child could wait for another thread's lock
         return
     context = multiprocessing.get_context("fork")  # a new interpreter would take half a second
-    longest_first = sorted(cases, key=_effort, reverse=True)
+    longest_first = sorted(cases, key=scores, reverse=True)
     with ProcessPoolExecutor(processes, context, initializer=interrupts.ignore) as pool:
         try:
             for _ in pool.map(_make, longest_first):
@@ -47,13 +48,3 @@ def _make(case: Case) -> None:
     with suppress(Exception):  # the run meets it again, and tells it
         for _ in jobs_for(case):
             pass
-
-
-def _effort(case: Case) -> int:
-    """The number of scores of a case, which the oracle's time grows with."""
-    call = case.call
-    return (
-        call.num_heads
-        * call.batch_size
-        * sum(step.sequence_length * max(step.total_sequence_length, 1) for step in case.steps)
-    )

@@ -49,6 +49,7 @@ from conformance.results.records import (
     RelationRecord,
     ResultRecord,
     Selection,
+    ShardRecord,
 )
 from conformance.results.verdicts import Verdict, is_red, was_tried
 from conformance.run.recipes import later_inputs, numbers_of, recipe_of
@@ -323,7 +324,7 @@ def _values_text(tensor: Tensor) -> str:
     return text if factor == 1.0 else f"{text}, times {factor:g} in every other head"
 
 
-def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool) -> Selection:
+def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool = False) -> Selection:
     """What the plans run, for the header; ``text`` is the selection as it was typed."""
     return Selection(
         text=f"{text} --lf" if only_failed else text,
@@ -334,9 +335,12 @@ def selection_of(plans: Sequence[TargetPlan], text: str, *, only_failed: bool) -
 
 
 def header(
-    plans: Sequence[TargetPlan], targets: Sequence[DescribedTarget], selection: Selection
+    plans: Sequence[TargetPlan],
+    targets: Sequence[DescribedTarget],
+    selection: Selection,
+    shard: ShardRecord | None = None,
 ) -> Header:
-    """The first line of the results file."""
+    """The first line of the results file; ``plans`` are those of the run before it was divided."""
     return Header(
         suite=__version__,
         corpus=corpus_digest(case for plan in plans for case in plan.cases),
@@ -344,6 +348,7 @@ def header(
         targets=tuple(ready.record() for ready in targets),
         machine=machine(),
         start=datetime.now(UTC),
+        shard=shard,
     )
 
 

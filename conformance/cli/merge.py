@@ -1,0 +1,76 @@
+"""``gqa merge``: joins results files into one."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import click
+
+from conformance.base.files import writing
+from conformance.base.words import plural
+from conformance.cli.common import (
+    ALL_AS_EXPECTED,
+    INFRASTRUCTURE,
+    BadArgument,
+    check_separate,
+    check_writable,
+    say,
+)
+from conformance.results.errors import ResultsError, cause_of
+
+
+@click.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File to write; packed if its name ends in .xz.",
+)
+@click.option("--compact", is_flag=True, help="Leave out times, and the figures of what passes.")
+@click.option("--incomplete", is_flag=True, help="Join although something is missing.")
+def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool) -> int:
+    """Join results files: shards of one run, and runs on several targets or releases.
+
+    The files are of one suite and one corpus, and have each case once on each target.
+
+    \b
+    Exit status: 0 written        2 the files cannot be joined
+                 3 the output cannot be written, or is incomplete
+    """
+    from conformance.results.merge import merge as merge_files
+
+    check_separate(results, [("--output", output)])
+    check_writable(output, "the results")
+    try:
+        with _packing(output) as file:
+            merged = merge_files(results, file, compact=compact, incomplete=incomplete)
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"Cannot write results to {output}: {cause_of(error)}.") from None
+    click.echo(
+        f"Results: {output}, {plural(merged.results, 'result')} of "
+        f"{plural(merged.cases, 'case')} on {plural(len(merged.targets), 'target')}"
+    )
+    for problem in merged.problems:
+        say(problem)
+    return INFRASTRUCTURE if merged.problems else ALL_AS_EXPECTED
+
+
+@contextmanager
+def _packing(path: Path) -> Iterator[IO[bytes]]:
+    """``path`` to write whole, packed if its name says so."""
+    with writing(path) as file:
+        if path.suffix != ".xz":
+            yield file
+            return
+        with lzma.open(file, "wb", preset=6) as packed:
+            yield packed

@@ -1,0 +1,110 @@
+"""``gqa run --resume``: goes on with a run that was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from conformance.case.case import Case
+from conformance.cli.common import BadArgument
+from conformance.results.reader import Run, read
+from conformance.results.records import Header, InstabilityRecord, ResultRecord
+from conformance.results.same import headers_differ, targets_differ
+from conformance.run.target import TargetPlan
+
+#: The option's name.
+OPTION: Final = "--resume"
+
+
+def earlier_run(path: Path) -> Earlier | None:
+    """What ``path`` has of a run; None if it is not there, or was cut off before its first line.
+
+    Raises `BadArgument` for a file that no run can go on in.
+    """
+    if path.suffix == ".xz":
+        raise BadArgument(f"{path} is packed, and no run can go on in it; unpack it first.")
+    try:
+        if not path.stat().st_size:
+            return None
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass  # reading it says why
+    run = read(path)
+    if run.header.left_out:
+        raise BadArgument(f"{path} is compact; a run goes on in what a run has written.")
+    return Earlier(run)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The part of a run that was recorded before it was cut off.
+
+    Infrastructure failures are not of it: those cases run again.
+    """
+
+    run: Run
+
+    def missing(self, plans: Sequence[TargetPlan]) -> list[TargetPlan]:
+        """The plans with the cases that have no result yet.
+
+        Raises `BadArgument` if the file has results that the plans do not ask for.
+        """
+        names = [target.name for target in self.run.header.targets]
+        if len(names) != len(plans):
+            raise self._refused(
+                f"it has {len(names)} targets ({', '.join(names)}), "
+                f"and these arguments name {len(plans)}"
+            )
+        there: dict[str, set[str]] = {name: set() for name in names}
+        for result in self.run.results:
+            there.setdefault(result.target, set()).add(result.case)
+        for name, plan in zip(names, plans, strict=True):
+            others = there[name] - {case.id for case in plan.cases}
+            if others:
+                raise self._refused(f"it has {min(others)}, which these arguments do not select")
+        return [
+            replace(plan, cases=tuple(c for c in plan.cases if c.id not in there[name]))
+            for name, plan in zip(names, plans, strict=True)
+        ]
+
+    def check(self, now: Header) -> None:
+        """Raise `BadArgument` unless the run that begins with ``now`` is the same run."""
+        was = self.run.header
+        difference = headers_differ(was, now)
+        if difference is None and was.shard != now.shard:
+            difference = f"the shard is {_shard(now)}, not {_shard(was)}"
+        counts = [(h.selection.cases, h.selection.results) for h in (was, now)]
+        if difference is None and counts[0] != counts[1]:
+            difference = (
+                f"it is to have {counts[0][1]} results of {counts[0][0]} cases, and these "
+                f"arguments select {counts[1][1]} of {counts[1][0]}"
+            )
+        for before, after in zip(was.targets, now.targets, strict=True):
+            if difference is None and before.name != after.name:
+                difference = f"the target is {after.name}, not {before.name}"
+            if difference is None and (what := targets_differ(before, after)):
+                difference = f"{after.name} is another target: {what}"
+        if difference is not None:
+            raise self._refused(difference)
+
+    def of(self, cases: Sequence[Case]) -> Iterator[tuple[Case, ResultRecord]]:
+        """The recorded results, each with its case, which is one of ``cases``."""
+        by_id = {case.id: case for case in cases}
+        return ((by_id[result.case], result) for result in self.run.results)
+
+    def instability(self) -> Iterator[InstabilityRecord]:
+        """What did not repeat, of cases that have a result and do not run again."""
+        there = {(result.case, result.target) for result in self.run.results}
+        return (one for one in self.run.instability if (one.case, one.target) in there)
+
+    def _refused(self, why: str) -> BadArgument:
+        return BadArgument(
+            f"{OPTION} {self.run.path} cannot go on: {why}. Repeat the command of that run."
+        )
+
+
+def _shard(header: Header) -> str:
+    return f"{header.shard.number}/{header.shard.of}" if header.shard else "not set"

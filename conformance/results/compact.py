@@ -1,0 +1,51 @@
+"""A smaller form of results, for keeping those of many releases.
+
+A file without these is one that every command reads: the verdict, the outcome, a runtime's message
+and whatever is wrong with a result are there. The header says what is not.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from conformance.results.records import ResultRecord
+
+#: What is left out, for the header.
+LEFT_OUT: Final = (
+    "times",
+    "standard error, of results that are expected",
+    "figures, kernels, placement and reproduction of results that pass",
+)
+
+_ALWAYS: Final = ("ms",)
+_IF_EXPECTED: Final = ("stderr",)
+_OF_A_PASS: Final = ("errors", "share", "relation", "bits", "placement", "kernels")
+
+_DEFAULTS: Final = {
+    name: field.default
+    for name, field in ResultRecord.model_fields.items()
+    if not field.is_required() and field.default_factory is None and name != "kind"
+}
+
+
+def compact(line: bytes, record: ResultRecord) -> bytes:
+    """The line of ``record`` without what `LEFT_OUT` says and without fields that say nothing."""
+    kept: dict[str, Any] = json.loads(line)
+    drop = list(_ALWAYS)
+    if not record.unexpected:
+        drop += _IF_EXPECTED
+    if record.verdict == "pass":
+        drop += _OF_A_PASS
+        kept["reproduce"] = ""
+        if record.outcome == "ran":
+            sentence, figures, _ = record.reason.partition(";")
+            kept["reason"] = f"{sentence}." if figures else sentence
+    for name in drop:
+        kept.pop(name, None)
+    for name, default in _DEFAULTS.items():
+        if name in kept and (kept[name] == default or kept[name] == []):
+            del kept[name]
+    if not kept.get("wrong_outputs") and record.verdict != "wrong":
+        kept.pop("wrong_outputs", None)
+    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

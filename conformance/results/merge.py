@@ -1,0 +1,477 @@
+"""Joins results files into one, in flat memory: shards of a run, and runs of several targets.
+
+The lines go through a database on the disk, which SQLite keeps and removes: they come in the order
+of the files, and go out by case, with the results on all targets after each case. That is also the
+order in which they pack best.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Final
+
+from conformance.results.compact import LEFT_OUT, compact
+from conformance.results.errors import ResultsError
+from conformance.results.join import outline
+from conformance.results.reader import MOST_TARGETS, abbreviated, stream
+from conformance.results.records import (
+    RECORD_LINE,
+    CaseRecord,
+    Footer,
+    Header,
+    InfrastructureRecord,
+    InstabilityRecord,
+    Record,
+    ResultRecord,
+    Selection,
+    TargetRecord,
+)
+from conformance.results.same import headers_differ, targets_differ
+from conformance.results.verdicts import VERDICTS, Verdict
+
+if TYPE_CHECKING:
+    import sqlite3
+
+#: The bounds of a file that is merged. It is never in memory as a whole.
+MOST_LINES: Final = 100_000_000
+MOST_BYTES: Final = 1 << 38
+
+#: How `Writer` begins the line of a case. One that begins otherwise takes longer to read.
+_CASE: Final = b'{"kind":"case"'
+
+_TABLES: Final = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -32768;
+CREATE TABLE cases (
+  place INTEGER PRIMARY KEY, id TEXT UNIQUE, part INTEGER, digest BLOB, line BLOB
+);
+CREATE INDEX same ON cases (digest);
+CREATE TABLE results (
+  place INTEGER, target INTEGER, part INTEGER, blamed INTEGER, verdict TEXT, unexpected INTEGER,
+  line BLOB
+);
+CREATE UNIQUE INDEX once ON results (place, target);
+CREATE TABLE others (place INTEGER, target TEXT, line BLOB);
+"""
+
+
+@dataclass
+class _Part:
+    """One of the files. ``counts`` are of the results that no later one of the file replaces."""
+
+    path: Path
+    header: Header
+    footer: Footer | None = None
+    counts: dict[str, Counter[Verdict]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def called(self) -> str:
+        shard = self.header.shard
+        return f"{self.path} (shard {shard.number}/{shard.of})" if shard else str(self.path)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What was joined. ``problems`` are sentences: what is missing of it."""
+
+    cases: int
+    results: int
+    targets: Sequence[str]
+    problems: Sequence[str]
+
+
+class Merging:
+    """Takes over results files, and writes what they have together; a context manager."""
+
+    def __init__(self, *, compact: bool = False) -> None:
+        self._compact = compact
+        self._parts: list[_Part] = []
+        self._targets: dict[str, TargetRecord] = {}
+        self._numbers: dict[str, int] = {}
+        self._left_out: dict[str, None] = {}
+        self._infrastructure = self._instability = 0
+        self._table = _database()
+
+    def __enter__(self) -> Merging:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._table.close()
+
+    def add(self, path: Path) -> None:
+        """Take over a file. Raises `ResultsError` if it cannot be read, or is of another run."""
+        problems: list[str] = []
+        records = stream(path, problems, MOST_LINES, MOST_BYTES, self._has)
+        _, header = next(records)
+        assert isinstance(header, Header)
+        part = _Part(path, header, problems=problems)
+        self._check(part)
+        self._parts.append(part)
+        case = ""
+        place = -1
+        for line, record in records:
+            if part.footer is not None:
+                raise ResultsError(f"{path}: there is more after its footer.")
+            match record:
+                case CaseRecord():
+                    self._add_case(part, line, record)
+                case ResultRecord():
+                    if record.case != case:
+                        case, place = record.case, self._place(part, record.case)
+                    self._add_result(part, line, record, place)
+                case InfrastructureRecord() | InstabilityRecord():
+                    self._add_other(part, line, record)
+                case Footer():
+                    part.footer = record
+        self._check_footer(part)
+
+    def write(self, out: IO[bytes], problems: Sequence[str]) -> Merged:
+        """Write the joined file; ``problems`` are those of :meth:`problems`."""
+        (cases,) = self._table.execute("SELECT count(*) FROM cases").fetchone()
+        (results,) = self._table.execute("SELECT count(*) FROM results").fetchone()
+        out.write(_line(self._header(cases, bool(problems))))
+        others = _Rows(
+            self._table.execute(
+                "SELECT place, line FROM others WHERE place IS NOT NULL ORDER BY place, rowid"
+            )
+        )
+        rows = _Rows(self._table.execute("SELECT place, line FROM results ORDER BY place, target"))
+        for place, line in self._table.execute("SELECT place, line FROM cases ORDER BY place"):
+            out.write(line)
+            out.writelines(rows.of(place))
+            out.writelines(others.of(place))
+        for (line,) in self._table.execute("SELECT line FROM others WHERE place IS NULL"):
+            out.write(line)
+        out.write(_line(self._footer(complete=not problems)))
+        return Merged(cases, results, [*self._targets], problems)
+
+    def problems(self) -> Iterator[str]:
+        """What is missing: shards, and what incomplete files do not have."""
+        for part in self._parts:
+            if part.footer is None or not part.footer.complete:
+                why = "it was stopped before its end" if part.footer else "it was cut off"
+                yield f"{part.called} is incomplete: {why}."
+        for name in self._targets:
+            for parts in self._divided(name):
+                of = parts[0].header.shard
+                assert of is not None
+                there = {p.header.shard.number for p in parts if p.header.shard is not None}
+                missing = [f"{n}/{of.of}" for n in range(1, of.of + 1) if n not in there]
+                if missing:
+                    what = "shard" if len(missing) == 1 else "shards"
+                    yield f"{name}: {what} {abbreviated(missing, 8)} missing."
+
+    def _divided(self, name: str) -> list[list[_Part]]:
+        """The shards that a target has, by the run that they are of."""
+        runs: defaultdict[object, list[_Part]] = defaultdict(list)
+        for part in self._parts:
+            if part.header.shard and name in part.counts:
+                runs[_run_of(part.header)].append(part)
+        return list(runs.values())
+
+    def check(self) -> None:
+        """Raise `ResultsError` for shards that were divided in different ways."""
+        runs: defaultdict[object, list[_Part]] = defaultdict(list)
+        for part in self._parts:
+            if part.header.shard:
+                runs[_run_of(part.header), _names(part.header)].append(part)
+        for parts in runs.values():
+            shard = parts[0].header.shard
+            assert shard is not None
+            planned = sum(part.header.selection.results for part in parts)
+            if len(parts) == shard.of and planned != shard.results:
+                raise ResultsError(
+                    f"The shards of {', '.join(t.name for t in parts[0].header.targets)} have "
+                    f"{planned} of {shard.results} results: they were not divided by the same "
+                    "times. Give each the same --times."
+                )
+
+    def _check(self, part: _Part) -> None:
+        """Raise `ResultsError` if a file cannot be joined with those before."""
+        if self._parts and (differs := headers_differ(self._parts[0].header, part.header)):
+            raise ResultsError(
+                f"{part.path} is of another run than {self._parts[0].path}: {differs}."
+            )
+        for other in self._parts:
+            if part.header.shard and _is_same_shard(part.header, other.header):
+                raise ResultsError(f"One shard is there twice: {other.called} and {part.called}.")
+        for target in part.header.targets:
+            if target.name in part.counts:
+                raise ResultsError(f"{part.path}: two of its targets are called {target.name}.")
+            part.counts[target.name] = Counter()
+            known = self._targets.setdefault(target.name, target)
+            if differs := targets_differ(known, target):
+                raise ResultsError(
+                    f"{part.path}: {target.name} is another target than in the files before: "
+                    f"{differs}. Give one of them a --name."
+                )
+            self._targets[target.name] = _on_both(known, target)
+            self._numbers.setdefault(target.name, len(self._numbers))
+        if len(self._targets) > MOST_TARGETS:
+            raise ResultsError(f"{part.path}: there are more than {MOST_TARGETS:,} targets.")
+        self._left_out |= dict.fromkeys(part.header.left_out)
+
+    def _check_footer(self, part: _Part) -> None:
+        """Raise `ResultsError` if a file does not have what it says."""
+        if part.footer is None or not part.footer.complete:
+            return
+        said = {name: counts for name, counts in part.footer.counts.items() if counts}
+        there = {
+            name: {verdict: n for verdict, n in counts.items() if n}
+            for name, counts in part.counts.items()
+            if counts.total()
+        }
+        if said != there:
+            raise ResultsError(f"{part.path} is damaged: its results are not those of its footer.")
+
+    def _place(self, part: _Part, case: str) -> int:
+        found = self._table.execute("SELECT place FROM cases WHERE id = ?", (case,)).fetchone()
+        if found is None:
+            raise ResultsError(f"{part.path}: there is a result for {case}, and no such case.")
+        place: int = found[0]
+        return place
+
+    def _has(self, line: bytes) -> bool:
+        """Whether a line describes a case as it was described before."""
+        if not line.startswith(_CASE):
+            return False
+        found = self._table.execute("SELECT 1 FROM cases WHERE digest = ?", (_digest(line),))
+        return found.fetchone() is not None
+
+    def _add_case(self, part: _Part, line: bytes, record: CaseRecord) -> None:
+        line = _whole(line)
+        added = self._table.execute(
+            "INSERT OR IGNORE INTO cases (id, part, digest, line) VALUES (?, ?, ?, ?)",
+            (record.id, len(self._parts) - 1, _digest(line), line),
+        )
+        if added.rowcount:
+            return
+        number, other = self._table.execute(
+            "SELECT part, line FROM cases WHERE id = ?", (record.id,)
+        ).fetchone()
+        before = RECORD_LINE.validate_json(other)
+        if not isinstance(before, CaseRecord) or outline(before) != outline(record):
+            raise ResultsError(
+                f"{part.path}: {record.id} is another case than in {self._parts[number].path}."
+            )
+
+    def _add_result(self, part: _Part, line: bytes, record: ResultRecord, place: int) -> None:
+        if record.target not in part.counts:
+            raise ResultsError(
+                f"{part.path}: there is a result for {record.target}, which is no target of it."
+            )
+        line = compact(line, record) if self._compact else _whole(line)
+        number = len(self._parts) - 1
+        key = place, self._numbers[record.target]
+        row = (*key, number, bool(record.blamed_for), record.verdict, record.unexpected, line)
+        added = self._table.execute(
+            "INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row
+        )
+        if not added.rowcount:
+            other, blamed, verdict = self._table.execute(
+                "SELECT part, blamed, verdict FROM results WHERE place = ? AND target = ?", key
+            ).fetchone()
+            if other != number or not (blamed or record.blamed_for):
+                what = f"a result of {record.case} on {record.target}"
+                before = self._parts[other].path
+                raise ResultsError(
+                    f"{part.path} has {what} twice."
+                    if other == number
+                    else f"Both {before} and {part.path} have {what}."
+                )
+            if not record.blamed_for:
+                return
+            part.counts[record.target][verdict] -= 1
+            self._table.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        part.counts[record.target][record.verdict] += 1
+
+    def _add_other(
+        self, part: _Part, line: bytes, record: InfrastructureRecord | InstabilityRecord
+    ) -> None:
+        found = self._table.execute("SELECT place FROM cases WHERE id = ?", (record.case,))
+        place = (found.fetchone() or (None,))[0]
+        self._table.execute(
+            "INSERT INTO others VALUES (?, ?, ?)", (place, record.target, _whole(line))
+        )
+        if isinstance(record, InstabilityRecord):
+            self._instability += 1
+        else:
+            self._infrastructure += 1
+
+    def _header(self, cases: int, incomplete: bool) -> Header:
+        headers = [part.header for part in self._parts]
+        whole = {
+            (_run_of(header), _names(header)): header.shard
+            for header in headers
+            if header.shard is not None
+        }
+        results = sum(shard.results for shard in whole.values())
+        results += sum(header.selection.results for header in headers if header.shard is None)
+        planned = [shard.cases for shard in whole.values()]
+        planned += [header.selection.cases for header in headers if header.shard is None]
+        texts = dict.fromkeys(header.selection.text for header in headers)
+        left_out = {**self._left_out, **(dict.fromkeys(LEFT_OUT) if self._compact else {})}
+        return Header(
+            suite=headers[0].suite,
+            corpus=headers[0].corpus,
+            selection=Selection(
+                text="; ".join(texts),
+                cases=max([cases, *planned]) if incomplete else cases,
+                results=results,
+                only_failed=any(header.selection.only_failed for header in headers),
+            ),
+            targets=tuple(self._targets.values()),
+            machine=_joined([header.machine for header in headers]),
+            start=min(header.start for header in headers),
+            left_out=tuple(left_out),
+        )
+
+    def _footer(self, *, complete: bool) -> Footer:
+        counts: dict[str, dict[Verdict, int]] = {name: {} for name in self._targets}
+        names = {number: name for name, number in self._numbers.items()}
+        unexpected = 0
+        for target, verdict, number, red in self._table.execute(
+            "SELECT target, verdict, count(*), sum(unexpected) FROM results"
+            " GROUP BY target, verdict"
+        ):
+            counts[names[target]][verdict] = number
+            unexpected += red
+        footers = [part.footer for part in self._parts if part.footer is not None]
+        ends = [footer.end for footer in footers] or [part.header.start for part in self._parts]
+        return Footer(
+            complete=complete,
+            counts={
+                name: {verdict: found[verdict] for verdict in VERDICTS if verdict in found}
+                for name, found in counts.items()
+            },
+            infrastructure=self._infrastructure,
+            unexpected=unexpected,
+            instability=self._instability,
+            end=max(ends),
+            seconds=round(sum(footer.seconds for footer in footers), 3),
+        )
+
+
+def merge(
+    paths: Sequence[Path], out: IO[bytes], *, compact: bool = False, incomplete: bool = False
+) -> Merged:
+    """Write what the results files have together to ``out``.
+
+    Raises `ResultsError` for files that cannot be joined: of several suites or corpora, with two
+    descriptions of a target or a case, with a case twice on one target. Also for missing shards and
+    incomplete files, unless they may be ``incomplete``; the joined file is then incomplete, too.
+    Raises :class:`OSError` if ``out`` or the database cannot be written.
+    """
+    with _database_errors(), Merging(compact=compact) as merging:
+        for path in paths:
+            merging.add(path)
+        merging.check()
+        problems = list(merging.problems())
+        if problems and not incomplete:
+            raise ResultsError(
+                " ".join(problems) + " gqa run --resume completes a file that was cut off;"
+                " --incomplete joins what is there."
+            )
+        return merging.write(out, problems)
+
+
+class _Rows:
+    """Rows that are ordered by their place, taken place by place."""
+
+    def __init__(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        self._groups = itertools.groupby(rows, key=lambda row: row[0])
+        self._next = next(self._groups, None)
+
+    def of(self, place: int) -> Iterator[bytes]:
+        if self._next is not None and self._next[0] == place:
+            yield from (line for _, line in self._next[1])
+            self._next = next(self._groups, None)
+
+
+def _run_of(header: Header) -> object:
+    """What the shards of one run have in common."""
+    shard = header.shard
+    return shard and (shard.of, shard.cases, shard.results, header.selection.text)
+
+
+def _names(header: Header) -> tuple[str, ...]:
+    return tuple(target.name for target in header.targets)
+
+
+def _is_same_shard(one: Header, other: Header) -> bool:
+    same_run = (_run_of(one), _names(one)) == (_run_of(other), _names(other))
+    return same_run and one.shard == other.shard
+
+
+def _on_both(one: TargetRecord, other: TargetRecord) -> TargetRecord:
+    """The target, which is the same on two machines, with the facts of both about them."""
+    if one == other or one.describe is None or other.describe is None:
+        return one
+    devices = [each.device or "" for each in (one.describe, other.describe)]
+    described = one.describe.model_copy(
+        update={
+            "device": _both(devices) or None,
+            "versions": _joined([one.describe.versions, other.describe.versions]),
+        }
+    )
+    return one.model_copy(update={"describe": described})
+
+
+def _joined(facts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Facts about machines, by name; what differs, side by side."""
+    names = dict.fromkeys(name for each in facts for name in each)
+    return {name: _both([each.get(name, "") for each in facts]) for name in names}
+
+
+def _both(texts: Iterable[str]) -> str:
+    return " | ".join(dict.fromkeys(part for text in texts for part in text.split(" | ") if part))
+
+
+def _line(record: Record) -> bytes:
+    return record.model_dump_json().encode() + b"\n"
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def _whole(line: bytes) -> bytes:
+    """The line with its end, which the last one of a file may lack."""
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
+@contextmanager
+def _database_errors() -> Iterator[None]:
+    """Raises :class:`OSError` for what the database cannot write."""
+    sqlite = _sqlite()
+    try:
+        yield
+    except sqlite.Error as error:
+        raise OSError(
+            f"{error}, in the folder for temporary files; TMPDIR can name another one"
+        ) from None
+
+
+def _sqlite() -> ModuleType:
+    try:
+        import sqlite3
+    except ImportError:
+        raise ResultsError("This Python was built without SQLite, which gqa merge needs.") from None
+    return sqlite3
+
+
+def _database() -> sqlite3.Connection:
+    """An empty database in a file of its own, which is gone when it is closed."""
+    table: sqlite3.Connection = _sqlite().connect("", isolation_level=None)
+    table.executescript(_TABLES)
+    table.execute("BEGIN")
+    return table

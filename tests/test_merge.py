@@ -1,0 +1,339 @@
+"""``gqa merge``: shards and targets side by side, in flat memory, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from as_user import Done, Gqa
+from as_user import desk as desk
+from as_user import gqa as gqa
+from synthetic_runs import case, error, expected, header, realistic, result, target, write
+
+from conformance.base.paths import ROOT
+from conformance.report.changes import changes
+from conformance.report.support import support_text
+from conformance.results.join import join
+from conformance.results.merge import merge
+from conformance.results.reader import Run, read
+from conformance.results.records import (
+    CaseRecord,
+    Footer,
+    Header,
+    InfrastructureRecord,
+    InstabilityRecord,
+    ResultRecord,
+    TargetRecord,
+)
+
+IDS = tuple(f"decode/one_token[seed={number}]" for number in range(7))
+CASES = tuple(map(case, IDS))
+NEW, OLD = "cpu@1.31.1", "cpu@1.26.0"
+
+
+def run(path: Path, name: str = NEW, cases: tuple[CaseRecord, ...] = CASES, **more: Any) -> Path:
+    return write(path, cases, [result(c.id, name) for c in cases], targets=[target(name)], **more)
+
+
+def changed(path: Path, **fields: Any) -> Path:
+    """The file with other fields in its header."""
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps({**json.loads(first), **fields}) + "\n" + "".join(rest))
+    return path
+
+
+def shard(path: Path, number: int, of: int = 3, name: str = NEW, **more: Any) -> Path:
+    run(path, name, CASES[number - 1 :: of], **more)
+    return changed(path, shard={"number": number, "of": of, "cases": 7, "results": 7})
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    return [shard(tmp_path / f"{number}.jsonl", number) for number in (1, 2, 3)]
+
+
+def judged(run: Run) -> dict[tuple[str, str], ResultRecord]:
+    return {(record.case, record.target): record for record in run.results}
+
+
+def test_shards_are_the_whole_run(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
+    out = tmp_path / "all.jsonl"
+    done = gqa("merge", *map(str, reversed(shards)), "-o", str(out))
+    assert done.status == 0, done.both
+    assert done.out == f"Results: {out}, 7 results of 7 cases on 1 target\n"
+    whole, merged = read(run(tmp_path / "whole.jsonl")), read(out)
+    assert merged.problems == ()
+    assert judged(merged) == judged(whole)
+    assert merged.cases == whole.cases
+    assert merged.header.shard is None
+    assert merged.header == whole.header
+    assert merged.footer is not None
+    assert whole.footer is not None
+    assert merged.footer.counts == whole.footer.counts
+
+
+def test_targets_are_side_by_side_in_packed_files_too(tmp_path: Path) -> None:
+    parts = [run(tmp_path / "new.jsonl"), run(tmp_path / "old.jsonl", OLD)]
+    packed = tmp_path / "old.jsonl.xz"
+    packed.write_bytes(lzma.compress(parts[1].read_bytes()))
+    with (tmp_path / "out.jsonl").open("wb") as out:
+        merged = merge([parts[0], packed], out)
+    assert (merged.results, merged.targets) == (14, [NEW, OLD])
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    kinds = [line["kind"] for line in lines]
+    assert kinds == ["header", *["case", "result", "result"] * 7, "footer"]
+    for described, *results in zip(lines[1::3], lines[2::3], lines[3::3], strict=False):
+        assert [(r["case"], r["target"]) for r in results] == [
+            (described["id"], NEW),
+            (described["id"], OLD),
+        ]
+    assert read(tmp_path / "out.jsonl").problems == ()
+
+
+def test_the_output_is_packed_if_its_name_says_so(gqa: Gqa, shards: list[Path]) -> None:
+    out = shards[0].with_name("all.jsonl.xz")
+    assert gqa("merge", *map(str, shards), "-o", str(out)).status == 0
+    assert out.read_bytes().startswith(b"\xfd7zXZ")
+    assert len(read(out).results) == 7
+
+
+def test_everything_is_counted(tmp_path: Path) -> None:
+    """Replaced results, instability and infrastructure failures."""
+    judged = [
+        result(IDS[0], verdict="wrong"),
+        result(IDS[1]),
+        result(IDS[0], verdict="crash", blamed_for=IDS[1]),
+    ]
+    about = {"case": IDS[1], "target": NEW}
+    one = write(
+        tmp_path / "one.jsonl",
+        CASES[:2],
+        judged,
+        problems=[InfrastructureRecord(target=NEW, message="It failed.")],
+        instability=[InstabilityRecord(verdict="wrong", message="Once.", **about)],
+    )
+    other = write(tmp_path / "other.jsonl", CASES[:2], [result(id, OLD) for id in IDS[:2]])
+    with (tmp_path / "out.jsonl").open("wb") as out:
+        merge([one, other], out)
+    merged = read(tmp_path / "out.jsonl")
+    assert merged.problems == ()
+    assert merged.footer is not None
+    assert merged.footer.counts == {NEW: {"crash": 1, "pass": 1}, OLD: {"pass": 2}}
+    footer = merged.footer
+    assert (footer.unexpected, footer.infrastructure, footer.instability) == (1, 1, 1)
+    assert merged.results[0].verdict == "crash"
+
+
+def refused(gqa: Gqa, *files: Path, says: str) -> None:
+    out = files[0].with_name("out.jsonl")
+    done = gqa("merge", *map(str, files), "-o", str(out))
+    assert (done.status, done.out) == (2, ""), done.both
+    assert says in done.err
+    assert done.err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_missing_shard_is_named(gqa: Gqa, shards: list[Path]) -> None:
+    refused(gqa, shards[0], says=f"{NEW}: shards 2/3, 3/3 missing.")
+    out = shards[0].with_name("out.jsonl")
+    done: Done = gqa("merge", *map(str, shards[:2]), "-o", str(out), "--incomplete")
+    assert done.status == 3
+    assert done.err == f"{NEW}: shard 3/3 missing.\n"
+    merged = read(out)
+    assert "The run was stopped before its end." in merged.problems
+    assert "2 of 7 results are missing." in merged.problems
+
+
+@pytest.mark.parametrize("how", ["cut off", "stopped"])
+def test_an_incomplete_shard_is_named(gqa: Gqa, shards: list[Path], how: str) -> None:
+    if how == "cut off":
+        lines = shards[1].read_bytes().splitlines(keepends=True)
+        shards[1].write_bytes(b"".join(lines[:-2]) + b'{"kind":"res')
+    else:
+        shard(shards[1], 2, complete=False)
+    refused(gqa, *shards, says=f"{shards[1]} (shard 2/3) is incomplete: it was {how}")
+
+
+def test_what_does_not_belong_together_is_refused(
+    gqa: Gqa, tmp_path: Path, shards: list[Path]
+) -> None:
+    whole = run(tmp_path / "whole.jsonl")
+    refused(gqa, *shards, whole, says=f"Both {shards[0]} and {whole} have a result of {IDS[0]}")
+    again = shard(tmp_path / "again.jsonl", 2)
+    refused(gqa, *shards, again, says="One shard is there twice: ")
+    other = changed(run(tmp_path / "other.jsonl", OLD), corpus="another")
+    refused(gqa, whole, other, says=f"{other} is of another run than {whole}: the corpus is ")
+    other = changed(run(tmp_path / "other.jsonl", OLD), suite="0.0.1")
+    refused(gqa, whole, other, says="the suite is 0.0.1, not 0.1.0")
+    other = run(tmp_path / "other.jsonl", OLD, (case(IDS[0], why="x"),))
+    assert gqa("merge", str(whole), str(other), "-o", str(tmp_path / "fine.jsonl")).status == 0
+    call = case(IDS[0]).call.model_copy(update={"attributes": {"num_heads": 2}})
+    other = run(tmp_path / "other.jsonl", OLD, (case(IDS[0], call=call),))
+    refused(gqa, whole, other, says=f"{other}: {IDS[0]} is another case than in {whole}.")
+
+
+def test_shards_by_other_times_are_refused(gqa: Gqa, tmp_path: Path, shards: list[Path]) -> None:
+    run(shards[2], NEW, CASES[2:3])  # one case too few
+    changed(shards[2], shard={"number": 3, "of": 3, "cases": 7, "results": 7})
+    refused(gqa, *shards, says="have 6 of 7 results: they were not divided by the same times.")
+
+
+def described(name: str, **fields: Any) -> TargetRecord:
+    made = target(name)
+    assert made.describe is not None
+    return made.model_copy(update={"describe": made.describe.model_copy(update=fields)})
+
+
+def test_a_target_is_the_same_on_all_machines(gqa: Gqa, tmp_path: Path) -> None:
+    def part(number: int, **fields: Any) -> Path:
+        path = tmp_path / f"{number}.jsonl"
+        write(
+            path,
+            CASES[number : number + 1],
+            [result(IDS[number])],
+            targets=[described(NEW, **fields)],
+        )
+        return path
+
+    versions = {"python": "3.11.7", "numpy": "2.4.6", "platform": "Linux-6.2"}
+    parts = [part(0), part(1, device="another processor, 4 cores", versions=versions)]
+    out = tmp_path / "out.jsonl"
+    assert gqa("merge", *map(str, parts), "-o", str(out)).status == 0
+    (both,) = read(out).header.targets
+    assert both.describe is not None
+    assert both.describe.device == "AMD EPYC 7R13, 2 cores | another processor, 4 cores"
+    out.unlink()
+    refused(gqa, parts[0], part(2, threads=4), says=f"{NEW} is another target than in the files")
+    refused(gqa, parts[0], part(2, versions={"numpy": "1"}), says="version of")
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda lines: [*lines, lines[-2]], "there is more after its footer"),
+        (lambda lines: [lines[0], *lines[2:]], "and no such case"),
+        (lambda lines: [*lines[:-2], lines[-1]], "is damaged"),
+        (lambda lines: [*lines[:-1], lines[-2], lines[-1]], " twice."),
+        (lambda lines: lines[1:], "not a results file"),
+        (lambda lines: [lines[0], b"{}\n", *lines[1:]], "not a record of a results file"),
+    ],
+)
+def test_damaged_files_are_refused(
+    gqa: Gqa, tmp_path: Path, edit: Callable[[list[bytes]], list[bytes]], says: str
+) -> None:
+    file = run(tmp_path / "r.jsonl")
+    file.write_bytes(b"".join(edit(file.read_bytes().splitlines(keepends=True))))
+    refused(gqa, file, says=says)
+
+
+def test_the_output_is_none_of_the_files(gqa: Gqa, shards: list[Path]) -> None:
+    before = shards[0].read_bytes()
+    assert gqa("merge", *map(str, shards), "-o", str(shards[0])).status == 2
+    assert gqa("merge", *map(str, shards), "-o", "/nowhere/out").status == 3
+    assert shards[0].read_bytes() == before
+
+
+# ── The smaller form ─────────────────────────────────────────────────────────────────────────────
+
+
+def compacted(path: Path) -> Run:
+    small = path.with_name(f"small-{path.name}")
+    with small.open("wb") as out:
+        merge([path], out, compact=True)
+    return read(small)
+
+
+def test_a_compact_file_says_what_it_leaves_out(tmp_path: Path) -> None:
+    large = read(run(tmp_path / "r.jsonl"))
+    small = compacted(large.path)
+    assert small.problems == ()
+    assert large.header.left_out == ()
+    assert any("times" in words for words in small.header.left_out)
+    assert small.path.stat().st_size < 0.8 * large.path.stat().st_size
+    for kept in small.results:
+        assert (kept.ms, kept.errors, kept.share) == (None, (), None)
+        assert kept.reason == "Every defined element is within its budget."
+
+
+def test_a_compact_file_keeps_all_about_failures(tmp_path: Path) -> None:
+    wrong = result(IDS[0], verdict="wrong", stderr="It says why.", errors=(error(),))
+    known = result(IDS[1], verdict="wrong", unexpected=False, expectation=expected(), stderr="long")
+    file = write(tmp_path / "r.jsonl", CASES[:2], [wrong, known])
+    small = compacted(file)
+    assert small.results[0] == wrong.model_copy(update={"ms": None})
+    assert small.results[1] == known.model_copy(update={"ms": None, "stderr": ""})
+
+
+def test_a_compact_file_gives_the_same_changes_and_support(tmp_path: Path) -> None:
+    large = realistic(tmp_path / "r.jsonl")
+    small = compacted(large.path)
+    assert small.problems == ()
+    both = (join([large]), join([small]))
+    assert support_text(both[0]) == support_text(both[1])
+    for old, new in (both, both[::-1]):
+        found = changes(new, old)
+        assert not found.worse
+        assert found.reasons == changes(both[0], both[0]).reasons
+
+
+def test_a_compact_file_stays_so_when_it_is_merged_again(tmp_path: Path) -> None:
+    small = compacted(run(tmp_path / "r.jsonl"))
+    other = run(tmp_path / "other.jsonl", OLD)
+    with (tmp_path / "out.jsonl").open("wb") as out:
+        merge([small.path, other], out)
+    assert read(tmp_path / "out.jsonl").header.left_out == small.header.left_out
+
+
+# ── Memory ───────────────────────────────────────────────────────────────────────────────────────
+
+_PEAK = """
+import sys
+from pathlib import Path
+from memory import peak_kib
+from conformance.results.merge import merge
+with open(sys.argv[1], "wb") as out:
+    before = peak_kib()
+    print(merge(list(map(Path, sys.argv[2:])), out).results, peak_kib() - before)
+"""
+
+
+def many(path: Path, name: str, cases: int) -> Path:
+    """A file of as many cases, written without building each record."""
+    lines = [case("@").model_dump_json(), result("@", name).model_dump_json()]
+    first: Header = header([target(name)], cases, cases)
+    counts: Any = {name: {"pass": cases}}
+    last = Footer(
+        complete=True,
+        counts=counts,
+        infrastructure=0,
+        unexpected=0,
+        end=datetime.now(UTC),
+        seconds=1.0,
+    )
+    with path.open("w") as file:
+        file.write(first.model_dump_json() + "\n")
+        for number in range(cases):
+            file.writelines(line.replace("@", f"theme/{number}", 1) + "\n" for line in lines)
+        file.write(last.model_dump_json() + "\n")
+    return path
+
+
+def test_merging_takes_no_more_memory_for_more_results(tmp_path: Path) -> None:
+    parts = [many(tmp_path / f"{n}.jsonl", f"cpu@1.{n}.0", 4000) for n in range(4)]
+    out = tmp_path / "out.jsonl"
+    command = [sys.executable, "-c", _PEAK, str(out), *map(str, parts)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT / "tests", timeout=100, check=True
+    )
+    results, kib = map(int, done.stdout.split())
+    assert results == 16_000
+    assert out.stat().st_size > 12 << 20
+    # SQLite keeps 32 MiB of its pages; a run that is read whole takes 9 times its size.
+    assert kib < 64 << 10
