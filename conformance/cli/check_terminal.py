@@ -23,7 +23,7 @@ from conformance.model.table import table_of
 from conformance.report.model_table import ModelCause, ModelCell, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
-from conformance.run.records import expectations_place
+from conformance.run.comparison import expectations_place
 from conformance.run.target import DescribedTarget
 
 

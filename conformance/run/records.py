@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from conformance import __version__
-from conformance.base.paths import data_path, shown
+from conformance.base.paths import shown
 from conformance.bundle.inputs import ROTARY_BASE, ROTARY_FACTOR
 from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.case import Case
@@ -37,7 +37,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.judge.expectations import Expectation, Subject, instability_for, known_result
+from conformance.judge.expectations import Expectation, Subject, instability_for
 from conformance.judge.verdict import Judgement
 from conformance.results.records import (
     FROM_FILE,
@@ -51,7 +51,8 @@ from conformance.results.records import (
     Selection,
     ShardRecord,
 )
-from conformance.results.verdicts import Verdict, is_red, was_tried
+from conformance.results.verdicts import Verdict, is_red
+from conformance.run.comparison import compared, expectations_place
 from conformance.run.recipes import later_inputs, numbers_of, recipe_of
 from conformance.run.target import DescribedTarget, TargetPlan
 
@@ -93,34 +94,20 @@ def result_record(
     if ready.described is not None:
         version, adapter = ready.described.version, ready.described.adapter
     contract = case.contract.on(ready.execution_provider)
-    unexpected = red = is_red(judgement, contract.basis)
-    reason, record = judgement.reason, None
-    known, differs = None, None
-    if was_tried(judgement):  # else no defect can show
-        outcome_of = (stage, message, placement)
-        found = known_result(Subject(case), judgement, outcome_of, (version, adapter), expectations)
-        known, differs = found or (None, None)
-    if known is not None:
-        unexpected = differs is not None
-        if differs is not None:
-            reason += (
-                f" {expectations_place(known.file)}:{known.line} has another expectation for"
-                f" {known.known.where}: {differs}; end that range of versions, or change the line."
-            )
-    if known is not None and (known.known.verdict != "pass" or unexpected):
-        record = ExpectationRecord(
-            file=expectations_place(known.file),
-            line=known.line,
-            verdict=known.known.verdict,
-            link=known.known.link,
-            why=known.known.why,
-            flaky=known.known.flaky_record,
-        )
+    red = is_red(judgement, contract.basis)
+    known = compared(
+        Subject(case),
+        judgement,
+        contract.basis,
+        (stage, message, placement),
+        (version, adapter),
+        expectations,
+    )
     return ResultRecord(
         case=case.id,
         target=ready.name,
         verdict=judgement.verdict,
-        unexpected=unexpected,
+        unexpected=known.unexpected,
         vague=judgement.vague,
         hazard=judgement.hazard,
         reading=judgement.reading,
@@ -128,7 +115,7 @@ def result_record(
         stage=stage,
         code=code,
         message=message,
-        reason=reason,
+        reason=judgement.reason + known.sentence,
         faults=judgement.faults,
         of_variant=judgement.of_variant,
         errors=tuple(OutputErrorRecord(**vars(errors)) for errors in judgement.errors),
@@ -141,12 +128,12 @@ def result_record(
         ms=milliseconds,
         stderr=end_of_stderr(
             outcome.stderr,
-            STDERR_BYTES if unexpected or red else FEW_BYTES,
+            STDERR_BYTES if known.unexpected or red else FEW_BYTES,
         ),
         bits=judgement.bits,
         values_right=judgement.values_right,
         contract=None if contract is case.contract else contract,
-        expectation=record,
+        expectation=known.expectation,
         reproduce=reproduce(case, ready.arguments),
     )
 
@@ -277,12 +264,6 @@ def _graph(call: Call, step: Step) -> dict[str, object] | None:
         "weights": [_input(call, step, tensor) for tensor in step.weights],
         "content": content if len(content) <= MOST_CONTENT else "",
     }
-
-
-def expectations_place(file: Path) -> str:
-    """An expectations file for those who do not have this machine: the shipped, in the project."""
-    shipped = data_path("expectations")
-    return f"{shipped.name}/{file.name}" if file.parent == shipped else shown(file)
 
 
 def _place(tensor: Tensor) -> dict[str, object]:

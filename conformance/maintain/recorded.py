@@ -1,0 +1,137 @@
+"""Compares recorded results with the expectations of today.
+
+A recorded result keeps what a runtime did; which expectation covers it changes with the files in
+``expectations/``. ``python -m conformance.maintain.recorded FILE…`` writes each file anew with the
+expectations of today, as a run would have them, and says how many results are unexpected.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final
+
+from conformance.base.files import replacing
+from conformance.case.case import Case
+from conformance.case.corpus import find
+from conformance.judge.expectations import Expectation, Subject, load_expectations
+from conformance.results.reader import stream
+from conformance.results.records import (
+    Footer,
+    Header,
+    Record,
+    ResultRecord,
+    TargetRecord,
+)
+from conformance.run.comparison import ANOTHER_EXPECTATION, compared
+from conformance.targets.catalogue import entry_of
+from conformance.targets.registry import target_for
+
+#: Bounds for one file, far above those of the recorded ones.
+_MOST_LINES: Final = 2_000_000
+_MOST_BYTES: Final = 1 << 31
+
+_COMPARED: Final = re.compile(rf" \S+:\d+{ANOTHER_EXPECTATION}.*\Z", re.DOTALL)
+
+
+class Expected:
+    """The expectations of the targets of a results file, for one result after the other."""
+
+    def __init__(self, targets: Iterable[TargetRecord], cases: Iterable[Case]) -> None:
+        self._subjects = {case.id: Subject(case) for case in cases}
+        self._targets = {target.name: target for target in targets}
+        self._lines: dict[tuple[str, str], list[Expectation]] = {}
+
+    def compared(self, result: ResultRecord) -> ResultRecord:
+        """The result with the expectation of today; of a case that is no more, as it is."""
+        subject = self._subjects.get(result.case)
+        target = self._targets[result.target]
+        if subject is None or target.describe is None:
+            return result
+        entry = entry_of(target.ep)
+        contract = subject.case.contract.on(entry.execution_provider if entry else None)
+        found = compared(
+            subject,
+            result,
+            contract.basis,
+            (result.stage, result.message, result.placement),
+            (target.describe.version, target.describe.adapter),
+            self._lines_for(target, subject),
+        )
+        reason = _COMPARED.sub("", result.reason) + found.sentence
+        return result.model_copy(
+            update={
+                "unexpected": found.unexpected,
+                "expectation": found.expectation,
+                "reason": reason,
+            }
+        )
+
+    def _lines_for(self, target: TargetRecord, subject: Subject) -> list[Expectation]:
+        """The lines of the target that cover the case, whatever the release."""
+        ep = target.ep.partition("@")[0]
+        key = ep, subject.case.id
+        if key not in self._lines:
+            files = target_for(ep).expectations
+            self._lines[key] = [line for line in load_expectations(files) if line.covers(subject)]
+        return self._lines[key]
+
+
+def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]:
+    """The records of a results file with the expectations of today, each with its line.
+
+    Raises `ResultsError` for a file that cannot be read.
+    """
+    expected: Expected | None = None
+    unexpected = 0
+    for line, record in stream(path, [], _MOST_LINES, _MOST_BYTES):
+        match record:
+            case Header():
+                expected = Expected(record.targets, cases)
+            case ResultRecord() if expected is not None:
+                now = expected.compared(record)
+                unexpected += now.unexpected
+                yield now, line if now == record else _line(line, now)
+                continue
+            case Footer():
+                record = record.model_copy(update={"unexpected": unexpected})
+                line = record.model_dump_json().encode() + b"\n"
+        yield record, line
+
+
+def _line(line: bytes, now: ResultRecord) -> bytes:
+    """``line`` with what is new in ``now``."""
+    values = json.loads(line) | {"unexpected": now.unexpected, "reason": now.reason}
+    values.pop("expectation", None)
+    if now.expectation is not None:
+        values["expectation"] = now.expectation.model_dump(mode="json")
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write each file anew; the exit status is 1 if a result is unexpected."""
+    cases = list(find(()).named)
+    status = 0
+    for name in arguments:
+        path = Path(name)
+        results = unexpected = 0
+        with replacing(path) as file:
+            packed = path.suffix == ".xz"
+            with lzma.open(file, "wb", preset=9) if packed else nullcontext(file) as out:
+                for record, line in renewed(path, cases):
+                    out.write(line)
+                    if isinstance(record, ResultRecord):
+                        results += 1
+                        unexpected += record.unexpected
+        print(f"{path}: {results} results, {unexpected} unexpected")
+        status = status or int(unexpected > 0)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,156 @@
+"""The recorded history of releases: whole, expected, and in agreement with what is claimed."""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from recorded import FILES, FOLDER, Recorded, recorded
+from shipped import shipped_cases
+from synthetic_runs import case, result, write
+
+from conformance.base.paths import ROOT
+from conformance.judge.expectations import id_pattern
+from conformance.maintain.known_bugs import KnownBug, load_known_bugs
+from conformance.maintain.recorded import main
+from conformance.results.reader import read
+
+#: Which recorded file shows the bugs of a runtime.
+SHOWN_BY: Final = {
+    "ONNX Runtime": "cpu",
+    "ONNX Runtime CPU": "cpu",
+    "tract": "tract-wheel",
+    "ONNX Runtime WebGPU": "webgpu",
+}
+
+#: Claims that the recorded results do not bear out, and why that is no contradiction. Everything
+#: else must agree.
+NOT_SEEN: Final[Mapping[str, str]] = {
+    "B10": "It depends on what the memory holds; in 1.27.0 it held no NaN.",
+    "B15": "No bug but a decision, which the cases show to be harmless.",
+    "B20": "gpt-oss loads in 1.23 and is wrong by its window, which is B5.",
+    "B22": "Runtimes infer shapes for optimisations; this case has nothing that depends on them.",
+}
+
+
+def of(name: str) -> Recorded:
+    path = FOLDER / f"{name}.jsonl.xz"
+    if not path.exists():
+        pytest.skip(f"there is no recorded history of {name}")
+    return recorded(path)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_recorded_file_is_whole_and_expected(path: Path) -> None:
+    found = recorded(path)
+    assert found.footer["complete"]
+    assert found.footer["unexpected"] == found.footer["infrastructure"] == 0
+    for version, results in found.results.items():
+        assert results.keys() == found.cases, version
+        unexpected = [id for id, record in results.items() if record["unexpected"]]
+        assert unexpected == [], version
+
+
+def test_the_cpu_is_recorded_from_1_20_on() -> None:
+    found = of("cpu")
+    assert found.cases == {case.id for case in shipped_cases()}
+    minors = {int(version.split(".")[1]) for version in found.results}
+    assert minors >= set(range(20, 32))
+
+
+def test_all_that_is_recorded_takes_less_than_10_mb() -> None:
+    files = [path for path in (ROOT / "reports" / "recorded").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 10e6
+
+
+# Results beside the expectations of today
+
+KNOWN = "omitted_present/past_and_new_kv[dtype=float32,sequence_length=1,past_sequence_length=4]"
+PASSES = "smoke/decode[dtype=float32]"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_results_get_the_expectations_of_today(
+    tmp_path: Path, packed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = (KNOWN, PASSES, "no_such/case[dtype=float32]")
+    old = "It ran. expectations/cpu.yaml:1 has another expectation for >=1.27: the verdict is so."
+    results = [
+        result(KNOWN, verdict="accepted", values_right=False, unexpected=True, reason=old),
+        result(PASSES),
+        result(ids[2]),
+    ]
+    path = write(tmp_path / "results.jsonl", [case(id) for id in ids], results)
+    if packed:
+        path = path.with_suffix(".jsonl.xz")
+        path.write_bytes(lzma.compress((tmp_path / "results.jsonl").read_bytes()))
+    assert main([str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: 3 results, 0 unexpected\n"
+    run = read(path)
+    assert run.problems == ()
+    known, *others = run.results
+    assert known.expectation is not None
+    assert known.expectation.verdict == "accepted"
+    assert (known.unexpected, known.reason) == (False, "It ran.")
+    assert others == results[1:]
+    before = path.read_bytes()
+    assert main([str(path)]) == 0
+    assert path.read_bytes() == before
+
+
+def test_a_result_that_no_expectation_covers_is_unexpected(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.jsonl", [case(PASSES)], [result(PASSES, verdict="wrong")])
+    assert main([str(path)]) == 1
+    run = read(path)
+    assert run.results[0].unexpected
+    assert run.footer is not None
+    assert run.footer.unexpected == 1
+    ahead = write(tmp_path / "p.jsonl", [case(KNOWN)], [result(KNOWN)])
+    assert main([str(ahead)]) == 1  # it passes where the line says that it does not
+    assert "the verdict is pass, not accepted" in read(ahead).results[0].reason
+
+
+# What is claimed of releases elsewhere
+
+
+def shows(found: Recorded, version: str, bug: KnownBug) -> tuple[bool, bool]:
+    """Whether a case of the bug is not right in a release, and whether one fails silently."""
+    pattern = id_pattern(*bug.cases)
+    verdicts = {
+        record["verdict"] for id, record in found.results[version].items() if pattern.fullmatch(id)
+    }
+    return bool(verdicts - {"pass", "skip"}), bool(verdicts & {"wrong", "crash", "timeout"})
+
+
+def disagreements(bug: KnownBug) -> list[str]:
+    """The recorded releases that say something else of a bug than its range of versions."""
+    found = of(SHOWN_BY[bug.runtime])
+    claimed = SpecifierSet(bug.versions or "")
+    told = []
+    for version in found.results:
+        some, red = shows(found, version, bug)
+        if claimed.contains(version) and not some:
+            told.append(f"{version} is said to have it, and every case is right")
+        if not claimed.contains(version) and red:
+            told.append(f"{version} is said not to have it, and a case fails")
+    return told
+
+
+CLAIMS = [
+    entry.bug
+    for entry in load_known_bugs()
+    if entry.bug.runtime in SHOWN_BY and entry.bug.versions and entry.bug.cases
+]
+
+
+@pytest.mark.parametrize("bug", CLAIMS, ids=lambda bug: bug.id)
+def test_the_history_agrees_with_known_bugs(bug: KnownBug) -> None:
+    told = disagreements(bug)
+    if bug.id in NOT_SEEN:
+        assert told, f"{bug.id} agrees now; remove it from NOT_SEEN"
+    else:
+        assert told == []
