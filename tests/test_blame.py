@@ -328,7 +328,7 @@ def test_pytest_fails_the_blamed_case_after_it_has_passed(
     session = Pytest(bench, runner, *options)
     assert session.status == 1
     assert "1 failed, 12 passed" in session.out
-    assert "twelve/c4 on exec:" in session.out
+    assert "twelve/c4 on miniature@1.0: " in session.out
     assert f": {verdict}\n" in session.out
     assert "twelve/c5, which ran next" in session.out
     assert sorted(name for name, failed in session.tests if failed) == ["c4"]

@@ -459,7 +459,7 @@ def test_a_target_is_run_and_its_whole_output_stands_beside(desk: Desk) -> None:
     runner = desk.runner("wrong_values")
     done = desk.gqa("show", "three.yaml::faulty", "--values", "--ep", runner)
     assert (done.status, done.err) == (0, "")
-    assert re.search(r"(?m)^on +exec:\S+@\S+: wrong$", done.out)
+    assert re.search(r"(?m)^on +miniature@1\.0: wrong$", done.out)
     assert "element     output[0, 0, 63]" in done.out
     head, *rows = done.out.split("output[0, 0, 48 + d]\n")[1].split("\n\n")[0].splitlines()
     assert head.split() == ["d", "expected", "budget", "got", "share"]
