@@ -25,7 +25,7 @@ from conformance.targets import published as registry_lists
 from conformance.targets.catalogue import Package, Programs, TargetError, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
-from conformance.targets.releases import ordered, releases
+from conformance.targets.releases import ordered_version, releases
 from conformance.targets.setup import environments, pythons
 from conformance.targets.setup.environments import install, installed, is_installed
 from conformance.targets.setup.pythons import pythons_for
@@ -104,10 +104,10 @@ def test_no_nightly() -> None:
 
 def test_versions_are_ordered_as_npm_and_python_have_them() -> None:
     texts = ["1.9.0", "1.31.0-dev.20260101-a", "1.31.0-dev.20260914-0", "1.31.0rc1", "1.31.0"]
-    keys = [ordered(text) for text in texts]
+    keys = [ordered_version(text) for text in texts]
     assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(keys))
-    assert ordered("tip") is None
-    assert ordered("9" * 5000) is None
+    assert ordered_version("tip") is None
+    assert ordered_version("9" * 5000) is None
 
 
 # Targets

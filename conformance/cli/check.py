@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,7 +23,7 @@ from conformance.cli.common import (
     check_writable,
     write_file,
 )
-from conformance.cli.options import program_options
+from conformance.cli.options import HTML, JOBS, OUTPUT, RESULTS, program_options
 from conformance.cli.run import Work, execute, write_outputs
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.place import Place
@@ -53,9 +53,6 @@ class Numbers(click.ParamType[tuple[int, ...]]):
         if not all(part.strip().isdecimal() and 0 < int(part) <= self.most for part in parts):
             self.fail(f"'{value}' is not a list of numbers from 1 to {self.most}, as in 1,2")
         return tuple(dict.fromkeys(map(int, parts)))
-
-
-_OUTPUT: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -88,10 +85,10 @@ _OUTPUT: Final = click.Path(path_type=Path, dir_okay=False)
     type=click.Path(path_type=Path, dir_okay=False),
     help="Known results, in a file like expectations/webgpu.yaml; repeat for other targets.",
 )
-@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
-@click.option("--html", type=_OUTPUT, help="HTML report.")
-@click.option("--results", type=_OUTPUT, help="Results file.")
-@click.option("--save-cases", type=_OUTPUT, help="Write the cases as a case file.")
+@JOBS
+@HTML
+@RESULTS
+@click.option("--save-cases", type=OUTPUT, help="Write the cases as a case file.")
 @click.option(
     "--explain",
     metavar="NODE",

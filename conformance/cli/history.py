@@ -26,7 +26,15 @@ from conformance.cli.common import (
     write_file,
 )
 from conformance.cli.console import SafeConsole
-from conformance.cli.options import EXPRESSION, PATHS, program_options, selected_cases
+from conformance.cli.options import (
+    EXPRESSION,
+    HTML,
+    JOBS,
+    PATHS,
+    RESULTS,
+    program_options,
+    selected_cases,
+)
 from conformance.cli.report import write_html
 from conformance.cli.run import (
     Work,
@@ -72,7 +80,7 @@ class _Wanted:
     shell_complete=completion.targets,
 )
 @EXPRESSION
-@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@JOBS
 @click.option(
     "--from",
     "recorded",
@@ -81,8 +89,8 @@ class _Wanted:
     metavar="RESULTS",
     help="Take these results files, run nothing; more may follow.",
 )
-@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@RESULTS
+@HTML
 @click.option(
     "--json",
     "json_file",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,11 @@ EXPRESSION = click.option(
     help="Only cases with these words and values, such as head_size=256; and, or, not.",
     shell_complete=completion.words,
 )
+
+JOBS = click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+OUTPUT = click.Path(path_type=Path, dir_okay=False)
+RESULTS = click.option("--results", type=OUTPUT, help="Results file.")
+HTML = click.option("--html", type=OUTPUT, help="HTML report.")
 
 
 def program_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -17,7 +17,7 @@ from conformance.cli.common import (
     say,
 )
 from conformance.cli.console import SafeConsole
-from conformance.cli.options import EXPRESSION, PATHS, selected_cases
+from conformance.cli.options import EXPRESSION, JOBS, PATHS, selected_cases
 from conformance.cli.terminal import Terminal, make_console
 from conformance.harness.process import RunnerFailed
 
@@ -26,7 +26,7 @@ from conformance.harness.process import RunnerFailed
 @PATHS
 @EXPRESSION
 @click.option("--mutant", "names", multiple=True, metavar="NAME", help="Only this one; repeat.")
-@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
+@JOBS
 @click.option(
     "--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write all numbers."
 )

@@ -25,7 +25,7 @@ from conformance.cli.common import BadArgument, check_separate, check_writable
 from conformance.cli.console import SafeConsole
 from conformance.cli.env import with_releases
 from conformance.cli.last_failed import LastRun, check_results_file, only_last_failed
-from conformance.cli.options import EXPRESSION, PATHS, program_options
+from conformance.cli.options import EXPRESSION, HTML, JOBS, PATHS, RESULTS, program_options
 from conformance.cli.report import write_html
 from conformance.cli.resume import OPTION as OPTION_RESUME
 from conformance.cli.resume import Earlier, earlier_run
@@ -73,9 +73,9 @@ MOST_WAITING: Final = 4
     shell_complete=completion.targets,
 )
 @EXPRESSION
-@click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Runner processes.")
-@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Results file.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="HTML report.")
+@JOBS
+@RESULTS
+@HTML
 @click.option(
     "--expectations",
     "pinned",

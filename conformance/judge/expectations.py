@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Self
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
@@ -33,6 +32,7 @@ from conformance.results.records import (
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
+from conformance.targets.releases import ordered_version
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -376,15 +376,6 @@ class Expectation:
             return f"it is wrong in {listed(others)}, which the line does not name"
         if known.message not in (message or ""):
             return f"the message does not contain '{known.message}'"
-        return None
-
-
-def ordered_version(version: str) -> Version | None:
-    """A runtime's version as it is ordered; None if it cannot be."""
-    try:
-        # npm's 1.31.0-dev.20261101-0a1b2c3 is some release before 1.31.0.
-        return Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", version))
-    except ValueError:  # InvalidVersion, or thousands of digits
         return None
 
 

@@ -18,13 +18,14 @@ from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Final, Generic, Literal, TypeVar, get_args
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from conformance.report.score import Scores, scores
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import was_tried, worst
+from conformance.targets.releases import ordered_version
 
 #: What marks a release before which nothing is known: it holds since then, or since earlier.
 OR_EARLIER: Final = "≤"
@@ -121,10 +122,8 @@ def _is_version(text: str) -> bool:
 
 def _age(version: str) -> tuple[bool, Version]:
     """A sort key by version; texts that are no version come first, in the order of the columns."""
-    try:
-        return True, Version(version)
-    except InvalidVersion:
-        return False, Version("0")
+    ordered = ordered_version(version)
+    return ordered is not None, ordered or Version("0")
 
 
 # Spans

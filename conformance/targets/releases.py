@@ -39,7 +39,7 @@ _RANGE: Final = re.compile(r"(\d+(?:\.\d+){0,2})?\.\.(\d+(?:\.\d+){0,2})?")
 Published = Callable[[Package], Sequence[str]]
 
 
-def ordered(version: str) -> Version | None:
+def ordered_version(version: str) -> Version | None:
     """A key to sort versions by; None for a text that is no version.
 
     ``1.31.0-dev.20261101-0a1b2c3``, as npm has it, is a release before 1.31.0.
@@ -66,7 +66,7 @@ def releases(word: str, package: Package, published: Published) -> list[str]:
             f"@{package.oldest}, a range such as @{package.oldest}.., or "
             f"{', '.join(f'@{each}' for each in WORDS)}{did_you_mean(word, WORDS) or '.'}"
         )
-    known = sorted((key, text) for text in published(package) if (key := ordered(text)))
+    known = sorted((key, text) for text in published(package) if (key := ordered_version(text)))
     final = [(key, text) for key, text in known if not key.is_prerelease]
     tested = [(key, text) for key, text in final if key >= Version(package.oldest)]
     if word == NIGHTLY:

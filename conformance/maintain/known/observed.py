@@ -9,7 +9,7 @@ from pathlib import Path
 from conformance.base.files import identity
 from conformance.case.case import Case, Contract
 from conformance.case.load import load_file
-from conformance.judge.expectations import Subject, ordered_version
+from conformance.judge.expectations import Subject
 from conformance.maintain.known.releases import Releases, releases_of
 from conformance.results.errors import ResultsError
 from conformance.results.reader import Run, read
@@ -17,6 +17,7 @@ from conformance.results.records import CaseRecord, Fault, ResultRecord, Stage, 
 from conformance.results.verdicts import Verdict, is_red, was_tried
 from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
+from conformance.targets.releases import ordered_version
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from conformance.judge.expectations import ordered_version
+from conformance.targets.releases import ordered_version
 
 _BOUND = re.compile(r"\s*(>=|<=|>|<)\s*[^,\s]+\s*")
 
