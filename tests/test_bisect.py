@@ -136,6 +136,18 @@ def test_both_neighbours_are_shown(gqa: Gqa, runtime: Runtime) -> None:
     )
 
 
+def test_a_later_change_is_told(gqa: Gqa, runtime: Runtime) -> None:
+    runtime.since = {"1.20.0": REFUSED, "1.27.0": CRASH, "1.31.0": PASS}
+    done = gqa("bisect", "smoke/borrowed[dtype=float32]", "--good", "1.24", "--bad", "1.31")
+    assert "The verdict changed in 1.27.0:" in done.out
+    assert done.out.splitlines()[-2:] == [
+        "  cpu@1.31.0 is pass, so it changed again later:",
+        "  find that  gqa bisect 'smoke/borrowed[dtype=float32]' --ep cpu --good 1.27.0 "
+        "--bad 1.31.0",
+    ]
+    assert len(runtime.tries) == len(set(runtime.tries))
+
+
 def test_the_ends_can_be_named(gqa: Gqa, runtime: Runtime) -> None:
     done = gqa("bisect", "smoke/borrowed[dtype=float32]", "--good", "1.31", "--bad", "1.26.0")
     assert done.status == 1
@@ -156,10 +168,10 @@ def test_the_ends_can_be_named(gqa: Gqa, runtime: Runtime) -> None:
         (("smoke/borrowed",), "'smoke/borrowed' means 2 cases; which one?"),
         (
             ("smoke/borrowed[dtype=float32]", "--good", "1.19.2"),
-            "1.19.2 is not one of",
+            "is older than 1.20.0",
         ),
         (("smoke/borrowed[dtype=float32]", "--good", "1.30", "--bad", "1.30"), "name one release"),
-        (("smoke/borrowed[dtype=float32]", "--ep", "cpu@1.30.0"), "names no target with releases"),
+        (("smoke/borrowed[dtype=float32]", "--ep", "cpu@1.30.0"), "Leave out '@1.30.0', and use"),
         (("smoke/borrowed[dtype=float32]", "--ep", "exec:./x"), "names no target with releases"),
     ],
 )

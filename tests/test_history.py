@@ -409,3 +409,9 @@ def test_bad_input(gqa: Gqa, desk: Desk) -> None:
         assert said in done.err
     done = gqa("history", "--from", "one.jsonl")
     assert "at least two releases of one target" in done.out
+
+
+def test_a_range_is_asked_for_before_anything_runs(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("history", "three.yaml", "--ep", desk.runner("correct"))
+    assert (done.status, done.out) == (2, "")
+    assert done.err.strip() == "A history takes two releases or more; name a range: cpu@1.25.."

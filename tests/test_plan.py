@@ -47,7 +47,7 @@ def known_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_night_has_every_target_without_a_gpu_and_older_releases(gqa: Gqa) -> None:
     found = plan(gqa, "smoke")
     names = [entry.name for entry in TARGETS if not entry.name.startswith("cuda")]
-    older = ["cpu@1.20.0", "cpu@1.25.1", "tract-wheel@0.23.0", "tract-wheel@0.23.5"]
+    older = ["cpu@1.20.0", "cpu@1.25.1"]
     assert [job["target"] for job in found["jobs"]] == [*names, *older]
     assert found["targets"] == [*names, *older]
     jobs = {job["name"]: job for job in found["jobs"]}
@@ -61,10 +61,7 @@ def test_a_night_has_every_target_without_a_gpu_and_older_releases(gqa: Gqa) -> 
 @pytest.mark.usefixtures("known_releases")
 def test_the_pinned_release_is_run_once() -> None:
     every = targets_for(targets_of_a_night())
-    assert [t.label for t in every if is_pinned_twice(t)] == [
-        f"cpu@{ONNXRUNTIME_GPU_VERSION}",
-        f"tract-wheel@{TRACT_VERSION}",
-    ]
+    assert [t.label for t in every if is_pinned_twice(t)] == [f"cpu@{ONNXRUNTIME_GPU_VERSION}"]
 
 
 def test_each_target_is_divided(gqa: Gqa) -> None:

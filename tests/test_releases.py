@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -94,6 +95,19 @@ def test_each_release_of_tract_is_a_series() -> None:
 @pytest.mark.parametrize("word", ["", "lates", "1.20.", "1.x", "1.20...1.22", "..1.x", "v1.20.0"])
 def test_a_word_that_is_no_release(word: str) -> None:
     with pytest.raises(TargetError, match=r"is not a release of onnxruntime\. Expected"):
+        releases(word, ONNXRUNTIME, lambda _: PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("1.19.2", "'@1.19.2' is older than 1.20.0; the oldest release of onnxruntime that the"),
+        ("1.25.1x", "'@1.25.1x' is no version"),
+        ("1.31..1.22", "'@1.31..1.22' begins with its newer end; write @1.22..1.31"),
+    ],
+)
+def test_a_release_that_cannot_be_meant(word: str, message: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(message)):
         releases(word, ONNXRUNTIME, lambda _: PUBLISHED)
 
 
@@ -354,12 +368,15 @@ def test_gqa_env(wheels: Path, gqa: Gqa) -> None:
     missing = gqa("env", "remove", "cpu@1.20.1")
     assert (missing.status, missing.err.strip()) == (
         2,
-        "cpu@1.20.1 is not installed; 'gqa env' lists what is.",
+        "cpu@1.20.1 is not installed. Name releases one by one, as 'gqa env' lists them, or give "
+        "--all.",
     )
     assert gqa("env", "remove").status == 2
     assert gqa("env", "install", "cpu").err.strip().endswith("names no release; write cpu@latest.")
     gqa("env", "remove", "--all")
     assert installed() == []
+    assert gqa("env", "remove", "--all").out == "No release is installed.\n"
+    assert "has no releases" in gqa("env", "install", "exec:./x@1.2").err
 
 
 def test_a_release_that_cannot_be_installed_does_not_end_the_run(
@@ -369,7 +386,7 @@ def test_a_release_that_cannot_be_installed_does_not_end_the_run(
     assert done.status == 3
     assert "6 results, 0 unexpected" in done.out
     assert "cpu@9.9.9: every case was skipped: onnxruntime==9.9.9 could not be" in done.both
-    assert "fix: gqa env install cpu@9.9.9" in done.both
+    assert f"fix: {sys.executable} -m pip index versions onnxruntime" in done.both
 
 
 def test_a_release_is_called_as_it_was_published(

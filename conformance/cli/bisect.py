@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import subprocess
 
@@ -55,11 +56,12 @@ def bisect(
     command: str | None,
     programs: Programs,
 ) -> int:
-    """Find the first release in which the verdict of a case, or its fault, changed.
+    """Find a release in which the verdict of a case, or its fault, changed.
 
     It tries half of the releases that are left each time, from --good to --bad, and shows the two
-    that are next to each other. If both ends agree, it tries the last release of each series
-    between them. Releases are installed as they are needed.
+    that are next to each other; of several changes it finds one, and says that there are more. The
+    order of --good and --bad does not matter. If both ends agree, it tries the last release of each
+    series between them. Releases are installed as they are needed.
 
     \b
     Exit status: 0 found   1 no change   2 bad input   3 fewer than two releases can be tried
@@ -75,12 +77,15 @@ def bisect(
             raise BadArgument("--command excludes --good and --bad; git bisect start takes them.")
         return _one_commit(corpus, case, command, target_for(ep, programs))
     entry = None if is_by_path(ep) else entry_of(ep)
-    if entry is None or entry.package is None or "@" in ep:
+    if "@" in ep and entry is not None:
+        raise BadArgument(f"Leave out '@{ep.partition('@')[2]}', and use --good and --bad instead.")
+    if entry is None or entry.package is None:
         raise BadArgument(
             f"--ep {ep} names no target with releases; name one such as cpu, or give --command to "
             "bisect commits of a build of your own."
         )
 
+    @functools.cache
     def try_(release: str) -> Tried:
         return _tried(corpus, case, entry, release, programs)
 
@@ -88,6 +93,7 @@ def bisect(
     change = first_change(chosen, try_)
     if change is not None:
         _tell(change, case, entry.name)
+        _tell_more(change, try_(chosen[-1]), case, entry.name)
         return ALL_AS_EXPECTED
     click.echo(f"{chosen[0]} and {chosen[-1]} agree.")
     ends = f"{chosen[0]}..{chosen[-1]}"
@@ -155,6 +161,16 @@ def _tell(change: Change, case: Case, ep: str) -> None:
         click.echo("  So the change may be in one of those instead.")
     both = (word for each in (before, after) for word in ("--ep", f"{ep}@{each.release}"))
     click.echo(f"  reproduce  {shlex.join(('gqa', 'run', argument_for(case), *both))}")
+
+
+def _tell_more(change: Change, last: Tried, case: Case, ep: str) -> None:
+    """Say where another change is, if the newest release is not as the one of this change."""
+    if last.result is None or change.after.result is None:
+        return
+    if last.result.verdict != change.after.result.verdict:
+        again = ("gqa", "bisect", argument_for(case), "--ep", ep, "--good", change.after.release)
+        click.echo(f"  {last.result.target} is {last.result.verdict}, so it changed again later:")
+        click.echo(f"  find that  {shlex.join((*again, '--bad', last.release))}")
 
 
 def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> int:

@@ -9,6 +9,7 @@ import click
 
 from conformance.cli import completion
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
+from conformance.targets.catalogue import is_by_path
 from conformance.targets.registry import Target, targets_for
 
 
@@ -73,6 +74,8 @@ def install(names: Sequence[str]) -> int:
     """
     targets = targets_for(names)
     for target in targets:
+        if is_by_path(target.ep):
+            raise BadArgument(f"{target.ep} has no releases; it runs as it is.")
         if target.release is None:
             raise BadArgument(f"{target.label} names no release; write {target.ep}@latest.")
     ready = with_releases(targets)
@@ -98,8 +101,13 @@ def remove(names: Sequence[str], everything: bool) -> int:
     by_name = {target: each for each in found for target in each.targets}
     for name in names:
         if name not in by_name:
-            raise BadArgument(f"{name} is not installed; 'gqa env' lists what is.")
+            raise BadArgument(
+                f"{name} is not installed. Name releases one by one, as 'gqa env' lists them, or "
+                "give --all."
+            )
     for each in found if everything else dict.fromkeys(by_name[name] for name in names):
         environments.remove(each)
         click.echo(f"Removed {', '.join(each.targets)}.")
+    if not found:
+        click.echo("No release is installed.")
     return ALL_AS_EXPECTED

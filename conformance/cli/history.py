@@ -209,6 +209,8 @@ def _of_runs(
     corpus = find(paths)
     terminal = Terminal(make_console(), SafeConsole(stderr=True))
     targets = targets_for([_all_releases(ep, programs) for ep in eps or ("cpu",)], programs)
+    if len(targets) < 2:
+        raise BadArgument("A history takes two releases or more; name a range: cpu@1.25..")
     planned = plans_of(corpus, targets, expression)
     check_outputs(planned, outputs)
     asked = selection_of(planned, selection_text(paths, expression), only_failed=False)

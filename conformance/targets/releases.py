@@ -59,6 +59,13 @@ def releases(word: str, package: Package, published: Published) -> list[str]:
     """
     span = _RANGE.fullmatch(word)
     if span is None and _RELEASE.fullmatch(word):
+        key = ordered_version(word)
+        if key is None or key < Version(package.oldest):
+            what = "no version" if key is None else f"older than {package.oldest}"
+            raise TargetError(
+                f"'@{word}' is {what}; the oldest release of {package.name} that the runner "
+                f"supports is {package.oldest}."
+            )
         return [word]
     if span is None and word not in WORDS and not _SERIES.fullmatch(word):
         raise TargetError(
@@ -107,8 +114,12 @@ def _in_range(
 def _why_none(word: str, package: Package, tested: Sequence[str]) -> str:
     if word == NIGHTLY:
         return f"The registry has no pre-release of {package.name} after its newest release."
-    there = f" it has {tested[0]} to {tested[-1]}" if tested else " it has none"
+    there = f"has {tested[0]} to {tested[-1]}" if tested else "has none"
+    first, dots, last = word.partition("..")
+    older, newer = ordered_version(first), ordered_version(last)
+    if dots and older and newer and newer < older:
+        return f"'@{word}' begins with its newer end; write @{last}..{first}."
     return (
         f"'@{word}' is no release of {package.name} that this suite can test (from "
-        f"{package.oldest} on): the registry{there}."
+        f"{package.oldest} on); the registry {there}."
     )
