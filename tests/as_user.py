@@ -152,6 +152,7 @@ def gqa(
 ) -> Iterator[Gqa]:
     """``gqa`` in this process, in the folder of ``desk``."""
     monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("FAULT_ON", desk.faulty)
     with in_this_process(monkeypatch, capsys) as call:
         yield call
 

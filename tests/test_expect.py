@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lzma
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import synthetic_runs as runs
 import yaml
-from as_user import Desk, Gqa, in_this_process
+from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
 
 from conformance.base.paths import data_path
@@ -419,17 +419,6 @@ def test_results_of_one_release_that_disagree_are_flaky(lab: Lab) -> None:
 @pytest.fixture
 def desk(tmp_path: Path, shared_cache: Path) -> Desk:
     return Desk(tmp_path, shared_cache)
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    """``gqa`` in this process."""
-    monkeypatch.chdir(desk.folder)
-    monkeypatch.setenv("FAULT_ON", desk.faulty)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def test_expectations_of_a_users_runner_make_its_run_green(gqa: Gqa, desk: Desk) -> None:

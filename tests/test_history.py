@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from as_user import LAUNCH, Desk, Gqa, in_this_process
+from as_user import LAUNCH, Desk, Gqa
 from jsonschema import Draft202012Validator
 from synthetic_runs import case, expected, result, target, write
 
@@ -305,16 +305,6 @@ def test_the_summary_has_what_regressed(tmp_path: Path) -> None:
 # ── gqa history ─────────────────────────────────────────────────────────────────────────────────
 
 RECORDED = ROOT / "reports" / "recorded" / "shared_kv"
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    monkeypatch.chdir(desk.folder)
-    monkeypatch.setenv("FAULT_ON", desk.faulty)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 def released(desk: Desk, *releases: str) -> list[str]:

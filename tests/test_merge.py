@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from as_user import Done, Gqa
 from as_user import desk as desk
-from as_user import gqa as gqa
 from synthetic_runs import case, error, expected, header, realistic, result, target, write
 
 from conformance.base.paths import ROOT

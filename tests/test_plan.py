@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from as_user import Desk, Gqa
-from as_user import desk as desk
-from as_user import gqa as gqa
 from synthetic_runs import case, result, write
 
 from conformance.results.reader import Run, read

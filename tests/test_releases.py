@@ -27,7 +27,7 @@ from conformance.targets.catalogue import Package, Programs, TargetError, entry_
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import ordered_version, releases
-from conformance.targets.setup import environments, pythons
+from conformance.targets.setup import pythons
 from conformance.targets.setup.environments import install, installed, is_installed
 from conformance.targets.setup.pythons import pythons_for
 from conformance.targets.setup.tract import SetupError
@@ -186,7 +186,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # pip takes a second for each version of Python that it is asked about.
     own = f"3.{sys.version_info.minor}"
     monkeypatch.setattr(registry_lists, "_PYTHONS", (own, OTHER))
-    monkeypatch.setattr(pythons, "_VERSIONS", (own, OTHER))
+    monkeypatch.setattr(pythons, "VERSIONS", (own, OTHER))
     paths = os.environ["PATH"].split(os.pathsep)
     without_uv = (path for path in paths if not (Path(path) / "uv").exists())
     monkeypatch.setenv("PATH", os.pathsep.join(without_uv))
@@ -336,7 +336,7 @@ def test_a_release_for_a_python_that_is_not_here(
     wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(wheels, "onnxruntime", "1.15.0", f"cp{OTHER.replace('.', '')}-none-any")
-    monkeypatch.setattr(environments, "pythons_for", lambda versions: iter(()))
+    monkeypatch.setattr(pythons, "pythons_for", lambda versions: iter(()))
     with pytest.raises(
         SetupError, match=rf"has wheels for Python {OTHER}, and none of these is on"
     ):

@@ -8,13 +8,13 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
-from as_user import Desk, Gqa, in_this_process
+from as_user import Desk, Gqa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -605,16 +605,6 @@ def test_support_of_a_run_of_all_verdicts(real: Joined) -> None:
 
 
 # As commands
-
-
-@pytest.fixture
-def gqa(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Gqa]:
-    monkeypatch.chdir(desk.folder)
-    monkeypatch.setenv("FAULT_ON", desk.faulty)
-    with in_this_process(monkeypatch, capsys) as call:
-        yield call
 
 
 FORMS = {

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from as_user import Desk, Done, Gqa, wait_for
-from as_user import gqa as gqa
 from case_files import entries, write
 
 from conformance.results.reader import Run, read

@@ -55,9 +55,11 @@ def env(context: click.Context, as_json: bool) -> int:
         ]
         click.echo(json.dumps(listed, indent=1))
         return ALL_AS_EXPECTED
+    total = 0
     for each in found:
-        click.echo(f"{each.size / 1e6:7.0f} MB  {', '.join(each.targets)}")
-    total = sum(each.size for each in found)
+        size = each.size
+        total += size
+        click.echo(f"{size / 1e6:7.0f} MB  {', '.join(each.targets)}")
     click.echo(f"{tools_root()}: {len(found)} releases, {total / 1e6:.0f} MB")
     return ALL_AS_EXPECTED
 
@@ -80,7 +82,10 @@ def install(names: Sequence[str]) -> int:
             raise BadArgument(f"{target.label} names no release; write {target.ep}@latest.")
     ready = with_releases(targets)
     for target in ready:
-        click.echo(f"{target.label}: {target.missing or 'installed'}", err=bool(target.missing))
+        if target.missing is None:
+            click.echo(f"{target.label}: installed")
+        else:
+            say(f"{target.label}: {target.missing.message}")
     return INFRASTRUCTURE if any(target.missing for target in ready) else ALL_AS_EXPECTED
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,15 +37,16 @@ from conformance.cli.report import write_html
 from conformance.cli.run import (
     Work,
     check_outputs,
+    place_for,
     plans_of,
     run_plans,
     selection_text,
+    selection_words,
     write_outputs,
 )
 from conformance.cli.terminal import RunSummary, Terminal, make_console
 from conformance.results.errors import ResultsError
 from conformance.results.join import Joined, join, with_shared_cases
-from conformance.results.place import Place
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord, Selection
 from conformance.run.records import case_record, header, selection_of
@@ -148,7 +147,7 @@ def _of_files(files: Sequence[Path], paths: Sequence[str], expression: str, want
         joined = _only(joined, {case.id for case in cases})
     else:
         cases = list(find(()).named)
-    selection = [*paths, *(["-k", expression] if expression else [])]
+    selection = selection_words(paths, expression)
     again = ["gqa", "history", *selection, "--from", *map(str, files)]
     _tell(joined, cases, replace(wanted, again=again))
     if wanted.html is not None:
@@ -217,12 +216,7 @@ def _of_runs(
     summary = _Summary()
     if results is not None:
         wanted = replace(wanted, again=["gqa", "history", "--from", str(results)])
-    with contextlib.ExitStack() as stack:
-        kept = results
-        if kept is None and wanted.html is not None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
-            kept = Path(folder) / "results.jsonl"
-        place = stack.enter_context(Place(kept)) if kept is not None else None
+    with place_for(results, wanted.html) as place:
         run_plans(Work(planned, planned, asked), jobs, place, terminal, summary)
         if summary.targets:
             joined = join([_run_of(summary, planned, asked)])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import lzma
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import click
 
-from conformance.base.files import writing
 from conformance.base.words import plural
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
@@ -21,6 +17,7 @@ from conformance.cli.common import (
     say,
 )
 from conformance.results.errors import ResultsError, cause_of
+from conformance.results.packed import packing
 
 
 @click.command()
@@ -50,7 +47,7 @@ def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool
     check_separate(results, [("--output", output)])
     check_writable(output, "the results")
     try:
-        with _packing(output) as file:
+        with packing(output) as file:
             merged = merge_files(results, file, compact=compact, incomplete=incomplete)
     except ResultsError as error:
         raise BadArgument(str(error)) from None
@@ -63,14 +60,3 @@ def merge(results: Sequence[Path], output: Path, compact: bool, incomplete: bool
     for problem in merged.problems:
         say(problem)
     return INFRASTRUCTURE if merged.problems else ALL_AS_EXPECTED
-
-
-@contextmanager
-def _packing(path: Path) -> Iterator[IO[bytes]]:
-    """``path`` to write whole, packed if its name says so."""
-    with writing(path) as file:
-        if path.suffix != ".xz":
-            yield file
-            return
-        with lzma.open(file, "wb", preset=6) as packed:
-            yield packed

@@ -12,7 +12,7 @@ from conformance.base.words import plural
 from conformance.cli import completion
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
 from conformance.cli.options import EXPRESSION, PATHS, program_options
-from conformance.cli.run import plans_for
+from conformance.cli.run import plans_for, selection_words
 from conformance.run.matrix import is_pinned_twice, jobs, plan_data, targets_of_a_night
 from conformance.run.shard import MOST_SHARDS
 from conformance.run.times import recorded_times
@@ -75,7 +75,7 @@ def plan(
     planned = plans_for(paths, eps or targets_of_a_night(), expression, programs)
     if not eps:
         planned = [each for each in planned if not is_pinned_twice(each.target)]
-    arguments = [*paths, *(["-k", expression] if expression else [])]
+    arguments = selection_words(paths, expression)
     arguments += [word for file in times for word in ("--times", str(file))]
     found = list(
         jobs(

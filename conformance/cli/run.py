@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -184,14 +184,7 @@ def run(
         done = _size(work.planned) - _size(left)
         terminal.line(f"{resumed} has {plural(done, 'result')}; {_size(left)} are left.")
         work = replace(work, planned=left, earlier=earlier)
-    with contextlib.ExitStack() as stack:
-        kept = results
-        if kept is None and html is not None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
-            kept = Path(folder) / "results.jsonl"
-        place = None
-        if kept is not None:
-            place = stack.enter_context(Place(kept, resume=earlier is not None))
+    with place_for(results, html, resume=earlier is not None) as place:
         summary = execute(work, jobs, place, terminal, 1 if first else maxfail)
         if place is not None:
             write_outputs(place, results, html, summary, terminal)
@@ -287,9 +280,27 @@ def plans_of(
     return planned
 
 
+def selection_words(paths: Sequence[str], expression: str) -> list[str]:
+    """The selection as the words of a command."""
+    return [*paths, *(["-k", expression] if expression else [])]
+
+
 def selection_text(paths: Sequence[str], expression: str) -> str:
     """The selection as it is typed in the command."""
-    return " ".join([*paths, *(["-k", expression] if expression else [])]) or "whole corpus"
+    return " ".join(selection_words(paths, expression)) or "whole corpus"
+
+
+@contextlib.contextmanager
+def place_for(
+    results: Path | None, html: Path | None, resume: bool = False
+) -> Iterator[Place | None]:
+    """Where to write results: ``results``, or a temporary file for the report alone; else None."""
+    with contextlib.ExitStack() as stack:
+        kept = results
+        if kept is None and html is not None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gqa-"))
+            kept = Path(folder) / "results.jsonl"
+        yield None if kept is None else stack.enter_context(Place(kept, resume=resume))
 
 
 def write_outputs(

@@ -8,18 +8,17 @@ expectations of today, as a run would have them, and says how many results are u
 from __future__ import annotations
 
 import json
-import lzma
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from conformance.base.files import replacing
 from conformance.case.case import Case
 from conformance.case.corpus import find
 from conformance.judge.expectations import Expectation, Subject, load_expectations
+from conformance.results.merge import MOST_BYTES, MOST_LINES
+from conformance.results.packed import packing
 from conformance.results.reader import stream
 from conformance.results.records import (
     Footer,
@@ -32,10 +31,6 @@ from conformance.run.comparison import ANOTHER_EXPECTATION, compared
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 
-#: Bounds for one file, far above those of the recorded ones.
-_MOST_LINES: Final = 2_000_000
-_MOST_BYTES: Final = 1 << 31
-
 _COMPARED: Final = re.compile(rf" \S+:\d+{ANOTHER_EXPECTATION}.*\Z", re.DOTALL)
 
 
@@ -46,6 +41,7 @@ class Expected:
         self._subjects = {case.id: Subject(case) for case in cases}
         self._targets = {target.name: target for target in targets}
         self._lines: dict[tuple[str, str], list[Expectation]] = {}
+        self._files: dict[str, list[Expectation]] = {}
 
     def compared(self, result: ResultRecord) -> ResultRecord:
         """The result with the expectation of today; of a case that is no more, as it is."""
@@ -77,8 +73,9 @@ class Expected:
         ep = target.ep.partition("@")[0]
         key = ep, subject.case.id
         if key not in self._lines:
-            files = target_for(ep).expectations
-            self._lines[key] = [line for line in load_expectations(files) if line.covers(subject)]
+            if ep not in self._files:
+                self._files[ep] = load_expectations(target_for(ep).expectations)
+            self._lines[key] = [line for line in self._files[ep] if line.covers(subject)]
         return self._lines[key]
 
 
@@ -89,7 +86,7 @@ def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]
     """
     expected: Expected | None = None
     unexpected = 0
-    for line, record in stream(path, [], _MOST_LINES, _MOST_BYTES):
+    for line, record in stream(path, [], MOST_LINES, MOST_BYTES):
         match record:
             case Header():
                 expected = Expected(record.targets, cases)
@@ -120,14 +117,12 @@ def main(arguments: Sequence[str]) -> int:
     for name in arguments:
         path = Path(name)
         results = unexpected = 0
-        with replacing(path) as file:
-            packed = path.suffix == ".xz"
-            with lzma.open(file, "wb", preset=9) if packed else nullcontext(file) as out:
-                for record, line in renewed(path, cases):
-                    out.write(line)
-                    if isinstance(record, ResultRecord):
-                        results += 1
-                        unexpected += record.unexpected
+        with packing(path) as out:
+            for record, line in renewed(path, cases):
+                out.write(line)
+                if isinstance(record, ResultRecord):
+                    results += 1
+                    unexpected += record.unexpected
         print(f"{path}: {results} results, {unexpected} unexpected")
         status = status or int(unexpected > 0)
     return status

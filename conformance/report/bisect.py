@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -53,13 +54,7 @@ def first_change(releases: Sequence[str], try_: Try) -> Change | None:
     oldest. With more than one change between them, the result is one of those from the state of the
     oldest. Raises :class:`CannotBisect`.
     """
-    tried: dict[int, Tried] = {}
-
-    def at(place: int) -> Tried:
-        if place not in tried:
-            tried[place] = try_(releases[place])
-        return tried[place]
-
+    at = functools.cache(lambda place: try_(releases[place]))
     first = _first_tried(at, range(len(releases)))
     last = _first_tried(at, reversed(range(first + 1, len(releases))))
     if at(first).state == at(last).state:

@@ -1,10 +1,15 @@
-"""Unpacks ``.xz`` piece by piece, also where it is cut off."""
+"""Packs ``.xz``, and unpacks it piece by piece, also where it is cut off."""
 
 from __future__ import annotations
 
 import io
 import lzma
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
+
+from conformance.base.files import writing
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -77,3 +82,14 @@ class Unpacked(io.RawIOBase):
 
 def _stream() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_MEMORY)
+
+
+@contextmanager
+def packing(path: Path) -> Iterator[IO[bytes]]:
+    """``path`` to write whole, packed if its name says so."""
+    with writing(path) as file:
+        if path.suffix != ".xz":
+            yield file
+            return
+        with lzma.open(file, "wb", preset=6) as packed:
+            yield packed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -83,10 +82,8 @@ class TargetRun:
     def _describe(self) -> DescribedTarget:
         target = with_release(self.plan.target, _tell, lambda *_: None)
         if target.missing is not None:
-            reason, _, more = target.missing.partition("\n")
-            listed = re.search(r"list all releases +(.+)", more)
-            fix = listed[1] if listed else f"gqa env install {target.typed}"
-            return DescribedTarget(target, None, reason, fix)
+            reason = target.missing.message.partition("\n")[0]
+            return DescribedTarget(target, None, reason, target.missing.fix)
         try:
             answer = self._pool.start()
         except RunnerFailed as error:

@@ -78,21 +78,30 @@ def _read(kept: Path) -> list[str]:
 
 def _ask_pip(package: Package) -> Iterator[str]:
     """What pip lists for each version of Python; releases without a wheel do not count."""
-    with ThreadPoolExecutor(2) as threads:
-        answers = list(threads.map(lambda each: _of_python(package, each), _PYTHONS))
+    answers = _of_pythons(package, _PYTHONS)
     lists = [answer for answer in answers if not isinstance(answer, _NoAnswer)]
     if not lists:
         raise next(answer for answer in answers if isinstance(answer, _NoAnswer))
     return (version for versions in lists for version in versions)
 
 
-def versions_for_python(package: Package, python: str) -> Sequence[str]:
-    """The releases that have a wheel for this version of Python (``3.10``).
+def pythons_with_a_wheel(package: Package, release: str, pythons: Sequence[str]) -> list[str]:
+    """Those of the ``pythons`` (``3.10``) for which the registry has a wheel of the release.
 
-    Empty as well if pip, or its registry, does not answer.
+    None of them if pip, or its registry, does not answer.
     """
-    answer = _of_python(package, python)
-    return () if isinstance(answer, _NoAnswer) else answer
+    answers = zip(pythons, _of_pythons(package, pythons), strict=True)
+    return [
+        python
+        for python, answer in answers
+        if not isinstance(answer, _NoAnswer) and release in answer
+    ]
+
+
+def _of_pythons(package: Package, pythons: Sequence[str]) -> list[Sequence[str] | _NoAnswer]:
+    """The answer for each version of Python; pip takes a second for each."""
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda each: _of_python(package, each), pythons))
 
 
 def _of_python(package: Package, python: str) -> Sequence[str] | _NoAnswer:

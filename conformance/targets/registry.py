@@ -32,6 +32,15 @@ from conformance.targets.tools import Program
 
 
 @dataclass(frozen=True)
+class NotInstalled:
+    """Why the release that a target is pinned to could not be installed, and what to do."""
+
+    message: str
+    """The first line is a sentence."""
+    fix: str
+
+
+@dataclass(frozen=True)
 class Target:
     """A target with the command that starts its runner here.
 
@@ -59,7 +68,7 @@ class Target:
     ending: str = ""
     number: int = 1
     release: str | None = None
-    missing: str | None = None
+    missing: NotInstalled | None = None
 
     @property
     def label(self) -> str:
@@ -220,13 +229,13 @@ def _targets(ep: str, programs: Programs) -> list[Target]:
 
 def _of_release(entry: TargetEntry, release: str | None, programs: Programs) -> list[Target]:
     """The targets of an entry, with this release if it is given: one for each set of options."""
-    values: list[tuple[str | None, ...]] = []
-    for option in entry.options:
-        pinned = release and entry.package and option is entry.package.option
-        if pinned and release and entry.package:
-            values.append((entry.package.value(release),))
-        else:
-            values.append(programs.values_of(option) or (None,))
+
+    def values_of(option: TargetOption) -> tuple[str | None, ...]:
+        if release is not None and entry.package is not None and option is entry.package.option:
+            return (entry.package.value(release),)
+        return programs.values_of(option) or (None,)
+
+    values = map(values_of, entry.options)
     return [
         _built_in(entry, dict(zip(entry.options, typed, strict=True)), number, release)
         for number, typed in enumerate(itertools.product(*values), start=1)

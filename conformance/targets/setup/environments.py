@@ -17,12 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conformance.targets.catalogue import TARGETS, Package, entry_of
-from conformance.targets.registry import Target
+from conformance.targets.published import pythons_with_a_wheel
+from conformance.targets.registry import NotInstalled, Target
+from conformance.targets.setup import pythons
 from conformance.targets.setup.cuda import set_up_cuda
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
 from conformance.targets.setup.pip import PipFailed, Watch, make_small_environment
-from conformance.targets.setup.pythons import pythons_for, pythons_with_a_wheel
 from conformance.targets.setup.tract import (
+    NoRelease,
     Ready,
     SetupError,
     Tell,
@@ -113,15 +115,17 @@ def with_release(target: Target, tell: Tell, watch: Watch) -> Target:
         return target
     try:
         install(entry.package, target.release, tell, watch)
-    except (SetupError, ValueError) as error:
-        return replace(target, missing=str(error))
+    except (SetupError, NoRelease) as error:
+        fix = error.fix if isinstance(error, SetupError) else None
+        again = f"gqa env install {target.typed}"
+        return replace(target, missing=NotInstalled(str(error), fix or again))
     return target
 
 
 def install(package: Package, release: str, tell: Tell, watch: Watch) -> Ready:
     """Install the release of the package, unless it is installed.
 
-    Raises :class:`SetupError`, and ValueError for a release that the package cannot have.
+    Raises :class:`SetupError`, and :class:`NoRelease` for one that the package cannot have.
     """
     match package.manager:
         case "npm":
@@ -192,18 +196,19 @@ def _other_python(package: Package, release: str, error: PipFailed, log: Path) -
 
     Raises :class:`SetupError` if there is none, or if the failure has another reason.
     """
-    versions = pythons_with_a_wheel(package, release)
+    versions = pythons_with_a_wheel(package, release, pythons.VERSIONS)
     requirement = f"{package.name}=={release}"
     if not versions:
+        listing = f"{shlex.quote(sys.executable)} -m pip index versions {package.name}"
         raise SetupError(
             f"{requirement} could not be installed: {error}.\n"
             f"  full output        {log}\n"
-            f"  list all releases  {shlex.quote(sys.executable)} -m pip index versions "
-            f"{package.name}"
+            f"  list all releases  {listing}",
+            listing,
         )
     if f"{sys.version_info.major}.{sys.version_info.minor}" in versions:
         raise error
-    found = next(iter(pythons_for(versions)), None)
+    found = next(pythons.pythons_for(versions), None)
     if found is None:
         raise SetupError(
             f"{requirement} has wheels for Python {', '.join(versions)}, and none of these is on "

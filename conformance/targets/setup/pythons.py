@@ -11,20 +11,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.targets.catalogue import Package
-from conformance.targets.published import versions_for_python
-
 #: Time limit for an interpreter to start, in seconds.
 _TO_START: Final = 20.0
 
-#: The versions that are tried, newest first.
-_VERSIONS: Final = tuple(f"3.{minor}" for minor in range(15, 7, -1))
-
-
-def pythons_with_a_wheel(package: Package, release: str) -> list[str]:
-    """The versions of Python, oldest first, for which the registry has a wheel of the release."""
-    found = [v for v in _VERSIONS if release in versions_for_python(package, v)]
-    return sorted(found, key=lambda version: int(version.partition(".")[2]))
+#: The versions that are tried, oldest first.
+VERSIONS: Final = tuple(f"3.{minor}" for minor in range(8, 16))
 
 
 def pythons_for(versions: Sequence[str]) -> Iterator[str]:

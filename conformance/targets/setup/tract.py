@@ -45,7 +45,14 @@ Tell = Callable[[str], None]
 
 
 class SetupError(Exception):
-    """A program could not be installed; the message says why and how to fix it."""
+    """A program could not be installed; the message says why and how to fix it.
+
+    ``fix`` is the command that helps, where it is another than installing it once more.
+    """
+
+    def __init__(self, message: str, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.fix = fix
 
 
 class NoRelease(ValueError):
