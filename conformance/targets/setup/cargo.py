@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,16 @@ _PLAIN: Final = {
 }
 
 
+#: What cargo says where a dependency needs a newer Rust than this one.
+_NEEDS_NEWER_RUST: Final = "is not supported by the following package"
+
+
 class CargoFailed(Exception):
     """Cargo did not start or failed; the message says why, mostly in cargo's words."""
+
+
+class RustTooOld(CargoFailed):
+    """A dependency needs a newer Rust."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,12 @@ def find_cargo() -> str | None:
     return shutil.which(os.path.abspath(os.path.join(home, "bin", "cargo")))
 
 
+def fetched_source(crate: str, version: str) -> Path | None:
+    """Where cargo keeps the source of a release that it has downloaded; None if it has not."""
+    home = Path(os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo"))
+    return next(home.glob(f"registry/src/*/{crate}-{version}"), None)
+
+
 def install_command(cargo: str, crate: str, version: str, root: Path) -> tuple[str, ...]:
     """The command that builds this release, with its locked dependencies, into ``root/bin``.
 
@@ -78,11 +92,28 @@ def install_command(cargo: str, crate: str, version: str, root: Path) -> tuple[s
     )
 
 
-def run_cargo(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> None:
+def lock_for_this_rust(cargo: str, source: Path, log: Path, watch: Watch) -> None:
+    """Lock the newest dependencies of the package in ``source`` that this Rust compiles.
+
+    ``cargo install`` does not do so by itself. Raises :class:`CargoFailed`.
+    """
+    (source / "Cargo.lock").unlink(missing_ok=True)
+    fallback = {"CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS": "fallback"}
+    run_cargo((cargo, "generate-lockfile"), source, log, watch, fallback)
+
+
+def run_cargo(
+    command: tuple[str, ...],
+    folder: Path,
+    log: Path,
+    watch: Watch,
+    settings: Mapping[str, str] | None = None,
+) -> None:
     """Run ``command`` in ``folder`` to its end and write all its output to ``log``.
 
-    ``watch`` is called about twice a second. Raises :class:`CargoFailed`. An exception, such as an
-    interrupt, also ends cargo and the compilers that it started.
+    ``settings`` are further environment variables. ``watch`` is called about twice a second. Raises
+    :class:`CargoFailed`. An exception, such as an interrupt, also ends cargo and the compilers that
+    it started.
     """
     # Output goes to a file, not a pipe: cargo cannot block, and the log is always complete.
     with log.open("wb") as file:
@@ -93,7 +124,7 @@ def run_cargo(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={**os.environ, **_PLAIN},
+                env={**os.environ, **_PLAIN, **(settings or {})},
                 start_new_session=True,
             )
         except OSError as error:
@@ -104,7 +135,9 @@ def run_cargo(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -
         end(process)
         raise
     if status:
-        raise CargoFailed(why_it_failed(log.read_text(encoding="utf-8", errors="replace"), status))
+        text = log.read_text(encoding="utf-8", errors="replace")
+        kind = RustTooOld if _NEEDS_NEWER_RUST in text else CargoFailed
+        raise kind(why_it_failed(text, status))
 
 
 def _follow(process: subprocess.Popen[bytes], log: Path, watch: Watch) -> int:

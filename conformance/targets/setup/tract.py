@@ -22,9 +22,12 @@ from typing import Final
 
 from conformance.targets.setup.cargo import (
     CargoFailed,
+    RustTooOld,
     Watch,
+    fetched_source,
     find_cargo,
     install_command,
+    lock_for_this_rust,
     run_cargo,
 )
 from conformance.targets.tools import (
@@ -191,7 +194,16 @@ def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
     try:
         # In a folder of its own: rust-toolchain.toml and .cargo/config.toml of the current folder
         # belong to another project.
-        run_cargo((*command, "--target-dir", f"{working / 'target'}"), working, log, watch)
+        to = ("--target-dir", f"{working / 'target'}")
+        try:
+            run_cargo((*command, *to), working, log, watch)
+        except RustTooOld as error:
+            source = _source_for_this_rust(cargo, crate, version, working, watch)
+            if source is None:
+                raise
+            tell(f"{error}. With older dependencies instead:")
+            again = (cargo, "install", "--path", f"{source}", *command[command.index("--locked") :])
+            run_cargo((*again, *to), working, log, watch)
     except CargoFailed as error:
         typed = "cargo" if shutil.which("cargo") else cargo
         by_hand = install_command(typed, crate, version, built_tract(version).parent.parent)
@@ -209,6 +221,23 @@ def _build(version: str, working: Path, tell: Tell, watch: Watch) -> None:
     final = built_tract(version)
     final.parent.mkdir(parents=True, exist_ok=True)
     made.replace(final)
+
+
+def _source_for_this_rust(
+    cargo: str, crate: str, version: str, working: Path, watch: Watch
+) -> Path | None:
+    """A copy of the release with dependencies that this Rust compiles; None without its source.
+
+    A release locks what was newest then, which can need a newer Rust than the release itself.
+    """
+    fetched = fetched_source(crate, version)
+    if fetched is None:
+        return None
+    source = working / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(fetched, source)
+    lock_for_this_rust(cargo, source, working / "lock.log", watch)
+    return source
 
 
 def _without_cargo(version: str) -> str:
