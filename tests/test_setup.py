@@ -184,6 +184,41 @@ def test_cargo_is_found_in_rustups_folder(
     assert by_hand.startswith(f"  try it by hand    {home}/bin/cargo install tract ")
 
 
+#: A cargo that refuses the locked dependencies of a release and builds those of a source.
+PARTICULAR = f"""
+case "$version" in
+  0.22.5) echo "error: failed to compile" >&2; echo "Caused by:" >&2
+    echo "  rustc 1.95.0 is not supported by the following packages:" >&2
+    echo "    kstring@2.0.5 requires rustc 1.96.0" >&2; exit 101;;
+  "") if [ -n "$root" ]; then version=0.22.5; {BUILDS}
+      else echo "$CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS $PWD" >> "$CALLS"; fi;;
+esac"""
+
+
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_a_release_that_locks_what_needs_a_newer_rust(
+    gqa: Gqa, place: Place, monkeypatch: pytest.MonkeyPatch, downloaded: bool
+) -> None:
+    home = place.programs.parent / "cargo_home"
+    if downloaded:
+        kept = home / "registry" / "src" / "somewhere" / "tract-0.22.5"
+        kept.mkdir(parents=True)
+        for name in ("Cargo.toml", "Cargo.lock"):
+            (kept / name).touch()
+    monkeypatch.setenv("CARGO_HOME", str(home))
+    monkeypatch.setenv("FAKE", PARTICULAR)
+    done = gqa("setup", "tract", "--version", "0.22.5")
+    why = "kstring@2.0.5 requires rustc 1.96.0"
+    assert why in done.err
+    assert done.status == (0 if downloaded else 3)
+    if downloaded:
+        source = place.tools / "building" / "tract-0.22.5" / "source"
+        _, locks, *settings, again = place.called()
+        assert (locks, settings) == ("generate-lockfile", [f"fallback {source}"])
+        assert again.startswith(f"install --path {source} --locked --force --root ")
+        assert (kept / "Cargo.lock").exists()
+
+
 # Broken binaries
 
 
