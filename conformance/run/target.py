@@ -57,16 +57,23 @@ def target_plans(
     """
     own = load_pinned(pinned)
     _check_targets(pinned, own, targets)
-    shipped = [line for target in targets for line in load_expectations(target.expectations)]
-    check_stale(own, cases, whole=False, later=shipped)
-    made = []
-    for target in targets:
-        lines = load_expectations(target.expectations)
-        # A user's file with the name of a shipped one does not make a shipped line stale.
-        check_stale(lines, [case for case in cases if is_shipped(case)], whole=whole_corpus)
-        chosen = tuple(case for case in cases if selected(case, target))
-        made.append(TargetPlan(target, chosen, tuple(lines), tuple(own)))
-    return made
+    # Once for all releases of a target, which have the same files.
+    named = dict.fromkeys(target.expectations for target in targets)
+    lines = {files: tuple(load_expectations(files)) for files in named}
+    check_stale(own, cases, whole=False, later=[line for some in lines.values() for line in some])
+    # A user's file with the name of a shipped one does not make a shipped line stale.
+    shipped = [case for case in cases if is_shipped(case)]
+    for some in lines.values():
+        check_stale(some, shipped, whole=whole_corpus)
+    return [
+        TargetPlan(
+            target,
+            tuple(case for case in cases if selected(case, target)),
+            lines[target.expectations],
+            tuple(own),
+        )
+        for target in targets
+    ]
 
 
 def _name_of(runtime: str) -> str:
