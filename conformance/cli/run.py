@@ -45,11 +45,13 @@ from conformance.results.records import (
 from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
+from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.run.times import recorded_times
+from conformance.run.workers import Workers, can_work
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -419,11 +421,15 @@ def run_plans(
                     work.earlier.check(first)
                     first = work.earlier.run.header
                 keep.begin(stack, results, first)
+            workers = None
+            if can_work(runs, jobs):
+                workers = stack.enter_context(Workers(runs, jobs))
             if work.earlier is not None:
                 keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
             with terminal.progress(_size(work.planned)) as advance:
                 for number, run in enumerate(runs):
-                    left = _run_one_target(run, keep, summary, advance, most_failures)
+                    records = workers.run(number) if workers else run.run()
+                    left = _run_one_target(run, records, keep, summary, advance, most_failures)
                     run.close()
                     left += sum(len(later.plan.cases) for later in runs[number + 1 :])
                     if left and summary.enough(most_failures):
@@ -437,18 +443,19 @@ def run_plans(
 
 def _run_one_target(
     run: TargetRun,
+    records: Iterator[tuple[Case, Reported]],
     keep: ResultsKeeper,
     summary: RunSummary,
     advance: Callable[[Case, Record], None],
     most_failures: int | None,
 ) -> int:
-    """Run a target's cases; the number of those that are left when there are enough failures."""
+    """Take the ``records`` of a target's cases; how many are left after enough failures."""
     last = LastRun(run.plan)
     before = keep.recorded
     tried = 0
     skipped = ""
     try:
-        for case, record in run.run():
+        for case, record in records:
             keep.case(case)
             if isinstance(record, InstabilityRecord):
                 keep.instability(record)

@@ -161,8 +161,9 @@ class Pool:
     """``jobs`` runner processes of one target, started when there is something for them to do.
 
     ``started`` counts the processes. ``start_seconds`` is the total time of their starts, from the
-    launch to the answer to describe. Without ``second_tries`` no case is tried again, and a crash
-    has no sentence.
+    launch to the answer to describe. ``described`` is the description by another process, as which
+    each must describe itself. Without ``second_tries`` no case is tried again, and a crash has no
+    sentence.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class Pool:
         command: Command,
         jobs: int = 1,
         limits: Limits | None = None,
+        described: DescribeAnswer | None = None,
         *,
         second_tries: bool = True,
     ) -> None:
@@ -180,7 +182,7 @@ class Pool:
         self.start_seconds = 0.0
         self._selector = selectors.DefaultSelector()
         self._slots = [_Slot() for _ in range(jobs)]
-        self._answer: DescribeAnswer | None = None
+        self._answer = described
         self._failed: RunnerFailed | None = None
         self._failures = 0
         self._last_id = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -27,20 +27,30 @@ class TargetRun:
     """Runs a plan: holds its runner processes, and the target as they describe it.
 
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
-    take. A context manager, which ends all processes on exit. ``aside`` has what `run_one` found
-    out beside the record that it was asked for; whoever reads it empties it.
+    take. ``ready`` is the target, where it has described itself already. A context manager, which
+    ends all processes on exit. ``aside`` has what `run_one` found out beside the record that it was
+    asked for; whoever reads it empties it.
     """
 
-    def __init__(self, plan: TargetPlan, jobs: int = 1, earlier: Sequence[TargetRun] = ()) -> None:
+    def __init__(
+        self,
+        plan: TargetPlan,
+        jobs: int = 1,
+        earlier: Sequence[TargetRun] = (),
+        ready: DescribedTarget | None = None,
+    ) -> None:
         guard()  # before the first runner starts
         self.plan = plan
         # One more than the jobs that can be running or drawn in advance when the cache is deleted.
         self._limits = Limits(failures_in_a_row=2 * jobs + 1)
-        self._pool = Pool(plan.target.command, jobs, self._limits)
+        described = None if ready is None else ready.described
+        self._pool = Pool(plan.target.command, jobs, self._limits, described)
         self._blame: Blame | None = None
         self.aside: list[tuple[Case, Reported]] = []
-        self._ready: DescribedTarget | None = None
+        self._ready = ready
         self._failed: RunnerFailed | None = None
+        #: Time that starting runner processes took in workers, added up.
+        self.seconds_of_workers = 0.0
         self._closed = False
         self._same_name = [run for run in earlier if run.plan.target.may_share_name(plan.target)]
 
@@ -55,6 +65,10 @@ class TargetRun:
         if not self._closed:
             self._closed = True
             self._pool.close(at_once)
+
+    def again(self) -> TargetRun:
+        """A run of the same target with one process, for another worker."""
+        return TargetRun(self.plan, ready=self.ready)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts one again."""
@@ -77,7 +91,7 @@ class TargetRun:
     @property
     def start_seconds(self) -> float:
         """Time that starting runner processes took, added up."""
-        return self._pool.start_seconds
+        return self._pool.start_seconds + self.seconds_of_workers
 
     def _describe(self) -> DescribedTarget:
         target = with_release(self.plan.target, _tell, lambda *_: None)
@@ -110,6 +124,15 @@ class TargetRun:
         Raises :class:`RunnerFailed` when the runner has to be given up, and
         :class:`conformance.bundle.cache.BundleError` when the cache cannot be used.
         """
+        possible = yield from self.skipped()
+        if possible:
+            yield from self.run_possible(possible)
+
+    def skipped(self) -> Generator[tuple[Case, Reported], None, list[Case]]:
+        """The records of the cases that the target cannot take; returns the other cases.
+
+        Raises :class:`RunnerFailed` if the runner did not start.
+        """
         self._raise_if_broken()
         possible = []
         for case in self.plan.cases:
@@ -118,12 +141,14 @@ class TargetRun:
                 possible.append(case)
             else:
                 yield case, skipped_record(case, self.ready, why)
-        if not possible:
-            return
+        return possible
+
+    def run_possible(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Reported]]:
+        """As :meth:`run`, for ``cases`` that the target can take, drawn as they are needed."""
         assessment = self._assessment()
         again: list[CaseJob] = []
         try:
-            for job, outcome in self._pool.run(assessment.jobs(possible)):
+            for job, outcome in self._pool.run(assessment.jobs(cases)):
                 if _bundle_changed(job, outcome):
                     again.append(job)
                 else:

@@ -1,0 +1,157 @@
+"""``gqa run --jobs N``: cases are run and judged in N processes, with the results of one."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+from as_user import Desk, wait_for
+from case_files import entries, write
+
+from conformance.results.reader import Run, read
+from conformance.results.records import ResultRecord
+from conformance.run.workers import _next_batch, _shares
+
+#: Enough for several batches of each worker.
+SIXTY = entries(
+    """
+    - name: many
+      matrix:
+        sequence_length: [1, 2]
+        past_sequence_length: [0, 3, 5]
+        seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    """
+)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Desk:
+    made = Desk(tmp_path_factory.mktemp("desk"), shared_cache)
+    write(made.folder, SIXTY, "sixty.yaml")
+    return made
+
+
+def judged(run: Run) -> dict[tuple[str, str], ResultRecord]:
+    """The results without the time that they took."""
+    return {(r.case, r.target): r.model_copy(update={"ms": None}) for r in run.results}
+
+
+#: The runner has its fault on every case.
+EVERY = {"FAULT_ON": ""}
+
+
+@pytest.mark.parametrize("runner", ["correct", "wrong_values", "dies"])
+def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path, runner: str) -> None:
+    cases = ("three.yaml", "sixty.yaml")
+    ep = desk.runner(runner)
+    files = [tmp_path / f"{jobs}.jsonl" for jobs in (1, 3)]
+    done = [
+        desk.gqa("run", *cases, "--ep", ep, "--ep", "cpu", "-j", jobs, "--results", str(file))
+        for jobs, file in zip(("1", "3"), files, strict=True)
+    ]
+    assert done[0].status == done[1].status, done[1].both
+    one, three = map(read, files)
+    assert judged(one) == judged(three)
+    assert len(three.results) == 2 * 63
+    assert three.footer is not None
+    assert three.footer.complete
+    assert done[0].out.splitlines()[-2] == done[1].out.splitlines()[-2]
+
+
+def test_a_cold_cache_is_filled_by_all(desk: Desk, tmp_path: Path) -> None:
+    cold = {"GQA_CACHE": str(tmp_path / "cache")}
+    file = tmp_path / "r.jsonl"
+    arguments = ("sixty.yaml", "--ep", "cpu", "--ep", desk.runner("correct"), "-j", "2")
+    done = desk.gqa("run", *arguments, "--results", str(file), environment=cold)
+    assert done.status in (0, 1), done.both
+    assert len(read(file).results) == 120
+    assert not read(file).infrastructure
+
+
+def test_after_enough_failures_no_process_is_left(desk: Desk) -> None:
+    done = desk.gqa(
+        "run", "sixty.yaml", "--ep", desk.runner("wrong_values"), "-j", "2", "-x", environment=EVERY
+    )
+    assert done.status == 1, done.both
+    assert "1 unexpected" in done.out
+    assert not left(desk)
+
+
+def test_a_runner_that_is_given_up(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    eps = ("--ep", desk.runner("not_json"), "--ep", "cpu")
+    done = desk.gqa("run", "sixty.yaml", *eps, "-j", "2", "--results", str(file), environment=EVERY)
+    assert done.status == 3, done.both
+    assert "Given up after 3 infrastructure failures" in done.out
+    assert sum(r.target.startswith("cpu@") for r in read(file).results) == 60
+    assert not left(desk)
+
+
+def test_an_interrupted_run_keeps_its_results(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    process = started(desk, file)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert "Traceback" not in out + err
+    assert read(file).results
+    assert not left(desk)
+
+
+def test_a_worker_that_is_killed_is_told(desk: Desk, tmp_path: Path) -> None:
+    process = started(desk, tmp_path / "r.jsonl")
+    workers = [
+        child
+        for child in psutil.Process(process.pid).children()
+        if "conformance" in " ".join(child.cmdline())
+    ]
+    assert len(workers) == 2
+    workers[0].send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in out + err
+    assert "A process that ran cases ended with status -9" in out + err
+    assert process.returncode == 3
+    assert read(tmp_path / "r.jsonl").results
+    assert not left(desk)
+
+
+def started(desk: Desk, file: Path) -> Any:
+    """A run with two workers that has results, of a runner that takes its time."""
+    arguments = ("sixty.yaml", "--ep", desk.runner("waits"), "-j", "2", "--results", str(file))
+    process = desk.start("gqa", "run", *arguments, environment=EVERY)
+    wait_for(lambda: file.exists() and file.read_bytes().count(b'"kind":"result"') > 2)
+    return process
+
+
+def left(desk: Desk) -> list[str]:
+    """The processes of the desk's runners that still live, a moment later."""
+
+    def living() -> list[str]:
+        mark = str(desk.folder / "programs")
+        found = []
+        for process in psutil.process_iter(["cmdline", "environ"]):
+            words = " ".join(process.info["cmdline"] or [])
+            if mark in words or mark in (process.info["environ"] or {}).get("PATH", ""):
+                found.append(words)
+        return found
+
+    with suppress(AssertionError):
+        wait_for(lambda: not living(), 10)
+    return living()
+
+
+def test_shares_are_batches_in_turn_and_the_rest_is_shared() -> None:
+    shares = _shares(range(40), 2)
+    assert [list(share) for share in shares] == [[*range(16), *range(32, 40)], [*range(16, 32)]]
+    fast, slow = (cast("Connection", name) for name in ("fast", "slow"))
+    left = {fast: deque[int](), slow: deque(range(20))}
+    taken = [_next_batch(fast, left) for _ in range(3)]
+    assert taken == [list(range(19, 9, -1)), list(range(9, 4, -1)), [4, 3, 2]]
+    assert _next_batch(slow, left) == [0, 1]
+    assert _next_batch(fast, left) == _next_batch(slow, left) == []
