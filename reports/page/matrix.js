@@ -5,7 +5,7 @@
 const PORTION = 5; // ms of building rows in a frame; layout takes as long again
 const EXPANDED_ROWS = 40; // themes expand by themselves while the query selects no more rows
 const EXPANDED_CASES = 16; // rows expand by themselves while it selects no more cases
-const [LEAST_CELL, MOST_CELL] = [7.1, 11]; // rem: the width of a target's column
+const [LEAST_CELL, MOST_CELL] = [6.7, 11]; // rem: the width of a target's column
 const [LEAST_NAMES, NAMES] = [14, 26]; // rem: the width of the names beside many and beside few of them
 const ALIKE = 8; // so many cases of a row that die in the same way are folded into one
 
@@ -375,7 +375,7 @@ class Matrix {
         `button.v.tally.${colour}.${unexpected ? "unexpected" : known ? "known" : ""}`,
         icon(drawing),
         make("span", verdict),
-        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && " ·")])),
+        make("small", notes.flatMap((note, i) => [i > 0 && " ", make("span", note, i < notes.length - 1 && make("span.dot", " ·"))])),
       );
       const parts = this.cells.verdicts.filter((name) => counts[name]);
       control.title = [...parts.map((name) => `${counts[name]} ${name}`), presents && `${presents} only in presents`].filter(Boolean).join(", ");
