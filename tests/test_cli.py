@@ -665,6 +665,7 @@ def test_two_concurrent_runs_share_one_cache(desk: Desk, tmp_path: Path) -> None
     assert not [folder for folder in folders if folder.name.startswith(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_the_cache_is_deleted_during_a_run(desk: Desk, tmp_path: Path, jobs: str) -> None:
     write(desk.folder, THREE_SLOW, "slow.yaml")

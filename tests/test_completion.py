@@ -134,6 +134,7 @@ def _typed(desk: Desk, shell: list[str], setup: str, keys: str, completed: str) 
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="replace"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "options", "before"),
     [

@@ -452,6 +452,7 @@ def sample() -> list[Case]:
     return list(chosen.values())
 
 
+@pytest.mark.slow
 def test_a_graph_of_one_node_is_judged_as_that_node() -> None:
     """Values, what is undefined, and the budgets, of codes near a tie, too."""
     near_a_tie = untold = 0

@@ -216,6 +216,7 @@ def test_mutants_that_the_probe_skips_pass(mutants: dict[str, Mutant]) -> None:
     assert tried[0] < tried[1] * 0.6
 
 
+@pytest.mark.slow
 def test_a_quick_run_stops_at_the_third_theme(mutants: dict[str, Mutant]) -> None:
     themes = ["window", "causal", "packed_qkv", "softcap"]
     cases = list(find(themes).named)

@@ -208,6 +208,7 @@ def test_one_run_fills_the_cells_of_all_regions_of_a_case(
     assert "pairs of fault and region detected" in closing(cells)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "case"),
     [
@@ -270,6 +271,7 @@ def test_a_hole_is_an_error() -> None:
     assert "not detected" in done.out.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -169,6 +169,7 @@ def test_junit_has_the_cases_and_their_verdicts(checkout: Done, desk: Desk) -> N
     assert said["gqa_reason"].startswith("Computed correctly; ")
 
 
+@pytest.mark.slow
 @in_checkout
 def test_with_ep_alone_it_is_the_cases_and_their_ids(desk: Desk) -> None:
     eps = ("cpu", desk.runner("correct"))
@@ -319,6 +320,7 @@ def test_the_last_failure_in_workers(desk: Desk, failed_once: tuple[str, Done]) 
     assert (done.status, last(done)) == (0, "1 passed")
 
 
+@pytest.mark.slow
 def test_stepwise_continues_at_the_failure(desk: Desk, axes: dict[str, str]) -> None:
     target = desk.runner("wrong_values")
     shutil.rmtree(desk.folder / ".pytest_cache", ignore_errors=True)
@@ -329,6 +331,7 @@ def test_stepwise_continues_at_the_failure(desk: Desk, axes: dict[str, str]) -> 
     assert names_run(py_test(desk, *arguments, environment=NONE)) == all_names(target)[2:]
 
 
+@pytest.mark.slow
 def test_new_cases_first(desk: Desk, axes: dict[str, str], tmp_path: Path) -> None:
     own = Desk(tmp_path / "desk", desk.folder)
     own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
@@ -382,6 +385,7 @@ def test_an_id_names_the_target(desk: Desk, axes: dict[str, str]) -> None:
     assert names_run(done) == [f"b[ep={target}]"]
 
 
+@pytest.mark.slow
 def test_ids_of_several_builds_name_their_targets_without_ep(desk: Desk) -> None:
     case = "[dtype=float32,stage=decode,ep={}]"
     window = f"{ROOT}/cases/smoke.yaml::window{case}"
@@ -437,6 +441,7 @@ def test_a_program_with_an_odd_path(desk: Desk, axes: dict[str, str]) -> None:
     assert (spread.status, last(spread)) == (0, "1 passed")
 
 
+@pytest.mark.slow
 def test_words_match_as_in_gqa(desk: Desk, tmp_path: Path) -> None:
     """In pytest alone, -k finds float16 in bfloat16, and knows no ``=``."""
     body = "- {name: some_case, matrix: {dtype: [float16, bfloat16], seed: [1, 12]}}"
@@ -682,6 +687,7 @@ def spread(desk: Desk) -> tuple[str, ...]:
     return ("-p", "xdist", "-p", "spread", *alone, "left.yaml", "right.yaml")
 
 
+@pytest.mark.slow
 def test_each_file_is_expanded_once_for_all_workers(desk: Desk, spread: tuple[str, ...]) -> None:
     (desk.folder / "expanded.txt").unlink(missing_ok=True)
     target = desk.runner("correct")
@@ -692,6 +698,7 @@ def test_each_file_is_expanded_once_for_all_workers(desk: Desk, spread: tuple[st
     assert sorted(notes) == ["main left.yaml", "main right.yaml"]
 
 
+@pytest.mark.slow
 def test_workers_select_calls_by_what_they_are(desk: Desk, spread: tuple[str, ...]) -> None:
     """Without expanding the files for cases that are not run."""
     write(desk.folder, entries(CALLS), "calls.yaml")
@@ -708,6 +715,7 @@ def test_workers_select_calls_by_what_they_are(desk: Desk, spread: tuple[str, ..
         assert notes == ["main calls.yaml"] * 2
 
 
+@pytest.mark.slow
 def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> None:
     """And the count of the tests is that of what is run."""
     target = desk.runner("correct")
@@ -728,6 +736,7 @@ def test_few_tests_run_in_one_process(desk: Desk, spread: tuple[str, ...]) -> No
         assert "workers [" not in done.out
 
 
+@pytest.mark.slow
 def test_the_time_of_a_test_decides(desk: Desk) -> None:
     target = desk.runner("correct")
     file = desk.folder / "cache_of_times" / "v" / "gqa" / "seconds"
@@ -746,6 +755,7 @@ def test_the_time_of_a_test_decides(desk: Desk) -> None:
     assert kept[target] != 4.0
 
 
+@pytest.mark.slow
 def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Path) -> None:
     own = Desk(tmp_path / "desk", desk.folder)
     own.environment["PYTHONPATH"] = desk.environment["PYTHONPATH"]
@@ -758,6 +768,7 @@ def test_workers_are_not_limited_where_other_tests_are(desk: Desk, tmp_path: Pat
     assert "2 workers [4 items]" in both.out
 
 
+@pytest.mark.slow
 def test_an_invalid_file_is_reported_by_workers(desk: Desk, spread: tuple[str, ...]) -> None:
     write(desk.folder, f"{HEAD}  - name: x\n    dtyp: y\n", "wrong_in_worker.yaml")
     arguments = (*spread, "wrong_in_worker.yaml", "-n", "2", "--ep", desk.runner("correct"))

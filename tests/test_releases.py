@@ -193,6 +193,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_list_is_kept(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel(wheels, "onnxruntime", "1.26.0", f"cp{OTHER.replace('.', '')}-none-any")
     assert set(published(ONNXRUNTIME)) == {"1.20.0", "1.20.1", "1.25.1", "1.26.0"}
@@ -322,6 +323,7 @@ def test_a_release_that_does_not_exist(wheels: Path) -> None:
     assert installed() == []
 
 
+@pytest.mark.slow
 def test_a_release_for_another_python(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if BESIDE is None:
         pytest.skip("there is no other version of Python here")
@@ -356,6 +358,7 @@ def test_uv_is_used_where_it_is_there(wheels: Path, monkeypatch: pytest.MonkeyPa
 # The command
 
 
+@pytest.mark.slow
 def test_gqa_env(wheels: Path, gqa: Gqa) -> None:
     done = gqa("env", "install", "cpu@1.20..")
     assert done.out == "cpu@1.20.1: installed\ncpu@1.25.1: installed\n"

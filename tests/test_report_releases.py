@@ -164,6 +164,7 @@ def test_the_newest_release_that_ran_is_shown(show: Open, tmp_path: Path) -> Non
     assert "not available" in words(tab.locator("#matrix > thead"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation_in_releases(
     show: Open, tmp_path: Path, packages: Path, scheme: str

@@ -826,6 +826,7 @@ def bomb(path: Path, *pieces: tuple[bytes, int]) -> Path:
 HEADER = header([target()], 0, 0).model_dump_json().encode() + b"\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pieces", "says"),
     [

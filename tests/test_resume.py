@@ -71,6 +71,7 @@ def test_a_run_goes_on_where_it_was_cut_off(
     assert no_other_files(file)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(desk: Desk, tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     arguments = ["run", "twenty.yaml", "--resume", str(file)]

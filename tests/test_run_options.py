@@ -240,6 +240,7 @@ def test_lf_of_a_damaged_note_runs_all(
     assert "--lf: 1 of 3" in gqa(*arguments, "--lf").out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> None:
     cache = {"GQA_CACHE": str(tmp_path)}
     arguments = ("run", "twenty.yaml", "--ep", desk.runner("rejects"))
@@ -260,6 +261,7 @@ def test_an_interrupted_run_notes_what_it_ran(desk: Desk, tmp_path: Path) -> Non
 # Times
 
 
+@pytest.mark.slow
 def test_durations_lists_the_slowest_cases(gqa: Gqa, desk: Desk) -> None:
     ep = ("--ep", desk.runner("hangs"))
     done = gqa("run", "three.yaml", *ep, "--durations", "2")
@@ -428,6 +430,7 @@ def test_in_ci_the_output_is_plain(desk: Desk) -> None:
 # gqa diff
 
 
+@pytest.mark.slow
 def test_diff_is_a_table_in_a_terminal_and_markdown_elsewhere(
     desk: Desk, gqa: Gqa, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,6 +381,7 @@ def test_the_harness_blames_the_runner_for_an_unusable_answer(
     assert "cli.py: " in outcome.message
 
 
+@pytest.mark.slow
 def test_the_binary_named_on_the_command_line_is_used(desk: Desk, fake: Path) -> None:
     arguments = ("run", "three.yaml", "--ep", "tract", "--tract", str(fake), "-k", "one")
     done = desk.gqa(*arguments)

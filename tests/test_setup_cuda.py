@@ -566,6 +566,7 @@ def wheel(folder: Path, name: str, version: str, metadata: str = "", **files: st
         archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in content))
 
 
+@pytest.mark.slow
 def test_a_real_environment_is_made_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def differences(cases: Sequence[Case]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_program_generates_the_suites_inputs_and_model() -> None:
     chosen = sample()
     assert {case.theme for case in chosen} == {case.theme for case in CORPUS}

@@ -411,6 +411,7 @@ def test_a_place_that_is_not_there(tmp_path: Path, asked: Asked, says: str) -> N
 # The command
 
 
+@pytest.mark.slow
 def test_the_values_of_long_tables_leave_out_the_middle(gqa: Gqa) -> None:
     case = "power/many_keys_alike[dtype=float32]"
     few, everything = gqa("show", case, "--values"), gqa("show", case, "--values", "--all")

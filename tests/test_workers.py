@@ -64,6 +64,7 @@ def test_the_results_are_those_of_one_process(desk: Desk, tmp_path: Path, runner
     assert done[0].out.splitlines()[-2] == done[1].out.splitlines()[-2]
 
 
+@pytest.mark.slow
 def test_a_cold_cache_is_filled_by_all(desk: Desk, tmp_path: Path) -> None:
     cold = {"GQA_CACHE": str(tmp_path / "cache")}
     file = tmp_path / "r.jsonl"
