@@ -1,6 +1,6 @@
 """tract's command line: how it is called, and the meaning of its exit status and its log.
 
-Written for tract 0.23. The command line promises no stability, so `Tract.check` runs a one-node
+Written for tract 0.22 and 0.23. The command line promises no stability, so `Tract.check` runs a one-node
 model with all options that a case needs, once, before the first case.
 """
 
@@ -120,7 +120,8 @@ class Tract:
     """A tract binary; ``optimised`` is its option -O; without it the graph runs unoptimised.
 
     ``runtime`` is tract's own name for the engine that computes. It is requested by name, and tract
-    ends with an error if it has none of that name: so a call that ran, ran there.
+    ends with an error if it has none of that name: so a call that ran, ran there. Before 0.23 it
+    has no names for engines, and computes on the CPU unless an option says otherwise.
     """
 
     def __init__(self, binary: str, optimised: bool) -> None:
@@ -129,6 +130,7 @@ class Tract:
         self.runtime = "cpu" if optimised else "unoptimized"
         self.environment = {THREADS: "1", **os.environ, **ENVIRONMENT}
         self.version = ""
+        self.names_runtimes = True
         self.runtimes: list[str] = []
 
     def check(self, folder: str) -> None:
@@ -142,13 +144,15 @@ class Tract:
             said = told.partition("\n")[0]
             raise Unavailable(f"{self.binary} is no tract: to --version it says {said!r}.")
         self.version = version[0]
+        self.names_runtimes = not self.version.startswith("0.22.")
         called = self.try_options(folder)
         if called is not None:
             raise Unavailable(
                 f"tract {self.version} ({self.binary}) is not called as this runner calls it, which"
-                f" is for 0.23: {called}"
+                f" is for 0.22 and 0.23: {called}"
             )
-        self.runtimes = re.findall(r"[\w-]+", self.ask("list-runtimes"))
+        if self.names_runtimes:
+            self.runtimes = re.findall(r"[\w-]+", self.ask("list-runtimes"))
 
     def ask(self, *arguments: str) -> str:
         """tract's output for a simple command."""
@@ -204,8 +208,9 @@ class Tract:
             argv += ("-i", each)
         if self.optimised:
             argv.append("-O")
-        argv += ("--runtime", self.runtime, "run")
-        argv += ("--input-from-nnef", inputs, "--save-outputs-nnef", outputs)
+        if self.names_runtimes:
+            argv += ("--runtime", self.runtime)
+        argv += ("run", "--input-from-nnef", inputs, "--save-outputs-nnef", outputs)
         start, started = time.perf_counter(), time.time()
         # Without close_fds Python starts a process a millisecond faster; all descriptors of this
         # program are closed automatically in its child processes (PEP 446).
