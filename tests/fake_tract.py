@@ -38,8 +38,12 @@ def main() -> int:
     """Answer as tract would; the exit status."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        print({"no_tract": "grep 3.8\nCopyright", "silent": ""}.get(FAULT, "tract-cli 0.23.9"))
+        others = {"no_tract": "grep 3.8\nCopyright", "silent": "", "of_0.22": "tract 0.22.5"}
+        print(others.get(FAULT, "tract-cli 0.23.9"))
         return 0
+    if FAULT == "of_0.22" and ("--runtime" in arguments or arguments == ["list-runtimes"]):
+        say("error: Found argument '--runtime' which wasn't expected\n")
+        return 2
     if arguments == ["list-runtimes"]:
         print(" * cpu\n * unoptimized")
         return 0
