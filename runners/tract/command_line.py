@@ -1,7 +1,7 @@
 """tract's command line: how it is called, and the meaning of its exit status and its log.
 
-Written for tract 0.22 and 0.23. The command line promises no stability, so `Tract.check` runs a one-node
-model with all options that a case needs, once, before the first case.
+Written for tract 0.22 and 0.23. The command line promises no stability, so `Tract.check` runs a
+one-node model with all options that a case needs, once, before the first case.
 """
 
 from __future__ import annotations
