@@ -23,11 +23,13 @@ from conformance.results.reader import stream
 from conformance.results.records import (
     Footer,
     Header,
+    InstabilityRecord,
     Record,
     ResultRecord,
     TargetRecord,
 )
 from conformance.run.comparison import ANOTHER_EXPECTATION, compared
+from conformance.run.records import expected_instability
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 
@@ -68,13 +70,32 @@ class Expected:
             }
         )
 
+    def explained(self, record: InstabilityRecord) -> InstabilityRecord:
+        """What did not repeat, with the expectation of today."""
+        target = self._targets[record.target]
+        if target.describe is None:
+            return record
+        version, adapter = target.describe.version, target.describe.adapter
+        known = expected_instability(record.verdict, version, adapter, self._files_of(target))
+        return record.model_copy(
+            update={
+                "message": _COMPARED.sub("", record.message),
+                "unexpected": known is None,
+                "expectation": known,
+            }
+        )
+
+    @staticmethod
+    def _files_of(target: TargetRecord) -> tuple[Path, ...]:
+        return target_for(target.ep.partition("@")[0]).expectations
+
     def _lines_for(self, target: TargetRecord, subject: Subject) -> list[Expectation]:
         """The lines of the target that cover the case, whatever the release."""
         ep = target.ep.partition("@")[0]
         key = ep, subject.case.id
         if key not in self._lines:
             if ep not in self._files:
-                self._files[ep] = load_expectations(target_for(ep).expectations)
+                self._files[ep] = load_expectations(self._files_of(target))
             self._lines[key] = [line for line in self._files[ep] if line.covers(subject)]
         return self._lines[key]
 
@@ -95,6 +116,9 @@ def renewed(path: Path, cases: Iterable[Case]) -> Iterator[tuple[Record, bytes]]
                 unexpected += now.unexpected
                 yield now, line if now == record else _line(line, now)
                 continue
+            case InstabilityRecord() if expected is not None:
+                record = expected.explained(record)
+                line = record.model_dump_json().encode() + b"\n"
             case Footer():
                 record = record.model_copy(update={"unexpected": unexpected})
                 line = record.model_dump_json().encode() + b"\n"
@@ -120,8 +144,8 @@ def main(arguments: Sequence[str]) -> int:
         with packing(path) as out:
             for record, line in renewed(path, cases):
                 out.write(line)
-                if isinstance(record, ResultRecord):
-                    results += 1
+                results += isinstance(record, ResultRecord)
+                if isinstance(record, ResultRecord | InstabilityRecord):
                     unexpected += record.unexpected
         print(f"{path}: {results} results, {unexpected} unexpected")
         status = status or int(unexpected > 0)

@@ -255,7 +255,11 @@ class Blame:
                 f" Whether {before.key} is to blame was not tried, after {FRUITLESS} such cases "
                 "that were not."
             )
-        known = expected_instability(verdict, self._ready)
+        described = self._ready.described
+        assert described is not None  # a case ran
+        known = expected_instability(
+            verdict, described.version, described.adapter, self._ready.target.expectations
+        )
         return InstabilityRecord(
             target=self._ready.name,
             case=case.id,

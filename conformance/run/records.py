@@ -138,12 +138,11 @@ def result_record(
     )
 
 
-def expected_instability(verdict: Verdict, ready: DescribedTarget) -> ExpectationRecord | None:
+def expected_instability(
+    verdict: Verdict, version: str, adapter: str | None, files: Iterable[Path]
+) -> ExpectationRecord | None:
     """The expectation that covers results with ``verdict`` that do not repeat on the target."""
-    if ready.described is None:
-        return None
-    version, adapter = ready.described.version, ready.described.adapter
-    found = instability_for(verdict, version, adapter, ready.target.expectations)
+    found = instability_for(verdict, version, adapter, files)
     if found is None:
         return None
     known, file, line = found
