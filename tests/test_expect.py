@@ -14,6 +14,7 @@ import synthetic_runs as runs
 import yaml
 from as_user import Desk, Gqa
 from case_files import cases_of, entries, write
+from shipped import shipped_cases
 
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
@@ -293,6 +294,16 @@ def test_a_mended_defect_ends_with_the_first_release_that_does_not_show_it(lab: 
     assert made.told == (f"{lab.file}:5: the range of versions is >=1.0,<1.3 now, not >=1.0.",)
 
 
+def test_a_mended_defect_ends_after_the_last_release_that_shows_it(lab: Lab) -> None:
+    """Not after one that was tried with other cases only, or of which an earlier line decides."""
+    lab.file.write_text(OLD)
+    lab.release("1.0.0", {"capped": wrong()})
+    lab.release("1.2.3", {"plain": wrong()}, only="plain")
+    lab.release("1.3.0", {"plain": wrong()})
+    assert lab.expect().text == OLD.replace("'>=1.0'", '">=1.0,<1.2"')
+    assert not lab.expect().changed
+
+
 def test_a_defect_of_older_releases_moves_the_range(lab: Lab) -> None:
     lab.file.write_text(OLD)
     lab.release("1.0.0", {"capped": wrong(), "plain": wrong()})
@@ -472,6 +483,18 @@ def test_a_target_without_a_shipped_file_needs_one(gqa: Gqa, desk: Desk) -> None
 
 
 # The shipped files
+
+
+def test_a_variant_that_is_as_its_usual_target_gets_no_file(gqa: Gqa, desk: Desk) -> None:
+    """The lines of tract.yaml are for the package, too."""
+    id = "smoke/decode[dtype=float32]"
+    (passes,) = (case for case in shipped_cases() if case.id == id)
+    results = [runs.result(id, "tract-wheel@0.23.9")]
+    runs.write(desk.folder / "r.jsonl", [case_record(passes)], results)
+    done = gqa("expect", "--ep", "tract-wheel", "--from", "r.jsonl", "--dry-run")
+    assert (done.status, done.err) == (0, "")
+    assert "tract-wheel.yaml: 0 new lines for 0 unexpected" in done.out
+    assert "+target: tract-wheel" not in done.out
 
 
 def test_no_shipped_expectation_has_a_reason_to_be_written() -> None:

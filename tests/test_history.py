@@ -386,6 +386,21 @@ def test_the_history_of_recorded_results(gqa: Gqa, desk: Desk) -> None:
     assert ["1.27.0", "0", "of", "8", "8", "·", "·", "·", "·"] in lines(done.out)
 
 
+def test_a_feature_works_where_calls_that_must_compute_are_right(gqa: Gqa, desk: Desk) -> None:
+    """A call that may be rejected and is, is right, and says nothing of the feature."""
+    computes = "softcap/prompt[dtype=float32,softcap=2.0]"
+    either = "bounds_lengths/seqlens_k_within_the_buffer[dtype=float32,call=softcap]"
+    results = [
+        result(id, f"cpu@{release}", verdict)
+        for id, verdict in ((computes, "unsupported"), (either, "pass"))
+        for release in RELEASES[:2]
+    ]
+    write(desk.folder / "r.jsonl", [case(computes), case(either)], results)
+    assert gqa("history", "--from", "r.jsonl", "--json", "h.json").status == 0
+    told = json.loads((desk.folder / "h.json").read_text())["targets"]["cpu"]["features"]
+    assert (told["softcap=given"]["since"], told["softcap=given"]["partly"]) == (None, False)
+
+
 def test_bad_input(gqa: Gqa, desk: Desk) -> None:
     write(desk.folder / "one.jsonl", [case("t/c")], [result("t/c")])
     for arguments, said in (

@@ -45,12 +45,12 @@ def known_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_night_has_every_target_without_a_gpu_and_older_releases(gqa: Gqa) -> None:
     found = plan(gqa, "smoke")
     names = [entry.name for entry in TARGETS if not entry.name.startswith("cuda")]
-    older = ["cpu@1.20.0", "cpu@1.25.1"]
+    older = ["cpu@1.20.0", "cpu@1.25.1", "tract-wheel@0.23.0", "tract-wheel@0.23.5"]
     assert [job["target"] for job in found["jobs"]] == [*names, *older]
     assert found["targets"] == [*names, *older]
     jobs = {job["name"]: job for job in found["jobs"]}
     assert jobs["cpu"]["install"] == ".[cpu]"
-    assert jobs["cpu@1.25.1"]["install"] == "."
+    assert jobs["cpu@1.25.1"]["install"] == jobs["tract-wheel@0.23.5"]["install"] == "."
     assert (jobs["webgpu"]["setup"], jobs["cpu"]["setup"]) == ("gqa setup webgpu", "")
     assert jobs["webgpu"]["minutes"] > 2 * jobs["cpu"]["minutes"]
     assert found["minutes"] == pytest.approx(sum(job["minutes"] for job in found["jobs"]), abs=0.1)
@@ -59,7 +59,8 @@ def test_a_night_has_every_target_without_a_gpu_and_older_releases(gqa: Gqa) -> 
 @pytest.mark.usefixtures("known_releases")
 def test_the_pinned_release_is_run_once() -> None:
     every = targets_for(targets_of_a_night())
-    assert [t.label for t in every if is_pinned_twice(t)] == [f"cpu@{ONNXRUNTIME_GPU_VERSION}"]
+    twice = [f"cpu@{ONNXRUNTIME_GPU_VERSION}", f"tract-wheel@{TRACT_VERSION}"]
+    assert [target.label for target in every if is_pinned_twice(target)] == twice
 
 
 def test_each_target_is_divided(gqa: Gqa) -> None:

@@ -62,6 +62,13 @@ def test_the_cpu_is_recorded_from_1_20_on() -> None:
     assert minors >= set(range(20, 32))
 
 
+def test_each_release_of_tracts_package_is_recorded() -> None:
+    found = of("tract-wheel")
+    assert found.cases == {case.id for case in shipped_cases()}
+    patches = {int(version.split(".")[2]) for version in found.results}
+    assert patches >= {*range(10)} - {4}  # 0.23.4 was never published
+
+
 def test_all_that_is_recorded_takes_less_than_10_mb() -> None:
     files = [path for path in (ROOT / "reports" / "recorded").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 10e6

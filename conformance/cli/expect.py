@@ -71,11 +71,11 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     made = expected(target, results, place, find(()).loaded)
     for sentence in made.told:
         click.echo(printable(sentence))
-    if dry_run:
+    if made.changed and not dry_run:
+        write_file(place, "expectations", made.text)
+    elif made.changed:
         for line in _difference(made.before or "", made.text, shown(place)):
             click.echo(printable(line))
-    elif made.changed:
-        write_file(place, "expectations", made.text)
     new = plural(len(made.update.new), "new line")
     click.echo(
         printable(

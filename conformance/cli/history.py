@@ -267,10 +267,11 @@ def _tell(joined: Joined, cases: Sequence[Case], wanted: _Wanted) -> None:
     from conformance.report.history import histories, history_json
 
     found = histories(joined)
+    # That a call is rejected, where it may be, does not show that a feature works.
     features = {
         case.id: features_of(case.call, case.steps)
         for case in cases
-        if case.id in joined.cases and counted(case)
+        if case.id in joined.cases and counted(case) and case.contract.demands == "computes"
     }
     console = make_console()
     draw_problems(console, joined)

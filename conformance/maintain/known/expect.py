@@ -42,7 +42,9 @@ class Expected:
 
     @property
     def changed(self) -> bool:
-        """Whether the file has to be written."""
+        """Whether the file has to be written. A shipped one without a line need not be there."""
+        if self.before is None and self.update.empty and _is_shipped(self.file):
+            return False
         return self.text != self.before
 
 
@@ -67,14 +69,17 @@ def expect(target: str, results: Sequence[Path], file: Path, corpus: Sequence[Ca
     others = load_expectations(each for each in shipped_files(target) if each != file)
     before = _text_of(file)
     own = [] if before is None else _own_lines(file, target)
-    shipped = file.parent == data_path("expectations")
-    check_stale(own, cases, whole=shipped, later=others)
+    check_stale(own, cases, whole=_is_shipped(file), later=others)
     update = update_for(found, own, others, file)
     unexpected = len(unexpected_in(found, (*own, *others)))
     text = _new_text(file, before, target, update)
     _check(found, file, text, others, update)
     told = (*found.left_out, *_moves(own, update), *update.told, *_of_instability(found))
     return Expected(file, before, text, update, unexpected, len(found.at), told)
+
+
+def _is_shipped(file: Path) -> bool:
+    return file.parent == data_path("expectations")
 
 
 def _text_of(file: Path) -> str | None:
@@ -130,7 +135,7 @@ def _check(
         sentence = "its list cannot be edited; write it with a line for each field, without anchors"
         raise InputError([Problem(file, 0, 0, sentence)])
     cases = [subject.case for subject in found.subjects]
-    check_stale(made, cases, whole=file.parent == data_path("expectations"), later=others)
+    check_stale(made, cases, whole=_is_shipped(file), later=others)
     if left := unexpected_in(found, (*made, *others)):
         case, column = left[0]
         first = f"{found.subjects[case].case.id} on {found.target}@{found.version(column)}"

@@ -214,6 +214,9 @@ class _Updater:
         kept = list(inside)
         while kept and _fails(states[kept[-1]]):
             upper = kept.pop()
+        if upper is not None and any(states[release].good for release in kept):
+            while not states[kept[-1]].good:  # nothing shows it there either
+                upper = kept.pop()
         while kept and _fails(states[kept[0]]):
             kept.pop(0)
             lower = kept[0] if kept else None
