@@ -1,8 +1,8 @@
 """What cases take: as recorded in results files, and else by an estimate.
 
 The estimate is arithmetic on shapes, so it is the same on every machine. Its constants were fitted
-on 23 November 2026 to 750 cases of the corpus (preparing, on one core) and to
-``reports/recorded/float32`` (running), on a virtual machine with 2 cores of 2.8 GHz.
+on 23 November 2026 to 750 cases of the corpus (preparing, on one core) and to 9,495 results in
+float32 on five targets (running), on a virtual machine with 2 cores of 2.8 GHz.
 """
 
 from __future__ import annotations
