@@ -190,6 +190,7 @@ def test_what_cannot_be_bisected(
         ("wrong_values", "true", 1),
         ("dies", "true", 1),
         ("correct", "exit 7", 125),
+        ("correct", "no-such-program", 128),
         ("no_such_runner", "true", 125),
     ],
 )

@@ -524,3 +524,11 @@ def test_only_results_that_were_tried_are_observed(lab: Lab) -> None:
     found = observed(TARGET, lab.results, ())
     assert len(found.seen) - len(found.at) == 6
     assert not was_tried(ResultRecord.model_validate(runs.result(verdict="skip").model_dump()))
+
+
+def test_results_that_cannot_be_read_are_bad_input(gqa: Gqa, desk: Desk) -> None:
+    done = gqa("expect", "--ep", "cpu", "--from", "nowhere.jsonl", "--expectations", "e.yaml")
+    assert (done.status, done.err.strip()) == (
+        2,
+        "Cannot read results from nowhere.jsonl: No such file or directory.",
+    )

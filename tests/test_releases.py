@@ -27,7 +27,7 @@ from conformance.targets.catalogue import Package, Programs, TargetError, entry_
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
 from conformance.targets.releases import ordered_version, releases
-from conformance.targets.setup import pythons
+from conformance.targets.setup import environments, pythons
 from conformance.targets.setup.environments import install, installed, is_installed
 from conformance.targets.setup.pythons import pythons_for
 from conformance.targets.setup.tract import SetupError
@@ -390,6 +390,17 @@ def test_a_release_that_cannot_be_installed_does_not_end_the_run(
     assert "6 results, 0 unexpected" in done.out
     assert "cpu@9.9.9: every case was skipped: onnxruntime==9.9.9 could not be" in done.both
     assert f"fix: {sys.executable} -m pip index versions onnxruntime" in done.both
+
+
+def test_cuda_is_not_downloaded_without_a_driver(
+    gqa: Gqa, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "has_driver", lambda: False)
+    monkeypatch.setattr(environments, "install", lambda *_: pytest.fail("it was downloaded"))
+    done = gqa("run", "three.yaml", "--ep", "cuda@1.26.0", "--ep", desk.runner("correct"))
+    assert done.status == 3
+    assert "is not installed, and there is no NVIDIA driver to run it" in done.both
+    assert "fix: gqa env install cuda@1.26.0" in done.both
 
 
 def test_a_release_is_called_as_it_was_published(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import subprocess
+from typing import Final
 
 import click
 
@@ -29,6 +30,9 @@ from conformance.targets.catalogue import Programs, TargetEntry, entry_of, is_by
 from conformance.targets.published import published
 from conformance.targets.registry import Target, target_for, targets_for
 from conformance.targets.releases import releases
+
+#: With these a shell says that a command cannot be run, or is not found.
+_NOT_STARTED: Final = (126, 127)
 
 
 @click.command()
@@ -176,6 +180,8 @@ def _tell_more(change: Change, last: Tried, case: Case, ep: str) -> None:
 def _one_commit(corpus: Corpus, case: Case, command: str, target: Target) -> int:
     """Build with ``command`` and try the case: what ``git bisect run`` wants to know."""
     done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL)
+    if done.returncode in _NOT_STARTED:
+        raise BadArgument(f"--command cannot be started: the shell ended with {done.returncode}.")
     if done.returncode:
         say(f"This commit cannot be tried: --command ended with status {done.returncode}.")
         return INFRASTRUCTURE

@@ -19,6 +19,7 @@ from conformance.cli.common import (
     check_writable,
     write_file,
 )
+from conformance.results.errors import ResultsError
 from conformance.targets.catalogue import SANITIZED, TARGETS
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
@@ -58,7 +59,7 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     versions as possible, and never one that passed. Replace their TODO by a reason and a link.
 
     \b
-    Exit status: 0 the file is as the results are   2 bad input   3 results cannot be read
+    Exit status: 0 the file is as the results are   2 bad input
     """
     # Imported here, so that other commands start fast.
     from conformance.case.corpus import find
@@ -68,7 +69,10 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
     check_separate(results, [("--expectations", place)])
     if not dry_run:
         check_writable(place, "expectations")
-    made = expected(target, results, place, find(()).loaded)
+    try:
+        made = expected(target, results, place, find(()).loaded)
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
     for sentence in made.told:
         click.echo(printable(sentence))
     if made.changed and not dry_run:
@@ -77,9 +81,10 @@ def expect(target: str, results: Sequence[Path], file: Path | None, dry_run: boo
         for line in _difference(made.before or "", made.text, shown(place)):
             click.echo(printable(line))
     new = plural(len(made.update.new), "new line")
+    noun = "result" if made.results == 1 else "results"
     click.echo(
         printable(
-            f"{shown(place)}: {new} for {made.unexpected:,} unexpected of {made.results:,} results"
+            f"{shown(place)}: {new} for {made.unexpected:,} unexpected of {made.results:,} {noun}"
             f"{'; nothing was written.' if dry_run else '.'}"
         )
     )

@@ -45,7 +45,7 @@ from conformance.targets.tools import (
     tools_root,
 )
 
-_PACKAGE: Final = "onnxruntime-gpu"
+PACKAGE: Final = "onnxruntime-gpu"
 
 #: What the environment of 1.31.1 takes, in GB: on the disk, and of that over the network.
 _ON_DISK: Final = 2.5
@@ -58,7 +58,7 @@ _DRIVER: Final = "libcuda.so.1"
 _TO_START: Final = 60.0
 
 _RELEASE: Final = (
-    f"import importlib.metadata, numpy; print(importlib.metadata.version('{_PACKAGE}'))"
+    f"import importlib.metadata, numpy; print(importlib.metadata.version('{PACKAGE}'))"
 )
 
 
@@ -70,7 +70,7 @@ def set_up_cuda(version: str, tell: Tell, watch: Watch) -> Ready:
     """
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version):
         raise NoRelease(
-            f"'{version}' is not a release of {_PACKAGE}; expected three numbers, such as "
+            f"'{version}' is not a release of {PACKAGE}; expected three numbers, such as "
             f"{ONNXRUNTIME_GPU_VERSION}."
         )
     folder = built_onnxruntime_gpu(version)
@@ -119,7 +119,7 @@ def why_it_does_not_work(folder: Path, version: str) -> str:
     except OSError as error:
         return f"has a Python that does not start ({error.strerror})"
     there = done.stdout.decode(errors="replace").strip()
-    return "" if there == version and not done.returncode else f"has no {_PACKAGE} {version}"
+    return "" if there == version and not done.returncode else f"has no {PACKAGE} {version}"
 
 
 def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch) -> None:
@@ -128,8 +128,8 @@ def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch
     working.mkdir(exist_ok=True)
     log.write_bytes(b"")
     _remove(folder)
-    requirement = f"{_PACKAGE}[cuda,cudnn]=={version}"
-    if not _has_driver():
+    requirement = f"{PACKAGE}[cuda,cudnn]=={version}"
+    if not has_driver():
         tell(
             f"There is no NVIDIA driver here: {_DRIVER} cannot be loaded. What is installed now "
             "runs once there is one."
@@ -154,7 +154,7 @@ def _install(version: str, folder: Path, working: Path, tell: Tell, watch: Watch
             _remove(folder)
 
 
-def _has_driver() -> bool:
+def has_driver() -> bool:
     """Whether the loader finds NVIDIA's driver, as it will for the runner."""
     try:
         ctypes.CDLL(_DRIVER)
@@ -174,9 +174,9 @@ def _what_to_try(said: str, version: str) -> str:
     again = "gqa setup cuda"
     if version != ONNXRUNTIME_GPU_VERSION:
         again = f"{again} --version {version}"
-    if f"No matching distribution found for {_PACKAGE}" in said:
+    if f"No matching distribution found for {PACKAGE}" in said:
         python = shlex.quote(sys.executable)
-        return f"list all releases  {python} -m pip index versions {_PACKAGE}"
+        return f"list all releases  {python} -m pip index versions {PACKAGE}"
     if "No space left" in said:
         return f"use another disk   {TOOLS_VARIABLE}=/another/folder TMPDIR=/another/folder {again}"
     return f"try again          {again}"
@@ -188,14 +188,14 @@ def _without(version: str) -> str:
         return "There is no CUDA for macOS; use a machine with Linux and an NVIDIA GPU."
     if not can_make_environments():
         return (
-            f"Installing {_PACKAGE} {version} needs venv, which {sys.executable} does not have.\n"
+            f"Installing {PACKAGE} {version} needs venv, which {sys.executable} does not have.\n"
             "  install it  apt-get install python3-venv, or uv: https://docs.astral.sh/uv"
         )
     place = next(filter(os.path.exists, (tools_root(), *tools_root().parents)))
     free = shutil.disk_usage(place).free / 1e9
     if free < _ON_DISK:
         return (
-            f"Installing {_PACKAGE} {version} needs {_ON_DISK} GB, and {place} has {free:.1f} GB "
+            f"Installing {PACKAGE} {version} needs {_ON_DISK} GB, and {place} has {free:.1f} GB "
             f"free.\n  use another disk  {TOOLS_VARIABLE}=/another/folder gqa setup cuda"
         )
     return ""

@@ -20,7 +20,8 @@ from conformance.targets.catalogue import TARGETS, Package, entry_of
 from conformance.targets.published import pythons_with_a_wheel
 from conformance.targets.registry import NotInstalled, Target
 from conformance.targets.setup import pythons
-from conformance.targets.setup.cuda import set_up_cuda
+from conformance.targets.setup.cuda import PACKAGE as CUDA_PACKAGE
+from conformance.targets.setup.cuda import has_driver, set_up_cuda
 from conformance.targets.setup.onnxruntime_web import set_up_onnxruntime_web
 from conformance.targets.setup.pip import PipFailed, Watch, make_small_environment
 from conformance.targets.setup.tract import (
@@ -113,6 +114,9 @@ def with_release(target: Target, tell: Tell, watch: Watch) -> Target:
         return target
     if is_installed(entry.package, target.release):
         return target
+    if entry.package.name == CUDA_PACKAGE and not has_driver():
+        why = f"{target.typed} is not installed, and there is no NVIDIA driver to run it"
+        return replace(target, missing=NotInstalled(why, f"gqa env install {target.typed}"))
     try:
         install(entry.package, target.release, tell, watch)
     except (SetupError, NoRelease) as error:
@@ -136,7 +140,7 @@ def install(package: Package, release: str, tell: Tell, watch: Watch) -> Ready:
             return set_up_tract(
                 release, tell, lambda at: watch(f"cargo: {at.doing or 'starting'}", at.seconds)
             )
-        case "pip" if package.name == "onnxruntime-gpu":
+        case "pip" if package.name == CUDA_PACKAGE:
             return set_up_cuda(release, tell, watch)
         case "pip":
             return _set_up_python_package(package, release, tell, watch)
