@@ -75,13 +75,13 @@ def test_a_cold_cache_is_filled_by_all(desk: Desk, tmp_path: Path) -> None:
     assert not read(file).infrastructure
 
 
-def test_after_enough_failures_no_process_is_left(desk: Desk) -> None:
-    done = desk.gqa(
-        "run", "sixty.yaml", "--ep", desk.runner("wrong_values"), "-j", "2", "-x", environment=EVERY
-    )
+def test_after_enough_failures_nothing_is_left(desk: Desk, tmp_path: Path) -> None:
+    arguments = ("sixty.yaml", "--ep", desk.runner("wrong_values"), "-j", "2", "-x")
+    done = desk.gqa("run", *arguments, environment={**EVERY, "TMPDIR": str(tmp_path)})
     assert done.status == 1, done.both
     assert "1 unexpected" in done.out
     assert not left(desk)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_runner_that_is_given_up(desk: Desk, tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ from conformance.run.records import expected_instability
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
 
-_COMPARED: Final = re.compile(rf" \S+:\d+{ANOTHER_EXPECTATION}.*\Z", re.DOTALL)
+#: What a run appends to the reason of a result that is unexpected.
+_COMPARED: Final = re.compile(
+    rf" (?:\S+:\d+{ANOTHER_EXPECTATION}|It was not tried alone, since ).*\Z", re.DOTALL
+)
 
 
 class Expected:

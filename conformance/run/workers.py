@@ -12,7 +12,9 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +28,7 @@ from typing import Final, Self
 from conformance.base import interrupts
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
-from conformance.harness.process import RunnerFailed
+from conformance.harness.process import GRACE_SECONDS, RunnerFailed
 from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
 
@@ -98,9 +100,13 @@ class Workers:
         for process, connection in self._workers:
             connection.close()  # the end of its input
             if error is not None or self._running:
-                process.kill()  # its runner reads the end of its own input
+                process.terminate()
+        until = time.monotonic() + GRACE_SECONDS
         for process, _ in self._workers:
-            process.join()
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()  # its runner reads the end of its own input
+                process.join()
 
     def run(self, number: int) -> Iterator[tuple[Case, Reported]]:
         """The records of the run with this ``number``, as :meth:`TargetRun.run` gives them."""
@@ -117,14 +123,14 @@ class Workers:
         errors: list[BaseException] = []
         self._running = True
         for connection in connections:
-            connection.send(number)
+            _send(connection, number)
         working = set(connections)
         while working:
             ready = set(wait(working))
             for connection in [one for one in connections if one in ready]:
                 message = self._received(connection)
                 if isinstance(message, _More):
-                    connection.send([] if errors else _next_batch(connection, left))
+                    _send(connection, [] if errors else _next_batch(connection, left))
                 elif isinstance(message, _End):
                     working.remove(connection)
                     run.seconds_of_workers += message.start_seconds
@@ -148,6 +154,12 @@ class Workers:
             dead[0].join()
             connection.close()
             return _End(0.0, _death(dead[0].exitcode))
+
+
+def _send(connection: Connection, message: object) -> None:
+    """Send to a worker; whether it is dead shows where its answer is received."""
+    with suppress(*_GONE):
+        connection.send(message)
 
 
 def _death(status: int | None) -> RunnerFailed:
@@ -188,6 +200,7 @@ def _work(
 ) -> None:
     """Run the targets whose numbers come, one after the other, until the connection is closed."""
     interrupts.ignore()  # the process that started it ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     for other in inherited:
         other.close()
     with suppress(*_GONE):
