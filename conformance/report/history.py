@@ -20,6 +20,7 @@ from typing import Final, Generic, Literal, TypeVar, get_args
 
 from packaging.version import Version
 
+from conformance.case.features import BY_NAME
 from conformance.report.score import Scores, scores
 from conformance.report.text import clean
 from conformance.results.join import Column, Joined
@@ -396,16 +397,19 @@ class History:
     def by_feature(self, features: Mapping[str, Mapping[str, str | None]]) -> list[GroupHistory]:
         """A group for each value of a feature, ``softcap=given``, that one of the cases has.
 
+        In the order of the features and of their values, as docs/coverage.md has them.
         ``features`` has the value of each feature of a case, by its id; cases that it does not
         have are in no group.
         """
-        found: dict[str, list[CaseHistory]] = {}
+        found: dict[str, list[CaseHistory]] = {
+            f"{name}={value}": [] for name, feature in BY_NAME.items() for value in feature.values
+        }
         for id, values in features.items():
             if id in self.cases:
                 for name, value in values.items():
                     if value is not None:
-                        found.setdefault(f"{name}={value}", []).append(self.cases[id])
-        return [GroupHistory(name, tuple(members)) for name, members in found.items()]
+                        found[f"{name}={value}"].append(self.cases[id])
+        return [GroupHistory(name, tuple(members)) for name, members in found.items() if members]
 
     @cached_property
     def whole(self) -> GroupHistory:
