@@ -18,6 +18,8 @@ from conformance.judge.expectations import id_pattern
 from conformance.maintain.known_bugs import KnownBug, load_known_bugs
 from conformance.maintain.recorded import main
 from conformance.results.reader import read
+from conformance.results.records import InstabilityRecord
+from conformance.results.verdicts import Verdict
 
 #: Which recorded file shows the bugs of a runtime.
 SHOWN_BY: Final = {
@@ -119,6 +121,33 @@ def test_a_result_that_no_expectation_covers_is_unexpected(tmp_path: Path) -> No
     ahead = write(tmp_path / "p.jsonl", [case(KNOWN)], [result(KNOWN)])
     assert main([str(ahead)]) == 1  # it passes where the line says that it does not
     assert "the verdict is pass, not accepted" in read(ahead).results[0].reason
+
+
+@pytest.mark.parametrize(
+    ("release", "id", "verdict", "known"),
+    [
+        ("wasm@1.25.1", PASSES, "timeout", True),  # a line of the kind instability
+        ("wasm@1.26.0", PASSES, "timeout", False),
+        (  # a line of the case itself, which says that its results vary
+            "cpu@1.27.0",
+            "quantised_cache/bias[dtype=float32,stored=int8,attention_bias=one_head]",
+            "wrong",
+            True,
+        ),
+        ("cpu@1.27.0", PASSES, "wrong", False),
+    ],
+)
+def test_what_did_not_repeat_gets_the_expectations_of_today(
+    tmp_path: Path, release: str, id: str, verdict: Verdict, known: bool
+) -> None:
+    old = "It ran. expectations/cpu.yaml:1 has another expectation for >=1.27: it is so."
+    one = InstabilityRecord(target=release, case=id, verdict=verdict, message=old)
+    results = [result(PASSES, release)]
+    path = write(tmp_path / "r.jsonl", [case(PASSES)], results, instability=[one])
+    assert main([str(path)]) == (0 if known else 1)
+    (found,) = read(path).instability
+    assert (found.message, found.unexpected) == ("It ran.", not known)
+    assert (found.expectation is not None) == known
 
 
 # What is claimed of releases elsewhere

@@ -28,7 +28,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.run.comparison import ANOTHER_EXPECTATION, compared
+from conformance.run.comparison import ANOTHER_EXPECTATION, compared, expectation_record
 from conformance.run.records import expected_instability
 from conformance.targets.catalogue import entry_of
 from conformance.targets.registry import target_for
@@ -74,12 +74,24 @@ class Expected:
         )
 
     def explained(self, record: InstabilityRecord) -> InstabilityRecord:
-        """What did not repeat, with the expectation of today."""
+        """What did not repeat, with the expectation of today.
+
+        That may be a line for the case itself, which says that its results vary.
+        """
         target = self._targets[record.target]
         if target.describe is None:
             return record
         version, adapter = target.describe.version, target.describe.adapter
         known = expected_instability(record.verdict, version, adapter, self._files_of(target))
+        subject = self._subjects.get(record.case)
+        if known is None and subject is not None:
+            lines = (
+                line
+                for line in self._lines_for(target, subject)
+                if line.known.verdict == record.verdict and line.known.varies
+            )
+            records = (expectation_record(one) for one in lines if one.holds_for(version, adapter))
+            known = next(records, None)
         return record.model_copy(
             update={
                 "message": _COMPARED.sub("", record.message),

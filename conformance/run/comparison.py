@@ -46,22 +46,27 @@ def compared(
     line, differs = found
     if differs is None and line.known.verdict == "pass":
         return Comparison(False)
-    file, known = expectations_place(line.file), line.known
-    record = ExpectationRecord(
-        file=file,
+    record, known = expectation_record(line), line.known
+    if differs is None:
+        return Comparison(False, record)
+    sentence = (
+        f" {record.file}:{line.line}{ANOTHER_EXPECTATION}{known.where}: {differs}; end that range"
+        " of versions, or change the line."
+    )
+    return Comparison(True, record, sentence)
+
+
+def expectation_record(line: Expectation) -> ExpectationRecord:
+    """What a result says of the line that covers it."""
+    known = line.known
+    return ExpectationRecord(
+        file=expectations_place(line.file),
         line=line.line,
         verdict=known.verdict,
         link=known.link,
         why=known.why,
         flaky=known.flaky_record,
     )
-    if differs is None:
-        return Comparison(False, record)
-    sentence = (
-        f" {file}:{line.line}{ANOTHER_EXPECTATION}{known.where}: {differs}; end that range of"
-        " versions, or change the line."
-    )
-    return Comparison(True, record, sentence)
 
 
 def expectations_place(file: Path) -> str:
