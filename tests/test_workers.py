@@ -16,7 +16,8 @@ from case_files import entries, write
 
 from conformance.results.reader import Run, read
 from conformance.results.records import ResultRecord
-from conformance.run.workers import _next_batch, _shares
+from conformance.run.workers import _next_batch, _shares, usual_jobs
+from conformance.targets.registry import target_for
 
 #: Enough for several batches of each worker.
 SIXTY = entries(
@@ -145,6 +146,20 @@ def left(desk: Desk) -> list[str]:
     with suppress(AssertionError):
         wait_for(lambda: not living(), 10)
     return living()
+
+
+@pytest.mark.parametrize(
+    ("eps", "one_for_each_core"),
+    [
+        (("cpu", "tract", "wasm"), True),
+        (("cpu", "webgpu"), False),
+        (("cuda",), False),
+        (("exec:./mine",), False),
+    ],
+)
+def test_the_usual_number_of_processes(eps: tuple[str, ...], one_for_each_core: bool) -> None:
+    cores = min(len(psutil.Process().cpu_affinity()), 16)
+    assert usual_jobs(map(target_for, eps)) == (cores if one_for_each_core else 1)
 
 
 def test_shares_are_batches_in_turn_and_the_rest_is_shared() -> None:

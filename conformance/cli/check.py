@@ -104,7 +104,7 @@ def check(
     head_size: int | None,
     dtype: str | None,
     pins: Sequence[Path],
-    jobs: int,
+    jobs: int | None,
     html: Path | None,
     results: Path | None,
     save_cases: Path | None,

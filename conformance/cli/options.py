@@ -26,7 +26,13 @@ EXPRESSION = click.option(
     shell_complete=completion.words,
 )
 
-JOBS = click.option("-j", "--jobs", default=1, type=click.IntRange(1, 64), help="Processes, each with a runner.")
+JOBS = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    help="Processes, each with a runner; default: one for each core, for a GPU or a runner of"
+    " yours 1.",
+)
 OUTPUT = click.Path(path_type=Path, dir_okay=False)
 RESULTS = click.option("--results", type=OUTPUT, help="Results file.")
 HTML = click.option("--html", type=OUTPUT, help="HTML report.")

@@ -51,7 +51,7 @@ from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
 from conformance.run.target import TargetPlan, target_plans
 from conformance.run.times import recorded_times
-from conformance.run.workers import Workers, can_work
+from conformance.run.workers import Workers, can_work, usual_jobs
 from conformance.targets.catalogue import Programs, target_names
 from conformance.targets.registry import Target, eps_of, targets_for
 
@@ -135,7 +135,7 @@ def run(
     paths: Sequence[str],
     eps: Sequence[str],
     expression: str,
-    jobs: int,
+    jobs: int | None,
     results: Path | None,
     html: Path | None,
     pinned: Sequence[Path],
@@ -374,7 +374,7 @@ def _say_where(place: Place, summary: RunSummary, terminal: Terminal) -> None:
 
 def execute(
     work: Work,
-    jobs: int,
+    jobs: int | None,
     results: Place | None,
     terminal: Terminal,
     most_failures: int | None = None,
@@ -391,7 +391,7 @@ def execute(
 
 def run_plans(
     work: Work,
-    jobs: int,
+    jobs: int | None,
     results: Place | None,
     terminal: Terminal,
     summary: RunSummary,
@@ -400,7 +400,7 @@ def run_plans(
     """Run every plan into ``summary``, and write results as they come.
 
     Releases that are not installed are installed first. Only the target whose turn it is has
-    ``jobs`` runner processes; its processes end with it.
+    ``jobs`` runner processes (None: as many as are usual); its processes end with it.
     """
     targets = with_releases([plan.target for plan in work.planned])
     planned = [replace(p, target=target) for p, target in zip(work.planned, targets, strict=True)]
@@ -408,7 +408,7 @@ def run_plans(
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
         for plan in planned:
-            runs.append(stack.enter_context(TargetRun(plan, jobs, tuple(runs))))
+            runs.append(stack.enter_context(TargetRun(plan, jobs or 1, tuple(runs))))
         try:
             for run in runs:
                 terminal.target(run.ready)
@@ -422,8 +422,9 @@ def run_plans(
                     first = work.earlier.run.header
                 keep.begin(stack, results, first)
             workers = None
-            if can_work(runs, jobs):
-                workers = stack.enter_context(Workers(runs, jobs))
+            processes = jobs or usual_jobs(targets)
+            if can_work(runs, processes):
+                workers = stack.enter_context(Workers(runs, processes))
             if work.earlier is not None:
                 keep.copy(work.earlier, [case for plan in work.whole for case in plan.cases])
             with terminal.progress(_size(work.planned)) as advance:

@@ -31,11 +31,14 @@ from conformance.case.case import Case
 from conformance.harness.process import GRACE_SECONDS, RunnerFailed
 from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
+from conformance.targets.registry import Target
 
 #: So many cases are sent at once.
 _BATCH: Final = 16
 #: So few cases are done before workers are started.
 _FEW: Final = 2 * _BATCH
+#: So many work at most, unless more are asked for: each takes some hundred megabytes.
+_MOST: Final = 16
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ _Found = tuple[int, Reported]
 
 #: What is raised where the other end of a connection is closed.
 _GONE: Final = (EOFError, BrokenPipeError, ConnectionResetError)
+
+
+def usual_jobs(targets: Iterable[Target]) -> int:
+    """One for each core that this process has; 1 where one target is on a GPU, or the user's."""
+    if any(target.base is None or target.target_class != "cpu" for target in targets):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(cores, _MOST)
 
 
 def can_work(runs: Sequence[TargetRun], jobs: int) -> bool:
