@@ -35,6 +35,11 @@ NOT_SEEN: Final[Mapping[str, str]] = {
     "B10": "It depends on what the memory holds; in 1.27.0 it held no NaN.",
     "B15": "No bug but a decision, which the cases show to be harmless.",
     "B20": "gpt-oss loads in 1.23 and is wrong by its window, which is B5.",
+    "E3": "Since 1.24, the prompts are wrong by webgpu-small-subgroups.md.",
+    "E8": "It is right in 1.30; until 1.27, it is wrong by webgpu-last-elements-of-a-step.md.",
+    "E11": "Since 1.22, prompts are wrong by webgpu-small-subgroups.md.",
+    "E13": "Until 1.27, static caches are wrong by webgpu-last-elements-of-a-step.md and others.",
+    "E27": "The outputs are right; the presents are zeros (webgpu-presents-of-a-first-prompt.md).",
     "B22": "Runtimes infer shapes for optimisations; this case has nothing that depends on them.",
 }
 
