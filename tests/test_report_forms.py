@@ -18,6 +18,8 @@ from as_user import Desk, Gqa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from packaging.version import Version
+from recorded import FOLDER, recorded
 from synthetic_runs import (
     HOSTILE,
     case,
@@ -687,18 +689,24 @@ def test_badges_at_the_path_of_a_file(gqa: Gqa, desk: Desk) -> None:
 
 # ── What is recorded ────────────────────────────────────────────────────────────────────────────
 
-RECORDED = ROOT / "reports" / "recorded"
+RECORDED = FOLDER / "cpu.jsonl.xz"
 
 
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="not a checkout")
+@pytest.mark.skipif(not RECORDED.exists(), reason="not a checkout")
 def test_the_readme_says_since_when_a_cache_can_be_borrowed() -> None:
-    runs = [read(file) for file in sorted((RECORDED / "shared_kv").glob("*.xz"))]
-    joined = join(runs)
-    assert joined.problems == ()
-    support = json.loads(support_text(joined))["shared_kv"]
+    results = recorded(RECORDED).results
     for entry, since in (
         ("zero_length_kv", "1.27.0"),
         ("zero_length_kv_present_omitted", "1.31.0"),
     ):
-        assert support[entry]["__compat"]["support"]["cpu"]["version_added"] == since
+        right = {
+            version: all(
+                record["verdict"] == "pass"
+                for id, record in of_release.items()
+                if id.startswith(f"shared_kv/{entry}[")
+            )
+            for version, of_release in results.items()
+        }
+        assert [v for v in right if right[v]] == [v for v in right if Version(v) >= Version(since)]
+        assert since in right
         assert since in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -41,7 +41,7 @@ def power(
     paths: Sequence[str],
     expression: str,
     names: Sequence[str],
-    jobs: int,
+    jobs: int | None,
     file: Path | None,
     reduced: bool,
     region: str | None,
@@ -64,6 +64,7 @@ def power(
     from conformance.cli import power_regions
     from conformance.cli import power_table as shown
     from conformance.maintain import power as mutants
+    from conformance.run.workers import usual_jobs
 
     if record and INSTALLED:
         raise BadArgument("--record writes to docs/ and mutants/, so it needs a checkout.")
@@ -85,8 +86,9 @@ def power(
         if record and not regions and (names or not whole):
             raise BadArgument("--record requires the whole corpus and all mutants.")
         chosen = [known[name] for name in dict.fromkeys(names or known)]
+        processes = jobs or usual_jobs(())
         if regions:
-            return power_regions.run(corpus, cases, chosen, jobs, reduced, record)
+            return power_regions.run(corpus, cases, chosen, processes, reduced, record)
         if region is not None:
             power_regions.check_name(region)
         only = mutants.recorded_killers() if reduced else None
@@ -96,7 +98,7 @@ def power(
                 raise BadArgument(f"{mutants.KILLERS}: {why}; run gqa power --record.")
             killers = {case for name in names or known for case in only[name]}
             cases = [case for case in cases if case.id in killers]
-        made = mutants.Power(chosen, cases, jobs, only, quick, region or "")
+        made = mutants.Power(chosen, cases, processes, only, quick, region or "")
         terminal = Terminal(make_console(), SafeConsole(stderr=True))
         with terminal.bars() as watch:
             made.run(watch)
