@@ -46,6 +46,7 @@ from conformance.results.verdicts import was_tried
 from conformance.results.writer import Writer
 from conformance.run.assessment import Record
 from conformance.run.blame import Reported
+from conformance.run.bundles import Bundles
 from conformance.run.engine import TargetRun
 from conformance.run.records import case_record, header, selection_of
 from conformance.run.shard import AUTO, Shard, ShardError, divided, shard_for, shard_record
@@ -407,8 +408,10 @@ def run_plans(
     keep = ResultsKeeper(summary)
     with contextlib.ExitStack() as stack:
         runs: list[TargetRun] = []
+        bundles = Bundles(again=len(planned) > 1)
         for plan in planned:
-            runs.append(stack.enter_context(TargetRun(plan, jobs or 1, tuple(runs))))
+            run = TargetRun(plan, jobs or 1, tuple(runs), bundles=bundles)
+            runs.append(stack.enter_context(run))
         try:
             for run in runs:
                 terminal.target(run.ready)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from conformance.bundle.cache import Bundle, bundle_for
+from conformance.bundle.cache import Bundle
 from conformance.bundle.sensitivity import insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
@@ -18,6 +18,7 @@ from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
 from conformance.results.records import InfrastructureRecord, RelationRecord, ResultRecord
+from conformance.run.bundles import Bundles
 from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
@@ -38,22 +39,19 @@ class CaseJob(Job):
     variant: bool = field(kw_only=True, default=False)
 
 
-def jobs_for(case: Case) -> Iterator[CaseJob]:
+def jobs_for(case: Case, bundles: Bundles | None = None) -> Iterator[CaseJob]:
     """The case, and its variant if it names a relation."""
-    yield job_for(case)
+    yield job_for(case, bundles=bundles)
     if case.relation:
-        yield job_for(case, variant=True)
+        yield job_for(case, variant=True, bundles=bundles)
 
 
-def job_for(case: Case, *, variant: bool = False) -> CaseJob:
-    """The case, or its variant, with its bundle.
+def job_for(case: Case, *, variant: bool = False, bundles: Bundles | None = None) -> CaseJob:
+    """The case, or its variant, with its bundle, which ``bundles`` may have.
 
     Raises :class:`conformance.bundle.cache.BundleError`.
     """
-    if variant:
-        prepared = bundle_for(case.call, relation=case.relation)
-    else:
-        prepared = bundle_for(case.call, readings=case.contract.readings)
+    prepared = (bundles or Bundles()).of(case, variant=variant)
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,
@@ -86,9 +84,15 @@ class Assessment:
     ``problems`` has the cases without a record, once there are no more outcomes.
     """
 
-    def __init__(self, ready: DescribedTarget, expectations: Sequence[Expectation] = ()) -> None:
+    def __init__(
+        self,
+        ready: DescribedTarget,
+        expectations: Sequence[Expectation] = (),
+        bundles: Bundles | None = None,
+    ) -> None:
         self._ready = ready
         self._expectations = expectations
+        self._bundles = bundles
         self._insensitive: list[tuple[Case, InfrastructureRecord]] = []
         self._warnings: dict[str, str] = {}
         self._waiting: dict[str, _JudgedJob] = {}
@@ -102,7 +106,7 @@ class Assessment:
         Raises :class:`conformance.bundle.cache.BundleError`.
         """
         for case in cases:
-            for job in jobs_for(case):
+            for job in jobs_for(case, self._bundles):
                 why = None if job.variant else insensitive(case, job.prepared.sensitivity)
                 if why is not None and is_shipped(case):
                     self._insensitive.append((case, self._problem(case, why)))

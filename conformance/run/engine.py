@@ -17,6 +17,7 @@ from conformance.harness.protocol import UnavailableAnswer
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.run.assessment import Assessment, CaseJob, Record, job_for
 from conformance.run.blame import Blame, Reported, Watch, unwatched
+from conformance.run.bundles import Bundles
 from conformance.run.records import skipped_record
 from conformance.run.target import DescribedTarget, TargetPlan
 from conformance.targets.registry import Target, name_fault
@@ -27,9 +28,9 @@ class TargetRun:
     """Runs a plan: holds its runner processes, and the target as they describe it.
 
     ``earlier`` are the runs of the targets before this one, whose names in results it does not
-    take. ``ready`` is the target, where it has described itself already. A context manager, which
-    ends all processes on exit. ``aside`` has what `run_one` found out beside the record that it was
-    asked for; whoever reads it empties it.
+    take. ``ready`` is the target, where it has described itself already. ``bundles`` opens those of
+    all targets of the run. A context manager, which ends all processes on exit. ``aside`` has what
+    `run_one` found out beside the record that it was asked for; whoever reads it empties it.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class TargetRun:
         jobs: int = 1,
         earlier: Sequence[TargetRun] = (),
         ready: DescribedTarget | None = None,
+        bundles: Bundles | None = None,
     ) -> None:
         guard()  # before the first runner starts
         self.plan = plan
@@ -48,6 +50,7 @@ class TargetRun:
         self._blame: Blame | None = None
         self.aside: list[tuple[Case, Reported]] = []
         self._ready = ready
+        self._bundles = bundles
         self._failed: RunnerFailed | None = None
         #: Time that starting runner processes took in workers, added up.
         self.seconds_of_workers = 0.0
@@ -68,7 +71,7 @@ class TargetRun:
 
     def again(self) -> TargetRun:
         """A run of the same target with one process, for another worker."""
-        return TargetRun(self.plan, ready=self.ready)
+        return TargetRun(self.plan, ready=self.ready, bundles=self._bundles)
 
     def rest(self) -> None:
         """End the processes that wait for a case; the next case starts one again."""
@@ -215,7 +218,7 @@ class TargetRun:
             self._pool.renew()
 
     def _assessment(self) -> Assessment:
-        return Assessment(self.ready, self.plan.lines_for(self.ready))
+        return Assessment(self.ready, self.plan.lines_for(self.ready), self._bundles)
 
 
 def _tell(text: str) -> None:

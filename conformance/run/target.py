@@ -37,8 +37,12 @@ class TargetPlan:
 
     def lines_for(self, ready: DescribedTarget) -> tuple[Expectation, ...]:
         """The lines for the target as its runner describes it, in their order."""
+        if ready.described is None:
+            return ()
+        version, adapter = ready.described.version, ready.described.adapter
         mine = (line for line in self.pinned if line.is_for(self.target.ep, ready.base))
-        return (*mine, *self.expectations)
+        every = (*mine, *self.expectations)
+        return tuple(line for line in every if line.holds_for(version, adapter))
 
 
 def target_plans(
