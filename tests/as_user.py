@@ -21,6 +21,7 @@ from case_files import entries, write
 from conformance.base.paths import CACHE_VARIABLE, ROOT
 from conformance.bundle.cache import digest_of
 from conformance.case.load import load_file
+from conformance.cli.commands import COMMANDS
 from conformance.cli.main import main
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
@@ -121,7 +122,8 @@ def in_this_process(
 
     Its commands are imported now, before a test replaces what their options are made from.
     """
-    importlib.import_module("conformance.cli.commands")
+    for module, _, _ in COMMANDS.values():
+        importlib.import_module(f"conformance.cli.{module}")
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     handlers = [signal.getsignal(number) for number in numbers]
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards

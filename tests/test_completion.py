@@ -20,6 +20,7 @@ from conformance.base.paths import ROOT, data_path
 from conformance.case.properties import VOCABULARY
 from conformance.cli.commands import gqa
 from conformance.cli.completion import case_names, words
+from conformance.cli.run import run
 from conformance.targets.catalogue import ADAPTERS, TARGETS
 
 
@@ -63,7 +64,7 @@ def test_a_completion_is_no_failure(desk: Desk) -> None:
 
 def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
     """They are taken from the lines of the files; here they are compared with the loaded cases."""
-    context, parameter = (run := gqa.commands["run"]).make_context("run", []), run.params[0]
+    context, parameter = run.make_context("run", []), run.params[0]
 
     def texts(items: list[object]) -> set[str]:
         return {str(item.value) for item in items if item.type == "plain"}  # type: ignore[attr-defined]
@@ -80,7 +81,7 @@ def test_all_names_and_tags_of_the_corpus_are_offered() -> None:
 
 def test_names_and_tags_are_found_without_loading_the_corpus() -> None:
     """Loading it takes more than a second of CPU time."""
-    context, parameter = (run := gqa.commands["run"]).make_context("run", []), run.params[0]
+    context, parameter = run.make_context("run", []), run.params[0]
     since = time.process_time()
     assert words(context, parameter, "smo")
     assert case_names(context, parameter, "smoke/")

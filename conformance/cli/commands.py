@@ -2,76 +2,176 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Final
 
 import click
 
 from conformance import __version__
 from conformance.base import interrupts
-from conformance.base.yaml_source import InputError
-from conformance.bundle.cache import BundleError
-from conformance.case.corpus import NothingMeant
-from conformance.case.selection import SelectionError
-from conformance.cli.bisect import bisect
-from conformance.cli.check import check
+from conformance.base.garbage import uncollected
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BAD_INPUT,
     INFRASTRUCTURE,
     INTERRUPTED,
-    BadArgument,
     say,
 )
-from conformance.cli.doctor import cache, doctor
-from conformance.cli.env import env
-from conformance.cli.expect import expect
-from conformance.cli.export import NotExported, export
-from conformance.cli.history import history
-from conformance.cli.merge import merge
-from conformance.cli.one_result import NoResult
-from conformance.cli.plan import plan
-from conformance.cli.power import power
-from conformance.cli.report import diff, report
-from conformance.cli.run import run
-from conformance.cli.search import search
-from conformance.cli.setup import setup
-from conformance.cli.show import list_cases, show
-from conformance.model.reading import ModelError
-from conformance.report.bisect import CannotBisect
-from conformance.results.errors import ResultsError
-from conformance.targets.catalogue import TargetError
-from conformance.targets.setup.tract import NoRelease, SetupError
+
+#: Where each command is, and what it is for.
+COMMANDS: Final = {
+    "bisect": (
+        "bisect",
+        "bisect",
+        "Find a release in which the verdict of a case, or its fault, changed.",
+    ),
+    "cache": (
+        "doctor",
+        "cache",
+        "Show the folder of the bundles and the compiled WebGPU shaders, and its size.",
+    ),
+    "check": (
+        "check",
+        "check",
+        "Check whether targets compute the attention of a model correctly.",
+    ),
+    "diff": (
+        "report",
+        "diff",
+        "Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …",
+    ),
+    "doctor": (
+        "doctor",
+        "doctor",
+        "Check each target: what it needs, what is installed, and how to install what is missing.",
+    ),
+    "env": ("env", "env", "List the releases that are installed for targets such as cpu@1.25.1."),
+    "expect": ("expect", "expect", "Write expectations for results that are not as expected."),
+    "export": (
+        "export",
+        "export",
+        "Write one result into DIR as a bug report: text, a stand-alone program, model and"
+        " tensors.",
+    ),
+    "history": (
+        "history",
+        "history",
+        "Run the releases of a target, and say since when each call is right and where it broke.",
+    ),
+    "list": (
+        "show",
+        "list_cases",
+        "List cases: their ids, or with --json their full descriptions.",
+    ),
+    "merge": (
+        "merge",
+        "merge",
+        "Join results files: shards of one run, and runs on several targets or releases.",
+    ),
+    "plan": (
+        "plan",
+        "plan",
+        "Print the jobs that run cases on targets: targets × releases × shards.",
+    ),
+    "power": (
+        "power",
+        "power",
+        "Run cases on kernels with a known fault, and list the faults that no case detects.",
+    ),
+    "report": (
+        "report",
+        "report",
+        "Write a report of one or more results files, with a column for each target of each file.",
+    ),
+    "run": (
+        "run",
+        "run",
+        "Run cases on targets, judge the results, and report what is unexpected.",
+    ),
+    "search": (
+        "search",
+        "search",
+        'Find cases by what their calls are: "softcap and window and head_size>=256".',
+    ),
+    "setup": (
+        "setup",
+        "setup",
+        "Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver.",
+    ),
+    "show": (
+        "show",
+        "show",
+        "Show one case: the call, its contract, its links, and the ranges of its values.",
+    ),
+}
+
+#: What errors are to a user.
+ERRORS: Final = {
+    "conformance.base.yaml_source.InputError": BAD_INPUT,
+    "conformance.model.reading.ModelError": BAD_INPUT,
+    "conformance.cli.common.BadArgument": BAD_INPUT,
+    "conformance.case.corpus.NothingMeant": BAD_INPUT,
+    "conformance.case.selection.SelectionError": BAD_INPUT,
+    "conformance.targets.catalogue.TargetError": BAD_INPUT,
+    "conformance.targets.setup.tract.NoRelease": BAD_INPUT,
+    "conformance.results.errors.ResultsError": INFRASTRUCTURE,
+    "conformance.bundle.cache.BundleError": INFRASTRUCTURE,
+    "conformance.cli.one_result.NoResult": INFRASTRUCTURE,
+    "conformance.cli.export.NotExported": INFRASTRUCTURE,
+    "conformance.targets.setup.tract.SetupError": INFRASTRUCTURE,
+    "conformance.report.bisect.CannotBisect": INFRASTRUCTURE,
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands, each imported when it is used: most take longer to import than to run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        with uncollected(), _one_thread():  # a tenth of the time to start
+            command: click.Command = getattr(import_module(f"conformance.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        room = formatter.width - 6 - max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, click.Command(name, help=purpose).get_short_help_str(room))
+                    for name, (_, _, purpose) in sorted(COMMANDS.items())
+                ]
+            )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """NumPy, if it is first imported now, uses one thread: processes fill the cores.
+
+    What is started later has the environment as it was.
+    """
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        yield
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gqa-conformance", message="%(prog)s %(version)s")
 def gqa() -> None:
     """Conformance tests for com.microsoft.GroupQueryAttention."""
-
-
-for command in (
-    run,
-    check,
-    list_cases,
-    search,
-    show,
-    export,
-    report,
-    diff,
-    history,
-    bisect,
-    expect,
-    merge,
-    plan,
-    doctor,
-    setup,
-    env,
-    cache,
-    power,
-):
-    gqa.add_command(command)
 
 
 #: What ``git bisect run`` takes: 125 for a commit that cannot be tested, from 128 on for the end.
@@ -97,18 +197,6 @@ def _run() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _told("Interrupted.", INTERRUPTED)
-    except (
-        InputError,
-        ModelError,
-        BadArgument,
-        NothingMeant,
-        SelectionError,
-        TargetError,
-        NoRelease,
-    ) as error:
-        return _told(str(error), BAD_INPUT)
-    except (ResultsError, BundleError, NoResult, NotExported, SetupError, CannotBisect) as error:
-        return _told(str(error), INFRASTRUCTURE)
     except SystemExit as error:
         # click and rich raise it for a closed pipe, with a status that would mean UNEXPECTED.
         return INTERRUPTED if error.code else ALL_AS_EXPECTED  # 0: of a shell's completion
@@ -119,6 +207,11 @@ def _run() -> int:
         return _told(f"Cannot continue: {error.strerror or error}.", INFRASTRUCTURE)
     except MemoryError:
         return _told("Cannot continue: there is not enough memory.", INFRASTRUCTURE)
+    except Exception as error:
+        for kind in type(error).__mro__:
+            if (known := ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:
+                return _told(str(error), known)
+        raise
 
 
 def _told(text: str, status: int) -> int:

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,8 +81,11 @@ def commands(folder: Path, environment: Mapping[str, str]) -> Iterator[Commands]
 
 
 def _serve() -> None:
-    import conformance.cli.commands
     import conformance.cli.drawing  # noqa: F401
+    from conformance.cli.commands import COMMANDS
+
+    for module, _, _ in COMMANDS.values():
+        import_module(f"conformance.cli.{module}")
 
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
