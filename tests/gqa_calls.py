@@ -11,7 +11,7 @@ import numpy as np
 import onnx.helper as oh
 from numpy.random import RandomState
 
-from conformance.base.dtypes import ONNX
+from conformance.base.array_types import ONNX
 from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OUTPUT_NAMES
 
 Arrays = dict[str, np.ndarray]

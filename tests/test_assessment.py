@@ -12,7 +12,7 @@ import pytest
 from case_files import cases_of
 from onnx import numpy_helper
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.paths import data_path
 from conformance.case.case import Case
 from conformance.case.corpus import find

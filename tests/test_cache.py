@@ -23,7 +23,7 @@ import pytest
 from onnx import numpy_helper
 from shipped import shipped_cases
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.paths import CACHE_VARIABLE, cache_root
 from conformance.bundle import cache as bundles
 from conformance.bundle.cache import (

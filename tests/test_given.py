@@ -13,7 +13,7 @@ import pytest
 from as_user import Gqa
 from case_files import cases_of, complaints, entries
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.bundle.cache import BundleError, bundle_for, digest_of
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call, GivenCall

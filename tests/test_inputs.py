@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.random import RandomState
 
-from conformance.base.dtypes import INTEGER_RANGE, NUMPY
+from conformance.base.array_types import NUMPY
+from conformance.base.dtypes import INTEGER_RANGE
 from conformance.bundle.inputs import draw_inputs
 from conformance.case.call import Call
 from conformance.case.tensors import ShapeError, steps_of

@@ -15,7 +15,7 @@ from shipped import shipped_cases
 from test_oracle import call_of
 from test_verdict import Values, case_of, ran
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.readings import READINGS, ReadingName
 from conformance.bundle.cache import Bundle, bundle_for, digest_of
 from conformance.bundle.values import computation_of

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from packaging.version import Version
 
-from conformance.base.dtypes import NUMPY, ONNX, ONNX_OF_NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, ONNX, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,
     ATTRIBUTES,

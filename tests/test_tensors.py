@@ -14,7 +14,8 @@ import pytest
 from onnx import AttributeProto
 from shipped import shipped_cases
 
-from conformance.base.dtypes import INTEGER_RANGE, NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX
+from conformance.base.dtypes import INTEGER_RANGE
 from conformance.base.signature import (
     ATTRIBUTES,
     INPUT_NAMES,

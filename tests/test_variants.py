@@ -13,7 +13,7 @@ from case_files import cases_of, complaints, entries
 from onnx.reference import ReferenceEvaluator
 from shipped import shipped_cases
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, Attribute
 from conformance.bundle.cache import Bundle, bundle_for, digest_of

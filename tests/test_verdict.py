@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packer, SparseArray, Unpacker

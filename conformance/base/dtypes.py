@@ -1,43 +1,16 @@
-"""The suite's names of dtypes, and the NumPy and ONNX types that they stand for."""
+"""The suite's names of dtypes."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
-import ml_dtypes
-import numpy as np
-from onnx import TensorProto
-
 FloatType = Literal["float32", "float16", "bfloat16"]
 DType = Literal["float32", "float16", "bfloat16", "int8", "uint8", "float8e4m3fn", "int32", "int64"]
 
-NUMPY: Final[dict[str, np.dtype]] = {
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "int8": np.dtype(np.int8),
-    "uint8": np.dtype(np.uint8),
-    "float8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
-    "int32": np.dtype(np.int32),
-    "int64": np.dtype(np.int64),
-}
-
-ONNX: Final[dict[str, int]] = {
-    "float32": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-    "int8": TensorProto.INT8,
-    "uint8": TensorProto.UINT8,
-    "float8e4m3fn": TensorProto.FLOAT8E4M3FN,
-    "int32": TensorProto.INT32,
-    "int64": TensorProto.INT64,
-}
-
+#: The smallest and the largest number of each integer type.
 INTEGER_RANGE: Final = {
-    word: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    for word, dtype in NUMPY.items()
-    if dtype.kind in "iu"
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
 }
-
-WORD_OF_ONNX: Final = {number: word for word, number in ONNX.items()}
-ONNX_OF_NUMPY: Final = {dtype: ONNX[word] for word, dtype in NUMPY.items()}

@@ -54,8 +54,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
-from conformance.base.dtypes import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.files import open_plain
 from conformance.base.interrupts import undisturbed
 from conformance.base.paths import CACHE_VARIABLE, KEPT_CASES, SHADERS, cache_root

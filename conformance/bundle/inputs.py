@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from conformance.base.dtypes import INTEGER_RANGE, NUMPY
+from conformance.base.array_types import NUMPY
+from conformance.base.dtypes import INTEGER_RANGE
 from conformance.case.call import Call, GivenCall, Values
 from conformance.case.given import given_inputs
 from conformance.case.tensors import Step, Tensor, token_values

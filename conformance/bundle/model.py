@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from conformance.base.dtypes import ONNX
+from conformance.base.array_types import ONNX
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
 from conformance.case.call import Call, GraphCall
 from conformance.case.graph import parsed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.bundle.cache import Bundle
 from conformance.bundle.script import Arrays, script_of
 from conformance.case.call import Call, GraphCall

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.signature import DOMAIN, OPSET_VERSION
 from conformance.bundle.inputs import draw_inputs, positions
 from conformance.bundle.model import IR_VERSION, declare, node_of

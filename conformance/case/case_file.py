@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import TaggedUnionSchema
 
+from conformance.base.json_schemas import WithDescriptions
 from conformance.case.call import Call, InputOverride, Model, OutputOverride, Values, alternative
 from conformance.case.case import Contract, Fields, Title
 from conformance.case.case import Tag as CaseTag
@@ -55,7 +56,7 @@ class CaseFile(Model):
     cases: Annotated[list[Entry], Field(min_length=1)]
 
 
-class _AnyOf(GenerateJsonSchema):
+class _AnyOf(WithDescriptions):
     """JSON Schema with anyOf for oneOf, because 1 is valid both as an integer and as a number."""
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
@@ -80,7 +81,7 @@ def schema() -> dict[str, Any]:
         if name in Call.model_fields and name not in MAPS
     }
     made["$defs"]["Entry"]["properties"]["matrix"] = {
-        "description": Entry.model_fields["matrix"].description,
+        "description": made["$defs"]["Entry"]["properties"]["matrix"]["description"],
         "type": "object",
         "minProperties": 1,
         "properties": axes,

@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.files import open_plain, read_plain
 from conformance.base.words import listed
 from conformance.case.call import Call, GivenCall

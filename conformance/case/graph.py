@@ -22,7 +22,7 @@ from onnx import inliner
 from onnx.helper import get_attribute_value
 from pydantic import ValidationError
 
-from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.files import TOO_LARGE, read_plain
 from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,

@@ -25,7 +25,6 @@ from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
-from conformance.case.given import EXCLUDED, GivenError, given_call
 from conformance.case.kept_cases import kept_cases
 from conformance.case.tensors import (
     MAX_BATCH,
@@ -405,14 +404,17 @@ class _Expander:
         self.count(path, _effort(call))
         try:
             steps = steps_of(call)
-            if call.values_from is not None:
-                call = given_call(call, steps[0], self.source.file.parent)
-        except GivenError as error:
-            note("values_from", str(error))
-            return None
         except ShapeError as error:
             note(error.field, str(error))
             return None
+        if call.values_from is not None:
+            from conformance.case.given import GivenError, given_call  # imports NumPy
+
+            try:
+                call = given_call(call, steps[0], self.source.file.parent)
+            except GivenError as error:
+                note("values_from", str(error))
+                return None
         self.elements += sum(map(input_elements, steps))
         if self.elements > MAX_ELEMENTS:
             sentence = f"with this entry, the file's inputs have more than {MAX_ELEMENTS} elements"
@@ -535,6 +537,8 @@ def _effort(call: Call) -> int:
 
 def _beside_given(merged: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The fields that contradict values from a file, each with a sentence."""
+    from conformance.case.given import EXCLUDED  # imports NumPy
+
     for field, why in EXCLUDED.items():
         if merged.get(field):
             yield field, f"{field} cannot stand beside values_from: {why}"

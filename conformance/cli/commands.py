@@ -63,7 +63,7 @@ COMMANDS: Final = {
         "Run the releases of a target, and say since when each call is right and where it broke.",
     ),
     "list": (
-        "show",
+        "list_cases",
         "list_cases",
         "List cases: their ids, or with --json their full descriptions.",
     ),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.readings import READINGS
 from conformance.bundle import sensitivity
 from conformance.bundle.cache import bundle_for

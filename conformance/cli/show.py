@@ -1,16 +1,15 @@
-"""``gqa list`` and ``gqa show``: all cases, and one case in full."""
+"""``gqa show``: one case in full."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from conformance.base.printable import printable_json
 from conformance.bundle.cache import bundle_for
 from conformance.bundle.sensitivity import insensitive
 from conformance.case.call import GraphCall
@@ -19,26 +18,14 @@ from conformance.case.corpus import Corpus, is_shipped
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE, BadArgument, say
 from conformance.cli.completion import case_names, targets
 from conformance.cli.one_result import returned_of, run_case, taken
-from conformance.cli.options import EXPRESSION, PATHS, program_options, selected_cases
+from conformance.cli.options import program_options, selected_cases
 from conformance.cli.terminal import make_console
 from conformance.report.text import clean
 from conformance.report.value_files import values_json
 from conformance.report.values import Asked, Element, NoSuchPlace, Returned, read_as, values_of
-from conformance.run.records import argument_for, case_record
+from conformance.run.records import argument_for
 from conformance.targets.catalogue import Programs
 from conformance.targets.registry import eps_of, target_for
-
-
-@click.command("list")
-@PATHS
-@EXPRESSION
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def list_cases(paths: Sequence[str], expression: str, as_json: bool) -> int:
-    """List cases: their ids, or with --json their full descriptions."""
-    for case in selected_cases(paths, expression)[1]:
-        record = printable_json(case_record(case).model_dump_json()) if as_json else ""
-        click.echo(record or case.id)
-    return ALL_AS_EXPECTED
 
 
 class _ElementType(click.ParamType[Element]):

@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
+from conformance.base.json_schemas import WithDescriptions
 from conformance.base.paths import data_path
 from conformance.base.words import listed
 from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
@@ -516,4 +517,4 @@ def check_stale(
 
 def expectations_schema() -> dict[str, Any]:
     """The JSON Schema of an expectations file, for editors."""
-    return ExpectationFile.model_json_schema()
+    return ExpectationFile.model_json_schema(schema_generator=WithDescriptions)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from conformance.base.dtypes import WORD_OF_ONNX
+from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
 from conformance.base.words import listed
 from conformance.bundle.cache import Bundle

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from conformance.base.dtypes import WORD_OF_ONNX
+from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.expected import Expected

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import inliner
 
-from conformance.base.dtypes import NUMPY, WORD_OF_ONNX
+from conformance.base.array_types import NUMPY, WORD_OF_ONNX
 from conformance.base.paths import data_path, shown
 from conformance.case.given import GivenError, npz_types
 from conformance.model.answers import short

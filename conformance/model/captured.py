@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.call import Call

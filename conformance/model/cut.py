@@ -15,7 +15,7 @@ from typing import Final
 import onnx
 from onnx import TensorProto, helper
 
-from conformance.base.dtypes import ONNX
+from conformance.base.array_types import ONNX
 from conformance.base.signature import DOMAIN, INPUT_NAMES, OP_TYPE, OPSET_VERSION, OUTPUT_NAMES
 from conformance.bundle.model import DEFAULT_OPSET, IR_VERSION
 from conformance.case.call import Call

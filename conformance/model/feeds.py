@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.base.dtypes import WORD_OF_ONNX
+from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.paths import shown
 from conformance.case.call import Call
 from conformance.case.tensors import steps_of

@@ -12,7 +12,7 @@ from typing import Final
 import onnx
 from onnx import AttributeProto, NodeProto, helper
 
-from conformance.base.dtypes import ONNX
+from conformance.base.array_types import ONNX
 from conformance.base.explain import did_you_mean
 from conformance.base.signature import (
     ATTRIBUTE_BY_NAME,

@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, TypeProto, defs, helper
 from onnx.shape_inference import InferenceContext, InferenceError, infer_shapes
 
-from conformance.base.dtypes import WORD_OF_ONNX
+from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.signature import DOMAIN, OP_TYPE
 
 #: A dim: its size, its name, or None if nothing is known of it.

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.signature import TYPES
 
 Float = NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.bundle.cache import Bundle
 from conformance.bundle.values import computation_of
 from conformance.case.case import Case

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.bundle.cache import Bundle
 from conformance.bundle.expected import Expected
 from conformance.bundle.values import computation_of

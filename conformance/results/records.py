@@ -32,6 +32,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from conformance.base.json_schemas import WithDescriptions
 from conformance.base.signature import OUTPUT_NAMES
 from conformance.case.call import State
 from conformance.case.case import Contract
@@ -102,7 +103,6 @@ class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         json_schema_serialization_defaults_required=True,
     )
 
@@ -694,5 +694,5 @@ def results_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "One line of a gqa-conformance results file",
-        **RECORD_LINE.json_schema(mode="serialization"),
+        **RECORD_LINE.json_schema(mode="serialization", schema_generator=WithDescriptions),
     }

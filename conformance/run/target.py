@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.base.dtypes import NUMPY
+from conformance.base.array_types import NUMPY
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
