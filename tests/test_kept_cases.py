@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from case_files import HEAD
 
-from conformance.base.paths import CACHE_VARIABLE, cache_root
-from conformance.case import kept_cases as module
+from conformance.base import kept as module
+from conformance.base.kept import LARGE
+from conformance.base.paths import CACHE_VARIABLE, cache_root, data_path
 from conformance.case.case import Case
-from conformance.case.kept_cases import LARGE, kept_cases
+from conformance.case.kept_cases import kept_cases
 from conformance.case.load import read_file
+from conformance.judge.expectations import load_expectations
 
 ENTRY = "  - name: {}\n    sequence_length: 3\n"
 
@@ -36,7 +38,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _kept() -> list[Path]:
-    return sorted((cache_root() / "cases").glob("*"))
+    return sorted((cache_root() / "kept").glob("*"))
 
 
 def test_a_file_is_read_once(large: Path) -> None:
@@ -61,7 +63,7 @@ def test_a_changed_file_is_read_again_and_takes_no_more_room(large: Path) -> Non
 def test_changed_code_reads_again(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Reader()
     kept_cases(large, read)
-    monkeypatch.setattr(module, "_code", lambda: "other code")
+    monkeypatch.setattr(module, "_code", lambda packages: "other code")
     kept_cases(large, read)
     assert read.count == 2
 
@@ -106,3 +108,15 @@ def test_small_and_missing_files_are_only_read(large: Path) -> None:
         kept_cases(large.with_name("missing.yaml"), read)
     assert read.count == 2
     assert _kept() == []
+
+
+def test_the_lines_of_expectations_are_kept_with_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    file = data_path("expectations") / "cpu.yaml"
+    first = load_expectations([file])
+    monkeypatch.setattr("conformance.judge.expectations.read_yaml", None)  # it is not read again
+    assert load_expectations([file]) == first
+    texts = file.read_text().splitlines()
+    assert all("cases:" in texts[line.line - 1] for line in first)

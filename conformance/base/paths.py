@@ -18,7 +18,7 @@ CACHE_VARIABLE: Final = "GQA_CACHE"
 SHADERS: Final = "shaders"
 
 #: The subfolder of the cache with the cases of large files.
-KEPT_CASES: Final = "cases"
+KEPT: Final = "kept"
 
 #: How the names of case files end.
 CASE_FILE_ENDINGS: Final = (".yaml", ".yml")

@@ -58,7 +58,7 @@ from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import open_plain
 from conformance.base.interrupts import undisturbed
-from conformance.base.paths import CACHE_VARIABLE, KEPT_CASES, SHADERS, cache_root
+from conformance.base.paths import CACHE_VARIABLE, KEPT, SHADERS, cache_root
 from conformance.base.readings import ReadingName
 from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packed, Packer, Unpacker
@@ -588,12 +588,13 @@ def cache_size(root: Path | None = None) -> CacheSize:
 
 
 def clear_cache(root: Path | None = None) -> CacheSize:
-    """Removes all bundles, cases and compiled shaders; returns the number and size of the bundles.
+    """Removes all bundles, what is kept of files, and compiled shaders.
 
-    Raises :class:`BundleError` if the cache cannot be removed.
+    Returns the number and size of the bundles. Raises :class:`BundleError` if the cache cannot be
+    removed.
     """
     held = cache_size(root)
-    for folder in ((root or cache_root()) / name for name in ("bundles", KEPT_CASES, SHADERS)):
+    for folder in ((root or cache_root()) / name for name in ("bundles", KEPT, SHADERS)):
         try:
             _remove(folder)
         except FileNotFoundError:

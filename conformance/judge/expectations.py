@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self
 
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
 from conformance.base.json_schemas import WithDescriptions
+from conformance.base.kept import kept
 from conformance.base.paths import data_path
 from conformance.base.words import listed
-from conformance.base.yaml_source import InputError, Key, Problem, Source, read_yaml
+from conformance.base.yaml_source import InputError, Key, Problem, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
@@ -391,13 +392,13 @@ def instability_for(
 ) -> tuple[KnownInstability, Path, int] | None:
     """The first known instability with this verdict, version and adapter: its file and line."""
     for file in filter(Path.exists, files):
-        source, parsed = _parsed(file)
-        for number, known in enumerate(parsed.instability):
+        read = _read_of_target(file)
+        for number, known in enumerate(read.parsed.instability):
             on = not known.adapters or (
                 adapter is not None and id_pattern(*known.adapters).fullmatch(adapter)
             )
             if known.verdict == verdict and on and _is_in(version, known.versions):
-                return known, file, source.values[("instability", number)][0]
+                return known, file, read.instability_lines[number]
     return None
 
 
@@ -411,19 +412,20 @@ def load_pinned(files: Iterable[Path]) -> list[Expectation]:
 
     Raises :class:`InputError`.
     """
-    return [line for file in files for line in _lines_of(file, *_read(file))]
+    return [line for file in files for line in _lines_of(file, _read(file))]
 
 
 def _lines(file: Path) -> list[Expectation]:
-    return _lines_of(file, *_parsed(file)) if file.exists() else []
+    return _lines_of(file, _read_of_target(file)) if file.exists() else []
 
 
-def _lines_of(file: Path, source: Source, parsed: ExpectationFile) -> list[Expectation]:
+def _lines_of(file: Path, read: _Read) -> list[Expectation]:
+    parsed = read.parsed
     entry = entry_of(parsed.target.removesuffix(SANITIZED))
     provider = None if entry is None else entry.execution_provider
     return [
-        Expectation(known, file, source.values[("expectations", i)][0], provider, parsed.target)
-        for i, known in enumerate(parsed.expectations)
+        Expectation(known, file, line, provider, parsed.target)
+        for known, line in zip(parsed.expectations, read.lines, strict=True)
     ]
 
 
@@ -433,17 +435,39 @@ def _fields_at(location: Key) -> list[str]:
     return list_item_fields(ExpectationFile, item)(location)
 
 
-def _parsed(file: Path) -> tuple[Source, ExpectationFile]:
-    source, parsed = _read(file)
-    if parsed.target != file.stem:
-        sentence = f"the target is '{parsed.target}', but the file is for '{file.stem}'"
-        raise InputError([source.problem(("target",), sentence)])
-    return source, parsed
+class _Read(NamedTuple):
+    """A file, and the lines at which its expectations and known instabilities begin."""
+
+    parsed: ExpectationFile
+    lines: tuple[int, ...]
+    instability_lines: tuple[int, ...]
+    target: tuple[int, int]
+    """The line and column of its target."""
 
 
-def _read(file: Path) -> tuple[Source, ExpectationFile]:
+def _read_of_target(file: Path) -> _Read:
+    """As :func:`_read`, for a file whose name is that of its target."""
+    read = _read(file)
+    if read.parsed.target != file.stem:
+        sentence = f"the target is '{read.parsed.target}', but the file is for '{file.stem}'"
+        raise InputError([Problem(file, *read.target, sentence)])
+    return read
+
+
+def _read(file: Path) -> _Read:
+    """What is in the file. Raises :class:`InputError`."""
+    return kept(file, _read_anew, ("base", "case", "results", "judge"))
+
+
+def _read_anew(file: Path) -> _Read:
     source = read_yaml(file)
-    return source, validated(source, ExpectationFile, _fields_at)
+    parsed = validated(source, ExpectationFile, _fields_at)
+    return _Read(
+        parsed,
+        tuple(source.values["expectations", at][0] for at, _ in enumerate(parsed.expectations)),
+        tuple(source.values["instability", at][0] for at, _ in enumerate(parsed.instability)),
+        source.values["target",],
+    )
 
 
 def expectation_for(

@@ -1,0 +1,80 @@
+"""What was made of a file, kept in the cache: reading YAML and checking it takes ten times as long.
+
+It is in a file for each path, and is used only if neither the file, nor what reads it, nor the code
+has changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, TypeVar
+
+from conformance.base.code_digest import digest_of_code
+from conformance.base.files import read_plain, replacing
+from conformance.base.paths import KEPT, cache_root
+
+_T = TypeVar("_T")
+
+#: Smaller files are read as fast.
+LARGE: Final = 1 << 10
+#: More than any file has that people write, and what is made of it.
+MOST_BYTES: Final = 1 << 28
+
+
+def kept(
+    file: Path,
+    read: Callable[[Path], _T],
+    packages: tuple[str, ...],
+    is_current: Callable[[_T], bool] = lambda made: True,
+) -> _T:
+    """What ``read`` returns for the file: from the cache, if it is there. Raises as it does.
+
+    ``packages`` have the code that ``read`` runs. ``is_current``: whether what was kept is still
+    that of other files that it depends on.
+    """
+    before = _digest(file, packages)
+    if before is None:
+        return read(file)
+    path = f"{read.__module__}\n{file.absolute()}"
+    name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    place = cache_root() / KEPT / f"{name}.pickle"
+    with suppress(OSError):
+        content = read_plain(place, MOST_BYTES)
+        size = len(before)
+        seal, pickled = content[size : 2 * size], content[2 * size :]
+        if content[:size] == before and hashlib.sha256(pickled).digest() == seal:
+            found: _T = pickle.loads(pickled)
+            if is_current(found):
+                return found
+    made = read(file)
+    if _digest(file, packages) == before:
+        pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+        with suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(place) as written:
+                written.write(before + hashlib.sha256(pickled).digest() + pickled)
+    return made
+
+
+def _digest(file: Path, packages: tuple[str, ...]) -> bytes | None:
+    """The digest of a large file, its path and the code; None if it is small or unreadable."""
+    with suppress(OSError, ValueError):
+        content = read_plain(file, MOST_BYTES)
+        if len(content) >= LARGE:
+            begin = f"{_code(packages)}\n{file}\n".encode("utf-8", "surrogateescape")
+            digest = hashlib.sha256(begin)
+            digest.update(content)
+            return digest.digest()
+    return None
+
+
+@cache
+def _code(packages: tuple[str, ...]) -> str:
+    return f"{digest_of_code(*packages)} pydantic {version('pydantic')} {sys.version}"
