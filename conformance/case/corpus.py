@@ -113,7 +113,7 @@ def find(arguments: Sequence[str]) -> Corpus:
     loaded = load(list(paths))
     index = _Index(loaded)
     meant = tuple((tuple(index.meant(path, text)), target) for path, text, target in wanted)
-    files = {case.file.resolve() for case in loaded}
+    files = {file.resolve() for file in {case.file for case in loaded}}
     whole = all(file.resolve() in files for file in shipped.glob("*.yaml"))
     return Corpus(tuple(loaded), meant, whole)
 

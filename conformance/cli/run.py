@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from conformance.base.files import identity
+from conformance.base.garbage import for_good
 from conformance.base.interrupts import undisturbed
 from conformance.base.words import plural
 from conformance.bundle.cache import BundleError
@@ -206,9 +207,10 @@ def plans_for(
     ``pinned`` are a user's own expectations files. Raises
     :class:`conformance.case.selection.SelectionError` if no case is selected.
     """
-    corpus = find(paths)
-    targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
-    return plans_of(corpus, targets, expression, pinned)
+    with for_good():
+        corpus = find(paths)
+        targets = targets_for(eps or eps_of(corpus.targets, programs) or ("cpu",), programs)
+        return plans_of(corpus, targets, expression, pinned)
 
 
 def _shard(text: str | None, times: Sequence[Path], last_failed: bool) -> Shard | None:

@@ -513,15 +513,18 @@ def check_stale(
     every pattern is. A pattern of a line with the verdict ``pass`` must match a case that a later
     line matches; ``later`` are lines of files that come after these.
     """
-    themes = {case.theme for case in cases}
     subjects = [Subject(case) for case in cases]
+    of_theme: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        of_theme.setdefault(subject.case.theme, []).append(subject)
     problems = []
     for at, line in enumerate(expectations):
         for one in line.each():
             (pattern,) = one.known.cases
-            if not (whole or pattern.partition("/")[0] in themes):
+            theme = pattern.partition("/")[0]
+            if not (whole or theme in of_theme):
                 continue
-            covered = filter(one.covers, subjects)
+            covered = filter(one.covers, subjects if "*" in theme else of_theme.get(theme, ()))
             first = next(covered, None)
             if first is None:
                 what = "no case matches"
