@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pty
 import shlex
@@ -21,7 +20,7 @@ from case_files import entries, write
 from conformance.base.paths import CACHE_VARIABLE, ROOT
 from conformance.bundle.cache import digest_of
 from conformance.case.load import load_file
-from conformance.cli.commands import COMMANDS
+from conformance.cli.commands import COMMANDS, command
 from conformance.cli.main import main
 
 LAUNCH = Path(__file__).parent / "runners_for_cli" / "launch.py"
@@ -122,8 +121,8 @@ def in_this_process(
 
     Its commands are imported now, before a test replaces what their options are made from.
     """
-    for module, _, _ in COMMANDS.values():
-        importlib.import_module(f"conformance.cli.{module}")
+    for name in COMMANDS:
+        command(name)
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     handlers = [signal.getsignal(number) for number in numbers]
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # put back afterwards

@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-import click
 import pytest
 import yaml
 
 from conformance.base.paths import ROOT
-from conformance.cli.commands import gqa
+from conformance.cli.commands import command, gqa
 from conformance.run.matrix import Job
 from conformance.run.shard import SCHEDULERS, Scheduler, shard_for
 
@@ -46,9 +45,8 @@ def commands() -> Iterator[str]:
 @pytest.mark.parametrize("line", list(commands()))
 def test_the_commands_are_commands(line: str) -> None:
     name, *arguments = shlex.split(line)[1:]
-    command = gqa.get_command(click.Context(gqa), name)
-    assert isinstance(command, click.Command)
-    command.make_context(name, arguments)  # raises for an option that there is not
+    above = gqa.make_context("gqa", [name])
+    command(name).make_context(name, arguments, parent=above)  # raises for an option that there is not
 
 
 def test_there_are_commands() -> None:

@@ -22,92 +22,34 @@ from conformance.cli.common import (
     say,
 )
 
-#: Where each command is, and what it is for.
+#: The commands, and what each is for.
 COMMANDS: Final = {
-    "bisect": (
-        "bisect",
-        "bisect",
-        "Find a release in which the verdict of a case, or its fault, changed.",
-    ),
-    "cache": (
-        "doctor",
-        "cache",
-        "Show the folder of the bundles and the compiled WebGPU shaders, and its size.",
-    ),
-    "check": (
-        "check",
-        "check",
-        "Check whether targets compute the attention of a model correctly.",
-    ),
-    "diff": (
-        "report",
-        "diff",
-        "Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …",
-    ),
-    "doctor": (
-        "doctor",
-        "doctor",
-        "Check each target: what it needs, what is installed, and how to install what is missing.",
-    ),
-    "env": ("env", "env", "List the releases that are installed for targets such as cpu@1.25.1."),
-    "expect": ("expect", "expect", "Write expectations for results that are not as expected."),
-    "export": (
-        "export",
-        "export",
-        "Write one result into DIR as a bug report: text, a stand-alone program, model and"
-        " tensors.",
-    ),
-    "history": (
-        "history",
-        "history",
-        "Run the releases of a target, and say since when each call is right and where it broke.",
-    ),
-    "list": (
-        "list_cases",
-        "list_cases",
-        "List cases: their ids, or with --json their full descriptions.",
-    ),
-    "merge": (
-        "merge",
-        "merge",
-        "Join results files: shards of one run, and runs on several targets or releases.",
-    ),
-    "plan": (
-        "plan",
-        "plan",
-        "Print the jobs that run cases on targets: targets × releases × shards.",
-    ),
-    "power": (
-        "power",
-        "power",
-        "Run cases on kernels with a known fault, and list the faults that no case detects.",
-    ),
-    "report": (
-        "report",
-        "report",
-        "Write a report of one or more results files, with a column for each target of each file.",
-    ),
-    "run": (
-        "run",
-        "run",
-        "Run cases on targets, judge the results, and report what is unexpected.",
-    ),
-    "search": (
-        "search",
-        "search",
-        'Find cases by what their calls are: "softcap and window and head_size>=256".',
-    ),
-    "setup": (
-        "setup",
-        "setup",
-        "Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or a driver.",
-    ),
-    "show": (
-        "show",
-        "show",
-        "Show one case: the call, its contract, its links, and the ranges of its values.",
-    ),
+    "bisect": "Find a release in which the verdict of a case, or its fault, changed.",
+    "cache": "Show the folder of the bundles and the compiled WebGPU shaders, and its size.",
+    "check": "Check whether targets compute the attention of a model correctly.",
+    "diff": "Compare the results file NEW with the baseline OLD: what broke, vanished, was fixed …",
+    "doctor": "Check each target: what it needs, what is installed, and how to install what is"
+    " missing.",
+    "env": "List the releases that are installed for targets such as cpu@1.25.1.",
+    "expect": "Write expectations for results that are not as expected.",
+    "export": "Write one result into DIR as a bug report: text, a stand-alone program, model"
+    " and tensors.",
+    "history": "Run the releases of a target, and say since when each call is right and where"
+    " it broke.",
+    "list": "List cases: their ids, or with --json their full descriptions.",
+    "merge": "Join results files: shards of one run, and runs on several targets or releases.",
+    "plan": "Print the jobs that run cases on targets: targets × releases × shards.",
+    "power": "Run cases on kernels with a known fault, and list the faults that no case detects.",
+    "report": "Write a report of one or more results files, with a column for each target of"
+    " each file.",
+    "run": "Run cases on targets, judge the results, and report what is unexpected.",
+    "search": 'Find cases by what their calls are: "softcap and window and head_size>=256".',
+    "setup": "Install what a target needs: a program, in a folder of its own (GQA_TOOLS), or"
+    " a driver.",
+    "show": "Show one case: the call, its contract, its links, and the ranges of its values.",
 }
+#: Those that are in the module of another one, or of another name.
+_ELSEWHERE: Final = {"cache": "doctor", "diff": "report", "list": "list_cases"}
 
 #: What errors are to a user.
 ERRORS: Final = {
@@ -127,6 +69,14 @@ ERRORS: Final = {
 }
 
 
+def command(name: str) -> click.Command:
+    """One of the commands."""
+    with uncollected(), _one_thread():  # a tenth of the time to start
+        module = import_module(f"conformance.cli.{_ELSEWHERE.get(name, name)}")
+    found = (each for each in vars(module).values() if isinstance(each, click.Command))
+    return next(each for each in found if each.name == name)
+
+
 class _Commands(click.Group):
     """The commands, each imported when it is used: most take longer to import than to run."""
 
@@ -134,12 +84,7 @@ class _Commands(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, name, _ = COMMANDS[cmd_name]
-        with uncollected(), _one_thread():  # a tenth of the time to start
-            command: click.Command = getattr(import_module(f"conformance.cli.{module}"), name)
-        return command
+        return command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         room = formatter.width - 6 - max(map(len, COMMANDS))
@@ -147,7 +92,7 @@ class _Commands(click.Group):
             formatter.write_dl(
                 [
                     (name, click.Command(name, help=purpose).get_short_help_str(room))
-                    for name, (_, _, purpose) in sorted(COMMANDS.items())
+                    for name, purpose in sorted(COMMANDS.items())
                 ]
             )
 

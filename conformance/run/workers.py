@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from types import TracebackType
 from typing import Final, Self
 
 from conformance.base import interrupts
@@ -102,15 +101,10 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for process, connection in self._workers:
             connection.close()  # the end of its input
-            if error is not None or self._running:
+            if error[0] is not None or self._running:
                 process.terminate()
         until = time.monotonic() + GRACE_SECONDS
         for process, _ in self._workers:

@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,10 +81,10 @@ def commands(folder: Path, environment: Mapping[str, str]) -> Iterator[Commands]
 
 def _serve() -> None:
     import conformance.cli.drawing  # noqa: F401
-    from conformance.cli.commands import COMMANDS
+    from conformance.cli.commands import COMMANDS, command
 
-    for module, _, _ in COMMANDS.values():
-        import_module(f"conformance.cli.{module}")
+    for name in COMMANDS:
+        command(name)
 
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
