@@ -4,10 +4,6 @@ import re
 import resource
 import sys
 from pathlib import Path
-from typing import Final
-
-#: So many of what ``ru_maxrss`` counts are a KiB: it counts KiB, and on macOS bytes.
-MAXRSS_PER_KIB: Final = 1024 if sys.platform == "darwin" else 1
 
 
 def peak_kib() -> int:
@@ -19,4 +15,5 @@ def peak_kib() -> int:
         found = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.M)
         assert found is not None
         return int(found[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // MAXRSS_PER_KIB
+    counted = 1024 if sys.platform == "darwin" else 1  # bytes, or KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // counted

@@ -703,7 +703,7 @@ def test_the_cache_size_is_reported(tmp_path: Path) -> None:
 
 def test_clearing_removes_what_the_suite_keeps_and_nothing_else(tmp_path: Path) -> None:
     bundle_for(Call(), tmp_path)
-    for name in ("shaders", "cases"):
+    for name in ("shaders", "kept"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "made").touch()
     (tmp_path / "notes.txt").write_text("mine")

@@ -46,7 +46,7 @@ def commands() -> Iterator[str]:
 def test_the_commands_are_commands(line: str) -> None:
     name, *arguments = shlex.split(line)[1:]
     above = gqa.make_context("gqa", [name])
-    command(name).make_context(name, arguments, parent=above)  # raises for an option that there is not
+    command(name).make_context(name, arguments, parent=above)  # raises for an unknown option
 
 
 def test_there_are_commands() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from memory import peak_kib
 
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError
@@ -321,8 +322,8 @@ def _main(first: int, count: int, folder: Path) -> None:
         became[result.partition(":")[0]] += 1
         if result not in ("loaded", "refused"):
             wrong[seed] = result
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"became": became, "wrong": wrong, "slowest": slowest, "memory": most}))
+    told = {"became": became, "wrong": wrong, "slowest": slowest, "memory": peak_kib()}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
