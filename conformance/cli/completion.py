@@ -53,9 +53,9 @@ def targets(context: click.Context, parameter: click.Parameter, start: str) -> l
 
 def shards(context: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """The word that takes the shard from the environment."""
-    from conformance.run.shard import AUTO as WORD  # imports NumPy and what judges
+    from conformance.run import shard  # imports NumPy and what judges
 
-    return _beginning((WORD,), start)
+    return _beginning((shard.AUTO,), start)
 
 
 def programs(

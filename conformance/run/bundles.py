@@ -34,6 +34,8 @@ class Bundles:
             _, bundle = self._open[key]
             if untouched(bundle):
                 return bundle
+            del self._open[key]
+            self._room += bundle.tensor_bytes
         if variant:
             bundle = bundle_for(case.call, relation=case.relation)
         else:
