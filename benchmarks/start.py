@@ -4,7 +4,7 @@
 
 The floor is a Python that imports NumPy, ONNX and pydantic and does nothing. Every figure is the
 minimum of the repeats, after one that fills the caches; the ratios are to the floor of the same
-run, since machines are noisy. Start it with a Python that may write bytecode, as users do.
+run, since machines are noisy. Python may write bytecode, even where the environment forbids it.
 """
 
 from __future__ import annotations
