@@ -13,9 +13,10 @@ from as_user import Desk
 from case_files import cases_of, complaints, entries, write
 from shipped import shipped_cases
 
-from conformance.base.paths import ROOT
+from conformance.base.paths import CACHE_VARIABLE, ROOT
 from conformance.base.signature import INPUT_NAMES
-from conformance.bundle.cache import bundle_for
+from conformance.bundle import cache
+from conformance.bundle.cache import bundle_for, every_effect
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
 from conformance.bundle.sensitivity import (
@@ -78,8 +79,8 @@ def test_the_documentation_lists_each_effect() -> None:
 
 
 def all_effects_of(**fields: Any) -> dict[str, float]:
-    """The effects of a call, as its bundle has them."""
-    return dict(bundle_for(Call(**fields)).sensitivity)
+    """Every effect of a call."""
+    return every_effect(Call(**fields))
 
 
 def effects_of(**fields: Any) -> dict[str, float]:
@@ -176,14 +177,14 @@ def test_a_forgotten_token_equals_one_hidden_by_a_bias(past: int) -> None:
         moved = np.abs(wrong["output"].value - right["output"].value) / unit
         return moved.reshape(2, -1).max(axis=1) / max(CONSTANTS.values())
 
-    found = bundle_for(call).sensitivity
+    found = every_effect(call)
     token = min(without(one).min() for one in range(past))
     assert found["past_token"] == pytest.approx(token, rel=0.01)
     assert found["past"] == pytest.approx(without(*range(past)).min(), rel=0.01)
 
 
 def test_without_other_tokens_a_missing_past_leaves_nothing() -> None:
-    found = bundle_for(Call(key_value="zero_length", past_sequence_length=1)).sensitivity
+    found = every_effect(Call(key_value="zero_length", past_sequence_length=1))
     assert found["past"] == found["past_token"] > THRESHOLD
 
 
@@ -197,11 +198,23 @@ def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
     assert found["past"] > THRESHOLD
 
 
-def test_the_manifest_records_the_effects() -> None:
-    made = bundle_for(Call(**DECODE, softcap=2.0))
+def test_the_manifest_records_the_required_effects() -> None:
+    call = Call(**DECODE, softcap=2.0)
+    made, every = bundle_for(call), every_effect(call)
     said = json.loads((made.path / "manifest.json").read_text())["sensitivity"]
-    assert said == made.sensitivity
-    assert {"softcap", "past", "past_token", "query/first_head", "value/zeros"} <= set(said)
+    assert said == made.sensitivity == {name: every[name] for name in every if name in THRESHOLDS}
+    assert {"softcap", "past"} <= set(said)
+    assert {"past_token", "query/first_head", "value/zeros"} <= set(every)
+
+
+def test_every_effect_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    call = Call(**DECODE, softcap=2.0)
+    found = every_effect(call)
+    monkeypatch.setattr(cache, "effects", None)
+    assert every_effect(call) == found
+    with pytest.raises(TypeError):
+        every_effect(Call(**DECODE, softcap=3.0))
 
 
 def test_undefined_calls_have_no_effects() -> None:
@@ -268,7 +281,7 @@ def test_the_effect_of_a_replacement_is_that_of_the_call_with_the_replaced_input
         unit = np.where(right[output].computed, units[output], np.inf)[at]
         shares = np.divide(off, unit, out=np.zeros_like(off), where=off > 0)
         most = max(most, np.nanmax(shares) / max(CONSTANTS.values()))
-    found = bundle_for(call).sensitivity[name]
+    found = every_effect(call)[name]
     assert found == float(f"{min(most, 1e9):.3g}") >= enough(name)
 
 

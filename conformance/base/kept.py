@@ -1,12 +1,14 @@
-"""What was made of a file, kept in the cache: reading YAML and checking it takes ten times as long.
+"""What was made of a file or a call, kept in the cache: to make it again takes far longer.
 
-It is in a file for each path, and is used only if neither the file, nor what reads it, nor the code
-has changed since.
+What was made of a file is used only if neither the file, nor what reads it, nor the code has
+changed since: reading YAML and checking it takes ten times as long.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import read_plain, replacing
@@ -44,23 +46,51 @@ def kept(
         return read(file)
     path = f"{read.__module__}\n{file.absolute()}"
     name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    place = cache_root() / KEPT / f"{name}.pickle"
     with suppress(OSError):
-        content = read_plain(place, MOST_BYTES)
-        size = len(before)
-        seal, pickled = content[size : 2 * size], content[2 * size :]
-        if content[:size] == before and hashlib.sha256(pickled).digest() == seal:
-            found: _T = pickle.loads(pickled)
-            if is_current(found):
-                return found
+        found: _T = _found(name, before)
+        if is_current(found):
+            return found
     made = read(file)
     if _digest(file, packages) == before:
-        pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
-        with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(place) as written:
-                written.write(before + hashlib.sha256(pickled).digest() + pickled)
+        _keep(name, before, made)
     return made
+
+
+def kept_for(digest: str, make: Callable[[], _T]) -> _T:
+    """What ``make`` returns, which follows from what has this ``digest``: from the cache, if there.
+
+    Raises as ``make`` does.
+    """
+    before = hashlib.sha256(digest.encode()).digest()
+    with suppress(OSError):
+        found: _T = _found(digest, before)
+        return found
+    made = make()
+    _keep(digest, before, made)
+    return made
+
+
+def _place(name: str) -> Path:
+    return cache_root() / KEPT / f"{name}.pickle"
+
+
+def _found(name: str, before: bytes) -> Any:
+    """What is kept under a name. Raises OSError if nothing is, or what was made of another one."""
+    content = read_plain(_place(name), MOST_BYTES)
+    size = len(before)
+    seal, pickled = content[size : 2 * size], content[2 * size :]
+    if content[:size] != before or hashlib.sha256(pickled).digest() != seal:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
+    return pickle.loads(pickled)
+
+
+def _keep(name: str, before: bytes, made: object) -> None:
+    pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+    place = _place(name)
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as written:
+            written.write(before + hashlib.sha256(pickled).digest() + pickled)
 
 
 def _digest(file: Path, packages: tuple[str, ...]) -> bytes | None:

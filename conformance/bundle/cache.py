@@ -58,6 +58,8 @@ from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import open_plain
 from conformance.base.interrupts import undisturbed
+from conformance.base.kept import kept_for
+from conformance.base.memory import reuse_memory
 from conformance.base.paths import CACHE_VARIABLE, KEPT, SHADERS, cache_root
 from conformance.base.readings import ReadingName
 from conformance.bundle.expected import Expected
@@ -85,10 +87,10 @@ class Bundle:
     ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
     if the call has no defined meaning; ``unjudged`` then says why. ``readings`` has the same for
     each other reading that is asked for and gives the call a meaning, and ``reading`` the one that
-    ``expected`` is by (None: the usual one). ``sensitivity`` holds the effect
-    of each active feature of the call (see :mod:`conformance.bundle.sensitivity`). ``tensor_bytes``
-    is the size of all inputs and expected outputs, and ``changed`` the time of the last change to a
-    file (``st_ctime_ns``).
+    ``expected`` is by (None: the usual one). ``sensitivity`` holds the required
+    effects of the active features of the call (see :mod:`conformance.bundle.sensitivity`);
+    `every_effect` has all. ``tensor_bytes`` is the size of all inputs and expected outputs, and
+    ``changed`` the time of the last change to a file (``st_ctime_ns``).
     """
 
     path: Path
@@ -261,7 +263,6 @@ def write_bundle(
                 files[path] = _tensor_file(inputs[name], name)
     oracle = Packer()
     layout: list[dict[str, Any]] = []
-    sensitivity: dict[str, float] = {}
     if usual.unjudged is None:
         rounded: list[Array] = []
         for index, answer in enumerate(usual.answers):
@@ -269,11 +270,6 @@ def write_bundle(
                 path = f"test_data_set_{index}/output_{position}.pb"
                 rounded.append(_rounded(answer.references[name]))
                 files[path] = _tensor_file(rounded[-1], name)
-            drawn = not isinstance(call, GivenCall)  # values of a model are as they are
-            if relation is None and drawn and script.attributes is not None:
-                inputs, skipped = usual.inputs[index], sufficient(sensitivity)
-                found = effects(inputs, script.attributes, answer.references, answer.units, skipped)
-                sensitivity = combined((sensitivity, found))
         _add_answers(usual.answers, None, relation is not None, layout, oracle, rounded)
     for reading in readings:
         other = _read(script_of(call, reading))
@@ -289,7 +285,7 @@ def write_bundle(
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": usual.unjudged,
-        "sensitivity": sensitivity,
+        "sensitivity": {} if relation else _effects(call, script, usual),
     }
     files["manifest.json"] = _sealed(manifest)
     for name, content in files.items():
@@ -297,6 +293,34 @@ def write_bundle(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
     return files["manifest.json"]
+
+
+def every_effect(call: Call) -> dict[str, float]:
+    """The sensitivity of ``call`` with those effects that only count as coverage.
+
+    In the cache once it was measured. Raises :class:`BundleError` as `bundle_for`.
+    """
+
+    def measured() -> dict[str, float]:
+        script = script_of(call)
+        return _effects(call, script, _read(script), every=True)
+
+    try:
+        return kept_for(digest_of(call), measured)
+    except GivenError as error:
+        raise BundleError(f"{error}.") from None
+
+
+def _effects(call: Call, script: Script, usual: _Read, *, every: bool = False) -> dict[str, float]:
+    """The effects of a call: the largest over its steps. Values of a model are as they are."""
+    found: dict[str, float] = {}
+    if usual.unjudged is not None or script.attributes is None or isinstance(call, GivenCall):
+        return found
+    for inputs, (references, units, _) in zip(usual.inputs, usual.answers, strict=True):
+        skipped = sufficient(found)
+        moved = effects(inputs, script.attributes, references, units, skipped, every=every)
+        found = combined((found, moved))
+    return found
 
 
 class _Answer(NamedTuple):
@@ -536,6 +560,7 @@ def _make(
 
     If another process was faster, its bundle is used, or removed if it is damaged.
     """
+    reuse_memory()
     for _ in range(8):
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:

@@ -71,8 +71,12 @@ def effects(
     references: Mapping[str, Reference],
     units: Mapping[str, Float],
     skipped: Collection[str] = (),
+    *,
+    every: bool = False,
 ) -> dict[str, float]:
-    """The effect of each active feature of one call, except for the ``skipped`` ones.
+    """The required effect of each active feature of one call, except for the ``skipped`` ones.
+
+    ``every``: those as well that only count as coverage, which take four times as long.
 
     Two effects concern the past: ``past``, how far the output moves without all past tokens, and
     ``past_token``, how far it moves without the one past token that contributes least. The latter
@@ -85,6 +89,7 @@ def effects(
         references: the oracle's reference for each connected output.
         units: the unit budgets of those outputs.
         skipped: features that another call of the same loop already shows well enough.
+        every: measure all effects, not only those in :data:`THRESHOLDS`.
     """
     if "output" not in references or not references["output"].computed.any():
         return {}
@@ -94,9 +99,10 @@ def effects(
     quantised = any(f"{side}_scale" in inputs for side in "kv")
     stored = ("present_key",) if quantised and call.first_prompt else ()
     given = Given(call, inputs, references)
-    found = _replaced_effects(given, references, units, stored, skipped)
+    wanted = [one for one in REPLACEMENTS if (one.part or every) and one.key not in skipped]
+    found = _replaced_effects(given, references, units, stored, wanted)
     if "past" not in skipped:
-        found |= _past_effects(call, references["output"], units["output"])
+        found |= _past_effects(call, references["output"], units["output"], every)
     return {name: min(float(f"{effect:.3g}"), _LARGEST_EFFECT) for name, effect in found.items()}
 
 
@@ -118,18 +124,18 @@ def _replaced_effects(
     references: Mapping[str, Reference],
     units: Mapping[str, Float],
     stored: Sequence[str],
-    skipped: Collection[str],
+    wanted: Sequence[Replacement],
 ) -> dict[str, float]:
-    """The effect of each replacement; ``stored`` is compared in addition.
+    """The effect of each replacement that is ``wanted``; ``stored`` is compared in addition.
 
     For speed the effect is first measured on two query heads of the last key/value head of the last
     sequence. It is at most the effect on the whole call, which is measured only if it is too small.
     """
     call, found = given.call, dict[str, float]()
     pending: list[_Pending] = []
-    for one in REPLACEMENTS:
+    for one in wanted:
         compared = [name for name in dict.fromkeys((*one.outputs, *stored)) if name in references]
-        changes = one.changes(given) if compared and one.key not in skipped else None
+        changes = one.changes(given) if compared else None
         if changes is None:
             continue
         if not equals(call, changes):
@@ -212,8 +218,12 @@ def _distances(reference: Reference, calls: int, right: _Right) -> Float:
     return off
 
 
-def _past_effects(call: OracleCall, output: Reference, unit: Float) -> dict[str, float]:
+def _past_effects(
+    call: OracleCall, output: Reference, unit: Float, every: bool
+) -> dict[str, float]:
     """How far the output moves without all past tokens, and without any single one of them.
+
+    The latter only if ``every`` effect is wanted.
 
     Keys of total weight p contribute s = sum p v to an output o; without them the output is
     (o - s) / (1 - p), and 0 if they are all that it attends to. An effect is the largest over
@@ -235,7 +245,7 @@ def _past_effects(call: OracleCall, output: Reference, unit: Float) -> dict[str,
         part = p @ a.value[b][:, None, rows]
         without = _without(a.output[b], part, p.sum(axis=-1, keepdims=True))
         whole = min(whole, float((np.abs(without - a.output[b]) / budget[b]).max()))
-        if rows.size * budget[b].size <= _TOKEN_ELEMENTS:
+        if every and rows.size * budget[b].size <= _TOKEN_ELEMENTS:
             token = min(token, float(_each_token(a, b, rows, budget[b]).min()))
     found = {"past": whole, "past_token": token}
     return {name: effect for name, effect in found.items() if not np.isinf(effect)}

@@ -12,7 +12,7 @@ from rich.text import Text
 from conformance.base.array_types import NUMPY
 from conformance.base.readings import READINGS
 from conformance.bundle import sensitivity
-from conformance.bundle.cache import bundle_for
+from conformance.bundle.cache import bundle_for, every_effect
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.script import ALIASES, CARRY
 from conformance.case.case import Case, Contract
@@ -28,8 +28,7 @@ def draw(console: Console, case: Case) -> None:
     bundles cannot be used.
     """
     record = case_record(case)
-    bundle = bundle_for(case.call, readings=case.contract.readings)
-    oracle = bundle.expected
+    oracle = bundle_for(case.call, readings=case.contract.readings).expected
     console.print(Text(case.id, style="bold"), soft_wrap=True)
     for line in (case.title, case.question, case.why):
         if line:
@@ -55,7 +54,7 @@ def draw(console: Console, case: Case) -> None:
         of = " of the first GroupQueryAttention" if graph is not None else ""
         console.print(Text(f"attributes{of}  {words}"), soft_wrap=True)
     console.print()
-    effects = {} if case.contract.demands == "rejects" else bundle.sensitivity
+    effects = {} if case.contract.demands == "rejects" else every_effect(case.call)
     for label, line in (*sensitivity.lines(effects), *_about(case)):
         console.print(Text.assemble((f"{label:<10}", "dim"), "  ", line), soft_wrap=True)
 

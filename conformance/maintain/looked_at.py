@@ -1,7 +1,8 @@
 """docs/inputs.md: how many cases look at each input, by what it is replaced by.
 
-``python -m conformance.maintain.generate docs/inputs.md`` writes the file. It needs the bundle of
-every case, which takes minutes if they are not in the cache. docs/coverage.md has its counts.
+``python -m conformance.maintain.generate docs/inputs.md`` writes the file. It needs every
+effect of every case, which takes minutes if they are not in the cache. docs/coverage.md has its
+counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from conformance.base.paths import data_path
 from conformance.base.signature import INPUTS
-from conformance.bundle.cache import bundle_for
+from conformance.bundle.cache import every_effect
 from conformance.bundle.replacements import REPLACEMENTS
 from conformance.bundle.sensitivity import REPLACED, enough
 from conformance.case.case import Case
@@ -40,7 +41,7 @@ def text(cases: Sequence[Case]) -> str:
         tensors = (tensor for tensor in case.steps[-1].inputs if tensor.connected)
         connected.update(tensor.name for tensor in tensors if 0 not in (tensor.shape or ()))
         connected.update(("key", "value") if case.call.key_value == "packed" else ())
-        found = bundle_for(case.call, readings=case.contract.readings).sensitivity
+        found = every_effect(case.call)
         applied.update(found.keys())
         large = [name for name, effect in found.items() if effect >= enough(name)]
         seen.update(large)

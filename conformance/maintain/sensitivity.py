@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from conformance.base.yaml_source import InputError
-from conformance.bundle.cache import BundleError, bundle_for
+from conformance.bundle.cache import BundleError, every_effect
 from conformance.bundle.replacements import REPLACEMENTS
 from conformance.bundle.sensitivity import THRESHOLDS, insensitive, lines
 from conformance.case.corpus import NothingMeant, find, names_of
@@ -38,21 +38,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         selects = compile_expression(given.expression)
         cases = [case for case in find(given.paths).named if selects(names_of(case, None), case)]
-        found = [(case, bundle_for(case.call, readings=case.contract.readings)) for case in cases]
+        found = [(case, every_effect(case.call)) for case in cases]
     except (InputError, NothingMeant, SelectionError, BundleError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
     refused = 0
     by_feature: dict[tuple[str, str], list[float]] = {}
-    for case, bundle in found:
-        sentence = insensitive(case, bundle.sensitivity)
+    for case, effects in found:
+        sentence = insensitive(case, effects)
         refused += sentence is not None
         if case.contract.demands != "rejects":
-            for name, effect in bundle.sensitivity.items():
+            for name, effect in effects.items():
                 if name not in case.insensitive_to:
                     by_feature.setdefault((name, case.call.dtype), []).append(effect)
         if not given.summary and (sentence or not given.insensitive):
-            told = (f"{label} {line}" for label, line in lines(bundle.sensitivity))
+            told = (f"{label} {line}" for label, line in lines(effects))
             print(f"{case.id}  {'; '.join(told)}")
             if sentence:
                 print(f"    {sentence}")
