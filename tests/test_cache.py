@@ -698,7 +698,23 @@ def test_the_cache_size_is_reported(tmp_path: Path) -> None:
     for seed in range(3):
         bundle_for(Call(seed=seed), tmp_path)
     held = cache_size(tmp_path)
-    assert held == CacheSize(3, sum(map(len, contents(tmp_path).values())))
+    assert held == CacheSize(3, sum(map(len, contents(tmp_path / "bundles").values())))
+
+
+def test_only_changed_folders_of_the_cache_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle_for(Call(), tmp_path)
+    held, walk, walked = cache_size(tmp_path), os.walk, []
+    monkeypatch.setattr(os, "walk", lambda folder: walked.append(folder.name) or walk(folder))
+    assert cache_size(tmp_path) == held
+    assert not walked
+    added = bundle_for(Call(seed=1), tmp_path)
+    assert cache_size(tmp_path).bundles == held.bundles + 1
+    assert walked == [added.path.parent.name]
+    for damaged in ("[", "{}", '{"00": 1}', "[[1]]"):
+        (tmp_path / "kept" / "sizes.json").write_text(damaged)
+        assert cache_size(tmp_path).bundles == held.bundles + 1
 
 
 def test_clearing_removes_what_the_suite_keeps_and_nothing_else(tmp_path: Path) -> None:

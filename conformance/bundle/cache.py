@@ -53,10 +53,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
+from pydantic import TypeAdapter
 
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
-from conformance.base.files import open_plain
+from conformance.base.files import open_plain, read_plain, replacing
 from conformance.base.interrupts import undisturbed
 from conformance.base.kept import kept_for
 from conformance.base.memory import reuse_memory
@@ -593,6 +594,12 @@ def _remove(place: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+#: When each folder of bundles was last changed (``st_ctime_ns``), its bundles, and their size.
+_NOTES: Final = TypeAdapter(dict[str, tuple[int, int, int]])
+#: More than these notes take.
+_MOST_NOTES: Final = 1 << 20
+
+
 @dataclass(frozen=True)
 class CacheSize:
     """Bundles in the cache and their size in bytes."""
@@ -602,14 +609,43 @@ class CacheSize:
 
 
 def cache_size(root: Path | None = None) -> CacheSize:
-    """The number and size of the bundles in the cache; other processes may be using it."""
+    """The number and size of the bundles in the cache; other processes may be using it.
+
+    What was measured of each folder of bundles is kept until bundles are added to it or removed:
+    to look at a million files takes seconds.
+    """
+    root = root or cache_root()
+    notes = root / KEPT / "sizes.json"
+    known: dict[str, tuple[int, int, int]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = _NOTES.validate_json(read_plain(notes, _MOST_NOTES))
+    found = {}
+    with contextlib.suppress(OSError):
+        for folder in (root / "bundles").iterdir():
+            changed = folder.lstat().st_ctime_ns
+            found[folder.name] = known.get(folder.name, (0, 0, 0))
+            if found[folder.name][0] != changed:
+                found[folder.name] = changed, *_measured(folder)
+    if found != known:
+        with contextlib.suppress(OSError):
+            notes.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(notes) as file:
+                file.write(json.dumps(found).encode())
+    return CacheSize(
+        sum(bundles for _, bundles, _ in found.values()),
+        sum(size for _, _, size in found.values()),
+    )
+
+
+def _measured(folder: Path) -> tuple[int, int]:
+    """The number of bundles in a folder of them, and the size of all its files."""
     bundles = size = 0
-    for folder, _, files in os.walk((root or cache_root()) / "bundles"):
-        bundles += "manifest.json" in files and not os.path.basename(folder).startswith(".")
+    for place, _, files in os.walk(folder):
+        bundles += "manifest.json" in files and not os.path.basename(place).startswith(".")
         for file in files:
             with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(folder, file)).st_size
-    return CacheSize(bundles, size)
+                size += os.lstat(os.path.join(place, file)).st_size
+    return bundles, size
 
 
 def clear_cache(root: Path | None = None) -> CacheSize:
