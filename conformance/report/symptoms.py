@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from conformance.base.words import listed
@@ -67,6 +68,7 @@ def symptom(result: ResultRecord) -> str:
     return where + "; ".join(clauses) if clauses else ""
 
 
+@lru_cache(1 << 14)  # a runtime says the same of many cases
 def abstract(message: str, target: str) -> str:
     """A message without its numbers, its case ids and the target's name, on one line."""
     text = normal(clean(message, _COMPARED), (target,))

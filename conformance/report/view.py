@@ -421,10 +421,10 @@ class _Pool:
 
     def __init__(self) -> None:
         self.values: list[object] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str | tuple[str], int] = {}
 
     def add(self, value: object) -> int:
-        key = json.dumps(value)
+        key = value if isinstance(value, str) else (json.dumps(value),)
         number = self._numbers.setdefault(key, len(self.values))
         if number == len(self.values):
             self.values.append(value)

@@ -9,29 +9,39 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 from conformance.report.text import clean
 
+_COLUMNS: Final = 100
 
+
+@lru_cache(1 << 12)  # the results of a case, and of a theme, say the same of it
 def one_line(text: str, limit: int = 600) -> str:
     """Untrusted text as one line."""
     return " ".join(clean(text, limit).split())
 
 
 def comment(lines: Sequence[str], word: str) -> str:
-    """A comment of these lines in the language ``word``, wrapped at 100 columns."""
+    """A comment of these lines in the language ``word``, wrapped at `_COLUMNS`."""
     mark = "//" if word == "javascript" else "#"
-    wrapped: list[str] = []
-    for line in lines:
-        indent = re.match(r"(\w+: +)?", line)
-        wrapped += textwrap.wrap(
-            line,
-            100,
-            subsequent_indent=" " * len(indent[0] if indent else ""),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ) or [""]
+    wrapped = (part for line in lines for part in _wrapped(line))
     return "\n".join(f"{mark} {line}".rstrip() for line in wrapped)
+
+
+@lru_cache(1 << 12)
+def _wrapped(line: str) -> list[str]:
+    if len(line) <= _COLUMNS:
+        return [line]
+    indent = re.match(r"(\w+: +)?", line)
+    return textwrap.wrap(
+        line,
+        _COLUMNS,
+        subsequent_indent=" " * len(indent[0] if indent else ""),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
 
 
 LINK = re.compile(r"https?://[A-Za-z0-9/._#=%?&+-]+")
@@ -43,6 +53,7 @@ def _escaped(match: re.Match[str]) -> str:
     return f"{match[0]}<!-- -->" if match[0] in "@#" else f"\\{match[0]}"
 
 
+@lru_cache(1 << 12)
 def inline(text: str, limit: int = 600) -> str:
     """Untrusted text as one line of Markdown without markup."""
     return _MARKUP.sub(_escaped, one_line(text, limit))
@@ -62,4 +73,6 @@ def fenced(text: str, word: str) -> list[str]:
 
 
 def _longest(text: str, character: str) -> int:
-    return max((len(run) for run in re.findall(f"{re.escape(character)}+", text)), default=0)
+    if character not in text:
+        return 0
+    return max(len(run) for run in re.findall(f"{re.escape(character)}+", text))

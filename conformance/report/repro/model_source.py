@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION, OUTPUTS
 from conformance.results.records import (
     CallInput,
@@ -118,8 +119,11 @@ def float8(numbers):
 }
 #: Helpers that other helpers call.
 _BASES: Final = {"marked": ("uniform",)}
+#: A call of a helper.
+_HELPER: Final = re.compile(rf"\b({'|'.join(HELPERS)})\(")
 
 
+@of_the_last
 def model_source(case: CaseRecord) -> list[str]:
     """The blocks of source code that define `calls` and `model`; the same for every target."""
     call = case.call
@@ -142,9 +146,9 @@ def model_source(case: CaseRecord) -> list[str]:
         lines += ["    }", ")"]
     model = _model(call) if call.graph is None else _graph_model(call, call.graph)
     code = "\n".join(lines)
-    wanted = [name for name in HELPERS if re.search(rf"\b{name}\(", f"{code}\n{model}")]
-    bases = {base for name in wanted for base in _BASES.get(name, ())}
-    helpers = [HELPERS[name].strip() for name in HELPERS if name in bases or name in wanted]
+    wanted = {*_HELPER.findall(code), *_HELPER.findall(model)}
+    wanted |= {base for name in wanted for base in _BASES.get(name, ())}
+    helpers = [source.strip() for name, source in HELPERS.items() if name in wanted]
     return [*helpers, code, model]
 
 

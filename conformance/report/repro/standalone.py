@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.base.remembered import of_the_last
 from conformance.base.signature import DOMAIN, INPUTS, OP_TYPE, OUTPUTS, PLAIN_NAME
 from conformance.case.case import Contract
 from conformance.case.tensors import MAX_ELEMENTS
@@ -254,33 +255,7 @@ def issue(
     known = result.known
     title = inline(known.why.rstrip(".") if known else case.title or case.name.replace("_", " "))
     place = f" ({inline(told.execution_provider)})" if told and told.execution_provider else ""
-    lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", "", "## The call", ""]
-    asks = f"{inline(case.title)}." if case.title else ""
-    model = f"`{DOMAIN}.{OP_TYPE}`, one node."
-    if (graph := case.call.graph) is not None:
-        nodes = ", ".join(f"{name} {count}" for name, count in graph.nodes.items())
-        model = f"A graph of {sum(graph.nodes.values())} nodes: {inline(nodes)}."
-    lines += [" ".join(filter(None, [model, asks, inline(case.why)]))]
-    lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
-    for tensor in case.call.inputs:
-        if tensor.state == "connected":
-            cells = (
-                tensor.name,
-                str(tensor.dtype),
-                str(list(tensor.shape or ())),
-                one_line(tensor.values or "", 200),
-            )
-            lines.append(f"| {' | '.join(map(inline, cells))} |")
-    given = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
-    outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
-    of = "" if graph is None else f" of the first {OP_TYPE}"
-    lines += ["", f"Attributes{of}: {inline(given) or 'none'}. Outputs: {inline(outputs)}."]
-    if graph is not None and graph.weights:
-        lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
-    if case.call.steps > 1:
-        lines += [f"It is a loop of {case.call.steps} calls; each past is the previous present."]
-    if case.call.shared_buffer:
-        lines += ["Past and present are the same memory."]
+    lines = [f"# {OP_TYPE} {what}: {title} – {runtime}{place}", *_call(case)]
     lines += ["", "## Actual result", "", inline(result.reason, 2000)]
     if result.wrong_outputs:
         right = " The output is right." if only_presents(result) else ""
@@ -313,6 +288,38 @@ def issue(
         lines += [f"Save it as `{filename(target)}`; it does not need the suite.", ""]
         lines += fenced(program.text.rstrip("\n"), language(target))
     return "\n".join(lines) + "\n"
+
+
+@of_the_last
+def _call(case: CaseRecord) -> list[str]:
+    """The lines about the call: its tensors and attributes."""
+    asks = f"{inline(case.title)}." if case.title else ""
+    model = f"`{DOMAIN}.{OP_TYPE}`, one node."
+    if (graph := case.call.graph) is not None:
+        nodes = ", ".join(f"{name} {count}" for name, count in graph.nodes.items())
+        model = f"A graph of {sum(graph.nodes.values())} nodes: {inline(nodes)}."
+    lines = ["", "## The call", "", " ".join(filter(None, [model, asks, inline(case.why)]))]
+    lines += ["", "| input | type | shape | values |", "| --- | --- | --- | --- |"]
+    for tensor in case.call.inputs:
+        if tensor.state == "connected":
+            cells = (
+                tensor.name,
+                str(tensor.dtype),
+                str(list(tensor.shape or ())),
+                one_line(tensor.values or "", 200),
+            )
+            lines.append(f"| {' | '.join(map(inline, cells))} |")
+    given = ", ".join(f"{name} {value}" for name, value in case.call.attributes.items())
+    outputs = ", ".join(o.name for o in case.call.outputs if o.state == "connected")
+    of = "" if graph is None else f" of the first {OP_TYPE}"
+    lines += ["", f"Attributes{of}: {inline(given) or 'none'}. Outputs: {inline(outputs)}."]
+    if graph is not None and graph.weights:
+        lines += [f"{len(graph.weights)} constants have drawn values; the program makes them."]
+    if case.call.steps > 1:
+        lines += [f"It is a loop of {case.call.steps} calls; each past is the previous present."]
+    if case.call.shared_buffer:
+        lines += ["Past and present are the same memory."]
+    return lines
 
 
 def _should(contract: Contract) -> str:
