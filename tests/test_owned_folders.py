@@ -23,7 +23,7 @@ def owner(place: Path) -> subprocess.Popen[str]:
     """A process that owns a folder in ``place`` until its input ends; it has printed the path."""
     code = (
         "import sys; from conformance.harness.owned_folders import OwnedFolder;"
-        "f = OwnedFolder(sys.argv[1]); open(f.path + '/file', 'w').close();"
+        "f = OwnedFolder(sys.argv[1]); f.make(); open(f.path + '/file', 'w').close();"
         "print(f.path, flush=True); sys.stdin.read()"
     )
     return subprocess.Popen(
@@ -37,7 +37,23 @@ def owner(place: Path) -> subprocess.Popen[str]:
 
 def test_a_folder_is_removed_by_its_owner(tmp_path: Path) -> None:
     folder = OwnedFolder(str(tmp_path))
+    folder.make()
     (Path(folder.path) / "file").touch()
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_removed_after_an_interrupt_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fcntl.flock", interrupted)
+    folder = OwnedFolder(str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        folder.make()
+    assert len(list(tmp_path.iterdir())) == 1
     folder.remove()
     assert list(tmp_path.iterdir()) == []
 
@@ -56,6 +72,7 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_n
         killed.wait()
         remove_abandoned.cache_clear()
         mine = OwnedFolder(str(tmp_path))
+        mine.make()
         assert not abandoned.exists()
         assert (kept / "file").is_file()
         mine.remove()
@@ -84,7 +101,7 @@ def test_no_folder_of_a_living_process_is_lost_while_many_start_and_remove(
         "import os, sys\n"
         "from conformance.harness.owned_folders import OwnedFolder, remove_abandoned\n"
         "for _ in range(150):\n"
-        "    remove_abandoned.cache_clear(); f = OwnedFolder(sys.argv[1])\n"
+        "    remove_abandoned.cache_clear(); f = OwnedFolder(sys.argv[1]); f.make()\n"
         "    for _ in range(3):\n"
         "        remove_abandoned.cache_clear(); remove_abandoned(sys.argv[1]); os.stat(f.path)\n"
         "    f.remove()\n"

@@ -21,24 +21,35 @@ _NAME: Final = re.compile(r"gqa-files-[0-9a-f]{32}")
 
 
 class OwnedFolder:
-    """A new folder in ``place``, for this process alone. Raises `OSError`."""
+    """A new folder in ``place``, for this process alone, once it is made."""
 
     def __init__(self, place: str) -> None:
-        remove_abandoned(place)
+        self._place = place
         self._lock: int | None = None
+        self._name()
+
+    def _name(self) -> None:
+        self.path = f"{self._place}/gqa-files-{uuid.uuid4().hex}"
+
+    def make(self) -> None:
+        """Make the folder. Raises `OSError`.
+
+        Whoever owns this object can remove the folder, even if an interrupt comes in here.
+        """
+        remove_abandoned(self._place)
         while True:
-            self.path = f"{place}/gqa-files-{uuid.uuid4().hex}"
             os.mkdir(self.path, 0o700)
             try:
                 self._lock = _locked(self.path)
             except (BlockingIOError, FileNotFoundError):
-                continue  # another process removes it at this moment
+                self._name()  # another process removes that one at this moment
+                continue
             except OSError:
                 pass  # a file system without locks: there nobody can remove it
             return
 
     def remove(self) -> None:
-        """Remove the folder and everything in it."""
+        """Remove the folder and everything in it, if there is one."""
         remove(self.path)
         if self._lock is not None:
             os.close(self._lock)

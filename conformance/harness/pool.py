@@ -551,6 +551,7 @@ class Pool:
         try:
             if self._folder is None:
                 self._folder = OwnedFolder(place_for_outputs())
+                self._folder.make()
             # Never one that was used before: what a runner has left running may still write there.
             out = f"{self._folder.path}/{number}"
             os.mkdir(out, 0o700)
