@@ -13,13 +13,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
+from ratio import Ratio, print_table
 
 from conformance.report.html import render
 from conformance.results.join import join
@@ -60,6 +61,15 @@ TIMER = """([act]) => {
 }"""
 
 
+#: The floor in the browser.
+LOOP = "a loop of ten million additions"
+LOOP_TIMER = """() => {
+  const start = performance.now();
+  for (let i = 0, sum = 0; i < 1e7; i++) sum += i % 7;
+  return performance.now() - start;
+}"""
+
+
 def multiplied(run: Run, times: int) -> Run:
     """``run`` with every case repeated this many times, each copy in its own theme."""
     cases: dict[str, CaseRecord] = {}
@@ -89,44 +99,59 @@ def at_least(runs: list[Run], cells: int) -> list[Run]:
 
 
 def in_browser(page: Page, file: Path) -> Iterator[tuple[str, float]]:
-    """Milliseconds until the page can be used, and those of each filter."""
+    """Milliseconds of a loop, until the page can be used, and of each filter."""
     page.goto(file.as_uri())
     page.wait_for_selector("html.ready", timeout=120_000)
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"
     yield "first paint", page.evaluate(paint)
     yield "interactive", page.evaluate("performance.getEntriesByName('ready')[0].startTime")
+    yield LOOP, page.evaluate(LOOP_TIMER)
     for name, act in FILTERS.items():
         times: Any = page.evaluate(TIMER, [act])
         yield name, median(times)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--targets", type=int)
-    parser.add_argument("--cells", action="append", type=int)
-    given = parser.parse_args()
-    runs = [read(path) for path in given.results]
-    runs = with_targets(runs, given.targets or len(runs))
+def measure(results: Sequence[Path], cells: Sequence[int], targets: int) -> Iterator[Ratio]:
+    """Each number of cells; the ratios are to reading the results, and to a loop in the browser."""
+    start = time.perf_counter()
+    runs = [read(path) for path in results]
+    reading = (time.perf_counter() - start) / sum(len(run.results) for run in runs)
+    runs = with_targets(runs, targets or len(runs))
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for cells in given.cells or [10_000, 100_000]:
-            many = at_least(runs, cells)
+        for number in cells:
+            many = at_least(runs, number)
+            there = len(join(many).results)
             start = time.perf_counter()
             text = render(many)
             seconds = time.perf_counter() - start
             file = Path(folder) / "report.html"
             file.write_text(text, encoding="utf-8")
-            size = file.stat().st_size / 1e6
-            print(f"{len(join(many).results):,} cells: {size:.2f} MB, made in {seconds:.1f} s")
+            what = f"a report of {number:,} cells, made"
+            words = f"{seconds:.1f} s, {file.stat().st_size / 1e6:.2f} MB ({there:,})"
+            yield Ratio(what, seconds / there / reading, None, words)
             page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            for name, ms in in_browser(page, file):
-                print(f"  {name:<14}{ms:8.1f} ms")
+            times = dict(in_browser(page, file))
             page.close()
+            floor = times.pop(LOOP)
+            for name, ms in times.items():
+                yield Ratio(f"{number:,} cells: {name}", ms / floor, None, f"{ms:.1f} ms")
         browser.close()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--targets", type=int, default=0)
+    parser.add_argument("--cells", action="append", type=int)
+    parser.add_argument("--markdown", action="store_true")
+    given = parser.parse_args()
+    found = measure(given.results, given.cells or [10_000, 100_000], given.targets)
+    print_table(found, markdown=given.markdown)
 
 
 if __name__ == "__main__":

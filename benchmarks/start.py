@@ -10,20 +10,24 @@ run, since machines are noisy. Python may write bytecode, even where the environ
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
+
+from ratio import GQA, Ratio, print_table, timed
 
 CASE: Final = "smoke/prompt[dtype=float32,sequence_length=5]"
 FEW: Final = "smoke and prompt and float32"
-GQA: Final = (sys.executable, "-m", "conformance")
+#: Some 70 cases.
+SOME: Final = "decode_shapes"
 PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "--ep", "cpu")
 
+FLOOR: Final = "import NumPy, ONNX and pydantic"
+
 #: What is measured; the first is the floor.
-COMMANDS: Final = {
-    "import NumPy, ONNX and pydantic": (sys.executable, "-c", "import numpy, onnx, pydantic"),
+COMMANDS: Final[Mapping[str, Sequence[str | Path]]] = {
+    FLOOR: (sys.executable, "-c", "import numpy, onnx, pydantic"),
     "`gqa --help`": (*GQA, "--help"),
     "`gqa list window`": (*GQA, "list", "window"),
     "`gqa list`": (*GQA, "list"),
@@ -32,18 +36,29 @@ COMMANDS: Final = {
     f"`pytest --ep cpu -k '{FEW}'`": (*PYTEST, "-k", FEW),
 }
 
+_ONE, _FOUR = f"`pytest --ep cpu -k '{SOME}'`", f"`pytest --ep cpu -k '{SOME}' -n 4`"
+#: The same selection in one process and in several.
+SELECTIONS: Final[Mapping[str, Sequence[str | Path]]] = {
+    _ONE: (*PYTEST, "-k", SOME),
+    _FOUR: (*PYTEST, "-k", SOME, "-n", "4"),
+}
 
-def seconds(command: tuple[str, ...], repeat: int) -> float:
+
+def seconds(command: Sequence[str | Path], repeat: int) -> float:
     """The least time of a command, of ``repeat`` and one that fills the caches."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    times = []
-    for _ in range(repeat + 1):
-        start = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        times.append(time.perf_counter() - start)
-        if done.returncode:
-            sys.exit(f"{command} ended with status {done.returncode}: {done.stderr}")
-    return min(times[1:])
+    return min([timed(command).seconds for _ in range(repeat + 1)][1:])
+
+
+def measure(repeat: int) -> Iterator[Ratio]:
+    """Each command; the ratios are to the floor, that of several processes is to one."""
+    floor = 0.0
+    for name, command in COMMANDS.items():
+        taken = seconds(command, repeat)
+        floor = floor or taken
+        yield Ratio(name, taken / floor, None, f"{taken:.2f} s")
+    one, four = (seconds(command, repeat) for command in SELECTIONS.values())
+    yield Ratio(_ONE, one / floor, None, f"{one:.2f} s")
+    yield Ratio(f"{_FOUR}, to one process", four / one, 1.0, f"{four:.2f} s")
 
 
 def main() -> None:
@@ -52,18 +67,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
-    if arguments.markdown:
-        print("| command | seconds | ratio to the floor |\n| --- | ---: | ---: |")
-    floor = 0.0
-    for name, command in COMMANDS.items():
-        taken = seconds(command, arguments.repeat)
-        floor = floor or taken
-        row = (name, f"{taken:.2f}", f"{taken / floor:.1f}")
-        print(
-            f"| {' | '.join(row)} |"
-            if arguments.markdown
-            else f"{row[1]:>6} s {row[2]:>5} ×  {name}"
-        )
+    print_table(measure(arguments.repeat), markdown=arguments.markdown)
 
 
 if __name__ == "__main__":

@@ -83,3 +83,60 @@ def test_a_bare_loop_that_says_something_else(says: str, sentence: str) -> None:
     with pytest.raises(SystemExit) as ended:
         beside_a_loop.Bare(command, os.environ)
     assert str(ended.value).startswith(f"The bare loop {sentence}")
+
+
+# The history of ratios
+
+history = pytest.importorskip("history")
+
+
+def test_a_ratio_that_is_worse_by_more_than_a_fifth_is_named() -> None:
+    nights = [{"ratios": {"a run": ratio}} for ratio in (9.0, *[2.0] * 6, 30.0)]
+    assert list(history.worse({"a run": 2.41, "another": 99.0}, nights)) == [
+        "a run: 2.41, usually 2.00."
+    ]
+    assert not list(history.worse({"a run": 2.4}, nights))
+    assert not list(history.worse({"a run": 99.0}, nights[:2]))  # too few to know what is usual
+
+
+def test_the_history_gets_a_line_with_all_ratios_and_worse_ones_end_it_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ratio, file = ["1"], tmp_path / "new" / "history.jsonl"
+
+    def measured(paths: list[Path]) -> list[object]:
+        assert paths
+        return [history.Ratio("a run", float(ratio[0]), 1.5, "2 ms")]
+
+    monkeypatch.setattr(history, "BENCHMARKS", {"one": measured})
+    monkeypatch.setattr("sys.argv", ["history.py", str(file), "--markdown"])
+    assert [history.main() for _ in range(3)] == [0, 0, 0]
+    ratio[0] = "1.3"
+    capsys.readouterr()
+    assert history.main() == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "| what | measured | ratio | goal |",
+        "| --- | ---: | ---: | ---: |",
+        "| a run | 2 ms | 1.30 | 1.50 |",
+        "",
+        "Worse by more than a fifth than usual:",
+        "",
+        "- a run: 1.30, usually 1.00.",
+    ]
+    assert [line["ratios"]["a run"] for line in history.lines_of(file)] == [1, 1, 1, 1.3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["overhead", "scaling", "results", "peers"])
+def test_each_benchmark_gives_ratios(name: str) -> None:
+    paths = [ROOT / "cases" / "smoke.yaml", ROOT / "cases" / "decode_shapes.yaml"]
+    module = __import__(name)
+    few = {"overhead": (1,), "scaling": ((2,), 1.0), "results": ((200,),), "peers": (1,)}
+    found = list(module.measure(paths, *few[name]))
+    assert found
+    assert all(each.ratio > 0 for each in found)
+
+
+@pytest.mark.slow
+def test_a_large_cache_is_measured() -> None:
+    assert len(list(__import__("large_cache").measure(300))) == 4

@@ -1,0 +1,85 @@
+"""A figure as a ratio to a floor that was measured in the same run, and programs that are timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+#: The command line, without a dependence on PATH.
+GQA: Final[tuple[str | Path, ...]] = (sys.executable, "-m", "conformance")
+
+
+class Ratio(NamedTuple):
+    """A figure of a run: how many times its floor it is, and what it shall be at most.
+
+    ``measured`` is the figure in words, with its unit. ``goal`` is None for a figure without one.
+    """
+
+    what: str
+    ratio: float
+    goal: float | None
+    measured: str
+
+
+class Done(NamedTuple):
+    """A program that has ended: its time in seconds, and its peak of memory in MB."""
+
+    seconds: float
+    megabytes: float
+    output: str
+
+
+def timed(
+    command: Sequence[str | Path],
+    environment: Mapping[str, str] | None = None,
+    statuses: Iterable[int] = (0,),
+) -> Done:
+    """Run a program to its end. Python may write bytecode, even where the environment forbids it.
+
+    Exits with one sentence if its status is none of ``statuses``.
+    """
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    start = time.perf_counter()
+    with subprocess.Popen(
+        [*map(str, command)],
+        env={**inherited, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - start
+    if process.returncode not in statuses:
+        sys.exit(f"{' '.join(map(str, command))} ended with {process.returncode}: {output[-2000:]}")
+    return Done(seconds, _megabytes(usage), output)
+
+
+def _megabytes(usage: resource.struct_rusage) -> float:
+    return usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def records(results: Path) -> list[dict[str, Any]]:
+    """The records of a results file."""
+    with results.open() as lines:
+        return [json.loads(line) for line in lines]
+
+
+def print_table(ratios: Iterable[Ratio], *, markdown: bool) -> None:
+    """Print ratios, each as soon as it is measured."""
+    if markdown:
+        print("| what | measured | ratio | goal |\n| --- | ---: | ---: | ---: |")
+    for ratio in ratios:
+        goal = "" if ratio.goal is None else f"{ratio.goal:.2f}"
+        cells = (ratio.what, ratio.measured, f"{ratio.ratio:.2f}", goal)
+        line = f"| {' | '.join(cells)} |" if markdown else "{:<52} {:>24} {:>8} {:>6}"
+        print(line if markdown else line.format(*cells), flush=True)
