@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -73,6 +74,7 @@ def backend_tests(cases: Sequence[Case]) -> float:
 
     onnxruntime.set_default_logger_severity(4)
 
+    warnings.simplefilter("ignore")  # in onnx's own tests
     runner = Runner(onnxruntime.backend)
     for number, case in enumerate(cases):
         name = f"test_case_{number}"

@@ -21,7 +21,8 @@ elements. The .pb files are those of the usual reading, whose values are near th
 The directory's name is a digest of everything that determines its content, so a bundle never
 changes. It is written under a temporary name and then renamed, so any number of processes can share
 one cache. Every use reads the whole bundle and compares the digests, so a damaged bundle is noticed
-and written again.
+and written again; unless no file of it has changed since it was last found whole
+(:mod:`conformance.bundle.found_whole`). What this process has made is always compared.
 
 Digests without a key do not stop a runner that rewrites a bundle together with them. Therefore,
 once a process has called `guard`, which it does before it starts a runner, it accepts only a
@@ -65,6 +66,7 @@ from conformance.base.paths import CACHE_VARIABLE, KEPT, SHADERS, cache_root
 from conformance.base.readings import ReadingName
 from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packed, Packer, Unpacker
+from conformance.bundle.found_whole import FoundWhole, state_of
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
@@ -230,6 +232,16 @@ def guard(root: Path | None = None) -> None:
     with contextlib.suppress(OSError):
         folders = [_identity(folder.stat()) for folder in (root / "bundles").iterdir()]
     _guarded[root] = _Before(now, frozenset(folders))
+
+
+@cache
+def _found_whole(root: Path) -> FoundWhole:
+    return FoundWhole(root)
+
+
+def keep_found_whole(root: Path | None = None) -> None:
+    """Keep in the cache which bundles were found whole, for the next process."""
+    _found_whole(root or cache_root()).save()
 
 
 def content_digest(call: Call, folder: Path) -> str:
@@ -462,8 +474,8 @@ def _open(place: Path) -> Bundle | None:
     except OSError:
         return None
     try:
-        sealed, changed = _content("manifest.json", _MANIFEST_BYTES, folder)
-        changed = max(changed, os.fstat(folder).st_ctime_ns)
+        sealed, file = _content("manifest.json", _MANIFEST_BYTES, folder)
+        changed = max(file.st_ctime_ns, os.fstat(folder).st_ctime_ns)
         before = _guarded.get(place.parents[2])
         is_own = _own.get(place) == hashlib.sha256(sealed).digest()
         if before is not None and not is_own and not before.has(folder, changed):
@@ -472,13 +484,26 @@ def _open(place: Path) -> Bundle | None:
         if manifest["bundle"] != place.name or not _is_whole(manifest):
             return None
         kept: dict[str, bytes] = {}
-        for name, (size, digest) in manifest["files"].items():
-            content, at = _content(name, size, folder)
-            changed = max(changed, at)
-            if hashlib.sha256(content).hexdigest() != digest:
-                return None
+        files: dict[str, os.stat_result] = {}
+        for name, (size, _) in manifest["files"].items():
             if "/output_" in name or name in (_ORACLE, _WHERE):
-                kept[name] = content
+                kept[name], files[name] = _content(name, size, folder)
+            else:
+                files[name] = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        changed = max(changed, *(file.st_ctime_ns for file in files.values()))
+        found_whole = _found_whole(place.parents[2])
+        state = state_of(sealed, files.values())
+        time = None if before is None else before.time
+        if is_own or not found_whole.has(place.name, state, time):
+            for name, (size, digest) in manifest["files"].items():
+                content = kept.get(name)
+                if content is None:
+                    content, files[name] = _content(name, size, folder)
+                if hashlib.sha256(content).hexdigest() != digest:
+                    return None
+            if state_of(sealed, files.values()) != state:
+                return None
+            found_whole.add(place.name, state, changed)
         oracle = Unpacker(Packed(kept[_ORACLE], kept[_WHERE]))
         by: dict[ReadingName | None, tuple[dict[str, Expected], ...]] = {}
         for entry in manifest["oracle"]:
@@ -535,8 +560,8 @@ def _is_whole(manifest: Any) -> bool:
     )
 
 
-def _content(name: str, size: int, folder: int) -> tuple[bytes, int]:
-    """The content of a file, at most ``size`` + 1 bytes of it, and when it was last changed.
+def _content(name: str, size: int, folder: int) -> tuple[bytes, os.stat_result]:
+    """The content of a file, at most ``size`` + 1 bytes of it, and what the system says of it.
 
     ``folder`` is the descriptor of the bundle.
 
@@ -545,11 +570,12 @@ def _content(name: str, size: int, folder: int) -> tuple[bytes, int]:
     """
     descriptor = open_plain(name, follow_links=False, dir_fd=folder)
     try:
-        changed = os.fstat(descriptor).st_ctime_ns
+        before = os.fstat(descriptor)
         content = os.read(descriptor, size + 1)
-        if os.fstat(descriptor).st_ctime_ns != changed:
+        after = os.fstat(descriptor)
+        if after.st_ctime_ns != before.st_ctime_ns:
             raise OSError(errno.EBUSY, "changed while it was read", name)
-        return content, changed
+        return content, after
     finally:
         os.close(descriptor)
 

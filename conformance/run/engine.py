@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import Self
 
 from conformance.base.printable import printable
-from conformance.bundle.cache import BundleError, guard, intact, untouched
+from conformance.bundle.cache import (
+    BundleError,
+    guard,
+    intact,
+    keep_found_whole,
+    untouched,
+)
 from conformance.case.case import Case
 from conformance.harness.outcomes import InfrastructureFailure, Outcome
 from conformance.harness.pool import Pool
@@ -68,6 +74,7 @@ class TargetRun:
         if not self._closed:
             self._closed = True
             self._pool.close(at_once)
+            keep_found_whole()
 
     def again(self) -> TargetRun:
         """A run of the same target with one process, for another worker."""
