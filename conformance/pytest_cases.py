@@ -6,12 +6,13 @@ runs without case files must not pay.
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import re
 import signal
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +40,7 @@ from conformance.report.instability import instability_examples, instability_tex
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
 from conformance.results.verdicts import flaky_text, was_tried
+from conformance.run.ahead import Ahead
 from conformance.run.assessment import Record
 from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
@@ -148,16 +150,20 @@ class TargetRuns:
         self.cases = cases
         self._pinned = tuple(pinned)
         self._runs: dict[str, TargetRun] = {}
+        self._ahead: dict[str, Ahead] = {}
 
-    def run(self, case: Case, target: Target) -> tuple[Record, list[tuple[Case, Reported]]]:
+    def run(
+        self, case: Case, target: Target, following: Callable[[], Iterable[Case]]
+    ) -> tuple[Record, list[tuple[Case, Reported]]]:
         """Run ``case`` on ``target`` and judge the result.
 
-        With it comes what that has shown of other cases, and of the target.
+        With it comes what that has shown of other cases, and of the target. ``following`` gives the
+        cases that are run next.
         """
         run = self._run_of(target)
         record: Record
         try:
-            record = run.run_one(case)
+            record = self._ahead.setdefault(target.label, Ahead(run)).record(case, following)
         except (RunnerFailed, BundleError) as error:
             record = run.trouble(error)
         aside, run.aside = run.aside, []
@@ -180,6 +186,9 @@ class TargetRuns:
 
     def close(self) -> None:
         """End all runners."""
+        for ahead in self._ahead.values():
+            ahead.close()
+        self._ahead.clear()
         for run in self._runs.values():
             run.__exit__(None, None, None)
         self._runs.clear()
@@ -366,7 +375,7 @@ class CaseItem(pytest.Item):
         """Pass, skip with the reason, xfail a known defect, or raise CaseFailed."""
         runs = target_runs(self.config)
         case = runs.cases.case(self.listed)
-        record, aside = runs.run(case, self.target)
+        record, aside = runs.run(case, self.target, self._following)
         for other, found in aside:
             self._keep_aside(other, found)
         if isinstance(record, InfrastructureRecord):
@@ -385,6 +394,23 @@ class CaseItem(pytest.Item):
             )
             pytest.xfail(printable(f"{how}: {known.why if known else record.reason}"))
         raise CaseFailed("\n".join(tell(case_record(case), record)))
+
+    def _following(self) -> Iterator[Case]:
+        """The cases of the tests that follow at once, on the same target.
+
+        None in a worker of pytest-xdist, which runs some of its tests, nor where a debugger stops
+        between tests, so that an answer is not waited for.
+        """
+        if hasattr(self.config, "workerinput") or self.config.getoption("usepdb", False):
+            return
+        items = self.session.items
+        for item in itertools.islice(items, items.index(self) + 1, None):
+            if not isinstance(item, CaseItem) or item.target is not self.target:
+                return
+            try:
+                yield target_runs(self.config).cases.case(item.listed)
+            except InputError:
+                return  # the test itself reports it
 
     def _keep(self, record: ResultRecord) -> None:
         """Record properties for JUnit and, with xdist, for the controlling process."""

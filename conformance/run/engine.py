@@ -153,7 +153,7 @@ class TargetRun:
                 yield case, skipped_record(case, self.ready, why)
         return possible
 
-    def run_possible(self, cases: Iterable[Case]) -> Iterator[tuple[Case, Reported]]:
+    def run_possible(self, cases: Iterable[Case]) -> Generator[tuple[Case, Reported], None, None]:
         """As :meth:`run`, for ``cases`` that the target can take, drawn as they are needed."""
         assessment = self._assessment()
         again: list[CaseJob] = []
