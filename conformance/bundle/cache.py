@@ -301,10 +301,10 @@ def write_bundle(
         "sensitivity": {} if relation else _effects(call, script, usual),
     }
     files["manifest.json"] = _sealed(manifest)
+    for parent in dict.fromkeys(name.rpartition("/")[0] for name in files):
+        (folder / parent).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+        (folder / name).write_bytes(content)
     return files["manifest.json"]
 
 

@@ -332,8 +332,10 @@ def compare(
         return None
     # All other elements are copies, which are usually exact and need no figures.
     found = want.unlike(got)
-    each = shares(found.got, found.value, found.unit, target_class)
-    share = float(each.max(initial=0.0))
+    share = 0.0
+    if found.at.size:
+        each = shares(found.got, found.value, found.unit, target_class)
+        share = float(each.max())
     place = int(found.at[np.argmax(each)]) if share else int(np.argmax(want.defined))
     where: ErrorMap | None = None
     if not share <= 1:
@@ -341,13 +343,16 @@ def compare(
         everywhere[found.at] = each
         everywhere = want.defined_of(everywhere.reshape(got.shape))
         where = error_map(output, everywhere, want.defined, num_heads)
-    with np.errstate(all="ignore"):
-        errors = np.abs(found.got - found.value)
-        errors[np.isnan(errors)] = math.inf
-        errors[found.got == found.value] = 0.0
-        ratios = errors / np.abs(found.value)
-    ratios[np.isnan(ratios)] = math.inf
-    ratios[errors == 0.0] = 0.0
+    absolute = relative = 0.0
+    if found.at.size:
+        with np.errstate(all="ignore"):
+            errors = np.abs(found.got - found.value)
+            errors[np.isnan(errors)] = math.inf
+            errors[found.got == found.value] = 0.0
+            ratios = errors / np.abs(found.value)
+        ratios[np.isnan(ratios)] = math.inf
+        ratios[errors == 0.0] = 0.0
+        absolute, relative = float(errors.max()), float(ratios.max())
     index = np.unravel_index(place, got.shape)
     return OutputError(
         output=output,
@@ -355,8 +360,8 @@ def compare(
         index=tuple(int(i) for i in index),
         got=float(got[index]),
         want=want.sparse_value.element(place),
-        absolute=float(errors.max(initial=0.0)),
-        relative=float(ratios.max(initial=0.0)),
+        absolute=absolute,
+        relative=relative,
         budget=float(CONSTANTS[target_class] * want.sparse_unit.element(place)),
         share=share,
         needed=share * CONSTANTS[target_class],

@@ -54,15 +54,21 @@ class Format:
 
     def encode(self, numbers: Float) -> Float:
         """Return the codes of numbers [B, K, rows, D]; the numbers themselves without a scale."""
-        return numbers if self.scale is None else self.round(numbers / self.scale)
+        if self.scale is None:
+            return numbers
+        quotients: Float = numbers / self.scale
+        return self.round(quotients, out=quotients)
 
-    def round(self, quotients: Float) -> Float:
-        """Return the codes nearest to quotients, halves to even, clamped to the range."""
+    def round(self, quotients: Float, out: Float | None = None) -> Float:
+        """Return the codes nearest to quotients, halves to even, clamped to the range.
+
+        ``out`` is an array for intermediate values, such as the quotients if they are not needed.
+        """
         low, high = _RANGES[self.dtype]
-        clamped = np.clip(quotients, low, high)
+        clamped = np.clip(quotients, low, high, out=out)
         if self.dtype == FLOAT8:
             return clamped.astype(FLOAT8).astype(np.float64)
-        return np.rint(clamped)
+        return np.rint(clamped, out=clamped)
 
     def decode(self, codes: Float) -> Float:
         """Return the numbers that codes [B, K, rows, D] stand for: code * scale, exact; the codes
