@@ -126,3 +126,12 @@ def test_one_file_has_one_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Path("broken").symlink_to("new")
     assert identity(Path("broken")) == identity(Path("new")) != identity(Path("newer"))
     assert identity(Path("/dev/null")) is None
+
+
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="needs /proc")
+def test_a_file_whose_size_is_not_known_is_read() -> None:
+    content = Path("/proc/version").read_bytes()
+    assert Path("/proc/version").stat().st_size == 0
+    assert read_plain("/proc/version", len(content)) == content
+    with pytest.raises(OSError, match="larger than 5 bytes"):
+        read_plain("/proc/version", 5)

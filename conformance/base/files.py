@@ -21,32 +21,47 @@ def open_plain(path: Path | str, *, follow_links: bool = True, dir_fd: int | Non
 
     Never blocks, as opening a FIFO would. Raises :class:`OSError`; ``strerror`` says what is wrong.
     """
+    return open_with_stat(path, follow_links=follow_links, dir_fd=dir_fd)[0]
+
+
+def open_with_stat(
+    path: Path | str, *, follow_links: bool = True, dir_fd: int | None = None
+) -> tuple[int, os.stat_result]:
+    """As `open_plain`, with what the system says of the file."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
     descriptor = os.open(path, flags, dir_fd=dir_fd)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, found
 
 
 def read_plain(
     path: Path | str, most_bytes: int, *, follow_links: bool = True, dir_fd: int | None = None
 ) -> bytes:
     """The content of the regular file ``path``. Raises :class:`OSError`, as `open_plain` does, and
-    with ``errno`` `TOO_LARGE` for a file of more than ``most_bytes``."""
-    with os.fdopen(open_plain(path, follow_links=follow_links, dir_fd=dir_fd), "rb") as file:
-        # The size is not enough: a file can grow.
-        content = b""
-        if os.fstat(file.fileno()).st_size <= most_bytes:
-            content = file.read(most_bytes + 1)
+    with ``errno`` `TOO_LARGE` for a file of more than ``most_bytes``.
+
+    Uses system calls directly: a run reads a dozen small files for each case."""
+    descriptor, found = open_with_stat(path, follow_links=follow_links, dir_fd=dir_fd)
+    try:
+        if found.st_size <= most_bytes:
+            content = os.read(descriptor, found.st_size + 1)
+            if len(content) == found.st_size and content:
+                return content
+            # It grows, or its size is not known, or it is larger than one read can be.
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                content += file.read(most_bytes + 1 - len(content))
             if len(content) <= most_bytes:
                 return content
+    finally:
+        os.close(descriptor)
     raise OSError(TOO_LARGE, f"larger than {most_bytes} bytes", str(path))
 
 

@@ -58,7 +58,7 @@ from pydantic import TypeAdapter
 
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
-from conformance.base.files import open_plain, read_plain, replacing
+from conformance.base.files import open_with_stat, read_plain, replacing
 from conformance.base.interrupts import undisturbed
 from conformance.base.kept import kept_for
 from conformance.base.memory import reuse_memory
@@ -568,9 +568,8 @@ def _content(name: str, size: int, folder: int) -> tuple[bytes, os.stat_result]:
     Uses system calls directly: this runs for a dozen files of every case, where buffers and path
     objects would cost as much time as the digests.
     """
-    descriptor = open_plain(name, follow_links=False, dir_fd=folder)
+    descriptor, before = open_with_stat(name, follow_links=False, dir_fd=folder)
     try:
-        before = os.fstat(descriptor)
         content = os.read(descriptor, size + 1)
         after = os.fstat(descriptor)
         if after.st_ctime_ns != before.st_ctime_ns:
