@@ -12,11 +12,13 @@ import json
 import os
 import re
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
 
 import pytest
 
+from conformance.base.garbage import for_good
 from conformance.base.paths import (
     CASE_FILE_ENDINGS,
     data_path,
@@ -106,6 +108,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from conformance.pytest_cases import write_out_ids
 
         write_out_ids(config)
+    if named or config.getoption("ep"):
+        config.pluginmanager.register(UncollectedItems(), "gqa-uncollected-items")
     if (named or config.getoption("ep")) and _has_workers(config):
         from conformance.pytest_workers import limit_workers
 
@@ -144,6 +148,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
             parent.config.pluginmanager.register(Keywords(), "gqa-keywords")
         return cast(pytest.Collector, CaseFile.from_parent(parent, path=file_path))
     return None
+
+
+class UncollectedItems:
+    """Keeps Python from looking for garbage among cases and tests while they are collected."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        with for_good():
+            return (yield)
 
 
 class RunCounter:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from conformance.base.garbage import for_good
 from conformance.base.paths import is_case_file
 from conformance.base.yaml_source import InputError
 from conformance.case.corpus import name_on
@@ -27,6 +28,7 @@ SECONDS_OF_A_WORKER: Final = 5.0
 SECONDS_OF_A_TEST: Final = 0.005
 
 
+@for_good()
 def limit_workers(config: pytest.Config, seconds_key: str) -> Workers | None:
     """Reduce ``-n`` to the workers that save time; None if not only cases are to be run.
 
