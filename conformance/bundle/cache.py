@@ -45,7 +45,7 @@ import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -92,8 +92,9 @@ class Bundle:
     each other reading that is asked for and gives the call a meaning, and ``reading`` the one that
     ``expected`` is by (None: the usual one). ``sensitivity`` holds the required
     effects of the active features of the call (see :mod:`conformance.bundle.sensitivity`);
-    `every_effect` has all. ``tensor_bytes`` is the size of all inputs and expected outputs, and
-    ``changed`` the time of the last change to a file (``st_ctime_ns``).
+    `every_effect` has all. ``tensor_bytes`` is the size of all inputs and expected outputs,
+    ``changed`` the time of the last change to a file (``st_ctime_ns``), and ``files`` has the size
+    and the SHA-256 of each.
     """
 
     path: Path
@@ -103,6 +104,7 @@ class Bundle:
     sensitivity: dict[str, float]
     tensor_bytes: int
     changed: int
+    files: Mapping[str, tuple[int, str]]
     readings: Mapping[ReadingName, tuple[dict[str, Expected], ...]] = field(default_factory=dict)
     reading: ReadingName | None = None
 
@@ -173,17 +175,28 @@ def untouched(bundle: Bundle) -> bool:
     Much cheaper than `intact`: nothing is read, unless this process has just made the bundle, where
     a change can be in the same tick of the file system's clock.
     """
-    if bundle.path in _own and _open(bundle.path) is None:
-        return False
     folder = f"{bundle.path}/"
-    inputs = (name for step in bundle.steps for name in step.files.values())
+    names = ["model.onnx", *(name for step in bundle.steps for name in step.files.values())]
     try:
-        return all(
-            os.lstat(folder + name).st_ctime_ns <= bundle.changed
-            for name in ("", "model.onnx", *inputs)
-        )
+        if any(os.lstat(folder + name).st_ctime_ns > bundle.changed for name in ("", *names)):
+            return False
+        return bundle.path not in _own or _have_digests(bundle, names)
     except OSError:
         return False
+
+
+def _have_digests(bundle: Bundle, names: Iterable[str]) -> bool:
+    """Whether these files of a bundle have the content that they had when it was verified."""
+    folder = os.open(bundle.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for name in names:
+            size, digest = bundle.files[name]
+            content, _ = _content(name, size, folder)
+            if hashlib.sha256(content).hexdigest() != digest:
+                return False
+        return True
+    finally:
+        os.close(folder)
 
 
 @dataclass(frozen=True)
@@ -532,6 +545,7 @@ def _open(place: Path) -> Bundle | None:
             manifest["sensitivity"],
             sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
             changed,
+            manifest["files"],
             {reading: expected for reading, expected in by.items() if reading is not None},
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError, zlib.error):
