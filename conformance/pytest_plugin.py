@@ -88,6 +88,16 @@ def _attached(arguments: list[str]) -> list[str]:
     return attached
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Leave out the conftest.py of this project's own tests where only the corpus is collected."""
+    known = early_config.known_args_namespace
+    corpus = data_path("cases")
+    is_here = corpus.is_relative_to(early_config.rootpath)
+    if getattr(known, "ep", None) and not known.file_or_dir and is_here:
+        known.file_or_dir = [str(corpus)]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Find the targets, declare the tags, and let `pytest --ep cpu` collect only cases."""
     named = [argument for argument in config.args if is_of_case_file(argument)]

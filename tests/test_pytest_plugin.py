@@ -892,3 +892,20 @@ def test_a_run_without_cases_does_not_load_the_engine() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_tests_of_the_project_are_not_loaded_where_only_the_corpus_is_collected() -> None:
+    script = (
+        "import sys, pytest\n"
+        "status = pytest.main([*sys.argv[1:], '-q', '--collect-only', '-p', 'no:cacheprovider'])\n"
+        "print(status.name, 'shipped' in sys.modules)"
+    )
+    for arguments, loaded in ((["--ep", "cpu"], False), (["tests/test_files.py"], True)):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines()[-1] == f"OK {loaded}"
