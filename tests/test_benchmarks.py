@@ -126,6 +126,20 @@ def test_the_history_gets_a_line_with_all_ratios_and_worse_ones_end_it_with_1(
     assert [line["ratios"]["a run"] for line in history.lines_of(file)] == [1, 1, 1, 1.3]
 
 
+def test_a_benchmark_that_fails_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(paths: list[Path]) -> list[object]:
+        raise SystemExit("It ended with 3.")
+
+    benchmarks = {"bad": failing, "good": lambda _: [history.Ratio("a run", 1.0, None, "2 ms")]}
+    monkeypatch.setattr(history, "BENCHMARKS", benchmarks)
+    monkeypatch.setattr("sys.argv", ["history.py", str(tmp_path / "history.jsonl")])
+    assert history.main() == 1
+    assert "bad: It ended with 3." in capsys.readouterr().out
+    assert history.lines_of(tmp_path / "history.jsonl")[0]["ratios"] == {"a run": 1.0}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["overhead", "scaling", "results", "peers"])
 def test_each_benchmark_gives_ratios(name: str) -> None:
