@@ -11,7 +11,6 @@ change little.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -30,15 +29,15 @@ import peers
 import results
 import scaling
 import start
-from ratio import Ratio, print_table
+from ratio import Ratio, parser_for, print_table
 
 from conformance.base.paths import ROOT, data_path
 
-#: A ratio is worse if it is so many times what it was …
+#: A ratio is worse if it is more than this many times the median of earlier ones.
 WORSE: Final = 1.2
-#: … in the median of so many lines, of which there must be
+#: The median is of this many lines, the newest …
 LINES: Final = 7
-#: this many.
+#: … or of fewer, but at least this many.
 FEWEST: Final = 3
 
 #: The benchmarks by name, on these case files.
@@ -82,9 +81,8 @@ def _revision() -> str:
 
 def main() -> int:
     """Print the table, append a line, and say what is worse."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--every", type=int, default=6)
     parser.add_argument("--without", action="append", default=[], choices=BENCHMARKS)
     options = parser.parse_args()

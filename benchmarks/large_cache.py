@@ -9,14 +9,13 @@ later ones only what has changed.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ratio import GQA, Ratio, print_table, timed
+from ratio import GQA, Ratio, parser_for, print_table, timed
 
 from conformance.base.paths import CACHE_VARIABLE, data_path
 from conformance.bundle.cache import bundle_for
@@ -56,9 +55,8 @@ def measure(number: int) -> Iterator[Ratio]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--bundles", type=int, default=20_000)
-    parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     print_table(measure(options.bundles), markdown=options.markdown)
 

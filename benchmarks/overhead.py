@@ -15,24 +15,22 @@ loop over IOBinding in a process of its own (``ort_loop.py``), both after every 
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnx
 from beside_a_loop import Bare, print_times
 from onnx import numpy_helper
-from ratio import GQA, Ratio, print_table, records, timed
+from ratio import PYTEST, Ratio, parser_for, print_table, records, seconds_of_run, timed
 
-from conformance.base.paths import CACHE_VARIABLE, data_path
+from conformance.base.paths import CACHE_VARIABLE
 from conformance.case.load import load
 from conformance.run.assessment import jobs_for
 from conformance.targets.catalogue import Programs
@@ -69,9 +67,19 @@ def inputs_of(folder: Path, steps: int) -> list[dict[str, np.ndarray]]:
     return found
 
 
+def session_of(folder: Path) -> Any:
+    """A new session of a bundle's model, with one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    model = str(folder / "model.onnx")
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 def floors(bundles: Sequence[tuple[Path, int]]) -> Floors:
     """Seconds of a bare loop over bundles, each with its number of calls."""
-    import onnxruntime
+    import onnxruntime  # not a part of the time
 
     onnxruntime.set_default_logger_severity(4)
     begin = time.perf_counter()
@@ -79,13 +87,9 @@ def floors(bundles: Sequence[tuple[Path, int]]) -> Floors:
     for folder, steps in bundles:
         prepared = inputs_of(folder, steps)
         start = time.perf_counter()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
         # A rejection is a result; the suite runs these cases too.
         with suppress(Exception):
-            session = onnxruntime.InferenceSession(
-                str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-            )
+            session = session_of(folder)
             for _ in range(2):
                 for inputs in prepared:
                     session.run(None, inputs)
@@ -97,8 +101,7 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
     """Each program on the cases of ``paths``; the ratios are to session and two runs alone."""
     with tempfile.TemporaryDirectory() as name:
         results = Path(name, "results.jsonl")
-        run = [*GQA, "run", "--ep", "cpu", "--results", results, *paths]
-        timed([*run, "--jobs", str(os.cpu_count())], statuses=(0, 1))  # fills the cache
+        seconds_of_run(["--ep", "cpu", *paths], results)  # fills the cache
         crashing = {
             record["case"] for record in records(results) if record.get("verdict") == "crash"
         }
@@ -110,20 +113,10 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
             bundles += [(Path(job.bundle), len(job.steps)) for job in jobs_for(case)]
 
         def seconds(jobs: int, environment: Mapping[str, str] | None = None) -> float:
-            timed([*run, *chosen, "--jobs", str(jobs)], environment, (0, 1))
-            return float(records(results)[-1]["seconds"])
+            arguments: list[str | Path] = ["--ep", "cpu", *chosen, "--jobs", str(jobs), *paths]
+            return seconds_of_run(arguments, results, environment)
 
-        pytest: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--ep",
-            "cpu",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-        ]
-        pytest += [*chosen, *paths]
+        pytest = [*PYTEST, "-p", "no:cacheprovider", *chosen, *paths]
         best: dict[str, float] = {}
         for _ in range(repeat):
             floor = floors(bundles)
@@ -152,13 +145,11 @@ def bare_loop(target: Target, device: str | None) -> Bare:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_for(__doc__, paths=True)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--ep", choices=["cpu", "cuda"], help="the runner, beside IOBinding")
     parser.add_argument("--device", metavar="N", help="with --ep cuda, as in gqa run")
     parser.add_argument("-k", dest="expression", default="", metavar="EXPR", help="as in gqa run")
-    parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
     options = parser.parse_args()
     if options.ep is not None:
         target = target_for(options.ep, Programs(device=options.device))

@@ -12,7 +12,6 @@ error budget, and proves where the node ran. The ratios are to the peer.
 
 from __future__ import annotations
 
-import argparse
 import io
 import math
 import os
@@ -30,13 +29,12 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
-from ratio import GQA, Ratio, print_table, timed
+from overhead import inputs_of, session_of
+from ratio import PYTEST, Ratio, parser_for, print_table, records, seconds_of_run, timed
 
-from conformance.base.paths import data_path
 from conformance.bundle.cache import bundle_for
 from conformance.case.case import Case
 from conformance.case.load import load
-from conformance.results.reader import read
 
 #: What a plugin for pytest must have at least to make items of a YAML file.
 TRIVIAL: Final = """
@@ -60,11 +58,8 @@ def pytest_collect_file(parent, file_path):
 def gqa(paths: Sequence[str | Path], folder: Path, jobs: int) -> tuple[float, set[str]]:
     """Seconds of ``gqa run`` from header to footer, and the cases that passed."""
     results = folder / "results.jsonl"
-    command = [*GQA, "run", *map(str, paths), "--ep", "cpu", "--jobs", str(jobs)]
-    timed([*command, "--results", results], statuses=(0, 1))
-    run = read(results)
-    assert run.footer is not None
-    return run.footer.seconds, {r.case for r in run.results if r.verdict == "pass"}
+    seconds = seconds_of_run([*paths, "--ep", "cpu", "--jobs", str(jobs)], results)
+    return seconds, {r["case"] for r in records(results) if r.get("verdict") == "pass"}
 
 
 def backend_tests(cases: Sequence[Case]) -> float:
@@ -89,23 +84,15 @@ def backend_tests(cases: Sequence[Case]) -> float:
     return time.perf_counter() - start
 
 
-def test_loop(cases: Sequence[Case]) -> float:
-    """Seconds of a loop over the bundles of ``cases``: read, session, one run, compare."""
-    import onnxruntime
-
-    onnxruntime.set_default_logger_severity(4)
+def checking_loop(cases: Sequence[Case]) -> float:
+    """Seconds of a loop over the bundles of ``cases``: session, read, one run, compare."""
     folders = [bundle_for(case.call).path for case in cases]
     start = time.perf_counter()
     for folder in folders:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = onnxruntime.InferenceSession(
-            str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
-        data = folder / "test_data_set_0"
-        tensors = [onnx.load_tensor(file) for file in data.glob("input_*.pb")]
-        found = session.run(None, {t.name: numpy_helper.to_array(t) for t in tensors})
-        for got, want in zip(found, sorted(data.glob("output_*.pb")), strict=True):
+        (inputs,) = inputs_of(folder, 1)
+        found = session_of(folder).run(None, inputs)
+        files = sorted(folder.glob("test_data_set_0/output_*.pb"))
+        for got, want in zip(found, files, strict=True):
             np.isclose(got, numpy_helper.to_array(onnx.load_tensor(want)), 1e-3, 1e-3).all()
     return time.perf_counter() - start
 
@@ -122,9 +109,8 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
     """Each peer, beside this suite."""
     best: dict[str, float] = {}
 
-    def note(what: str, seconds: float) -> float:
+    def note(what: str, seconds: float) -> None:
         best[what] = min(seconds, best.get(what, math.inf))
-        return best[what]
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -140,15 +126,14 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
             and case.contract.demands == "computes"
         ]
         ids = [case.id for case in cases]
-        pytest = [sys.executable, "-m", "pytest", "-q", "--ep", "cpu", "-p", "no:cacheprovider"]
-        collect = [*pytest, "--collect-only", *map(str, paths)]
+        collect = [*PYTEST, "-p", "no:cacheprovider", "--collect-only", *paths]
         items = folder / "items"
         items.mkdir()
         for _ in range(repeat):
             for jobs in (1, 2):
                 note(f"`gqa run --jobs {jobs}`", gqa(ids, folder, jobs)[0])
             note("onnx.backend.test.runner", backend_tests(cases))
-            note("a loop as onnx_test_runner's", test_loop(cases))
+            note("a loop as onnx_test_runner's", checking_loop(cases))
             note("trivial items", trivial_items(len(every), items))
             note("collecting", timed(collect).seconds)
     for peer in ("onnx.backend.test.runner", "a loop as onnx_test_runner's"):
@@ -165,10 +150,8 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__, paths=True)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
     options = parser.parse_args()
     print_table(measure(options.paths, options.repeat), markdown=options.markdown)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -12,8 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from conformance.base.paths import data_path
+
 #: The command line, without a dependence on PATH.
 GQA: Final[tuple[str | Path, ...]] = (sys.executable, "-m", "conformance")
+#: pytest on the CPU.
+PYTEST: Final[tuple[str | Path, ...]] = (sys.executable, "-m", "pytest", "-q", "--ep", "cpu")
 
 
 class Ratio(NamedTuple):
@@ -72,6 +77,23 @@ def records(results: Path) -> list[dict[str, Any]]:
     """The records of a results file."""
     with results.open() as lines:
         return [json.loads(line) for line in lines]
+
+
+def seconds_of_run(
+    arguments: Sequence[str | Path], results: Path, environment: Mapping[str, str] | None = None
+) -> float:
+    """Seconds of ``gqa run`` from the header of ``results`` to its footer."""
+    timed([*GQA, "run", *arguments, "--results", results], environment, (0, 1))
+    return float(json.loads(results.read_bytes().splitlines()[-1])["seconds"])
+
+
+def parser_for(doc: str | None, *, paths: bool = False) -> argparse.ArgumentParser:
+    """A parser with ``--markdown``, and with case files if ``paths``; ``doc`` is the module's."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--markdown", action="store_true")
+    if paths:
+        parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
+    return parser
 
 
 def print_table(ratios: Iterable[Ratio], *, markdown: bool) -> None:

@@ -6,21 +6,20 @@ The results of a real run are repeated under the names of other targets until th
 file for each target. They are merged (`gqa merge --compact`), and the merged file is compared with
 itself (`gqa diff`). The figures are microseconds for each result, the start of the program left
 out, and the peak of memory. The ratio of the first number of results is to reading one file, a
-result at a time; those of further numbers are to the first: 1 if the time is linear.
+result at a time; those of further numbers are to the first: 1 if the time is linear. The size is in
+kB for each result.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ratio import GQA, Ratio, print_table, records, timed
+from ratio import GQA, Ratio, parser_for, print_table, records, timed
 
-from conformance.base.paths import data_path
 from conformance.results.reader import MOST_BYTES, MOST_LINES, stream
 
 
@@ -79,10 +78,8 @@ def measure(paths: Sequence[Path], numbers: Sequence[int]) -> Iterator[Ratio]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__, paths=True)
     parser.add_argument("--results", default="20000,80000")
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
     options = parser.parse_args()
     numbers = [int(number) for number in options.results.split(",")]
     print_table(measure(options.paths, numbers), markdown=options.markdown)

@@ -10,16 +10,13 @@ to 4 jobs (0.8 N) and 1.67 beyond (0.6 N). On real cores, ``overhead.py`` measur
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ratio import GQA, Ratio, print_table, records, timed
-
-from conformance.base.paths import data_path
+from ratio import Ratio, parser_for, print_table, seconds_of_run
 
 RUNNER: Final = Path(__file__).with_name("sleeping_runner.py")
 
@@ -33,13 +30,16 @@ def measure(paths: Sequence[Path], jobs: Sequence[int], ms: float) -> Iterator[R
         program.chmod(0o755)
 
         def seconds(number: int) -> float:
-            command = [*GQA, "run", "--ep", f"exec:{program}", "-k", "float32", *paths]
-            timed(
-                [*command, "--jobs", str(number), "--results", results],
-                {"SLEEP_MS": str(ms)},
-                (0, 1),
-            )
-            return float(records(results)[-1]["seconds"])
+            arguments: list[str | Path] = [
+                "--ep",
+                f"exec:{program}",
+                "-k",
+                "float32",
+                "--jobs",
+                str(number),
+                *paths,
+            ]
+            return seconds_of_run(arguments, results, {"SLEEP_MS": str(ms)})
 
         seconds(16)  # fills the cache
         one = seconds(1)
@@ -52,11 +52,9 @@ def measure(paths: Sequence[Path], jobs: Sequence[int], ms: float) -> Iterator[R
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__, paths=True)
     parser.add_argument("--jobs", default="2,4,8,16")
     parser.add_argument("--ms", type=float, default=150)
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("paths", nargs="*", type=Path, default=[data_path("cases")])
     options = parser.parse_args()
     jobs = [int(number) for number in options.jobs.split(",")]
     print_table(measure(options.paths, jobs, options.ms), markdown=options.markdown)

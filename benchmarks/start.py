@@ -9,19 +9,17 @@ run, since machines are noisy. Python may write bytecode, even where the environ
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ratio import GQA, Ratio, print_table, timed
+from ratio import GQA, PYTEST, Ratio, parser_for, print_table, timed
 
 CASE: Final = "smoke/prompt[dtype=float32,sequence_length=5]"
 FEW: Final = "smoke and prompt and float32"
 #: Some 70 cases.
 SOME: Final = "decode_shapes"
-PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "--ep", "cpu")
 
 FLOOR: Final = "import NumPy, ONNX and pydantic"
 
@@ -34,13 +32,6 @@ COMMANDS: Final[Mapping[str, Sequence[str | Path]]] = {
     f"`gqa run '{CASE}'`": (*GQA, "run", "--ep", "cpu", CASE),
     f"`gqa run -k '{FEW}'`": (*GQA, "run", "--ep", "cpu", "-k", FEW),
     f"`pytest --ep cpu -k '{FEW}'`": (*PYTEST, "-k", FEW),
-}
-
-_ONE, _FOUR = f"`pytest --ep cpu -k '{SOME}'`", f"`pytest --ep cpu -k '{SOME}' -n 4`"
-#: The same selection in one process and in several.
-SELECTIONS: Final[Mapping[str, Sequence[str | Path]]] = {
-    _ONE: (*PYTEST, "-k", SOME),
-    _FOUR: (*PYTEST, "-k", SOME, "-n", "4"),
 }
 
 
@@ -56,16 +47,16 @@ def measure(repeat: int) -> Iterator[Ratio]:
         taken = seconds(command, repeat)
         floor = floor or taken
         yield Ratio(name, taken / floor, None, f"{taken:.2f} s")
-    one, four = (seconds(command, repeat) for command in SELECTIONS.values())
-    yield Ratio(_ONE, one / floor, None, f"{one:.2f} s")
-    yield Ratio(f"{_FOUR}, to one process", four / one, 1.0, f"{four:.2f} s")
+    one, four = (seconds((*PYTEST, "-k", SOME, *more), repeat) for more in ((), ("-n", "4")))
+    what = f"`pytest --ep cpu -k '{SOME}'"
+    yield Ratio(f"{what}`", one / floor, None, f"{one:.2f} s")
+    yield Ratio(f"{what} -n 4`, to one process", four / one, 1.0, f"{four:.2f} s")
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = parser_for(__doc__)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
     print_table(measure(arguments.repeat), markdown=arguments.markdown)
 
