@@ -149,8 +149,7 @@ class TargetRuns:
         self.targets = targets
         self.cases = cases
         self._pinned = tuple(pinned)
-        self._runs: dict[str, TargetRun] = {}
-        self._ahead: dict[str, Ahead] = {}
+        self._runs: dict[str, Ahead] = {}
 
     def run(
         self, case: Case, target: Target, following: Callable[[], Iterable[Case]]
@@ -160,10 +159,11 @@ class TargetRuns:
         With it comes what that has shown of other cases, and of the target. ``following`` gives the
         cases that are run next.
         """
-        run = self._run_of(target)
+        ahead = self._of(target)
+        run = ahead.run
         record: Record
         try:
-            record = self._ahead.setdefault(target.label, Ahead(run)).record(case, following)
+            record = ahead.record(case, following)
         except (RunnerFailed, BundleError) as error:
             record = run.trouble(error)
         aside, run.aside = run.aside, []
@@ -171,26 +171,23 @@ class TargetRuns:
 
     def fix_of(self, target: Target) -> str | None:
         """The command that makes ``target`` available, if one does."""
-        return self._run_of(target).ready.fix
+        return self._of(target).run.ready.fix
 
-    def _run_of(self, target: Target) -> TargetRun:
-        run = self._runs.get(target.label)
-        if run is None:
+    def _of(self, target: Target) -> Ahead:
+        if target.label not in self._runs:
             _end_orderly_on_sigterm()
             before = self.targets[: self.targets.index(target)]
-            earlier = [self._run_of(one) for one in before if one.may_share_name(target)]
+            earlier = [self._of(one).run for one in before if one.may_share_name(target)]
             lines = tuple(load_expectations(target.expectations))
             plan = TargetPlan(target, (), lines, self._pinned)
-            run = self._runs[target.label] = TargetRun(plan, 1, earlier)
-        return run
+            self._runs[target.label] = Ahead(TargetRun(plan, 1, earlier))
+        return self._runs[target.label]
 
     def close(self) -> None:
         """End all runners."""
-        for ahead in self._ahead.values():
+        for ahead in self._runs.values():
             ahead.close()
-        self._ahead.clear()
-        for run in self._runs.values():
-            run.__exit__(None, None, None)
+            ahead.run.close()
         self._runs.clear()
 
 

@@ -118,17 +118,17 @@ def pytest_configure(config: pytest.Config) -> None:
         from conformance.pytest_cases import write_out_ids
 
         write_out_ids(config)
-    if named or config.getoption("ep"):
+    of_cases = bool(named or config.getoption("ep"))
+    if of_cases:
         config.pluginmanager.register(UncollectedItems(), "gqa-uncollected-items")
-    if (named or config.getoption("ep")) and _has_workers(config):
+    if of_cases and _has_workers(config):
         from conformance.pytest_workers import limit_workers
 
         workers = limit_workers(config, SECONDS)
         if workers is not None:
             config.pluginmanager.register(workers, "gqa-workers")
     # pytest 9.2 refuses a word of -m that no marker has, as the cases of one file may not.
-    of_cases = config.getoption("markexpr", "") and (named or config.getoption("ep"))
-    if of_cases or config.getoption("markers", default=False):
+    if config.getoption("markers", False) or (of_cases and config.getoption("markexpr", "")):
         from conformance.pytest_cases import declare_shipped_marks
 
         declare_shipped_marks(config)

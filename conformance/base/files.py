@@ -42,6 +42,11 @@ def open_with_stat(
     return descriptor, found
 
 
+def open_folder(path: Path | str) -> int:
+    """A descriptor of the folder ``path``, which must not be a link. Raises :class:`OSError`."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 def read_plain(
     path: Path | str, most_bytes: int, *, follow_links: bool = True, dir_fd: int | None = None
 ) -> bytes:

@@ -86,11 +86,15 @@ def _found(name: str, before: bytes) -> Any:
 
 def _keep(name: str, before: bytes, made: object) -> None:
     pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
-    place = _place(name)
+    write_kept(_place(name), before + hashlib.sha256(pickled).digest() + pickled)
+
+
+def write_kept(place: Path, content: bytes) -> None:
+    """Write a file of the cache, and make its folder. What cannot be kept is made again."""
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place) as written:
-            written.write(before + hashlib.sha256(pickled).digest() + pickled)
+        with replacing(place) as file:
+            file.write(content)
 
 
 def _digest(file: Path, packages: tuple[str, ...]) -> bytes | None:

@@ -58,9 +58,9 @@ from pydantic import TypeAdapter
 
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
-from conformance.base.files import open_with_stat, read_plain, replacing
+from conformance.base.files import open_folder, open_with_stat, read_plain
 from conformance.base.interrupts import undisturbed
-from conformance.base.kept import kept_for
+from conformance.base.kept import kept_for, write_kept
 from conformance.base.memory import reuse_memory
 from conformance.base.paths import CACHE_VARIABLE, KEPT, SHADERS, cache_root
 from conformance.base.readings import ReadingName
@@ -187,7 +187,7 @@ def untouched(bundle: Bundle) -> bool:
 
 def _have_digests(bundle: Bundle, names: Iterable[str]) -> bool:
     """Whether these files of a bundle have the content that they had when it was verified."""
-    folder = os.open(bundle.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    folder = open_folder(bundle.path)
     try:
         for name in names:
             size, digest = bundle.files[name]
@@ -483,7 +483,7 @@ def _open(place: Path) -> Bundle | None:
     """The bundle at ``place``, or None if it is missing, damaged or not to be trusted."""
     try:
         # Everything is read from this one folder, whatever takes its place meanwhile.
-        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = open_folder(place)
     except OSError:
         return None
     try:
@@ -506,8 +506,8 @@ def _open(place: Path) -> Bundle | None:
         changed = max(changed, *(file.st_ctime_ns for file in files.values()))
         found_whole = _found_whole(place.parents[2])
         state = state_of(sealed, files.values())
-        time = None if before is None else before.time
-        if is_own or not found_whole.has(place.name, state, time):
+        since = None if before is None else before.time
+        if is_own or not found_whole.has(place.name, state, since):
             for name, (size, digest) in manifest["files"].items():
                 content = kept.get(name)
                 if content is None:
@@ -666,10 +666,7 @@ def cache_size(root: Path | None = None) -> CacheSize:
             if found[folder.name][0] != changed:
                 found[folder.name] = changed, *_measured(folder)
     if found != known:
-        with contextlib.suppress(OSError):
-            notes.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(notes) as file:
-                file.write(json.dumps(found).encode())
+        write_kept(notes, json.dumps(found).encode())
     return CacheSize(
         sum(bundles for _, bundles, _ in found.values()),
         sum(size for _, _, size in found.values()),

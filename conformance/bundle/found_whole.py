@@ -23,7 +23,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from conformance.base.files import open_plain, replacing
+from conformance.base.files import open_plain
+from conformance.base.kept import write_kept
 from conformance.base.paths import KEPT
 
 #: Two changes within so many nanoseconds may have the same time.
@@ -67,15 +68,11 @@ class FoundWhole:
             self._new.setdefault(bundle[:2], {})[bundle] = state
 
     def save(self) -> None:
-        """Keep what was noted since the last time. Errors are no matter: it is noted again."""
+        """Keep what was noted since the last time."""
         new, self._new = self._new, {}
         for folder, states in new.items():
-            with suppress(OSError):
-                place = self._place(folder)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                whole = self._read(folder, None) | states
-                with replacing(place) as file:
-                    file.write(json.dumps(whole).encode())
+            whole = self._read(folder, None) | states
+            write_kept(self._place(folder), json.dumps(whole).encode())
 
     def _place(self, folder: str) -> Path:
         return self._root / KEPT / "whole" / f"{folder}.json"

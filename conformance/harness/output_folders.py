@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from typing import Final
 
-from conformance.base.files import TOO_LARGE, read_plain
+from conformance.base.files import TOO_LARGE, open_folder, read_plain
 from conformance.harness.protocol import ProtocolError, RanAnswer, excerpt
 
 #: Output files are kept in memory where so much of it is free.
@@ -26,7 +26,7 @@ def contents_of(
     """
     left = most_bytes
     try:
-        folder = _opened(out)
+        folder = open_folder(out)
     except OSError as error:
         raise ProtocolError(f"the folder for its files can no longer be read: {error}") from None
     try:
@@ -74,14 +74,10 @@ def place_for_outputs() -> str:
     return tempfile.gettempdir()
 
 
-def _opened(folder: str) -> int:
-    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-
 def remove(folder: str) -> None:
     """Remove ``folder`` and everything in it, whatever a runner has left there."""
     try:
-        descriptor = _opened(folder)
+        descriptor = open_folder(folder)
     except OSError:  # a runner has replaced or removed it
         with suppress(OSError):
             os.unlink(folder)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
+from conformance.base.files import open_folder
 from conformance.harness.output_folders import remove
 
 _NAME: Final = re.compile(r"gqa-files-[0-9a-f]{32}")
@@ -70,7 +71,7 @@ def remove_abandoned(place: str) -> None:
 def _locked(folder: str) -> int:
     """A descriptor that locks ``folder``. Raises `OSError`: `BlockingIOError` if another process
     owns it, `FileNotFoundError` if it is gone or not this user's."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_folder(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         opened = os.fstat(descriptor)

@@ -332,19 +332,9 @@ def compare(
         return None
     # All other elements are copies, which are usually exact and need no figures.
     found = want.unlike(got)
-    share = 0.0
+    share = absolute = relative = 0.0
     if found.at.size:
         each = shares(found.got, found.value, found.unit, target_class)
-        share = float(each.max())
-    place = int(found.at[np.argmax(each)]) if share else int(np.argmax(want.defined))
-    where: ErrorMap | None = None
-    if not share <= 1:
-        everywhere = np.zeros(got.size)
-        everywhere[found.at] = each
-        everywhere = want.defined_of(everywhere.reshape(got.shape))
-        where = error_map(output, everywhere, want.defined, num_heads)
-    absolute = relative = 0.0
-    if found.at.size:
         with np.errstate(all="ignore"):
             errors = np.abs(found.got - found.value)
             errors[np.isnan(errors)] = math.inf
@@ -352,7 +342,14 @@ def compare(
             ratios = errors / np.abs(found.value)
         ratios[np.isnan(ratios)] = math.inf
         ratios[errors == 0.0] = 0.0
-        absolute, relative = float(errors.max()), float(ratios.max())
+        share, absolute, relative = (float(of.max()) for of in (each, errors, ratios))
+    place = int(found.at[np.argmax(each)]) if share else int(np.argmax(want.defined))
+    where: ErrorMap | None = None
+    if not share <= 1:
+        everywhere = np.zeros(got.size)
+        everywhere[found.at] = each
+        everywhere = want.defined_of(everywhere.reshape(got.shape))
+        where = error_map(output, everywhere, want.defined, num_heads)
     index = np.unravel_index(place, got.shape)
     return OutputError(
         output=output,

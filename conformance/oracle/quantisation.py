@@ -62,7 +62,7 @@ class Format:
     def round(self, quotients: Float, out: Float | None = None) -> Float:
         """Return the codes nearest to quotients, halves to even, clamped to the range.
 
-        ``out`` is an array for intermediate values, such as the quotients if they are not needed.
+        ``out`` may be the quotients, if they are not needed any more.
         """
         low, high = _RANGES[self.dtype]
         clamped = np.clip(quotients, low, high, out=out)

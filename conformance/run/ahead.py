@@ -24,24 +24,24 @@ class Ahead:
     """
 
     def __init__(self, run: TargetRun) -> None:
-        self._run = run
+        self.run = run
         self._reported: Generator[tuple[Case, Reported], None, None] | None = None
         #: The cases that the run has drawn and whose records have not come.
         self._drawn: deque[Case] = deque()
 
     def record(self, case: Case, following: Callable[[], Iterable[Case]]) -> Record:
         """As :meth:`TargetRun.run_one`; ``following`` is called where the case was not expected."""
-        if self._run.ready.cannot_take(case) is not None:
-            return self._run.run_one(case)
+        if self.run.ready.cannot_take(case) is not None:
+            return self.run.run_one(case)
         if not self._drawn or self._drawn[0] is not case:
             self.close()
-            self._reported = self._run.run_possible(self._draw(chain([case], following())))
+            self._reported = self.run.run_possible(self._draw(chain([case], following())))
         with suppress(RunnerFailed, BundleError):  # perhaps because of a case that follows
             record = self._next(case)
             if record is not None:
                 return record
         self.close()
-        return self._run.run_one(case)
+        return self.run.run_one(case)
 
     def close(self) -> None:
         """Stop what runs ahead."""
@@ -52,7 +52,7 @@ class Ahead:
 
     def _draw(self, cases: Iterable[Case]) -> Iterator[Case]:
         for case in cases:
-            if self._run.ready.cannot_take(case) is None:
+            if self.run.ready.cannot_take(case) is None:
                 self._drawn.append(case)
                 yield case
 
@@ -62,7 +62,7 @@ class Ahead:
         record: Record | None = None
         for about, found in self._reported:
             if isinstance(found, InstabilityRecord) or not any(about is one for one in self._drawn):
-                self._run.aside.append((about, found))
+                self.run.aside.append((about, found))
             elif about is not case:
                 return None
             else:
