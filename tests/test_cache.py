@@ -846,7 +846,7 @@ def test_a_manifest_that_alone_was_rewritten_is_not_trusted(
     for fields in (
         {"files": {}, "oracle": empty_oracle(elsewhere)},
         {"unjudged": "undefined", "oracle": []},
-        {"sensitivity": {}},
+        {"forged": True},
     ):
         manifest = elsewhere.path / "manifest.json"
         kept, stat = manifest.read_bytes(), manifest.stat()
@@ -874,7 +874,7 @@ def test_an_old_folder_that_was_not_there_at_the_start_is_not_trusted(
     shutil.copytree(root, tmp_path / "forged")
     place = {"bundle": made.path, "folder": made.path.parent, "all": root / "bundles"}[level]
     forgery = tmp_path / "forged" / place.relative_to(root)
-    reseal(tmp_path / "forged" / made.path.relative_to(root), sensitivity={"forged": 9.0})
+    reseal(tmp_path / "forged" / made.path.relative_to(root), forged=True)
     monkeypatch.setattr(bundles, "_own", {})
     time.sleep(0.02)  # more than a tick of the clock of files
     guard(root)
@@ -884,7 +884,7 @@ def test_an_old_folder_that_was_not_there_at_the_start_is_not_trusted(
     else:
         forgery.rename(place)
     assert bundles._open(made.path) is None
-    assert bundle_for(Call(), root).sensitivity == made.sensitivity
+    assert "forged" not in (bundle_for(Call(), root).path / "manifest.json").read_text()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from as_user import Desk
 from case_files import cases_of, complaints, entries, write
-from shipped import shipped_cases
 
-from conformance.base.paths import CACHE_VARIABLE, ROOT
+from conformance.base.paths import CACHE_VARIABLE, ROOT, data_path
 from conformance.base.signature import INPUT_NAMES
-from conformance.bundle import cache
-from conformance.bundle.cache import bundle_for, every_effect
+from conformance.bundle import cache, sensitive_cases
+from conformance.bundle.cache import every_effect, required_effects
 from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.replacements import EDGE_THRESHOLD, REPLACEMENTS, THRESHOLD
+from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.bundle.sensitivity import (
     NO_EFFECT,
     REPLACED,
@@ -31,6 +31,7 @@ from conformance.bundle.sensitivity import (
 )
 from conformance.case.call import Call
 from conformance.case.case import EffectName
+from conformance.case.load import load
 from conformance.case.tensors import attributes_of, steps_of
 from conformance.maintain.sensitivity import main
 from conformance.oracle import reference
@@ -198,12 +199,11 @@ def test_a_loop_has_the_largest_effect_of_its_steps() -> None:
     assert found["past"] > THRESHOLD
 
 
-def test_the_manifest_records_the_required_effects() -> None:
+def test_the_required_effects_are_some_of_all() -> None:
     call = Call(**DECODE, softcap=2.0)
-    made, every = bundle_for(call), every_effect(call)
-    said = json.loads((made.path / "manifest.json").read_text())["sensitivity"]
-    assert said == made.sensitivity == {name: every[name] for name in every if name in THRESHOLDS}
-    assert {"softcap", "past"} <= set(said)
+    required, every = required_effects(call), every_effect(call)
+    assert required == {name: every[name] for name in every if name in THRESHOLDS}
+    assert {"softcap", "past"} <= set(required)
     assert {"past_token", "query/first_head", "value/zeros"} <= set(every)
 
 
@@ -342,7 +342,7 @@ def test_each_replacement_has_a_name_and_a_sentence_of_its_own() -> None:
 
 def refusal(folder: Path, body: str) -> str | None:
     (case,) = cases_of(folder, body)
-    return insensitive(case, bundle_for(case.call).sensitivity)
+    return why_insensitive(case)
 
 
 WIDE = "- name: a\n  sequence_length: 4\n  local_window_size: 9\n"
@@ -365,9 +365,9 @@ def test_a_case_with_a_small_effect_cannot_declare_it_as_none(tmp_path: Path) ->
     values = "{values: {low: -0.7, high: 0.7}}"
     body = f"- name: a\n  past_sequence_length: 9\n  scale: 0.3\n  inputs: {{query: {values}}}\n"
     (case,) = cases_of(tmp_path, body + "  dtype: float16\n")
-    effect = bundle_for(case.call).sensitivity["scale"]
+    effect = required_effects(case.call)["scale"]
     assert NO_EFFECT < effect < THRESHOLD
-    said = insensitive(case, bundle_for(case.call).sensitivity)
+    said = why_insensitive(case)
     assert said is not None
     assert f"fault in scale: changing it moves the result by only {effect:g} error" in said
     assert said.endswith("20 are required. Choose values that make it larger.")
@@ -413,16 +413,34 @@ def test_an_unknown_feature_name_is_reported(tmp_path: Path) -> None:
     assert said.endswith("did you mean 'window'?")
 
 
-@pytest.mark.slow
-def test_shipped_cases_that_the_cpu_rejects_are_sensitive() -> None:
-    """The others are checked whenever they run."""
-    cases = [
-        case
-        for case in shipped_cases()
-        if "bfloat16" in case.call.dtype or case.call.cache_dtype == "float8e4m3fn"
-    ]
-    found = {case.id: insensitive(case, bundle_for(case.call).sensitivity) for case in cases}
+@pytest.mark.parametrize(
+    "theme", sorted(data_path("cases").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path) -> None:
+    """So that runs need not measure it."""
+    record = f"python -m conformance.maintain.generate cases/{sensitive_cases.RECORD}"
+    cases = load([theme])
+    effects = {case.id: (case, cache._effects(case.call, every=False)) for case in cases}
+    found = {name: insensitive(*each) for name, each in effects.items()}
     assert {name: sentence for name, sentence in found.items() if sentence} == {}
+    assert sensitive_cases._is_recorded(theme), f"after a change of the theme, run: {record}"
+
+
+def test_only_files_of_the_corpus_as_they_were_measured_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theme = data_path("cases") / "window.yaml"
+    copy = tmp_path / "cases" / theme.name
+    copy.parent.mkdir()
+    shutil.copy(theme, copy)
+    assert not sensitive_cases._is_recorded(copy)  # a user's file with the name of a theme
+    monkeypatch.setattr(sensitive_cases, "data_path", lambda name: tmp_path / name)
+    sensitive_cases._is_recorded.cache_clear()
+    assert sensitive_cases._is_recorded(copy)
+    copy.write_text(copy.read_text() + "\n")
+    sensitive_cases._is_recorded.cache_clear()
+    assert not sensitive_cases._is_recorded(copy)
+    sensitive_cases._is_recorded.cache_clear()
 
 
 # As the user sees it

@@ -9,8 +9,8 @@
     oracle.f64, oracle.where.z     the oracle's values and error units in float64, for the judge,
                                    and which elements they are: most are copies and zeros
                                    (:mod:`conformance.bundle.float_arrays`)
-    manifest.json                  size and SHA-256 of each file and of the manifest, the layout of
-                                   the oracle's arrays, and the sensitivity of the call
+    manifest.json                  size and SHA-256 of each file and of the manifest, and the
+                                   layout of the oracle's arrays
 
 Of the oracle's arrays, the usual values are followed by those of each other reading of the
 documentation that is asked for and gives the call a meaning. For each step and output there are
@@ -70,7 +70,7 @@ from conformance.bundle.found_whole import FoundWhole, state_of
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.bundle.variants import variant_script
-from conformance.case.call import Call, GivenCall
+from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.given import GivenError
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
@@ -90,18 +90,15 @@ class Bundle:
     ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
     if the call has no defined meaning; ``unjudged`` then says why. ``readings`` has the same for
     each other reading that is asked for and gives the call a meaning, and ``reading`` the one that
-    ``expected`` is by (None: the usual one). ``sensitivity`` holds the required
-    effects of the active features of the call (see :mod:`conformance.bundle.sensitivity`);
-    `every_effect` has all. ``tensor_bytes`` is the size of all inputs and expected outputs,
-    ``changed`` the time of the last change to a file (``st_ctime_ns``), and ``files`` has the size
-    and the SHA-256 of each.
+    ``expected`` is by (None: the usual one). ``tensor_bytes`` is the size of all inputs and
+    expected outputs, ``changed`` the time of the last change to a file (``st_ctime_ns``), and
+    ``files`` has the size and the SHA-256 of each.
     """
 
     path: Path
     steps: tuple[StepFiles, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
-    sensitivity: dict[str, float]
     tensor_bytes: int
     changed: int
     files: Mapping[str, tuple[int, str]]
@@ -311,7 +308,6 @@ def write_bundle(
         "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
         "oracle": layout,
         "unjudged": usual.unjudged,
-        "sensitivity": {} if relation else _effects(call, script, usual),
     }
     files["manifest.json"] = _sealed(manifest)
     for parent in dict.fromkeys(name.rpartition("/")[0] for name in files):
@@ -321,26 +317,36 @@ def write_bundle(
     return files["manifest.json"]
 
 
-def every_effect(call: Call) -> dict[str, float]:
-    """The sensitivity of ``call`` with those effects that only count as coverage.
+def required_effects(call: Call) -> dict[str, float]:
+    """The required effects of the active features of ``call``, in error budgets.
 
-    In the cache once it was measured. Raises :class:`BundleError` as `bundle_for`.
+    In the cache once they were measured (:mod:`conformance.bundle.sensitivity`). Raises
+    :class:`BundleError` as `bundle_for`.
     """
+    return _kept_effects(call, every=False)
 
-    def measured() -> dict[str, float]:
-        script = script_of(call)
-        return _effects(call, script, _read(script), every=True)
 
+def every_effect(call: Call) -> dict[str, float]:
+    """As `required_effects`, with those effects that only count as coverage."""
+    return _kept_effects(call, every=True)
+
+
+def _kept_effects(call: Call, *, every: bool) -> dict[str, float]:
+    name = digest_of(call) + ("" if every else "-required")
     try:
-        return kept_for(digest_of(call), measured)
+        return kept_for(name, lambda: _effects(call, every=every))
     except GivenError as error:
         raise BundleError(f"{error}.") from None
 
 
-def _effects(call: Call, script: Script, usual: _Read, *, every: bool = False) -> dict[str, float]:
+def _effects(call: Call, *, every: bool) -> dict[str, float]:
     """The effects of a call: the largest over its steps. Values of a model are as they are."""
     found: dict[str, float] = {}
-    if usual.unjudged is not None or script.attributes is None or isinstance(call, GivenCall):
+    if isinstance(call, GivenCall | GraphCall):
+        return found
+    script = script_of(call)
+    usual = _read(script)
+    if usual.unjudged is not None or script.attributes is None:
         return found
     for inputs, (references, units, _) in zip(usual.inputs, usual.answers, strict=True):
         skipped = sufficient(found)
@@ -542,7 +548,6 @@ def _open(place: Path) -> Bundle | None:
             tuple(StepFiles(**step) for step in manifest["steps"]),
             usual,
             manifest["unjudged"],
-            manifest["sensitivity"],
             sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
             changed,
             manifest["files"],

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from conformance.bundle.cache import bundle_for
-from conformance.bundle.sensitivity import insensitive
+from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.case.call import GraphCall
 from conformance.case.case import Case
 from conformance.case.corpus import Corpus, is_shipped
@@ -121,7 +121,7 @@ def _show_call(case: Case) -> int:
     from conformance.cli.drawing import draw
 
     draw(make_console(), case)
-    problem = insensitive(case, bundle_for(case.call, readings=case.contract.readings).sensitivity)
+    problem = why_insensitive(case)
     if problem is None:
         return ALL_AS_EXPECTED
     say(f"\n{problem}")

@@ -2,7 +2,8 @@
 
 Run it after a change of a model, a feature or a relation. ``cases/pairs.yaml`` takes half a minute,
 ``cases/regions.yaml`` and ``cases/dense.yaml`` a minute, ``docs/inputs.md`` minutes where cases are
-new, and ``docs/operator.md`` needs ONNX Runtime, so these are written only if they are named.
+new, and ``docs/operator.md`` needs ONNX Runtime, so these are written only if they are named, as is
+``cases/sensitive.json``, which takes a minute.
 ``docs/coverage.md`` has counts of ``docs/inputs.md``: name both in one command.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.base.paths import data_path, file_to_write
+from conformance.bundle import sensitive_cases
 from conformance.case.case_file import schema as cases_schema
 from conformance.case.load import load
 from conformance.case.variants import document as relations_page
@@ -47,6 +49,9 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     "docs/relations.md": relations_page,
     "docs/inputs.md": lambda: looked_at.text(load([data_path("cases")])),
     "docs/coverage.md": lambda: coverage.text(load([data_path("cases")]), looked_at.recorded()),
+    f"cases/{sensitive_cases.RECORD}": lambda: sensitive_cases.record_text(
+        load([data_path("cases")])
+    ),
     "cases/pairs.yaml": pairs.text,
     "cases/regions.yaml": region_cases.text,
     "cases/dense.yaml": dense_cases.text,
@@ -56,8 +61,9 @@ FILES: Final[Mapping[str, Callable[[], str | bytes]]] = {
     **block_graphs.GRAPHS,
 }
 
-#: Files that are written only if they are named: four take long, one needs ONNX Runtime.
+#: Files that are written only if they are named: all but one take long, one needs ONNX Runtime.
 NAMED: Final = (
+    f"cases/{sensitive_cases.RECORD}",
     "docs/inputs.md",
     "cases/pairs.yaml",
     "cases/regions.yaml",

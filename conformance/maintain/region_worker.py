@@ -19,7 +19,7 @@ from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.paths import data_path
 from conformance.bundle.cache import Bundle, bundle_for
 from conformance.bundle.expected import Expected
-from conformance.bundle.sensitivity import insensitive
+from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.case.case import Case
 from conformance.maintain.power import shows
 from conformance.oracle.tolerance import shares
@@ -84,7 +84,7 @@ class Worker:
         if case.contract.demands == "rejects":
             return nothing
         bundle = self._bundle(case)
-        if insensitive(case, bundle.sensitivity) is not None:
+        if why_insensitive(case) is not None:
             return nothing
         calls: list[Any] = []
         try:

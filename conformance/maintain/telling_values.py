@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.bundle.cache import bundle_for
+from conformance.bundle.cache import required_effects
 from conformance.bundle.sensitivity import NO_EFFECT, part_of, shortfalls
 from conformance.case.call import Call
 
@@ -28,7 +28,7 @@ def is_sensitive(fields: Mapping[str, Any], dtype: str) -> bool:
 
 def _effects(fields: Mapping[str, Any], dtype: str) -> dict[str, float]:
     call = {name: value for name, value in fields.items() if name in Call.model_fields}
-    return bundle_for(Call.model_validate({**call, "dtype": dtype})).sensitivity
+    return required_effects(Call.model_validate({**call, "dtype": dtype}))
 
 
 def sensitive(

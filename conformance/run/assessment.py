@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from conformance.bundle.cache import Bundle
-from conformance.bundle.sensitivity import insensitive
+from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
@@ -107,7 +107,7 @@ class Assessment:
         """
         for case in cases:
             for job in jobs_for(case, self._bundles):
-                why = None if job.variant else insensitive(case, job.prepared.sensitivity)
+                why = None if job.variant else why_insensitive(case)
                 if why is not None and is_shipped(case):
                     self._insensitive.append((case, self._problem(case, why)))
                     break

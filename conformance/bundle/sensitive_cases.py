@@ -1,0 +1,65 @@
+"""Whether a case can show a fault: measured, or recorded for the themes of the corpus.
+
+``cases/sensitive.json`` has the SHA-256 of each theme's file as it was when all its cases were
+found sensitive. A run measures a case only if its file is another one: to measure takes a third of
+the time in which a bundle is made. ``tests/test_sensitivity.py`` measures the whole corpus.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Final
+
+from conformance.base.paths import data_path
+from conformance.bundle.cache import required_effects
+from conformance.bundle.sensitivity import insensitive
+from conformance.case.case import Case
+
+#: The record, in the folder of the corpus.
+RECORD: Final = "sensitive.json"
+
+
+def why_insensitive(case: Case) -> str | None:
+    """Why the case cannot show a fault, as :func:`insensitive` says; None if it can.
+
+    Raises :class:`conformance.bundle.cache.BundleError`.
+    """
+    if case.contract.demands == "rejects" or _is_recorded(case.file):
+        return None
+    return insensitive(case, required_effects(case.call))
+
+
+def record_text(cases: Sequence[Case]) -> str:
+    """The record of the files of these ``cases``. Raises ValueError for an insensitive case."""
+    for case in cases:
+        if case.contract.demands != "rejects":
+            why = insensitive(case, required_effects(case.call))
+            if why is not None:
+                raise ValueError(f"{case.id}: {why}")
+    files = sorted({case.file for case in cases})
+    return json.dumps({file.name: _digest(file) for file in files}, indent=1) + "\n"
+
+
+@lru_cache(maxsize=1024)
+def _is_recorded(file: Path) -> bool:
+    """Whether the file is one of the corpus, and as it was when its cases were measured."""
+    cases = data_path("cases")
+    return (
+        file.name in _recorded()
+        and file.resolve().parent == cases.resolve()
+        and _digest(file) == _recorded()[file.name]
+    )
+
+
+@cache
+def _recorded() -> dict[str, str]:
+    found: dict[str, str] = json.loads((data_path("cases") / RECORD).read_bytes())
+    return found
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
