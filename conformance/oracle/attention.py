@@ -57,6 +57,31 @@ class Attention:
     first_prompt: bool
     """Whether these are the sequences' first tokens (see docs/oracle.md on quantised caches)."""
 
+    def at(self, batch: slice, heads: slice, rows: slice, keys: slice) -> Attention:
+        """Return a part: slices of B, K, S and T."""
+        of_scores = np.s_[batch, heads, :, rows, keys]
+        of_rows = np.s_[batch, heads, :, rows]
+        sink = self.sink
+        if sink is not None:
+            sink = sink[heads] if sink.ndim == 2 else sink[batch, heads]
+        return replace(
+            self,
+            query=self.query[of_rows],
+            query_magnitude=self.query_magnitude[of_rows],
+            keys=self.keys.part(batch, heads, keys),
+            values=self.values.part(batch, heads, keys),
+            visible=self.visible[batch, rows, keys],
+            scores=self.scores[of_scores],
+            capped=self.capped[of_scores],
+            logits=self.logits[of_scores],
+            sink=sink,
+            probabilities=self.probabilities[of_scores],
+            sink_probability=self.sink_probability[of_rows],
+            output=self.output[of_rows],
+            defined=self.defined[of_rows],
+            watched={why: there[of_rows] for why, there in self.watched.items()},
+        )
+
     @property
     def key(self) -> Float:
         """[B, K, T, D]: the keys as attention uses them."""

@@ -7,7 +7,7 @@ tokens at the following places.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,16 @@ class Tokens:
             self.format,
             self.dtype,
             self.normed,
+        )
+
+    def part(self, batch: slice, heads: slice, tokens: slice) -> Tokens:
+        """Return the tokens in slices of B, K and tokens. They have no format."""
+        return replace(
+            self,
+            value=self.value[batch, heads, tokens],
+            exact=self.exact[batch, heads, tokens],
+            magnitude=self.magnitude[batch, heads, tokens],
+            past_row=self.past_row[batch, tokens],
         )
 
 

@@ -9,7 +9,7 @@ cases, features or dtypes. One constant for each target class multiplies the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -214,10 +214,38 @@ def _norm_error(magnitude: Float, storage: Storage) -> Float:
     return error + floor_of(storage)
 
 
-def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | None) -> Float:
-    """Return the largest error of each score after softcap, [B, K, G, S, T]."""
+#: Scores of which the intermediate arrays, a dozen at a time, stay in the processor's cache.
+_SCORES_AT_ONCE: Final = 1 << 15
+
+
+def _parts(attention: Attention) -> Iterator[tuple[tuple[slice, ...], Attention]]:
+    """Cut a large attention into rows of queries, each with the keys that one of them may see.
+
+    The slices are those of B, K, S and T. What no part has is for keys that are hidden from a row.
+    """
+    batch_size, kv_num_heads, group, queries, keys = attention.logits.shape
+    if attention.logits.size <= _SCORES_AT_ONCE:
+        yield (slice(None),) * 4, attention
+        return
+    of_head = group * queries * keys
+    heads = kv_num_heads if kv_num_heads * of_head <= _SCORES_AT_ONCE else 1
+    rows = min(queries, max(1, _SCORES_AT_ONCE // (heads * group * keys)))
+    for b in range(batch_size):
+        for start in range(0, queries, rows):
+            of_rows = slice(start, start + rows)
+            of_keys = _range(attention.visible[b, of_rows])
+            for head in range(0, kv_num_heads, heads):
+                at = slice(b, b + 1), slice(head, head + heads), of_rows, of_keys
+                yield at, attention.at(*at)
+
+
+def score_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) -> Float:
+    """Return the largest error of each score after softcap, [B, K, G, S, T].
+
+    ``key_error`` [B, K, T, D] is that of the keys, as :func:`attended_error` returns it.
+    """
     storage = Storage.of(dtype)
-    q, k = np.abs(attention.query), np.abs(attention.key)[:, :, None]
+    q, k = np.abs(attention.query), np.abs(attention.key)
     scale, head_size = abs(attention.scale), q.shape[-1]
 
     # The query enters the matrix unit rotated, scaled or both; in each case rounded once. A scale
@@ -229,12 +257,10 @@ def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | N
     )
     if attention.query_normed:
         query_error += _norm_error(attention.query_magnitude, storage)
-    key_error = attended_error(
-        attention.keys, attention.first_prompt, None if past is None else past.key
-    )[:, :, None]
-    in_dot_product = (query_error + head_size * A * q) @ k.swapaxes(-1, -2)
-    in_dot_product += (q + query_error) @ key_error.swapaxes(-1, -2)
-    error: Float = scale * in_dot_product + SCALE * A * np.abs(attention.scores)
+    error = _dot_products(query_error + head_size * A * q, k)
+    error += _dot_products(q + query_error, key_error)
+    error *= scale
+    error += SCALE * A * np.abs(attention.scores)
     if attention.softcap:
         cap, s = attention.softcap, np.abs(attention.scores)
         # tanh is flatter farther from 0, so an error towards 0 has the largest effect.
@@ -243,13 +269,22 @@ def score_error(attention: Attention, dtype: np.dtype[Any], past: PastErrors | N
     return error
 
 
-def logit_error(
-    attention: Attention, dtype: np.dtype[Any], past: PastErrors | None = None
-) -> Float:
+def _dot_products(queries: Float, keys: Float) -> Float:
+    """Return those of [B, K, G, S, D] with [B, K, T, D], as [B, K, G, S, T].
+
+    All queries of a key/value head are one matrix, which is faster than a product for each.
+    """
+    batch_size, kv_num_heads, group, length, head_size = queries.shape
+    rows = queries.reshape(batch_size, kv_num_heads, group * length, head_size)
+    products: Float = rows @ keys.swapaxes(-1, -2)
+    return products.reshape(*queries.shape[:-1], keys.shape[2])
+
+
+def logit_error(attention: Attention, dtype: np.dtype[Any], key_error: Float) -> Float:
     """Return the largest error of each logit, [B, K, G, S, T]; 0 for a logit of -inf."""
     exists = np.isfinite(attention.logits)
     logits = np.where(exists, attention.logits, 0.0)
-    error = score_error(attention, dtype, past) + A * np.abs(logits)
+    error = score_error(attention, dtype, key_error) + A * np.abs(logits)
     return np.where(exists, error, 0.0)
 
 
@@ -278,31 +313,52 @@ def output_budget(
 ) -> Float:
     """Return the unit budget of an output, [B, S, K, G, D]."""
     storage = Storage.of(dtype)
-    errors = weight_error(attention, logit_error(attention, dtype, past))
-    sink_errors = sink_error(attention)
-    magnitudes = np.abs(attention.value)[:, :, None]
-    from_sums = (_sum_error(attention, storage) + FLUSH * _seen(attention)) @ magnitudes
-    from_logits = _moved_by(attention, errors, sink_errors)
-    value_error = attended_error(
+    key_error, value_error = _key_error(attention, past), _value_error(attention, past)
+    total: Float = storage.unit * np.abs(attention.output) + floor_of(storage)
+    for (b, heads, rows, keys), part in _parts(attention):
+        errors = weight_error(part, logit_error(part, dtype, key_error[b, heads, keys]))
+        sink_errors = sink_error(part)
+        magnitudes = np.abs(part.value)[:, :, None]
+        from_sums = (_sum_error(part, storage) + FLUSH * _seen(part)) @ magnitudes
+        total[b, heads, :, rows] += _moved_by(part, errors, sink_errors) + from_sums
+        of_values = value_error[b, heads, keys]
+        if of_values.any():
+            weights = _largest_weights(part, errors, sink_errors)
+            total[b, heads, :, rows] += weights @ of_values[:, :, None]
+    return total.transpose(0, 3, 1, 2, 4)
+
+
+def _key_error(attention: Attention, past: PastErrors | None) -> Float:
+    return attended_error(
+        attention.keys, attention.first_prompt, None if past is None else past.key
+    )
+
+
+def _value_error(attention: Attention, past: PastErrors | None) -> Float:
+    return attended_error(
         attention.values, attention.first_prompt, None if past is None else past.value
     )
-    from_values = np.zeros_like(attention.output)
-    if value_error.any():
-        from_values = _largest_weights(attention, errors, sink_errors) @ value_error[:, :, None]
-    from_storing = storage.unit * np.abs(attention.output) + floor_of(storage)
-    total: Float = from_logits + from_sums + from_values + from_storing
-    return total.transpose(0, 3, 1, 2, 4)
 
 
 def qk_budget(
     attention: Attention, dtype: np.dtype[Any], qk_output: int, past: PastErrors | None = None
 ) -> Float:
     """Return the unit budget of an output_qk, [B, K, G, S, T]: logits (1) or probabilities (2)."""
-    storage = Storage.of(dtype)
-    errors = logit_error(attention, dtype, past)
-    if qk_output == 1:
-        logits = np.where(np.isfinite(attention.logits), attention.logits, 0.0)
-        return errors + storage.unit * np.abs(logits) + floor_of(storage)
+    key_error = _key_error(attention, past)
+    budget = np.zeros_like(attention.logits)
+    for (b, heads, rows, keys), part in _parts(attention):
+        errors = logit_error(part, dtype, key_error[b, heads, keys])
+        of_part = _logit_budget if qk_output == 1 else _probability_budget
+        budget[b, heads, :, rows, keys] = of_part(part, Storage.of(dtype), errors)
+    return budget
+
+
+def _logit_budget(attention: Attention, storage: Storage, errors: Float) -> Float:
+    logits = np.where(np.isfinite(attention.logits), attention.logits, 0.0)
+    return errors + storage.unit * np.abs(logits) + floor_of(storage)
+
+
+def _probability_budget(attention: Attention, storage: Storage, errors: Float) -> Float:
     errors, sink_errors = weight_error(attention, errors), sink_error(attention)
     p, sink = attention.probabilities, attention.sink_probability
     most = (p * np.exp(np.minimum(errors, 60.0))).sum(axis=-1)
@@ -377,7 +433,7 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
                 rows = (b, h, slice(None), slice(start, start + block))
                 output = attention.output[rows]
                 attended: Bool = np.isfinite(attention.logits[rows])
-                keys_of_rows = _range(attended)
+                keys_of_rows = _range(attended.any(axis=0))
                 distance = attention.value[b, h, keys_of_rows] - output[..., None, :]
                 np.abs(distance, out=distance)
                 sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
@@ -392,8 +448,8 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
 
 
 def _range(attended: Bool) -> slice:
-    """From the first to the last key attended to, [G, rows, T]; causal queries attend to few."""
-    at = np.flatnonzero(attended.any(axis=(0, 1)))
+    """From the first to the last key attended to, [rows, T]; causal queries attend to few."""
+    at = np.flatnonzero(attended.any(axis=0))
     return slice(at[0], at[-1] + 1) if at.size else slice(0)
 
 
