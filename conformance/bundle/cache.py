@@ -47,7 +47,7 @@ import uuid
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -287,13 +287,11 @@ def write_bundle(
     oracle = Packer()
     layout: list[dict[str, Any]] = []
     if usual.unjudged is None:
-        rounded: list[Array] = []
         for index, answer in enumerate(usual.answers):
             for position, name in enumerate(script.outputs):
                 path = f"test_data_set_{index}/output_{position}.pb"
-                rounded.append(_rounded(answer.references[name]))
-                files[path] = _tensor_file(rounded[-1], name)
-        _add_answers(usual.answers, None, relation is not None, layout, oracle, rounded)
+                files[path] = _tensor_file(answer.rounded[name], name)
+        _add_answers(usual.answers, None, relation is not None, layout, oracle)
     for reading in readings:
         other = _read(script_of(call, reading))
         if other.unjudged is None:
@@ -348,19 +346,26 @@ def _effects(call: Call, *, every: bool) -> dict[str, float]:
     usual = _read(script)
     if usual.unjudged is not None or script.attributes is None:
         return found
-    for inputs, (references, units, _) in zip(usual.inputs, usual.answers, strict=True):
+    for inputs, answer in zip(usual.inputs, usual.answers, strict=True):
         skipped = sufficient(found)
+        references, units = answer.references, answer.units
         moved = effects(inputs, script.attributes, references, units, skipped, every=every)
         found = combined((found, moved))
     return found
 
 
-class _Answer(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Answer:
     """The oracle's answer to one step; ``past_error`` are the errors of its past in a loop."""
 
     references: dict[str, Reference]
     units: dict[str, Array]
     past_error: PastErrors | None
+
+    @cached_property
+    def rounded(self) -> dict[str, Array]:
+        """The values of each output in its dtype."""
+        return {name: _rounded(value) for name, value in self.references.items()}
 
 
 class _Read(NamedTuple):
@@ -377,19 +382,19 @@ class _Read(NamedTuple):
 def _read(script: Script) -> _Read:
     inputs: list[dict[str, Array]] = []
     answers: list[_Answer] = []
-    carried: dict[str, Array] = {}
-    errors: PastErrors | None = None
     for step in script.steps:
-        past = {past: carried[present] for past, present in step.carry.items() if carried}
+        past: dict[str, Array] = {}
+        past_error: PastErrors | None = None
+        if step.carry and answers:
+            last = answers[-1]
+            past = {past: last.rounded[present] for past, present in step.carry.items()}
+            past_error = past_errors(last.references, last.past_error)
         inputs.append({**step.inputs, **past})
         try:
             references = script.compute(inputs[-1])
         except OracleError as error:
             return _Read(inputs, answers, str(error).removesuffix("."))
-        past_error = errors if step.carry else None
         answers.append(_Answer(references, budgets(references, past_error), past_error))
-        carried = {name: _rounded(value) for name, value in references.items()}
-        errors = past_errors(references, past_error)
     return _Read(inputs, answers, None)
 
 
@@ -399,19 +404,14 @@ def _add_answers(
     arithmetic: bool,
     layout: list[dict[str, Any]],
     oracle: Packer,
-    rounded: Sequence[Array] = (),
 ) -> None:
-    """Adds the arrays of ``answers`` to ``oracle``, and what they are to ``layout``.
-
-    ``rounded`` has the values of each step and output in the output's dtype, for the usual reading.
-    """
-    near = iter(rounded)
-    for index, (references, units, past_error) in enumerate(answers):
-        for name, expected in references.items():
-            unit = units[name]
+    """Adds the arrays of ``answers`` to ``oracle``, and what they are to ``layout``."""
+    for index, answer in enumerate(answers):
+        for name, expected in answer.references.items():
+            unit = answer.units[name]
             arrays = [np.where(expected.defined, unit, np.nan)]
             if arithmetic:
-                arrays.append(arithmetic_budget(name, expected, past_error))
+                arrays.append(arithmetic_budget(name, expected, answer.past_error))
             arrays += [np.where(there, unit, np.nan) for there in expected.watched.values()]
             layout.append(
                 {
@@ -424,7 +424,7 @@ def _add_answers(
                     "watched": list(expected.watched),
                 }
             )
-            oracle.add(expected.value, next(near, None))
+            oracle.add(expected.value, None if reading else answer.rounded[name])
             for array in arrays:
                 oracle.add(array)
 

@@ -146,11 +146,13 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
     if sink is not None:
         top = np.maximum(top, sink)
     top = np.where(np.isneginf(top), 0.0, top)
-    weights = np.exp(logits - top[..., None])
+    weights = logits - top[..., None]
+    np.exp(weights, out=weights)
     sink_weight = np.zeros_like(top) if sink is None else np.exp(sink - top)
     total = weights.sum(axis=-1) + sink_weight
     total = np.where(total == 0.0, 1.0, total)
-    return weights / total[..., None], sink_weight / total
+    weights /= total[..., None]
+    return weights, sink_weight / total
 
 
 def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
@@ -181,15 +183,23 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
 
     products = q @ k[:, :, None].swapaxes(-1, -2)
     scores = call.scale * products
-    capped = call.softcap * np.tanh(scores / call.softcap) if call.softcap else scores
+    capped = scores
+    if call.softcap:
+        capped = scores / call.softcap
+        np.tanh(capped, out=capped)
+        capped *= call.softcap
     visible = visible_keys(call)
     if np.any(visible & ~cache.resident[:, None]):
         raise OracleError("A query's window includes tokens that the window cache has evicted.")
     mask = visible[:, None, None]
     bias = _grouped_bias(call, kv_num_heads)
-    logits = np.where(mask, capped + np.where(bias < np.inf, bias, 0.0), -np.inf)
+    logits = np.where(mask, capped, -np.inf)
+    logits += np.where(bias < np.inf, bias, 0.0)
     clean = (finite_key & finite_value & _fits(call, keys))[:, :, None, None, :]
-    clean = clean & (bias < np.inf) & (np.abs(products) <= LARGEST_FLOAT32)
+    clean = clean & (bias < np.inf)
+    most = max(products.max(initial=0.0), -products.min(initial=0.0))
+    if not most <= LARGEST_FLOAT32:
+        clean = clean & (np.abs(products) <= LARGEST_FLOAT32)
     attending = mask & ~np.isneginf(bias)
     computable = finite_query & np.all(Storage.of(call.dtype).holds(q), axis=-1)
     computable = computable & np.all(clean | ~attending, axis=-1) & real[:, None, None, :]
@@ -199,7 +209,7 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
         computable = computable & (sink < np.inf)[..., None]
         sink = np.where(sink < np.inf, sink, 0.0)
     probabilities, sink_probability = softmax(logits, None if sink is None else sink[..., None])
-    some = probabilities.any(axis=-1) | (sink_probability > 0.0)
+    some = (probabilities.max(axis=-1, initial=0.0) > 0.0) | (sink_probability > 0.0)
     unmasked = np.all(clean, axis=-1) & cache.unused_finite[:, :, None, None]
     return Attention(
         query=q,
