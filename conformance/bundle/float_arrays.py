@@ -16,6 +16,8 @@ Array = np.ndarray
 
 #: What an array begins as, by its number in the bytes; the last one is the given array.
 _FILLS: Final = (0.0, math.nan, None)
+#: The bits of those that are numbers.
+_BITS_OF_FILLS: Final = tuple(np.array(_FILLS[:2], "<f8").view("<u8").tolist())
 
 
 class Packed(NamedTuple):
@@ -38,16 +40,16 @@ class Packer:
         self._where = bytearray()
 
     def add(self, array: Array, like: Array | None = None) -> None:
-        """Adds an array; ``like`` has its shape, and perhaps many of its elements."""
-        array = np.ascontiguousarray(array, "<f8")
-        differ = {
-            number: _bits_of(array) != _bits_of(begun)
-            for number in range(len(_FILLS))
-            if (begun := _begun(number, array.shape, like)) is not None
-        }
+        """Adds an array; ``like`` has its shape, and many of its elements."""
+        bits = _bits_of(np.ascontiguousarray(array, "<f8"))
+        if like is not None and like.shape == array.shape:
+            begun = {_FILLS.index(None): _bits_of(like.astype("<f8"))}
+        else:
+            begun = dict(enumerate(_BITS_OF_FILLS))
+        differ = {number: bits != those for number, those in begun.items()}
         number = min(differ, key=lambda number: int(np.count_nonzero(differ[number])))
         self._where += bytes([number]) + np.packbits(differ[number]).tobytes()
-        self._numbers += array.reshape(-1)[differ[number]].tobytes()
+        self._numbers += bits[differ[number]].tobytes()
 
     def packed(self) -> Packed:
         """Everything that was added."""
@@ -138,16 +140,6 @@ class Unpacker:
     def is_empty(self) -> bool:
         """Whether everything was taken."""
         return not (self._where.size or self._numbers.size)
-
-
-def _begun(number: int, shape: tuple[int, ...], like: Array | None) -> Array | None:
-    """A new array with what one begins as; None if that is ``like`` and there is none."""
-    fill = _FILLS[number]
-    if fill is not None:
-        return np.full(shape, fill)
-    if like is None or like.shape != shape:
-        return None
-    return like.astype("<f8")
 
 
 def _bits_of(array: Array) -> Array:

@@ -32,6 +32,9 @@ _OF_THE_MODEL: Final = (
     "k_scale", "v_scale", "q_norm_weight", "k_norm_weight", "cos_cache", "sin_cache",
 )  # fmt: skip
 
+#: Seeded anew for each input: a new one takes 90 microseconds, a seed 1.5.
+_RANDOM: Final = np.random.RandomState()
+
 Array = np.ndarray
 
 
@@ -77,7 +80,9 @@ def _draw(call: Call, step: Step, tensor: Tensor) -> Array:
             below[first % len(below) :][:count] = number
     # Casting a float outside the range of an integer type depends on the machine, and so does the
     # sign of the NaN that YAML's .nan becomes.
-    exact = numbers.astype(np.int64) if integer else np.where(np.isnan(numbers), np.nan, numbers)
+    exact = numbers.astype(np.int64) if integer else numbers
+    if not integer and np.isnan(numbers).any():
+        exact = np.where(np.isnan(numbers), np.nan, numbers)
     with np.errstate(over="ignore", invalid="ignore"):
         return exact.astype(NUMPY[tensor.dtype])
 
@@ -101,7 +106,8 @@ def _filled(
     if values.kind == "constant":
         return np.full(shape, values.value)
     stream = stream or stream_of(call, step, name)
-    uniform = np.random.RandomState(zlib.crc32(stream.encode())).random_sample(shape)
+    _RANDOM.seed(zlib.crc32(stream.encode()))
+    uniform = _RANDOM.random_sample(shape)
     if dtype in INTEGER_RANGE:
         return np.floor(values.low + uniform * (values.high - values.low + 1))
     numbers = values.low + uniform * (values.high - values.low)

@@ -44,9 +44,10 @@ class Tokens:
         there = places >= 0
         index = np.where(there, places, 0)
         past_row = np.where(there, np.take_along_axis(self.past_row, index, axis=1), -1)
+        value = _rows(self.value, places)
         return Tokens(
-            _rows(self.value, places),
-            _rows(self.exact, places),
+            value,
+            value if self.exact is self.value else _rows(self.exact, places),
             _rows(self.magnitude, places),
             past_row,
             self.format,

@@ -178,7 +178,9 @@ def _present(call: OracleCall, tokens: Tokens) -> Reference:
     A byte with one element of an odd number is undefined: no text says what its high half holds.
     """
     places = present_places(call)
-    rows = tokens.at(places)
+    # A present of all places: where a sequence has no token, there are zeros already.
+    is_whole = places.shape[1] == call.total and not call.first_present_places.any()
+    rows = tokens if is_whole else tokens.at(places)
     there = np.broadcast_to((places >= 0)[:, None, :, None], rows.value.shape)
     defined = there & Storage.of(call.dtype).holds(rows.exact)
     if rows.format.packed:

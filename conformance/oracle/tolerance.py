@@ -200,6 +200,8 @@ def rotated_error(magnitude: Float, dtype: np.dtype[Any], normed: bool = False) 
     It comes from two products and a sum in float32 and one rounding to storage. If the heads
     [..., D] were normed before, the error of the norm is added.
     """
+    if not magnitude.any():
+        return np.zeros_like(magnitude)
     storage = Storage.of(dtype)
     error = (storage.unit + 2 * A) * magnitude + floor_of(storage)
     if normed:
@@ -433,7 +435,7 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
                 rows = (b, h, slice(None), slice(start, start + block))
                 output = attention.output[rows]
                 attended: Bool = np.isfinite(attention.logits[rows])
-                keys_of_rows = _range(attended.any(axis=0))
+                keys_of_rows = _range(attended)
                 distance = attention.value[b, h, keys_of_rows] - output[..., None, :]
                 np.abs(distance, out=distance)
                 sums = (gain[rows][..., None, keys_of_rows] @ distance)[..., 0, :]
@@ -448,8 +450,8 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
 
 
 def _range(attended: Bool) -> slice:
-    """From the first to the last key attended to, [rows, T]; causal queries attend to few."""
-    at = np.flatnonzero(attended.any(axis=0))
+    """From the first to the last key that any row attends to, [..., rows, T]."""
+    at = np.flatnonzero(attended.any(axis=tuple(range(attended.ndim - 1))))
     return slice(at[0], at[-1] + 1) if at.size else slice(0)
 
 
