@@ -25,6 +25,7 @@ from multiprocessing.context import ForkProcess
 from typing import Final, Self
 
 from conformance.base import interrupts
+from conformance.base.garbage import seldom
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.harness.process import GRACE_SECONDS, RunnerFailed
@@ -205,6 +206,7 @@ def _work(
 ) -> None:
     """Run the targets whose numbers come, one after the other, until the connection is closed."""
     interrupts.ignore()  # the process that started it ends it
+    seldom()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     for other in inherited:
         other.close()
