@@ -17,7 +17,7 @@ from conformance.bundle.cache import digest_of, write_bundle
 from conformance.case.call import Call
 from conformance.case.variants import RelationName
 
-Write = Callable[[Call, Path, RelationName | None, Sequence[ReadingName]], bytes]
+Write = Callable[[Call, Path, RelationName | None, Sequence[ReadingName]], dict[str, bytes]]
 
 
 def borrowing(own: Path, caches: Callable[[], Sequence[Path]]) -> Write:
@@ -31,7 +31,7 @@ def borrowing(own: Path, caches: Callable[[], Sequence[Path]]) -> Write:
         folder: Path,
         relation: RelationName | None = None,
         readings: Sequence[ReadingName] = (),
-    ) -> bytes:
+    ) -> dict[str, bytes]:
         if folder.is_relative_to(own):
             name = digest_of(call, relation, readings)
             for cache in caches():
@@ -40,7 +40,7 @@ def borrowing(own: Path, caches: Callable[[], Sequence[Path]]) -> Write:
                     (folder / file).parent.mkdir(exist_ok=True)
                     (folder / file).write_bytes(content)
                 if files:
-                    return files["manifest.json"]
+                    return files
         return write_bundle(call, folder, relation, readings)
 
     return write

@@ -68,7 +68,7 @@ def test_a_change_is_noticed_whatever_its_times(old: Bundle, read: Read, name: s
     content, stat = file.read_bytes(), file.stat()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert read() >= MODEL
+    assert name in read()
     assert file.read_bytes() == content  # made anew
 
 

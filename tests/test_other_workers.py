@@ -24,7 +24,7 @@ def test_a_bundle_of_another_worker_is_copied_unless_it_is_damaged(
         (theirs.path / damage).write_bytes(b"{}")
     made: list[Path] = []
 
-    def write(call: Call, folder: Path, *more: object) -> bytes:
+    def write(call: Call, folder: Path, *more: object) -> dict[str, bytes]:
         made.append(folder)
         return write_bundle(call, folder, *more)  # type: ignore[arg-type]
 

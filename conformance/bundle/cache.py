@@ -269,10 +269,10 @@ def write_bundle(
     folder: Path,
     relation: RelationName | None = None,
     readings: Sequence[ReadingName] = (),
-) -> bytes:
+) -> dict[str, bytes]:
     """Writes the bundle of ``call``, or of its variant, into the empty ``folder``.
 
-    Returns the manifest.
+    Returns the content of each file.
     """
     script = script_of(call) if relation is None else variant_script(call, relation)
     usual = _read(script)
@@ -312,7 +312,7 @@ def write_bundle(
         (folder / parent).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    return files["manifest.json"]
+    return files
 
 
 def required_effects(call: Call) -> dict[str, float]:
@@ -523,40 +523,48 @@ def _open(place: Path) -> Bundle | None:
             if state_of(sealed, files.values()) != state:
                 return None
             found_whole.add(place.name, state, changed)
-        oracle = Unpacker(Packed(kept[_ORACLE], kept[_WHERE]))
-        by: dict[ReadingName | None, tuple[dict[str, Expected], ...]] = {}
-        for entry in manifest["oracle"]:
-            shape, reading = tuple(entry["shape"]), entry["reading"]
-            expected = by.setdefault(reading, tuple({} for _ in manifest["steps"]))
-            outputs = expected[entry["step"]]
-            near = None
-            if reading is None:
-                path = f"test_data_set_{entry['step']}/output_{len(outputs)}.pb"
-                near = _values_of(kept[path], shape, NUMPY[entry["dtype"]])
-            outputs[entry["output"]] = Expected(
-                oracle.take(shape, near),
-                oracle.take(shape),
-                entry["dtype"],
-                oracle.take(shape) if entry["arithmetic"] else None,
-                {why: oracle.take(shape) for why in entry["watched"]},
-            )
-        if not oracle.is_empty:
-            return None
-        usual = by.pop(None, tuple({} for _ in manifest["steps"]))
-        return Bundle(
-            place,
-            tuple(StepFiles(**step) for step in manifest["steps"]),
-            usual,
-            manifest["unjudged"],
-            sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
-            changed,
-            manifest["files"],
-            {reading: expected for reading, expected in by.items() if reading is not None},
-        )
+        return _bundle(place, manifest, kept, changed)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, zlib.error):
         return None
     finally:
         os.close(folder)
+
+
+def _bundle(place: Path, manifest: Any, files: Mapping[str, bytes], changed: int) -> Bundle:
+    """The bundle of a manifest and of at least the ``files`` that are expected.
+
+    Raises ValueError and others if these are not what the manifest says.
+    """
+    oracle = Unpacker(Packed(files[_ORACLE], files[_WHERE]))
+    by: dict[ReadingName | None, tuple[dict[str, Expected], ...]] = {}
+    for entry in manifest["oracle"]:
+        shape, reading = tuple(entry["shape"]), entry["reading"]
+        expected = by.setdefault(reading, tuple({} for _ in manifest["steps"]))
+        outputs = expected[entry["step"]]
+        near = None
+        if reading is None:
+            path = f"test_data_set_{entry['step']}/output_{len(outputs)}.pb"
+            near = _values_of(files[path], shape, NUMPY[entry["dtype"]])
+        outputs[entry["output"]] = Expected(
+            oracle.take(shape, near),
+            oracle.take(shape),
+            entry["dtype"],
+            oracle.take(shape) if entry["arithmetic"] else None,
+            {why: oracle.take(shape) for why in entry["watched"]},
+        )
+    if not oracle.is_empty:
+        raise ValueError("there are more numbers than the manifest says")
+    usual = by.pop(None, tuple({} for _ in manifest["steps"]))
+    return Bundle(
+        place,
+        tuple(StepFiles(**step) for step in manifest["steps"]),
+        usual,
+        manifest["unjudged"],
+        sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
+        changed,
+        manifest["files"],
+        {reading: expected for reading, expected in by.items() if reading is not None},
+    )
 
 
 def _is_whole(manifest: Any) -> bool:
@@ -603,18 +611,22 @@ def _make(
 ) -> Bundle:
     """Writes the bundle beside ``place`` and renames it to ``place``.
 
-    If another process was faster, its bundle is used, or removed if it is damaged.
+    Its files are not read again: what a runner reads is compared after each case (`untouched`). If
+    another process was faster, its bundle is used, or removed if it is damaged.
     """
     reuse_memory()
     for _ in range(8):
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
             aside.mkdir(parents=True)
-            manifest = write_bundle(call, aside, relation, readings)
-            _own[place] = hashlib.sha256(manifest).digest()
+            files = write_bundle(call, aside, relation, readings)
+            _own[place] = hashlib.sha256(files["manifest.json"]).digest()
             with contextlib.suppress(OSError):
                 place.unlink()  # a link or a file, in whose place no folder can be renamed
             aside.rename(place)
+            changed = _changed(place, files)
+            if changed is not None:
+                return _bundle(place, _unsealed(files["manifest.json"]), files, changed)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
                 raise
@@ -629,6 +641,15 @@ def _make(
         f"Files written to the bundle cache do not stay intact: {place.parents[2]}."
         f" Set {CACHE_VARIABLE} to another folder."
     )
+
+
+def _changed(place: Path, files: Mapping[str, bytes]) -> int | None:
+    """When a bundle was last changed; None if a file has not the size of what was written."""
+    found = {name: os.lstat(f"{place}/{name}") for name in files}
+    if any(found[name].st_size != len(content) for name, content in files.items()):
+        return None
+    times = (about.st_ctime_ns for about in (os.lstat(place), *found.values()))
+    return max(times)
 
 
 def _remove(place: Path) -> None:
