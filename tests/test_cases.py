@@ -44,7 +44,7 @@ def by_theme(corpus: list[Case]) -> dict[str, list[Case]]:
 
 def test_every_file_of_the_folder_is_loaded(corpus: list[Case]) -> None:
     assert set(by_theme(corpus)) == {file.stem for file in FILES}
-    there = {f.name for f in FILES} | {"schema.json", "blocks", "exported"}
+    there = {f.name for f in FILES} | {"schema.json", "sensitive.json", "blocks", "exported"}
     assert {path.name for path in FOLDER.iterdir()} == there
 
 

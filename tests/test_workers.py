@@ -165,11 +165,16 @@ def test_the_usual_number_of_processes(eps: tuple[str, ...], one_for_each_core: 
 
 
 def test_shares_are_batches_in_turn_and_the_rest_is_shared() -> None:
+    """The fewer are left, the fewer are sent at once."""
     shares = _shares(range(40), 2)
     assert [list(share) for share in shares] == [[*range(16), *range(32, 40)], [*range(16, 32)]]
     fast, slow = (cast("Connection", name) for name in ("fast", "slow"))
     left = {fast: deque[int](), slow: deque(range(20))}
-    taken = [_next_batch(fast, left) for _ in range(3)]
-    assert taken == [list(range(19, 9, -1)), list(range(9, 4, -1)), [4, 3, 2]]
+    assert _next_batch(fast, left) == [19, 18]
     assert _next_batch(slow, left) == [0, 1]
+    left = {fast: deque[int](), slow: deque(range(200))}
+    assert _next_batch(fast, left) == list(range(199, 183, -1))
+    left = {fast: deque[int](), slow: deque(range(3))}
+    assert [_next_batch(fast, left), _next_batch(slow, left)] == [[2], [0]]
+    assert _next_batch(fast, left) == [1]
     assert _next_batch(fast, left) == _next_batch(slow, left) == []

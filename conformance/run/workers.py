@@ -33,8 +33,11 @@ from conformance.run.blame import Reported
 from conformance.run.engine import TargetRun
 from conformance.targets.registry import Target
 
-#: So many cases are sent at once.
+#: So many cases are sent at once at most.
 _BATCH: Final = 16
+#: In so many batches each worker takes its part of what is left: few are sent at once in the end,
+#: so that no worker waits long for the others.
+_ROUNDS: Final = 4
 #: So few cases are done before workers are started.
 _FEW: Final = 2 * _BATCH
 #: So many work at most, unless more are asked for: each takes some hundred megabytes.
@@ -191,11 +194,13 @@ def _shares(places: Sequence[int], workers: int) -> list[deque[int]]:
 
 def _next_batch(connection: Connection, left: dict[Connection, deque[int]]) -> list[int]:
     """The next cases for a worker; of its own share, else from the end of the longest."""
+    most = sum(map(len, left.values())) // (_ROUNDS * len(left))
+    most = min(_BATCH, max(1, most))
     own = left[connection]
     if own:
-        return [own.popleft() for _ in range(min(_BATCH, len(own)))]
+        return [own.popleft() for _ in range(min(most, len(own)))]
     longest = max(left.values(), key=len)
-    return [longest.pop() for _ in range(min(_BATCH, -(-len(longest) // 2)))]
+    return [longest.pop() for _ in range(min(most, -(-len(longest) // 2)))]
 
 
 # In a worker
