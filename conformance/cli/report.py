@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from conformance.base.garbage import uncollected
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     INFRASTRUCTURE,
@@ -235,6 +236,7 @@ def _serve(results: Sequence[Path], before: Joined | None, port: int) -> None:
         raise BadArgument(str(error)) from None
 
 
+@uncollected()
 def _write(
     results: Sequence[Path],
     requested: Sequence[tuple[_Form, Path]],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -17,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
+from pydantic_core import to_json
 
 from conformance.base.garbage import uncollected
 from conformance.base.paths import data_path
@@ -125,8 +125,8 @@ def _by_group() -> Iterator[tuple[str, Iterator[VerdictRow]]]:
 
 def _packed(value: dict[str, Any]) -> str:
     """JSON as base64 of gzip, which needs no escaping; the same input gives the same text."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+    text = to_json(value, inf_nan_mode="null")
+    return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
 
 
 def _filters(cells: dict[str, Any]) -> dict[str, dict[str, str]]:

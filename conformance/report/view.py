@@ -5,12 +5,13 @@ This module does not depend on HTML. All text it returns has passed `text.clean`
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from pydantic_core import to_json
 
 from conformance.report.causes import Cause, causes
 from conformance.report.changes import Change, Changes
@@ -421,10 +422,10 @@ class _Pool:
 
     def __init__(self) -> None:
         self.values: list[object] = []
-        self._numbers: dict[str | tuple[str], int] = {}
+        self._numbers: dict[str | bytes, int] = {}
 
     def add(self, value: object) -> int:
-        key = value if isinstance(value, str) else (json.dumps(value),)
+        key = value if isinstance(value, str) else to_json(value)  # faster than json.dumps
         number = self._numbers.setdefault(key, len(self.values))
         if number == len(self.values):
             self.values.append(value)
