@@ -40,8 +40,10 @@ def test_all_bundles_are_there_and_are_trusted(
     made = {path.parent.name for path in (tmp_path / "cache").rglob("manifest.json")}
     assert made == {cache.digest_of(case.call) for case in cases}
     monkeypatch.setattr(cache, "write_bundle", lambda *_: pytest.fail("it is made again"))
+    monkeypatch.setattr(cache, "_effects", lambda *_, **__: pytest.fail("it is measured again"))
     for case in cases:
         cache.bundle_for(case.call)
+        cache.required_effects(case.call)
 
 
 @linux

@@ -1,4 +1,4 @@
-"""Makes the bundles of cases side by side, before the run that needs them.
+"""Makes the bundles of cases and measures their effects side by side, before the run needs them.
 
 The oracle of a long call takes seconds, and one process makes one bundle at a time.
 """
@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from conformance.base import interrupts
+from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.case.case import Case
 from conformance.run.assessment import jobs_for
 from conformance.run.times import scores
@@ -48,3 +49,4 @@ def _make(case: Case) -> None:
     with suppress(Exception):  # the run meets it again, and tells it
         for _ in jobs_for(case):
             pass
+        why_insensitive(case)  # the cache has it then
