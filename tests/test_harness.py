@@ -18,6 +18,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from conformance.base import interrupts
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
     Crashed,
@@ -28,7 +29,7 @@ from conformance.harness.outcomes import (
     TimedOut,
     Unavailable,
 )
-from conformance.harness.pool import FAILED_TWICE, Pool, _last_words
+from conformance.harness.pool import FAILED_TWICE, Pool, _last_words, _Slot
 from conformance.harness.process import (
     Command,
     Died,
@@ -281,6 +282,26 @@ def test_a_run_can_be_abandoned(bundles: Path) -> None:
         for _ in runner.run([job(bundles, f"faulty-{number}") for number in range(9)]):
             break
         assert [case.key for case, _ in runner.run([job(bundles, "fine")])] == ["fine"]
+
+
+def test_an_interrupt_while_a_pool_is_closed_leaves_nothing(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = pool("correct")
+    runner.run_one(job(bundles, "good"))
+    assert runner._folder is not None
+    path = Path(runner._folder.path)
+    assert path.is_dir()
+    drop = _Slot.drop
+
+    def interrupted(slot: _Slot) -> None:
+        interrupts.interrupt()
+        drop(slot)
+
+    monkeypatch.setattr(_Slot, "drop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner.close()
+    assert not path.exists()
 
 
 def test_a_pool_runs_one_thing_at_a_time(bundles: Path) -> None:

@@ -44,7 +44,7 @@ def install() -> None:
         now = time.monotonic()
         if _State.first is None:
             _State.first = now
-            _interrupt()
+            interrupt()
         elif now - _State.first > GRACE_SECONDS:
             os._exit(INTERRUPTED)
 
@@ -58,11 +58,12 @@ def install() -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, react)
-    signal.signal(signal.SIGALRM, lambda number, frame: _interrupt())
+    signal.signal(signal.SIGALRM, lambda number, frame: interrupt())
     sys.unraisablehook = unraisable
 
 
-def _interrupt() -> None:
+def interrupt() -> None:
+    """Raise `KeyboardInterrupt`, now or at the end of the block of `undisturbed`."""
     if _State.held:
         _State.pending = True
     else:

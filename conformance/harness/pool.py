@@ -49,6 +49,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
+from conformance.base.interrupts import undisturbed
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import (
     Crashed,
@@ -257,11 +258,12 @@ class Pool:
                 for process in processes:
                     process.wait(until)
         finally:
-            for slot in self._slots:
-                slot.drop()
-            self._selector.close()
-            if self._folder is not None:
-                self._folder.remove()
+            with undisturbed():  # or something would be left
+                for slot in self._slots:
+                    slot.drop()
+                self._selector.close()
+                if self._folder is not None:
+                    self._folder.remove()
 
     # The loop
 

@@ -212,10 +212,10 @@ def _work(
     """Run the targets whose numbers come, one after the other, until the connection is closed."""
     interrupts.ignore()  # the process that started it ends it
     seldom()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, lambda *_: interrupts.interrupt())
     for other in inherited:
         other.close()
-    with suppress(*_GONE):
+    with suppress(*_GONE, KeyboardInterrupt):
         while True:
             connection.send(_of_target(connection, runs[connection.recv()]))
 
