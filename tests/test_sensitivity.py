@@ -429,18 +429,27 @@ def test_every_shipped_case_is_sensitive_and_its_theme_is_recorded(theme: Path) 
 def test_only_files_of_the_corpus_as_they_were_measured_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theme = data_path("cases") / "window.yaml"
-    copy = tmp_path / "cases" / theme.name
+    corpus, copy = data_path("cases"), tmp_path / "cases" / "window.yaml"
     copy.parent.mkdir()
-    shutil.copy(theme, copy)
-    assert not sensitive_cases._is_recorded(copy)  # a user's file with the name of a theme
-    monkeypatch.setattr(sensitive_cases, "data_path", lambda name: tmp_path / name)
-    sensitive_cases._is_recorded.cache_clear()
-    assert sensitive_cases._is_recorded(copy)
-    copy.write_text(copy.read_text() + "\n")
-    sensitive_cases._is_recorded.cache_clear()
-    assert not sensitive_cases._is_recorded(copy)
-    sensitive_cases._is_recorded.cache_clear()
+    for name in (copy.name, sensitive_cases.RECORD):
+        shutil.copy(corpus / name, copy.parent)
+
+    def recorded() -> bool:
+        sensitive_cases._is_recorded.cache_clear()
+        sensitive_cases._recorded.cache_clear()
+        return sensitive_cases._is_recorded(copy)
+
+    assert not recorded()  # a user's file with the name of a theme
+    with monkeypatch.context() as patch:
+        patch.setattr(sensitive_cases, "data_path", lambda name: tmp_path / name)
+        assert recorded()
+        copy.write_text(copy.read_text() + "\n")
+        assert not recorded()
+        shutil.copy(corpus / copy.name, copy)
+        assert recorded()
+        (copy.parent / sensitive_cases.RECORD).write_text("<<<<<<<")
+        assert not recorded()
+    assert not recorded()
 
 
 # As the user sees it

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
@@ -34,12 +35,12 @@ def why_insensitive(case: Case) -> str | None:
 
 
 def record_text(cases: Sequence[Case]) -> str:
-    """The record of the files of these ``cases``. Raises ValueError for an insensitive case."""
+    """The record of the files of these ``cases``; ends the command if one is insensitive."""
     for case in cases:
         if case.contract.demands != "rejects":
             why = insensitive(case, required_effects(case.call))
             if why is not None:
-                raise ValueError(f"{case.id}: {why}")
+                raise SystemExit(f"{case.id}: {why}")
     files = sorted({case.file for case in cases})
     return json.dumps({file.name: _digest(file) for file in files}, indent=1) + "\n"
 
@@ -57,7 +58,10 @@ def _is_recorded(file: Path) -> bool:
 
 @cache
 def _recorded() -> dict[str, str]:
-    found: dict[str, str] = json.loads((data_path("cases") / RECORD).read_bytes())
+    """The record; empty if it cannot be read, so that everything is measured."""
+    found: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        found = json.loads((data_path("cases") / RECORD).read_bytes())
     return found
 
 

@@ -198,7 +198,7 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
     clean = (finite_key & finite_value & _fits(call, keys))[:, :, None, None, :]
     clean = clean & (bias < np.inf)
     most = max(products.max(initial=0.0), -products.min(initial=0.0))
-    if not most <= LARGEST_FLOAT32:
+    if not most <= LARGEST_FLOAT32:  # nor NaN, where an infinity was added to its opposite
         clean = clean & (np.abs(products) <= LARGEST_FLOAT32)
     attending = mask & ~np.isneginf(bias)
     computable = finite_query & np.all(Storage.of(call.dtype).holds(q), axis=-1)

@@ -56,7 +56,7 @@ class Tokens:
         )
 
     def part(self, batch: slice, heads: slice, tokens: slice) -> Tokens:
-        """Return the tokens in slices of B, K and tokens. They have no format."""
+        """Return the tokens in slices of B, K and tokens. The scale in `format` stays whole."""
         return replace(
             self,
             value=self.value[batch, heads, tokens],
