@@ -226,7 +226,7 @@ def _features(cases: Sequence[Case]) -> Iterator[str]:
     yield "Cases that must compute and, after a +, those that may compute or reject. Calls without"
     yield "a listed value (invalid on purpose, or a reading only requested) are not counted."
     yield "Nor is a value on which the result does not depend: the case lists the part in"
-    yield "`insensitive_to`, which every run compares with what was measured, or it is the lengths"
+    yield "`insensitive_to`, which the tests compare with what was measured, or it is the lengths"
     yield "of a causal prompt."
     yield ""
     plain: Counter[tuple[str, str | None]] = Counter()
