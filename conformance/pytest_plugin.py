@@ -26,6 +26,7 @@ from conformance.base.paths import (
     is_of_case_file,
 )
 from conformance.base.printable import printable
+from conformance.base.threads import one_thread
 from conformance.targets.catalogue import run_options, target_names
 
 #: Where pytest's cache has the median time of a test on each target, in seconds.
@@ -105,7 +106,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RunCounter(config, requested), "gqa-run-counter")
     given = ("ep", "gqa_expectations", *(option.name for option in run_options()))
     if any(map(config.getoption, given)):
-        from conformance.pytest_cases import target_runs
+        with one_thread():
+            from conformance.pytest_cases import target_runs
 
         target_runs(config)  # a wrong option is one error, and not one for each file
     if config.getoption("ep"):
@@ -115,7 +117,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
             _collect_only_cases(config)
     if named:
-        from conformance.pytest_cases import write_out_ids
+        with one_thread():
+            from conformance.pytest_cases import write_out_ids
 
         write_out_ids(config)
     of_cases = bool(named or config.getoption("ep"))
@@ -152,7 +155,8 @@ def _collect_only_cases(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect case files only."""
     if file_path.suffix in CASE_FILE_ENDINGS and is_case_file(file_path):
-        from conformance.pytest_cases import CaseFile, Keywords
+        with one_thread():
+            from conformance.pytest_cases import CaseFile, Keywords
 
         if not parent.config.pluginmanager.has_plugin("gqa-keywords"):
             parent.config.pluginmanager.register(Keywords(), "gqa-keywords")

@@ -443,7 +443,9 @@ def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
 
 def _rounded(expected: Reference) -> Array:
     """The oracle's values in the output's dtype, with zeros in place of undefined elements."""
-    values = np.where(expected.defined, expected.value, 0.0)
+    values = expected.value  # which has 0 where it is undefined, unless it is watched
+    if expected.watched:
+        values = np.where(expected.defined, values, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(expected.dtype)
 

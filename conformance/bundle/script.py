@@ -14,7 +14,7 @@ from conformance.bundle.inputs import draw_inputs, draw_weights
 from conformance.bundle.model import build_model, filled_model
 from conformance.case.call import Call, GraphCall
 from conformance.case.graph import parsed, shared_pasts
-from conformance.case.tensors import attributes_of, steps_of
+from conformance.case.tensors import Step, attributes_of, steps_of
 from conformance.oracle import Reference, reference
 
 Array = np.ndarray
@@ -64,7 +64,8 @@ def script_of(call: Call, reading: ReadingName | None = None) -> Script:
     """
     if isinstance(call, GraphCall):
         return _graph_script(call)
-    return script_with(call, [draw_inputs(call, step) for step in steps_of(call)], reading)
+    steps = steps_of(call)
+    return _script(call, steps[0], [draw_inputs(call, step) for step in steps], reading)
 
 
 def _graph_script(call: GraphCall) -> Script:
@@ -88,7 +89,10 @@ def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = 
     The number of calls and their lengths may differ from those of ``call``. Every call after the
     first takes its past from the call before unless ``inputs`` has one.
     """
-    first = steps_of(call)[0]
+    return _script(call, steps_of(call)[0], inputs, reading)
+
+
+def _script(call: Call, first: Step, inputs: list[Arrays], reading: ReadingName | None) -> Script:
     connected = tuple(tensor.name for tensor in first.inputs if tensor.connected)
     outputs = first.connected_outputs
     attributes = attributes_of(call)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
@@ -14,6 +13,7 @@ import click
 from conformance import __version__
 from conformance.base import interrupts
 from conformance.base.garbage import uncollected
+from conformance.base.threads import one_thread
 from conformance.cli.common import (
     ALL_AS_EXPECTED,
     BAD_INPUT,
@@ -71,7 +71,7 @@ ERRORS: Final = {
 
 def command(name: str) -> click.Command:
     """One of the commands."""
-    with uncollected(), _one_thread():  # a tenth of the time to start
+    with uncollected(), one_thread():  # a tenth of the time to start
         module = import_module(f"conformance.cli.{_ELSEWHERE.get(name, name)}")
     found = (each for each in vars(module).values() if isinstance(each, click.Command))
     return next(each for each in found if each.name == name)
@@ -95,22 +95,6 @@ class _Commands(click.Group):
                     for name, purpose in sorted(COMMANDS.items())
                 ]
             )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """NumPy, if it is first imported now, uses one thread: processes fill the cores.
-
-    What is started later has the environment as it was.
-    """
-    if "OPENBLAS_NUM_THREADS" in os.environ:
-        yield
-        return
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["OPENBLAS_NUM_THREADS"]
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

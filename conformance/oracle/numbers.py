@@ -45,4 +45,4 @@ class Storage:
 
     def holds(self, values: Float) -> Bool:
         """Return for each value whether it can be stored without overflow."""
-        return np.asarray(np.abs(values) <= self.largest)
+        return np.asarray((values <= self.largest) & (values >= -self.largest))

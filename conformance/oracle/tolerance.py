@@ -116,7 +116,9 @@ def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
 
 def _present_budget(tokens: Tokens, past_error: Float | None) -> Float:
     """Return the budget of a present in the units of the tensor: numbers, codes or bytes."""
-    codes: Float = stored_error(tokens, past_error) / tokens.format.step
+    codes = stored_error(tokens, past_error)
+    if tokens.format.quantised:
+        codes /= tokens.format.step
     if not tokens.format.packed:
         return codes
     low, high = tokens.format.pairs(codes)
@@ -129,10 +131,21 @@ def stored_error(tokens: Tokens, past_error: Float | None) -> Float:
     In a quantised cache it is 0, except for numbers so close to a tie that their error may decide
     the rounding: there it is one quantisation step, the scale.
     """
+    new = _range(tokens.past_row < 0)
+    if new == slice(0, tokens.past_row.shape[1]):
+        error = _new_error(tokens)
+    else:  # a long past takes time, and its tokens are copies
+        error = np.zeros(tokens.value.shape)
+        error[:, :, new] = _new_error(tokens.part(slice(None), slice(None), new))
+    return error if past_error is None else error + _copied(past_error, tokens)
+
+
+def _new_error(tokens: Tokens) -> Float:
+    """Return the errors of tokens that this call stores; 0 for those of the past."""
     error = rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
     if tokens.format.quantised:
         error = _ambiguity(tokens, error) * tokens.format.step
-    return error + _copied(past_error, tokens)
+    return error
 
 
 def _ambiguity(tokens: Tokens, error: Float) -> Float:
@@ -449,9 +462,9 @@ def _weighted_distances(attention: Attention, gain: Float, sink_gain: Float) -> 
     return moved
 
 
-def _range(attended: Bool) -> slice:
-    """From the first to the last key that any row attends to, [..., rows, T]."""
-    at = np.flatnonzero(attended.any(axis=tuple(range(attended.ndim - 1))))
+def _range(marked: Bool) -> slice:
+    """From the first to the last token that is marked in any row of [..., rows, T]."""
+    at = np.flatnonzero(marked.any(axis=tuple(range(marked.ndim - 1))))
     return slice(at[0], at[-1] + 1) if at.size else slice(0)
 
 
