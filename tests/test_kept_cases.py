@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from case_files import HEAD
 from conformance.base import kept as module
 from conformance.base.kept import LARGE
 from conformance.base.paths import CACHE_VARIABLE, cache_root, data_path
+from conformance.case import kept_cases as kept_cases_module
 from conformance.case.case import Case
-from conformance.case.kept_cases import kept_cases
+from conformance.case.kept_cases import keep_cases, kept_cases
 from conformance.case.load import read_file
 from conformance.judge.expectations import load_expectations
 
@@ -108,6 +110,24 @@ def test_small_and_missing_files_are_only_read(large: Path) -> None:
         kept_cases(large.with_name("missing.yaml"), read)
     assert read.count == 2
     assert _kept() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are read one by one elsewhere")
+def test_much_that_is_not_kept_is_read_by_other_processes(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_cases_module, "_MUCH", 2 * LARGE)
+    monkeypatch.setattr("os.listdir", lambda path: ["1"])  # whatever threads other tests have left
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    wrong, small = large.with_name("wrong.yaml"), large.with_name("small.yaml")
+    wrong.write_text("no mapping" + "#" * LARGE)
+    small.write_text(HEAD + ENTRY.format("first"))
+    read = Reader()
+    keep_cases([large, wrong, small], read)
+    assert [case.id for case in kept_cases(large, read)] == ["large/first"]
+    assert read.count == 0
+    assert len(_kept()) == 1
+    keep_cases([large, wrong, small], lambda _: pytest.fail("too little is missing"))
 
 
 def test_the_lines_of_expectations_are_kept_with_their_numbers(

@@ -52,11 +52,3 @@ def test_what_fails_is_left_to_the_run(tmp_path: Path, monkeypatch: pytest.Monke
     alone(monkeypatch)
     monkeypatch.setattr("conformance.run.prepare.jobs_for", lambda case: 1 / 0)
     prepare(load_file(write(tmp_path, CASES, "many.yaml")))
-
-
-def test_a_process_with_threads_does_not_fork(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.listdir", lambda path: ["1", "2"])
-    monkeypatch.setattr("multiprocessing.get_context", lambda _: pytest.fail("it forks"))
-    prepare(load_file(write(tmp_path, CASES, "many.yaml")))

@@ -44,8 +44,7 @@ def kept(
     before = _digest(file, packages)
     if before is None:
         return read(file)
-    path = f"{read.__module__}\n{file.absolute()}"
-    name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    name = _name(file, read)
     with suppress(OSError):
         found: _T = _found(name, before)
         if is_current(found):
@@ -54,6 +53,22 @@ def kept(
     if _digest(file, packages) == before:
         _keep(name, before, made)
     return made
+
+
+def is_kept(file: Path, read: Callable[[Path], object], packages: tuple[str, ...]) -> bool:
+    """Whether `kept` need not read the file: what was made of it is there, or it is small."""
+    before = _digest(file, packages)
+    if before is None:
+        return True
+    with suppress(OSError), open(_place(_name(file, read)), "rb") as made:
+        return made.read(len(before)) == before
+    return False
+
+
+def _name(file: Path, read: Callable[[Path], object]) -> str:
+    """The name under which is kept what was made of a file."""
+    path = f"{read.__module__}\n{file.absolute()}"
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def kept_for(digest: str, make: Callable[[], _T]) -> _T:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from conformance.base.files import read_plain
-from conformance.base.kept import MOST_BYTES, kept
+from conformance.base.kept import MOST_BYTES, is_kept, kept
+from conformance.base.side_by_side import side_by_side
 from conformance.case.call import GivenCall, GraphCall
 from conformance.case.case import Case
+
+#: The packages whose code makes cases of a file.
+_CODE: Final = ("base", "case")
+#: As many bytes of YAML take a third of a second.
+_MUCH: Final = 1 << 18
 
 
 def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
@@ -18,7 +25,17 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
 
     They are used only if the graphs and values that the file names have not changed either.
     """
-    return kept(file, read, ("base", "case"), partial(_is_current, file))
+    return kept(file, read, _CODE, partial(_is_current, file))
+
+
+def keep_cases(files: Sequence[Path], read: Callable[[Path], list[Case]]) -> None:
+    """Keep the cases of ``files``, on all cores, where many are not kept. Raises nothing."""
+    missing = [file for file in files if not is_kept(file, read, _CODE)]
+    with suppress(OSError):
+        sizes = {file: file.stat().st_size for file in missing}
+        if sum(sizes.values()) > _MUCH:
+            work = partial(kept_cases, read=read)
+            side_by_side(work, sorted(missing, key=lambda file: -sizes[file]))
 
 
 def _is_current(file: Path, cases: list[Case]) -> bool:

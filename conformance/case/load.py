@@ -25,7 +25,7 @@ from conformance.case.case import TARGET_AXIS, Case, Fields, misfits
 from conformance.case.case_file import MAPS, CaseFile, Entry, fields_at
 from conformance.case.features import features_of
 from conformance.case.formats import FORMAT, read_as_current
-from conformance.case.kept_cases import kept_cases
+from conformance.case.kept_cases import keep_cases, kept_cases
 from conformance.case.tensors import (
     MAX_BATCH,
     ShapeError,
@@ -103,7 +103,9 @@ def load(paths: Sequence[Path]) -> list[Case]:
     cases: list[Case] = []
     problems: list[Problem] = []
     stems: dict[str, Path] = {}
-    for file in case_files(paths):
+    files = case_files(paths)
+    keep_cases(files, read_file)
+    for file in files:
         if (other := stems.setdefault(file.stem, file)) != file:
             sentence = f"the theme '{file.stem}' is also used by {shown(other)}; ids would collide"
             problems.append(Problem(file, 0, 0, sentence))
