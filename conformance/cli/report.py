@@ -21,9 +21,11 @@ from conformance.cli.common import (
     say,
     write_file,
 )
+from conformance.results.database import database_errors
 from conformance.results.errors import ResultsError, cause_of
 from conformance.results.join import Joined, join, with_shared_cases
 from conformance.results.reader import Run, read
+from conformance.results.stored import stored
 
 if TYPE_CHECKING:
     from conformance.report.changes import Changes
@@ -297,8 +299,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
 
     if markdown is not None:
         check_separate([old, new], [("--markdown", markdown)])
-    (before,), (after,) = _read([old]), _read([new])
-    changed = _changes(join([after]), join([before]))
+    changed = _compared(old, new)
     text = changes_markdown(changed)
     if markdown is None and sys.stdout.isatty():
         from conformance.cli.changes_table import draw_changes
@@ -313,6 +314,18 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
             click.echo(reason)
         click.echo(f"Markdown: {markdown}")
     return UNEXPECTED if changed.worse else ALL_AS_EXPECTED
+
+
+@uncollected()
+def _compared(old: Path, new: Path) -> Changes:
+    """The changes from ``old`` to ``new``, files of any size."""
+    try:
+        with database_errors(), stored(old) as before, stored(new) as after:
+            return _changes(after, before)
+    except ResultsError as error:
+        raise BadArgument(str(error)) from None
+    except OSError as error:
+        raise ResultsError(f"Cannot compare {old} and {new}: {error}.") from None
 
 
 def _read(files: Sequence[Path]) -> list[Run]:

@@ -146,8 +146,8 @@ def changes(new: Joined, old: Joined) -> Changes:
     ids = list(dict.fromkeys(chain.from_iterable(sources)))
     redefined = {
         id
-        for id in new.cases.keys() & old.cases.keys()
-        if outline(new.cases[id]) != outline(old.cases[id])
+        for id in new.cases
+        if id in old.cases and outline(new.cases[id]) != outline(old.cases[id])
     }
     found: dict[Kind, list[Change]] = {
         kind: [] for kind in ("broken", "vanished", "fixed", "changed", "new", "slower")
@@ -177,7 +177,11 @@ def changes(new: Joined, old: Joined) -> Changes:
         targets=tuple(matches),
         notes=tuple(note for note in _notes(new, old) if note not in reasons),
         reasons=reasons,
-        cases={id: case for id, case in {**old.cases, **new.cases}.items() if id in changed},
+        cases={
+            id: (new.cases if id in new.cases else old.cases)[id]
+            for id in dict.fromkeys([*old.cases, *new.cases])
+            if id in changed
+        },
     )
 
 
@@ -243,9 +247,8 @@ def _match(old: Joined, new: Joined, before: Column | None, after: Column | None
 
 
 def _totals(joined: Joined, column: Column | None) -> dict[Verdict, int]:
-    label = column.label if column else None
-    counts = Counter(r.verdict for (_, name), r in joined.results.items() if name == label)
-    return {verdict: counts[verdict] for verdict in VERDICTS}
+    counts = joined.totals.get(column.label, {}) if column else {}
+    return {verdict: counts.get(verdict, 0) for verdict in VERDICTS}
 
 
 # A case on a target, before and now

@@ -15,7 +15,7 @@ from conformance.results.records import (
     ResultRecord,
     TargetRecord,
 )
-from conformance.results.verdicts import severity
+from conformance.results.verdicts import Verdict, severity
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Joined:
     infrastructure: tuple[tuple[str, InfrastructureRecord], ...]
     problems: tuple[str, ...]
     instability: Mapping[str, Sequence[InstabilityRecord]]
+    totals: Mapping[str, Mapping[Verdict, int]]
+    """The number of ``results`` by column label and verdict."""
 
     @property
     def ids(self) -> list[str]:
@@ -98,6 +100,9 @@ def join(runs: Sequence[Run]) -> Joined:
         infrastructure += [(labels.get(i.target, i.target), i) for i in run.infrastructure]
         for one in run.instability:
             instability.setdefault(labels.get(one.target, one.target), []).append(one)
+    totals: dict[str, Counter[Verdict]] = {}
+    for (_, label), result in results.items():
+        totals.setdefault(label, Counter())[result.verdict] += 1
     return Joined(
         tuple(runs),
         tuple(columns),
@@ -106,6 +111,7 @@ def join(runs: Sequence[Run]) -> Joined:
         tuple(infrastructure),
         tuple(problems),
         instability,
+        totals,
     )
 
 

@@ -11,16 +11,21 @@ import hashlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from conformance.results.compact import LEFT_OUT, compact
+from conformance.results.database import database, database_errors
 from conformance.results.errors import ResultsError
 from conformance.results.join import outline
-from conformance.results.reader import MOST_TARGETS, abbreviated, stream
+from conformance.results.reader import (
+    MOST_STREAMED_BYTES,
+    MOST_STREAMED_LINES,
+    MOST_TARGETS,
+    abbreviated,
+    stream,
+)
 from conformance.results.records import (
     RECORD_LINE,
     CaseRecord,
@@ -36,19 +41,10 @@ from conformance.results.records import (
 from conformance.results.same import headers_differ, targets_differ
 from conformance.results.verdicts import VERDICTS, Verdict
 
-if TYPE_CHECKING:
-    import sqlite3
-
-#: The bounds of a file that is merged. It is never in memory as a whole.
-MOST_LINES: Final = 100_000_000
-MOST_BYTES: Final = 1 << 38
-
 #: How `Writer` begins the line of a case. One that begins otherwise takes longer to read.
 _CASE: Final = b'{"kind":"case"'
 
 _TABLES: Final = """
-PRAGMA journal_mode = OFF;
-PRAGMA synchronous = OFF;
 PRAGMA cache_size = -32768;
 CREATE TABLE cases (
   place INTEGER PRIMARY KEY, id TEXT UNIQUE, part INTEGER, digest BLOB, line BLOB
@@ -99,7 +95,7 @@ class Merging:
         self._numbers: dict[str, int] = {}
         self._left_out: dict[str, None] = {}
         self._infrastructure = self._instability = 0
-        self._table = _database()
+        self._table = database(_TABLES)
 
     def __enter__(self) -> Merging:
         return self
@@ -110,7 +106,7 @@ class Merging:
     def add(self, path: Path) -> None:
         """Take over a file. Raises `ResultsError` if it cannot be read, or is of another run."""
         problems: list[str] = []
-        records = stream(path, problems, MOST_LINES, MOST_BYTES, self._has)
+        records = stream(path, problems, MOST_STREAMED_LINES, MOST_STREAMED_BYTES, self._has)
         _, header = next(records)
         assert isinstance(header, Header)
         part = _Part(path, header, problems=problems)
@@ -371,7 +367,7 @@ def merge(
     incomplete files, unless they may be ``incomplete``; the joined file is then incomplete, too.
     Raises :class:`OSError` if ``out`` or the database cannot be written.
     """
-    with _database_errors(), Merging(compact=compact) as merging:
+    with database_errors(), Merging(compact=compact) as merging:
         for path in paths:
             merging.add(path)
         merging.check()
@@ -447,31 +443,3 @@ def _digest(line: bytes) -> bytes:
 def _whole(line: bytes) -> bytes:
     """The line with its end, which the last one of a file may lack."""
     return line if line.endswith(b"\n") else line + b"\n"
-
-
-@contextmanager
-def _database_errors() -> Iterator[None]:
-    """Raises :class:`OSError` for what the database cannot write."""
-    sqlite = _sqlite()
-    try:
-        yield
-    except sqlite.Error as error:
-        raise OSError(
-            f"{error}, in the folder for temporary files; TMPDIR can name another one"
-        ) from None
-
-
-def _sqlite() -> ModuleType:
-    try:
-        import sqlite3
-    except ImportError:
-        raise ResultsError("This Python was built without SQLite, which gqa merge needs.") from None
-    return sqlite3
-
-
-def _database() -> sqlite3.Connection:
-    """An empty database in a file of its own, which is gone when it is closed."""
-    table: sqlite3.Connection = _sqlite().connect("", isolation_level=None)
-    table.executescript(_TABLES)
-    table.execute("BEGIN")
-    return table

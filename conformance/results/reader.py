@@ -7,7 +7,7 @@ import lzma
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -31,11 +31,14 @@ from conformance.results.records import (
 )
 from conformance.results.verdicts import VERDICTS, Verdict
 
-#: What a results file may have, unpacked. All cases on one target are 10 MB in 7,600 lines. Reading
+#: What a results file may have, unpacked. All cases on one target are 41 MB in 13,700 lines. Reading
 #: takes up to nine times as much memory.
 MOST_BYTES: Final = 1 << 28
 MOST_LINES: Final = 500_000
 MOST_TARGETS: Final = 1_000
+#: What a file may have that is never in memory as a whole.
+MOST_STREAMED_BYTES: Final = 1 << 38
+MOST_STREAMED_LINES: Final = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -71,35 +74,94 @@ def read(path: Path | str) -> Run:
     larger than a run can be. A pipe of this process (``/dev/stdin``) is read to its end.
     """
     path = Path(path)
-    problems: list[str] = []
-    records = [record for _, record in stream(path, problems, MOST_LINES, MOST_BYTES)]
-    header = cast(Header, records[0])
     cases: dict[str, CaseRecord] = {}
     results: list[ResultRecord] = []
-    infrastructure: list[InfrastructureRecord] = []
-    instability: list[InstabilityRecord] = []
+    rest = take(path, MOST_LINES, MOST_BYTES, cases.setdefault, results.append)
+    settled = tuple(_without_the_replaced(results))
+    run = Run(
+        path,
+        rest.header,
+        cases,
+        settled,
+        tuple(rest.infrastructure),
+        rest.footer,
+        (),
+        tuple(rest.instability),
+    )
+    pairs = Counter((r.case, r.target) for r in settled)
+    problems = rest.with_doubts(
+        cases=len(cases),
+        counts=run.counts(),
+        unexpected=sum(r.unexpected for r in settled),
+        unknown={r.case for r in settled} - cases.keys(),
+        twice=[pair for pair, n in pairs.items() if n > 1],
+    )
+    return replace(run, problems=problems)
+
+
+@dataclass
+class Rest:
+    """What a file has beside its cases and results. ``problems`` were met while it was read."""
+
+    path: Path
+    header: Header
     footer: Footer | None = None
-    for record in records[1:]:
-        if footer is not None:
+    infrastructure: list[InfrastructureRecord] = field(default_factory=list)
+    instability: list[InstabilityRecord] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def with_doubts(
+        self,
+        *,
+        cases: int,
+        counts: Mapping[str, Counter[Verdict]],
+        unexpected: int,
+        unknown: Iterable[str],
+        twice: Sequence[tuple[str, str]],
+    ) -> tuple[str, ...]:
+        """All problems, given the number of cases and of results by target and verdict.
+
+        ``unknown`` are cases with results and no description, and ``twice`` cases and targets with
+        several results. Raises `ResultsError` if the file has too many targets.
+        """
+        if len(counts) > MOST_TARGETS:
+            sentence = f"no results file: it has more than {MOST_TARGETS:,} targets"
+            raise ResultsError(f"{self.path}: {sentence}.")
+        doubts = _doubts(self, cases, counts, unexpected, unknown, twice)
+        return tuple(dict.fromkeys([*self.problems, *doubts]))
+
+
+def take(
+    path: Path,
+    most_lines: int,
+    most_bytes: int,
+    described: Callable[[str, CaseRecord], CaseRecord],
+    judged: Callable[[ResultRecord], object],
+) -> Rest:
+    """Read a file record by record, of which ``judged`` gets each result.
+
+    ``described`` gets each case with its id, and returns the first one with this id. Raises
+    `ResultsError` as `read` does.
+    """
+    problems: list[str] = []
+    records = stream(path, problems, most_lines, most_bytes)
+    rest = Rest(path, cast(Header, next(records)[1]), problems=problems)
+    for _, record in records:
+        if rest.footer is not None:
             problems.append("There is more after its footer.")
         match record:
             case CaseRecord():
-                if cases.setdefault(record.id, record) != record:
+                if described(record.id, record) != record:
                     problems.append(f"Case {record.id} is described twice, differently.")
             case ResultRecord():
-                results.append(record)
+                judged(record)
             case InfrastructureRecord():
-                infrastructure.append(record)
+                rest.infrastructure.append(record)
             case InstabilityRecord():
-                instability.append(record)
+                rest.instability.append(record)
             case Footer():
-                footer = record
-    settled = tuple(_without_the_replaced(results))
-    run = Run(path, header, cases, settled, tuple(infrastructure), footer, (), tuple(instability))
-    if len(run.counts()) > MOST_TARGETS:
-        raise ResultsError(f"{path}: no results file: it has more than {MOST_TARGETS:,} targets.")
-    problems = list(dict.fromkeys([*problems, *_doubts(run)]))
-    return replace(run, problems=tuple(problems))
+                rest.footer = record
+    return rest
 
 
 def stream(
@@ -216,23 +278,30 @@ def _what(error: ValidationError, line: bytes) -> str:
     return f"{where}: {what}" if where else what
 
 
-def _doubts(run: Run) -> Iterator[str]:
+def _doubts(
+    rest: Rest,
+    cases: int,
+    counts: Mapping[str, Counter[Verdict]],
+    unexpected: int,
+    unknown: Iterable[str],
+    twice: Sequence[tuple[str, str]],
+) -> Iterator[str]:
     """Why a run is unreliable."""
-    footer, selection = run.footer, run.header.selection
+    footer, selection = rest.footer, rest.header.selection
     if footer is None:
         yield "It has no footer: the run was cut short."
     elif not footer.complete:
         yield "The run was stopped before its end."
 
-    missing = selection.results - len(run.results)
+    results = sum(count.total() for count in counts.values())
+    missing = selection.results - results
     if missing > 0:
         yield f"{missing} of {selection.results} results are missing."
     elif missing < 0:
-        yield f"There are {len(run.results)} results where {selection.results} were expected."
-    if len(run.cases) != selection.cases:
-        yield f"{len(run.cases)} cases are described where {selection.cases} were selected."
+        yield f"There are {results} results where {selection.results} were expected."
+    if cases != selection.cases:
+        yield f"{cases} cases are described where {selection.cases} were selected."
 
-    counts = run.counts()
     if footer is not None:
         for name in dict.fromkeys([*counts, *footer.counts]):
             there, said = counts.get(name, Counter()), footer.counts.get(name, {})
@@ -243,26 +312,23 @@ def _doubts(run: Run) -> Iterator[str]:
                         f"there are {there[verdict]}."
                     )
         for what, number, claim in (
-            ("unexpected results", sum(r.unexpected for r in run.results), footer.unexpected),
-            ("infrastructure failures", len(run.infrastructure), footer.infrastructure),
-            ("results that did not repeat", len(run.instability), footer.instability),
+            ("unexpected results", unexpected, footer.unexpected),
+            ("infrastructure failures", len(rest.infrastructure), footer.infrastructure),
+            ("results that did not repeat", len(rest.instability), footer.instability),
         ):
             if number != claim:
                 yield f"The footer counts {claim} {what}; there are {number}."
 
-    known = {target.name for target in run.header.targets}
-    if len(known) < len(run.header.targets):
+    known = {target.name for target in rest.header.targets}
+    if len(known) < len(rest.header.targets):
         yield "Two of its targets have one name."
     for name in counts:
         if name not in known:
             yield f"Results for {name}, which is no target of the run."
-    unknown = sorted({r.case for r in run.results} - run.cases.keys())
-    if unknown:
-        yield f"Results for cases that are not described: {abbreviated(unknown)}."
-    pairs = Counter((r.case, r.target) for r in run.results)
-    twice = [f"{case} on {target}" for (case, target), n in pairs.items() if n > 1]
-    if twice:
-        yield f"More than one result for {abbreviated(twice)}."
+    if names := sorted(unknown):
+        yield f"Results for cases that are not described: {abbreviated(names)}."
+    if pairs := [f"{case} on {target}" for case, target in twice]:
+        yield f"More than one result for {abbreviated(pairs)}."
 
 
 def abbreviated(names: Sequence[str], most: int = 3) -> str:
