@@ -30,7 +30,14 @@ from conformance.report.symptoms import ended_by, symptom
 from conformance.report.text import clean, deep_clean
 from conformance.results.join import Joined
 from conformance.results.reader import Run
-from conformance.results.records import CaseRecord, OutputErrorRecord, ResultRecord, TargetRecord
+from conformance.results.records import (
+    CallInput,
+    CallOutput,
+    CaseRecord,
+    OutputErrorRecord,
+    ResultRecord,
+    TargetRecord,
+)
 from conformance.results.shareable import shared_command
 from conformance.results.verdicts import (
     VERDICTS,
@@ -423,6 +430,7 @@ class _Pool:
     def __init__(self) -> None:
         self.values: list[object] = []
         self._numbers: dict[str | bytes, int] = {}
+        self._ports: dict[tuple[object, ...], int] = {}
 
     def add(self, value: object) -> int:
         key = value if isinstance(value, str) else to_json(value)  # faster than json.dumps
@@ -430,6 +438,18 @@ class _Pool:
         if number == len(self.values):
             self.values.append(value)
         return number
+
+    def port(self, port: CallInput | CallOutput) -> int:
+        """The index of what the page shows of an input or output; many cases have the same."""
+        values = port.values if isinstance(port, CallInput) else None
+        key = port.name, port.state, port.shape, port.dtype, values
+        if key not in self._ports:
+            shown = zip(("name", "state", "shape", "dtype", "values"), key, strict=True)
+            fields: dict[str, object] = {name: of for name, of in shown if of is not None}
+            if port.shape is not None:
+                fields["shape"] = [*port.shape]
+            self._ports[key] = self.add(deep_clean(fields))
+        return self._ports[key]
 
     def blocks(self, text: str) -> list[int]:
         """The indexes of a text's paragraphs, many of which other texts share."""
@@ -548,29 +568,24 @@ def _case_details(id: str, case: CaseRecord | None, pool: _Pool) -> dict[str, An
     if case is None:
         return {"id": clean(id)}
     wanted = {"id", "axes", "call", *_POOLED_CASE}
-    inputs = {"inputs": {"__all__": {"recipe", "dims"}}, "later": True}
-    hidden: Any = {"call": {**inputs, "graph": {"weights", "content"}}}
+    hidden: Any = {
+        "call": {"inputs": True, "outputs": True, "later": True, "graph": {"weights", "content"}}
+    }
     details: Any = deep_clean(case.model_dump(mode="json", include=wanted, exclude=hidden))
     for field in _POOLED_CASE:
         details[field] = pool.add(details[field])
     call = details["call"]
-    dtypes = [port["dtype"] for port in call["inputs"] if port["dtype"]]
+    dtypes = [clean(port.dtype) for port in case.call.inputs if port.dtype]
     if call.get("graph"):  # its first input can be the ids of tokens
         dtypes = [word for word in dtypes if "float" in word] or dtypes
     query = next(iter(dtypes), "")
     dtype = details["axes"].get("dtype", query)  # an axis takes precedence
-    for side in ("inputs", "outputs"):
-        call[side] = [pool.add(_port(port)) for port in call[side]]
+    call["inputs"] = [pool.port(port) for port in case.call.inputs]
+    call["outputs"] = [pool.port(port) for port in case.call.outputs]
     shown = {name: call[name] for name in ("inputs", "outputs", "attributes", "steps")}
     if call.get("graph"):
         shown["graph"] = {name: call["graph"][name] for name in ("file", "nodes")}
     return {**details, "dtype": dtype, "call": pool.add(shown)}
-
-
-def _port(port: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an input or output that the page shows."""
-    shown = ("name", "state", "shape", "dtype", "values")
-    return {field: port[field] for field in shown if port.get(field) is not None}
 
 
 def _result_details(result: ResultRecord, change: Change | None, pool: _Pool) -> dict[str, Any]:

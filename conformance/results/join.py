@@ -85,7 +85,8 @@ def join(runs: Sequence[Run]) -> Joined:
         others = [
             case.id
             for case in run.cases.values()
-            if outline(cases.setdefault(case.id, case)) != outline(case)
+            if (first := cases.setdefault(case.id, case)) is not case
+            and outline(first) != outline(case)
         ]
         if others:
             problems.append(
