@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -106,27 +106,25 @@ def _filled(
     if values.kind == "constant":
         value = values.value
         return Recipe(kind="constant", value=int(value) if dtype in INTEGER_RANGE else value)
-    drawn = Recipe(stream=stream or stream_of(call, step, name), low=values.low, high=values.high)
+    drawn: dict[str, Any] = {"low": values.low, "high": values.high}
+    drawn["stream"] = stream or stream_of(call, step, name)
     if dtype in INTEGER_RANGE:
-        return drawn
+        return Recipe(**drawn)
     of_heads = bool(shape) and shape[-1] % call.head_size == 0
     if values.kind == "marked" and of_heads and len(shape) in (3, 4):
         starts = starts_of(step, name, shape[0])
-        return drawn.model_copy(
-            update={
-                "kind": "marked",
-                "head_size": call.head_size,
-                "starts": tuple(map(int, starts)) if starts.any() else (),
-                "divisor": spread_of(call.head_size, name),
-            }
+        return Recipe(
+            **drawn,
+            kind="marked",
+            head_size=call.head_size,
+            starts=tuple(map(int, starts)) if starts.any() else (),
+            divisor=spread_of(call.head_size, name),
         )
     if values.odd_heads != 1.0 and of_heads:
-        drawn = drawn.model_copy(
-            update={"odd_heads": values.odd_heads, "head_size": call.head_size}
-        )
+        drawn |= {"odd_heads": values.odd_heads, "head_size": call.head_size}
     if values.kind == "uniform":
-        drawn = drawn.model_copy(update={"step": values.step})
-    return drawn
+        drawn["step"] = values.step
+    return Recipe(**drawn)
 
 
 def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
