@@ -91,10 +91,16 @@ def _attached(arguments: list[str]) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Leave out the conftest.py of this project's own tests where only the corpus is collected."""
+    """Leave out the conftest.py of this project's own tests where only the corpus is collected.
+
+    Those tests need NumPy.
+    """
     known = early_config.known_args_namespace
     corpus = data_path("cases")
     is_here = corpus.is_relative_to(early_config.rootpath)
+    if is_here:
+        with one_thread():
+            import numpy  # noqa: F401
     if getattr(known, "ep", None) and not known.file_or_dir and is_here:
         known.file_or_dir = [str(corpus)]
 
