@@ -37,7 +37,7 @@ def borrowing(own: Path, caches: Callable[[], Sequence[Path]]) -> Write:
             for cache in caches():
                 files = _intact(cache / "bundles" / name[:2] / name)
                 for file, content in files.items():
-                    (folder / file).parent.mkdir(exist_ok=True)
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
                     (folder / file).write_bytes(content)
                 if files:
                     return files

@@ -602,15 +602,15 @@ def test_a_cache_path_below_a_file_gives_one_sentence(tmp_path: Path) -> None:
 def test_a_full_disk_gives_one_sentence_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    write = Path.write_bytes
+    write = bundles.write_new
 
-    def full(self: Path, data: bytes) -> int:
-        if self.name == "model.onnx":
-            write(self, data[:10])
+    def full(name: str, content: bytes, **more: Any) -> None:
+        if name == "model.onnx":
+            write(name, content[:10], **more)
             raise OSError(number, os.strerror(number))
-        return write(self, data)
+        write(name, content, **more)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(bundles, "write_new", full)
     assert f"cannot be written: {tmp_path}: {os.strerror(number)}." in sentence(tmp_path)
     assert contents(tmp_path) == {}
     monkeypatch.undo()

@@ -58,7 +58,7 @@ from pydantic import TypeAdapter
 
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
-from conformance.base.files import open_folder, open_with_stat, read_plain
+from conformance.base.files import open_folder, open_with_stat, read_plain, write_new
 from conformance.base.interrupts import undisturbed
 from conformance.base.kept import kept_for, write_kept
 from conformance.base.memory import reuse_memory
@@ -270,7 +270,7 @@ def write_bundle(
     relation: RelationName | None = None,
     readings: Sequence[ReadingName] = (),
 ) -> dict[str, bytes]:
-    """Writes the bundle of ``call``, or of its variant, into the empty ``folder``.
+    """Writes the bundle of ``call``, or of its variant, into ``folder``, which is made or empty.
 
     Returns the content of each file.
     """
@@ -308,10 +308,15 @@ def write_bundle(
         "unjudged": usual.unjudged,
     }
     files["manifest.json"] = _sealed(manifest)
-    for parent in dict.fromkeys(name.rpartition("/")[0] for name in files):
-        (folder / parent).mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = open_folder(folder)
+    try:
+        for parent in {name.rpartition("/")[0] for name in files} - {""}:
+            os.mkdir(parent, dir_fd=descriptor)
+        for name, content in files.items():
+            write_new(name, content, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
     return files
 
 
@@ -620,7 +625,6 @@ def _make(
     for _ in range(8):
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
-            aside.mkdir(parents=True)
             files = write_bundle(call, aside, relation, readings)
             _own[place] = hashlib.sha256(files["manifest.json"]).digest()
             with contextlib.suppress(OSError):

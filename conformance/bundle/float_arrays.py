@@ -43,13 +43,16 @@ class Packer:
         """Adds an array; ``like`` has its shape, and many of its elements."""
         bits = _bits_of(np.ascontiguousarray(array, "<f8"))
         if like is not None and like.shape == array.shape:
-            begun = {_FILLS.index(None): _bits_of(like.astype("<f8"))}
+            number, own = _FILLS.index(None), bits != _bits_of(like.astype("<f8"))
         else:
-            begun = dict(enumerate(_BITS_OF_FILLS))
-        differ = {number: bits != those for number, those in begun.items()}
-        number = min(differ, key=lambda number: int(np.count_nonzero(differ[number])))
-        self._where += bytes([number]) + np.packbits(differ[number]).tobytes()
-        self._numbers += bits[differ[number]].tobytes()
+            number, own = 0, bits != _BITS_OF_FILLS[0]
+            count = np.count_nonzero(own)
+            if 2 * count > own.size:  # else no other number is more frequent
+                other = bits != _BITS_OF_FILLS[1]
+                if np.count_nonzero(other) < count:
+                    number, own = 1, other
+        self._where += bytes([number]) + np.packbits(own).tobytes()
+        self._numbers += bits[own].tobytes()
 
     def packed(self) -> Packed:
         """Everything that was added."""
