@@ -118,7 +118,7 @@ def test_much_that_is_not_kept_is_read_by_other_processes(
 ) -> None:
     monkeypatch.setattr(kept_cases_module, "_MUCH", 2 * LARGE)
     monkeypatch.setattr("os.listdir", lambda path: ["1"])  # whatever threads other tests have left
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
     wrong, small = large.with_name("wrong.yaml"), large.with_name("small.yaml")
     wrong.write_text("no mapping" + "#" * LARGE)
     small.write_text(HEAD + ENTRY.format("first"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,18 +31,23 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda number: monkeypatch.setattr(module, "MOST_IN_MEMORY", number)
 
 
-def odd(path: Path) -> Path:
+def odd(path: Path, footer: bool = False) -> Path:
     """A file with all that can be odd: replaced and repeated results, and others that are missing.
 
-    It has a case that is described twice, and ends too early.
+    It has a case that is described twice, a target without results, and ends too early, or has a
+    ``footer`` that counts something else.
     """
-    with Writer(path, header([target(NEW), target(OLD)], 9, 9)) as writer:
+    targets = [target("tract@0.23.8"), target(NEW), target(OLD)]
+    with Writer(path, header(targets, 9, 9)) as writer:
         for id in IDS[:-1]:
             writer.case(case(id))
         writer.case(case(IDS[0], why="Another one."))
         for judged in (
+            result(IDS[2], NEW),
             result(IDS[0], NEW),
             result(IDS[0], NEW, "wrong"),
+            result(IDS[0], NEW, "wrong", reason="It is as wrong, for another reason."),
+            result(IDS[2], NEW),
             result(IDS[0], NEW),
             result(IDS[1], NEW),
             result(IDS[1], NEW, "wrong", blamed_for="another"),
@@ -54,7 +61,15 @@ def odd(path: Path) -> Path:
         ):
             writer.result(judged)
         writer.infrastructure(InfrastructureRecord(target=NEW, case=IDS[4], message="It is gone."))
+        if footer:
+            writer.finish(True)
+    if footer:
+        path.write_text(re.sub(r'"(pass|wrong)":\d', r'"\1":9', path.read_text()))
     return path
+
+
+def wrongly_counted(path: Path) -> Path:
+    return odd(path, footer=True)
 
 
 def as_a_whole(path: Path, alone: Joined) -> None:
@@ -73,7 +88,7 @@ def as_a_whole(path: Path, alone: Joined) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 4, 999])
-@pytest.mark.parametrize("write", [odd, realistic])
+@pytest.mark.parametrize("write", [odd, wrongly_counted, realistic])
 def test_a_file_is_as_it_is_read_as_a_whole(
     tmp_path: Path,
     in_memory: Callable[[int], None],
@@ -83,8 +98,10 @@ def test_a_file_is_as_it_is_read_as_a_whole(
     path = tmp_path / "run.jsonl"
     write(path)
     in_memory(number)
+    opened = os.listdir("/proc/self/fd") if sys.platform == "linux" else None
     with stored(path) as alone:
         as_a_whole(path, alone)
+    assert opened is None or len(os.listdir("/proc/self/fd")) == len(opened)
     assert len(join([read(path)]).results) > 4
 
 

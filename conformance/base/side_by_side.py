@@ -3,40 +3,69 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from conformance.base import interrupts
 
 _T = TypeVar("_T")
 
+#: A pipe holds so many numbers of two bytes at least.
+_MOST_NUMBERS: Final = 1 << 11
+
 
 def side_by_side(work: Callable[[_T], object], items: Sequence[_T]) -> None:
     """Do ``work`` for each of ``items``, in their order. What it returns and raises is dropped.
 
-    ``work`` is a function of a module. Nothing is done where that is no faster or not safe: on one
-    core, for one item, on other systems than Linux, and in a process with several threads, since a
-    child could wait for the lock of a thread that it does not have.
+    It is not certain that all of it is done: a process that cannot be started, or dies, does
+    nothing. Nothing is done where that is no faster or not safe: on one core, for one item, on
+    other systems than Linux, and in a process with several threads, since a child could wait for
+    the lock of a thread that it does not have.
     """
-    processes = min(os.cpu_count() or 1, len(items))
-    if processes < 2 or sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
+    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return
-    import multiprocessing  # these take 20 ms, and most commands do not need them
-    from concurrent.futures import ProcessPoolExecutor
+    processes = min(len(os.sched_getaffinity(0)), len(items))
+    if processes < 2:
+        return
+    # Each child takes the next part from this pipe: an item takes a second, another a millisecond.
+    parts = min(len(items), _MOST_NUMBERS)
+    numbers, writer = os.pipe()
+    os.write(writer, b"".join(number.to_bytes(2, "little") for number in range(parts)))
+    os.close(writer)
+    parent, children = os.getpid(), list[int]()
+    try:
+        with suppress(OSError):  # there can be no more processes
+            for _ in range(processes):
+                child = os.fork()
+                if not child:
+                    _end_after(work, (items[n::parts] for n in _taken(numbers)), parent)
+                children.append(child)
+        while children:
+            os.waitpid(children[-1], 0)
+            children.pop()
+    finally:
+        os.close(numbers)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
-    context = multiprocessing.get_context("fork")  # a new interpreter would take half a second
-    with ProcessPoolExecutor(processes, context, initializer=interrupts.ignore) as pool:
-        try:
-            for _ in pool.map(partial(_done, work), items):
-                pass
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+
+def _taken(numbers: int) -> Iterator[int]:
+    while number := os.read(numbers, 2):
+        yield int.from_bytes(number, "little")
 
 
-def _done(work: Callable[[_T], object], item: _T) -> None:
-    with suppress(Exception):
-        work(item)
+def _end_after(work: Callable[[_T], object], parts: Iterator[Sequence[_T]], parent: int) -> None:
+    """Do ``work`` for the items of ``parts`` while the ``parent`` lives, and end this process."""
+    with suppress(BaseException):
+        interrupts.ignore()
+        for part in parts:
+            for item in part:
+                if os.getppid() != parent:
+                    os._exit(1)
+                with suppress(Exception):
+                    work(item)
+    os._exit(0)

@@ -274,6 +274,7 @@ def write_bundle(
 
     Returns the content of each file.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     script = script_of(call) if relation is None else variant_script(call, relation)
     usual = _read(script)
     files: dict[str, bytes] = {"case.json": _json_of(call, indent=1).encode()}
@@ -308,7 +309,6 @@ def write_bundle(
         "unjudged": usual.unjudged,
     }
     files["manifest.json"] = _sealed(manifest)
-    folder.mkdir(parents=True, exist_ok=True)
     descriptor = open_folder(folder)
     try:
         for parent in {name.rpartition("/")[0] for name in files} - {""}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Final
 
 from conformance.base.files import read_plain
 from conformance.base.kept import MOST_BYTES, is_kept, kept
+from conformance.base.paths import KEPT, cache_root
 from conformance.base.side_by_side import side_by_side
 from conformance.case.call import GivenCall, GraphCall
 from conformance.case.case import Case
@@ -18,6 +20,8 @@ from conformance.case.case import Case
 _CODE: Final = ("base", "case")
 #: As many bytes of YAML take a third of a second.
 _MUCH: Final = 1 << 18
+#: So many may have more cases or errors than are read.
+_TOO_MUCH: Final = 1 << 24
 
 
 def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
@@ -29,11 +33,13 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
 
 
 def keep_cases(files: Sequence[Path], read: Callable[[Path], list[Case]]) -> None:
-    """Keep the cases of ``files``, on all cores, where many are not kept. Raises nothing."""
-    missing = [file for file in files if not is_kept(file, read, _CODE)]
+    """Read ``files`` on all cores where much of them is not kept. Raises nothing."""
     with suppress(OSError):
+        folder = cache_root() / KEPT
+        folder.mkdir(parents=True, exist_ok=True)
+        missing = [file for file in files if not is_kept(file, read, _CODE)]
         sizes = {file: file.stat().st_size for file in missing}
-        if sum(sizes.values()) > _MUCH:
+        if _MUCH < sum(sizes.values()) <= _TOO_MUCH and os.access(folder, os.W_OK | os.X_OK):
             work = partial(kept_cases, read=read)
             side_by_side(work, sorted(missing, key=lambda file: -sizes[file]))
 

@@ -318,7 +318,7 @@ def diff(old: Path, new: Path, markdown: Path | None) -> int:
 
 @uncollected()
 def _compared(old: Path, new: Path) -> Changes:
-    """The changes from ``old`` to ``new``, files of any size."""
+    """The changes from ``old`` to ``new``, files of any size; all changes are in memory."""
     try:
         with database_errors(), stored(old) as before, stored(new) as after:
             return _changes(after, before)

@@ -44,6 +44,6 @@ def _sqlite() -> ModuleType:
         import sqlite3
     except ImportError:
         raise ResultsError(
-            "This Python was built without SQLite, which large results files need."
+            "This Python was built without SQLite, which gqa merge and large results files need."
         ) from None
     return sqlite3

@@ -99,6 +99,9 @@ def read(path: Path | str) -> Run:
     return replace(run, problems=problems)
 
 
+_AFTER: Final = "There is more after its footer."
+
+
 @dataclass
 class Rest:
     """What a file has beside its cases and results. ``problems`` were met while it was read."""
@@ -147,8 +150,8 @@ def take(
     records = stream(path, problems, most_lines, most_bytes)
     rest = Rest(path, cast(Header, next(records)[1]), problems=problems)
     for _, record in records:
-        if rest.footer is not None:
-            problems.append("There is more after its footer.")
+        if rest.footer is not None and _AFTER not in problems:
+            problems.append(_AFTER)
         match record:
             case CaseRecord():
                 if described(record.id, record) != record:

@@ -1,4 +1,4 @@
-"""A results file of any size, in flat memory: what is too much for it is in a database.
+"""A results file of any size, in memory that does not grow with it: the rest is in a database.
 
 Nothing of a small file is in the database, so that each record is read once only.
 """
@@ -111,15 +111,20 @@ def stored(path: Path) -> Iterator[Joined]:
         cases: Records[str, CaseRecord] = stack.enter_context(Records())
         results = _Results(stack.enter_context(Records()))
         rest = take(path, MOST_STREAMED_LINES, MOST_STREAMED_BYTES, cases.setdefault, results.add)
-        for target in rest.header.targets:
-            results.counts.setdefault(target.name, Counter())
-        described = set(cases)
+        targets = {target.name: Counter[Verdict]() for target in rest.header.targets}
+        counts = targets | results.counts
+        described, unknown, twice = set(cases), set[str](), list[tuple[str, str]]()
+        for key in results.worst:
+            if key[0] not in described:
+                unknown.add(key[0])
+            if key in results.others:
+                twice.append(key)
         problems = rest.with_doubts(
             cases=len(described),
-            counts=results.counts,
+            counts=counts,
             unexpected=results.unexpected,
-            unknown={case for case, _ in results.worst} - described,
-            twice=[*results.others],
+            unknown=unknown,
+            twice=twice,
         )
         run = _Counted(
             path,
@@ -130,7 +135,7 @@ def stored(path: Path) -> Iterator[Joined]:
             rest.footer,
             problems,
             tuple(rest.instability),
-            counted=results.counts,
+            counted=counts,
         )
         yield replace(join([run]), cases=cases, results=results.worst, totals=results.totals())
 
@@ -150,8 +155,8 @@ class _Results:
 
     def __init__(self, worst: Records[tuple[str, str], ResultRecord]) -> None:
         self.worst = worst
-        #: Those of which there is a worse one.
-        self.others: dict[tuple[str, str], list[ResultRecord]] = {}
+        #: The verdicts of those of which there is a worse one, and whether they are unexpected.
+        self.others: dict[tuple[str, str], list[tuple[Verdict, bool]]] = {}
         #: By target and verdict, with the others.
         self.counts: dict[str, Counter[Verdict]] = {}
         self.unexpected = 0
@@ -160,27 +165,31 @@ class _Results:
         key = result.case, result.target
         before = self.worst.get(key)
         if before is None:
-            self._count(result)
+            self._count(result.target, *_counted(result))
             self.worst.put(key, result)
         elif result.blamed_for:
-            for replaced in (before, *self.others.pop(key, ())):
-                self._count(replaced, -1)
-            self._count(result)
+            for verdict, unexpected in (_counted(before), *self.others.pop(key, ())):
+                self._count(result.target, verdict, unexpected, -1)
+            self._count(result.target, *_counted(result))
             self.worst.put(key, result)
         elif not before.blamed_for:
-            self._count(result)
+            self._count(result.target, *_counted(result))
             if severity(result) < severity(before):
                 self.worst.put(key, result)
                 result = before
-            self.others.setdefault(key, []).append(result)
+            self.others.setdefault(key, []).append(_counted(result))
 
-    def _count(self, result: ResultRecord, number: int = 1) -> None:
-        self.counts.setdefault(result.target, Counter())[result.verdict] += number
-        self.unexpected += number * result.unexpected
+    def _count(self, target: str, verdict: Verdict, unexpected: bool, number: int = 1) -> None:
+        self.counts.setdefault(target, Counter())[verdict] += number
+        self.unexpected += number * unexpected
 
     def totals(self) -> dict[str, Counter[Verdict]]:
         """The number of the worst results, by target and verdict."""
         totals = {target: Counter(counts) for target, counts in self.counts.items()}
         for (_, target), others in self.others.items():
-            totals[target].subtract(other.verdict for other in others)
+            totals[target].subtract(verdict for verdict, _ in others)
         return totals
+
+
+def _counted(result: ResultRecord) -> tuple[Verdict, bool]:
+    return result.verdict, result.unexpected
