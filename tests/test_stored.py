@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -37,7 +36,7 @@ def odd(path: Path, footer: bool = False) -> Path:
     It has a case that is described twice, a target without results, and ends too early, or has a
     ``footer`` that counts something else.
     """
-    targets = [target("tract@0.23.8"), target(NEW), target(OLD)]
+    targets = [target("tract@0.23.8"), target(OLD), target(NEW)]
     with Writer(path, header(targets, 9, 9)) as writer:
         for id in IDS[:-1]:
             writer.case(case(id))
@@ -98,10 +97,8 @@ def test_a_file_is_as_it_is_read_as_a_whole(
     path = tmp_path / "run.jsonl"
     write(path)
     in_memory(number)
-    opened = os.listdir("/proc/self/fd") if sys.platform == "linux" else None
     with stored(path) as alone:
         as_a_whole(path, alone)
-    assert opened is None or len(os.listdir("/proc/self/fd")) == len(opened)
     assert len(join([read(path)]).results) > 4
 
 
