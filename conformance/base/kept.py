@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from conformance.base.code_digest import digest_of_code
-from conformance.base.files import read_plain, replacing
+from conformance.base.files import open_plain, read_plain, replacing
 from conformance.base.paths import KEPT, cache_root
 
 _T = TypeVar("_T")
@@ -60,7 +60,7 @@ def is_kept(file: Path, read: Callable[[Path], object], packages: tuple[str, ...
     before = _digest(file, packages)
     if before is None:
         return True
-    with suppress(OSError), open(_place(_name(file, read)), "rb") as made:
+    with suppress(OSError), os.fdopen(open_plain(_place(_name(file, read))), "rb") as made:
         return made.read(len(before)) == before
     return False
 

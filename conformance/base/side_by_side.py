@@ -30,7 +30,8 @@ def side_by_side(work: Callable[[_T], object], items: Sequence[_T]) -> None:
     processes = min(len(os.sched_getaffinity(0)), len(items))
     if processes < 2:
         return
-    # Each child takes the next part from this pipe: an item takes a second, another a millisecond.
+    # Each child takes the number of its next part from this pipe, since items take from a
+    # millisecond to seconds.
     parts = min(len(items), _MOST_NUMBERS)
     numbers, writer = os.pipe()
     os.write(writer, b"".join(number.to_bytes(2, "little") for number in range(parts)))
@@ -39,18 +40,25 @@ def side_by_side(work: Callable[[_T], object], items: Sequence[_T]) -> None:
     try:
         with suppress(OSError):  # there can be no more processes
             for _ in range(processes):
-                child = os.fork()
-                if not child:
-                    _end_after(work, (items[n::parts] for n in _taken(numbers)), parent)
-                children.append(child)
+                with interrupts.undisturbed():  # else a child could go on as this process
+                    child = os.fork()
+                    if not child:
+                        _end_after(work, (items[n::parts] for n in _taken(numbers)), parent)
+                    children.append(child)
         while children:
-            os.waitpid(children[-1], 0)
+            _wait_for(children[-1])
             children.pop()
     finally:
         os.close(numbers)
         for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            _wait_for(child)
+
+
+def _wait_for(child: int) -> None:
+    with suppress(ChildProcessError):  # it was waited for, or this process ignores SIGCHLD
+        os.waitpid(child, 0)
 
 
 def _taken(numbers: int) -> Iterator[int]:

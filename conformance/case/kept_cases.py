@@ -20,7 +20,7 @@ from conformance.case.case import Case
 _CODE: Final = ("base", "case")
 #: As many bytes of YAML take a third of a second.
 _MUCH: Final = 1 << 18
-#: So many may have more cases or errors than are read.
+#: As many bytes may have more cases or errors than are accepted, so they are read one by one.
 _TOO_MUCH: Final = 1 << 24
 
 
@@ -33,13 +33,17 @@ def kept_cases(file: Path, read: Callable[[Path], list[Case]]) -> list[Case]:
 
 
 def keep_cases(files: Sequence[Path], read: Callable[[Path], list[Case]]) -> None:
-    """Read ``files`` on all cores where much of them is not kept. Raises nothing."""
+    """Read those ``files`` on all cores that are not kept, if they are large. Raises nothing."""
     with suppress(OSError):
+        sizes = {file: file.stat().st_size for file in files}
+        if not _MUCH < sum(sizes.values()) <= _TOO_MUCH:
+            return
+        missing = [file for file in files if not is_kept(file, read, _CODE)]
+        if sum(sizes[file] for file in missing) <= _MUCH:
+            return
         folder = cache_root() / KEPT
         folder.mkdir(parents=True, exist_ok=True)
-        missing = [file for file in files if not is_kept(file, read, _CODE)]
-        sizes = {file: file.stat().st_size for file in missing}
-        if _MUCH < sum(sizes.values()) <= _TOO_MUCH and os.access(folder, os.W_OK | os.X_OK):
+        if os.access(folder, os.W_OK | os.X_OK):
             work = partial(kept_cases, read=read)
             side_by_side(work, sorted(missing, key=lambda file: -sizes[file]))
 

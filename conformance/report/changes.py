@@ -146,8 +146,8 @@ def changes(new: Joined, old: Joined) -> Changes:
     ids = list(dict.fromkeys(chain.from_iterable(sources)))
     redefined = {
         id
-        for id in new.cases
-        if id in old.cases and outline(new.cases[id]) != outline(old.cases[id])
+        for id, case in new.cases.items()
+        if (other := old.cases.get(id)) is not None and outline(case) != outline(other)
     }
     found: dict[Kind, list[Change]] = {
         kind: [] for kind in ("broken", "vanished", "fixed", "changed", "new", "slower")

@@ -1,6 +1,6 @@
-"""A results file of any size, in memory that does not grow with it: the rest is in a database.
+"""A results file of any size: what is too much for the memory is in a database on the disk.
 
-Nothing of a small file is in the database, so that each record is read once only.
+Nothing of a small file is there, so that each of its records is read once only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -126,7 +126,7 @@ def stored(path: Path) -> Iterator[Joined]:
             unknown=unknown,
             twice=twice,
         )
-        run = _Counted(
+        run = _StoredRun(
             path,
             rest.header,
             {},
@@ -135,19 +135,19 @@ def stored(path: Path) -> Iterator[Joined]:
             rest.footer,
             problems,
             tuple(rest.instability),
-            counted=counts,
+            stored_counts=counts,
         )
         yield replace(join([run]), cases=cases, results=results.worst, totals=results.totals())
 
 
 @dataclass(frozen=True)
-class _Counted(Run):
+class _StoredRun(Run):
     """A run whose results are elsewhere."""
 
-    counted: dict[str, Counter[Verdict]] | None = None
+    stored_counts: dict[str, Counter[Verdict]] = field(default_factory=dict)
 
     def counts(self) -> dict[str, Counter[Verdict]]:
-        return self.counted or {}
+        return self.stored_counts
 
 
 class _Results:

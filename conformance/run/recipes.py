@@ -106,8 +106,8 @@ def _filled(
     if values.kind == "constant":
         value = values.value
         return Recipe(kind="constant", value=int(value) if dtype in INTEGER_RANGE else value)
-    drawn: dict[str, Any] = {"low": values.low, "high": values.high}
-    drawn["stream"] = stream or stream_of(call, step, name)
+    stream = stream or stream_of(call, step, name)
+    drawn: dict[str, Any] = {"stream": stream, "low": values.low, "high": values.high}
     if dtype in INTEGER_RANGE:
         return Recipe(**drawn)
     of_heads = bool(shape) and shape[-1] % call.head_size == 0
