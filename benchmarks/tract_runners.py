@@ -29,7 +29,7 @@ import onnx
 from onnx import numpy_helper
 
 from conformance.base.paths import data_path
-from conformance.bundle.cache import Bundle
+from conformance.bundle.cache import RunnerFiles
 from conformance.case.load import load
 from conformance.run.assessment import jobs_for
 from conformance.targets.tools import find_tract
@@ -51,7 +51,7 @@ class Line(NamedTuple):
     """One way to run a bundle, and its baseline."""
 
     what: str
-    run: Callable[[Bundle], Any]
+    run: Callable[[RunnerFiles], Any]
     floor: str
 
 
@@ -76,7 +76,7 @@ class Spoken:
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
-    def run(self, bundle: Bundle) -> str:
+    def run(self, bundle: RunnerFiles) -> str:
         """Run the bundle and return the outcome."""
         steps = [step.model_dump() for step in bundle.steps]
         request = {"id": 1, "cmd": "run", "bundle": str(bundle.path), "out": self.out}
@@ -89,13 +89,13 @@ class Spoken:
         os.mkdir(self.out)
 
 
-def spawned(binary: str, folder: Path) -> Callable[[Bundle], None]:
+def spawned(binary: str, folder: Path) -> Callable[[RunnerFiles], None]:
     """The binary on a bundle whose inputs `prepare` has written."""
     environment = {**os.environ, "RAYON_NUM_THREADS": "1", **ENVIRONMENT}
     nothing = os.open(os.devnull, os.O_RDWR)
     actions = [(os.POSIX_SPAWN_DUP2, nothing, stream) for stream in range(3)]
 
-    def run(bundle: Bundle) -> None:
+    def run(bundle: RunnerFiles) -> None:
         inputs = folder / bundle.path.name
         argv = [binary, str(bundle.path / "model.onnx")]
         for option in (inputs / "options").read_text().split():
@@ -110,7 +110,7 @@ def spawned(binary: str, folder: Path) -> Callable[[Bundle], None]:
     return run
 
 
-def prepare(bundle: Bundle, folder: Path) -> None:
+def prepare(bundle: RunnerFiles, folder: Path) -> None:
     """Write the inputs of the bundle's first call as NNEF files."""
     inputs = folder / bundle.path.name
     (inputs / "in").mkdir(parents=True)
@@ -122,7 +122,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
     (inputs / "options").write_text("\n".join(options))
 
 
-def arrays_of(bundle: Bundle) -> dict[str, np.ndarray]:
+def arrays_of(bundle: RunnerFiles) -> dict[str, np.ndarray]:
     """The inputs of the bundle's first call."""
     files = bundle.steps[0].files.items()
     return {
@@ -131,7 +131,7 @@ def arrays_of(bundle: Bundle) -> dict[str, np.ndarray]:
     }
 
 
-def bare_loop(known: dict[Path, dict[str, np.ndarray]]) -> Callable[[Bundle], None]:
+def bare_loop(known: dict[Path, dict[str, np.ndarray]]) -> Callable[[RunnerFiles], None]:
     """The package tract by its public interface; reads inputs that are not in ``known``."""
     import tract  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -139,7 +139,7 @@ def bare_loop(known: dict[Path, dict[str, np.ndarray]]) -> Callable[[Bundle], No
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     context, runtime = tract.onnx(), tract.runtime_for_name("default")
 
-    def run(bundle: Bundle) -> None:
+    def run(bundle: RunnerFiles) -> None:
         feeds = known.get(bundle.path) or arrays_of(bundle)
         try:
             model = context.load(bundle.path / "model.onnx")
@@ -159,7 +159,7 @@ def bare_loop(known: dict[Path, dict[str, np.ndarray]]) -> Callable[[Bundle], No
     return run
 
 
-def bundles_of(paths: Sequence[Path]) -> list[Bundle]:
+def bundles_of(paths: Sequence[Path]) -> list[RunnerFiles]:
     """The single calls that tract's formats can represent."""
     prepared = [job.prepared for case in load(paths) for job in jobs_for(case)]
     known = {1, 2, 3, 6, 7, 10}

@@ -60,7 +60,7 @@ def described() -> DescribedTarget:
 def correct(job: CaseJob, factor: float = 1.0, outputs: Sequence[str] = ("output",)) -> Ran:
     """The outcome of a runtime with the expected values, the ``outputs`` times ``factor``."""
     files: list[dict[str, bytes]] = []
-    for expected in job.prepared.expected:
+    for expected in job.prepared.answered().expected:
         files.append({})
         for name, want in expected.items():
             values = np.nan_to_num(want.value) * (factor if name in outputs else 1.0)
@@ -106,7 +106,7 @@ def test_a_case_without_values_is_not_compared_with_its_variant(tmp_path: Path) 
     body = f"- {{name: related, relation: packed_qkv, sequence_length: 2, {may}}}"
     (case,) = cases_of(tmp_path, body)
     assessment, jobs = Assessment(described()), list(jobs_for(case))
-    assert all(job.prepared.unjudged is not None for job in jobs)
+    assert all(job.prepared.answered().unjudged is not None for job in jobs)
     outcome = Ran(runs=(({},),) * 2, placement="CPUExecutionProvider", load_ms=0.1, run_ms=0.1)
     record = assessment.record(jobs[0], outcome)
     assert isinstance(record, ResultRecord)

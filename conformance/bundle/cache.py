@@ -38,25 +38,22 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import shutil
 import tempfile
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
-from onnx import TensorProto
 from pydantic import TypeAdapter
 
-from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.code_digest import digest_of_code
 from conformance.base.files import open_folder, open_with_stat, read_plain, write_new
 from conformance.base.interrupts import undisturbed
@@ -64,50 +61,80 @@ from conformance.base.kept import kept_for, write_kept
 from conformance.base.memory import reuse_memory
 from conformance.base.paths import CACHE_VARIABLE, KEPT, SHADERS, cache_root
 from conformance.base.readings import ReadingName
+from conformance.bundle.contents import (
+    ORACLE,
+    WHERE,
+    Wanted,
+    answers_to,
+    expected_files,
+    expected_of,
+    input_files,
+    output_file,
+    plan,
+)
 from conformance.bundle.expected import Expected
-from conformance.bundle.float_arrays import Packed, Packer, Unpacker
 from conformance.bundle.found_whole import FoundWhole, state_of
-from conformance.bundle.script import Script, ScriptStep, script_of
+from conformance.bundle.script import Script, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
-from conformance.bundle.variants import variant_script
 from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.given import GivenError
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
-from conformance.oracle import OracleError, Reference
-from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
 
 #: The packages whose code, together with the call, determines the content of a bundle.
 _SOURCES: Final = ("base", "bundle", "case", "oracle")
 
-Array = np.ndarray
+
+#: The folders of the cache: those of bundles, and those of the two parts of a bundle.
+Kind = Literal["bundles", "inputs", "expected"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 @dataclass(frozen=True)
-class Bundle:
+class RunnerFiles:
+    """The verified files of a call that a runner reads: the model and the inputs of its steps.
+
+    ``tensor_bytes`` is the size of all inputs, and of the expected outputs if they are there,
+    ``changed`` the time of the last change to a file (``st_ctime_ns``), and ``files`` has the size
+    and the SHA-256 of each.
+    """
+
+    path: Path
+    steps: tuple[StepFiles, ...]
+    tensor_bytes: int
+    changed: int
+    files: Mapping[str, tuple[int, str]]
+
+    def answered(self) -> Bundle:
+        """The same with what the oracle expects, which is computed when it is first asked for.
+
+        Raises :class:`BundleError`.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Bundle(RunnerFiles):
     """A verified bundle.
 
     ``expected`` maps each output name to :class:`Expected`, for each step. The mappings are empty
     if the call has no defined meaning; ``unjudged`` then says why. ``readings`` has the same for
     each other reading that is asked for and gives the call a meaning, and ``reading`` the one that
-    ``expected`` is by (None: the usual one). ``tensor_bytes`` is the size of all inputs and
-    expected outputs, ``changed`` the time of the last change to a file (``st_ctime_ns``), and
-    ``files`` has the size and the SHA-256 of each.
+    ``expected`` is by (None: the usual one).
     """
 
-    path: Path
-    steps: tuple[StepFiles, ...]
     expected: tuple[dict[str, Expected], ...]
     unjudged: str | None
-    tensor_bytes: int
-    changed: int
-    files: Mapping[str, tuple[int, str]]
     readings: Mapping[ReadingName, tuple[dict[str, Expected], ...]] = field(default_factory=dict)
     reading: ReadingName | None = None
 
     def by(self, reading: ReadingName) -> Bundle:
         """The bundle with what is expected by one of its ``readings``."""
         return replace(self, expected=self.readings[reading], unjudged=None, reading=reading)
+
+    def answered(self) -> Bundle:
+        """The bundle itself."""
+        return self
 
 
 class BundleError(Exception):
@@ -145,13 +172,104 @@ def bundle_for(
     ``readings`` are the other readings whose values it has, too; a variant has none. Raises
     :class:`BundleError` if the cache cannot be read or written.
     """
-    root, digest = root or cache_root(), digest_of(call, relation, readings)
-    place = root / "bundles" / digest[:2] / digest
+    digest = digest_of(call, relation, readings)
+    return _found_or_made(
+        root, "bundles", digest, lambda folder: write_bundle(call, folder, relation, readings)
+    )
+
+
+def inputs_for(
+    call: Call, root: Path | None = None, readings: Sequence[ReadingName] = ()
+) -> RunnerFiles:
+    """As `bundle_for`, but what is expected is computed only when it is asked for.
+
+    The files that a runner gets do not include the expected outputs, unless the whole bundle is
+    there. Most of the time that a bundle takes goes into the oracle, and a call that a runtime
+    rejects needs none of it.
+    """
+    digest = digest_of(call, None, readings)
+    whole = _open((root or cache_root()) / "bundles" / digest[:2] / digest)
+    return whole or _Later(root, digest, Wanted(call, None, tuple(readings))).inputs()
+
+
+class _Later:
+    """A call of which the runner's files are wanted first, and what is expected perhaps later.
+
+    Its inputs are drawn once for both.
+    """
+
+    def __init__(self, root: Path | None, digest: str, wanted: Wanted) -> None:
+        self._root = root
+        self._digest = digest
+        self._wanted = wanted
+        self._script: Script | None = None
+
+    def inputs(self) -> RunnerFiles:
+        """The runner's files."""
+        found = _found_or_made(self._root, "inputs", self._digest, self._write_inputs)
+        return _Inputs(
+            found.path, found.steps, found.tensor_bytes, found.changed, found.files, self
+        )
+
+    def expected(self) -> Bundle:
+        """What is expected."""
+        found = _found_or_made(self._root, "expected", self._digest, self._write_expected)
+        self._script = None
+        return found
+
+    def _drawn(self) -> Script:
+        self._script = self._script or self._wanted.script()
+        return self._script
+
+    def _write_inputs(self, folder: Path) -> dict[str, bytes]:
+        script = self._drawn()
+        files = {"case.json": _json_of(self._wanted.call, indent=1).encode()}
+        files.update(input_files(script))
+        return _write(folder, {"bundle": self._digest, "steps": plan(script)}, files)
+
+    def _write_expected(self, folder: Path) -> dict[str, bytes]:
+        script = self._drawn()
+        expected = expected_files(self._wanted, script, answers_to(script))
+        manifest: dict[str, Any] = {
+            "bundle": self._digest,
+            "steps": [{"files": {}} for _ in script.steps],
+            "oracle": expected.layout,
+            "unjudged": expected.unjudged,
+        }
+        return _write(folder, manifest, expected.files)
+
+
+@dataclass(frozen=True)
+class _Inputs(RunnerFiles):
+    """A runner's files without what is expected."""
+
+    _later: _Later = field(compare=False, repr=False)
+
+    @cached_property
+    def _answered(self) -> Bundle:
+        return replace(
+            self._later.expected(),
+            path=self.path,
+            steps=self.steps,
+            changed=self.changed,
+            files=self.files,
+        )
+
+    def answered(self) -> Bundle:
+        return self._answered
+
+
+def _found_or_made(
+    root: Path | None, kind: Kind, digest: str, write: Callable[[Path], dict[str, bytes]]
+) -> Bundle:
+    """What is in the cache, or what ``write`` writes into a folder there."""
+    root = root or cache_root()
+    place = root / kind / digest[:2] / digest
     found = _open(place)
     if found is not None:
         return found
     try:
-        return _make(call, place, relation, readings)
+        return _make(place, write)
     except GivenError as error:
         raise BundleError(f"{error}.") from None
     except OSError as error:
@@ -161,12 +279,12 @@ def bundle_for(
         ) from None
 
 
-def intact(bundle: Bundle) -> bool:
+def intact(bundle: RunnerFiles) -> bool:
     """Whether the bundle is still in the cache and unchanged."""
     return untouched(bundle) and _open(bundle.path) is not None
 
 
-def untouched(bundle: Bundle) -> bool:
+def untouched(bundle: RunnerFiles) -> bool:
     """Whether no file that a runner reads was changed or replaced since the bundle was verified.
 
     Much cheaper than `intact`: nothing is read, unless this process has just made the bundle, where
@@ -182,7 +300,7 @@ def untouched(bundle: Bundle) -> bool:
         return False
 
 
-def _have_digests(bundle: Bundle, names: Iterable[str]) -> bool:
+def _have_digests(bundle: RunnerFiles, names: Iterable[str]) -> bool:
     """Whether these files of a bundle have the content that they had when it was verified."""
     folder = open_folder(bundle.path)
     try:
@@ -238,9 +356,10 @@ def guard(root: Path | None = None) -> None:
             now = os.fstat(file.fileno()).st_ctime_ns
     except OSError:  # a cache that cannot be written; nor can a runner
         now = time.time_ns()
-    folders = []
-    with contextlib.suppress(OSError):
-        folders = [_identity(folder.stat()) for folder in (root / "bundles").iterdir()]
+    folders = set()
+    for kind in KINDS:
+        with contextlib.suppress(OSError):
+            folders |= {_identity(folder.stat()) for folder in (root / kind).iterdir()}
     _guarded[root] = _Before(now, frozenset(folders))
 
 
@@ -274,41 +393,28 @@ def write_bundle(
 
     Returns the content of each file.
     """
+    wanted = Wanted(call, relation, tuple(readings))
     folder.mkdir(parents=True, exist_ok=True)
-    script = script_of(call) if relation is None else variant_script(call, relation)
-    usual = _read(script)
-    files: dict[str, bytes] = {"case.json": _json_of(call, indent=1).encode()}
-    files["model.onnx"] = script.model.SerializeToString(deterministic=True)
-    for index, step in enumerate(script.steps):
-        inputs = usual.inputs[index] if index < len(usual.inputs) else step.inputs
-        for position, name in enumerate(step.connected):
-            if name in inputs:
-                path = f"test_data_set_{index}/input_{position}.pb"
-                files[path] = _tensor_file(inputs[name], name)
-    oracle = Packer()
-    layout: list[dict[str, Any]] = []
-    if usual.unjudged is None:
-        for index, answer in enumerate(usual.answers):
-            for position, name in enumerate(script.outputs):
-                path = f"test_data_set_{index}/output_{position}.pb"
-                files[path] = _tensor_file(answer.rounded[name], name)
-        _add_answers(usual.answers, None, relation is not None, layout, oracle)
-    for reading in readings:
-        other = _read(script_of(call, reading))
-        if other.unjudged is None:
-            _add_answers(other.answers, reading, False, layout, oracle)
-    files[_ORACLE], files[_WHERE] = oracle.packed()
+    script = wanted.script()
+    usual = answers_to(script)
+    expected = expected_files(wanted, script, usual)
+    files = {"case.json": _json_of(call, indent=1).encode()}
+    files.update(input_files(script, usual))
     manifest = {
         "bundle": digest_of(call, relation, readings),
-        "files": {
-            name: [len(content), hashlib.sha256(content).hexdigest()]
-            for name, content in files.items()
-        },
-        "steps": [_plan(index, step) for index, step in enumerate(script.steps)],
-        "oracle": layout,
-        "unjudged": usual.unjudged,
+        "steps": plan(script),
+        "oracle": expected.layout,
+        "unjudged": expected.unjudged,
     }
-    files["manifest.json"] = _sealed(manifest)
+    return _write(folder, manifest, files | expected.files)
+
+
+def _write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:
+    """Writes ``files`` and their manifest into ``folder``, which is empty; returns all."""
+    listed = {
+        name: [len(content), hashlib.sha256(content).hexdigest()] for name, content in files.items()
+    }
+    files = {**files, "manifest.json": _sealed({**manifest, "files": listed})}
     descriptor = open_folder(folder)
     try:
         for parent in {name.rpartition("/")[0] for name in files} - {""}:
@@ -348,10 +454,10 @@ def _effects(call: Call, *, every: bool) -> dict[str, float]:
     if isinstance(call, GivenCall | GraphCall):
         return found
     script = script_of(call)
-    usual = _read(script)
+    usual = answers_to(script)
     if usual.unjudged is not None or script.attributes is None:
         return found
-    for inputs, answer in zip(usual.inputs, usual.answers, strict=True):
+    for inputs, answer in zip(usual.inputs, usual.steps, strict=True):
         skipped = sufficient(found)
         references, units = answer.references, answer.units
         moved = effects(inputs, script.attributes, references, units, skipped, every=every)
@@ -359,120 +465,6 @@ def _effects(call: Call, *, every: bool) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """The oracle's answer to one step; ``past_error`` are the errors of its past in a loop."""
-
-    references: dict[str, Reference]
-    units: dict[str, Array]
-    past_error: PastErrors | None
-
-    @cached_property
-    def rounded(self) -> dict[str, Array]:
-        """The values of each output in its dtype."""
-        return {name: _rounded(value) for name, value in self.references.items()}
-
-
-class _Read(NamedTuple):
-    """The steps of a script by one reading: their inputs, with the past, and the answers.
-
-    A step without a meaning is the last: ``unjudged`` says why, and it has no answer.
-    """
-
-    inputs: list[dict[str, Array]]
-    answers: list[_Answer]
-    unjudged: str | None
-
-
-def _read(script: Script) -> _Read:
-    inputs: list[dict[str, Array]] = []
-    answers: list[_Answer] = []
-    for step in script.steps:
-        past: dict[str, Array] = {}
-        past_error: PastErrors | None = None
-        if step.carry and answers:
-            last = answers[-1]
-            past = {past: last.rounded[present] for past, present in step.carry.items()}
-            past_error = past_errors(last.references, last.past_error)
-        inputs.append({**step.inputs, **past})
-        try:
-            references = script.compute(inputs[-1])
-        except OracleError as error:
-            return _Read(inputs, answers, str(error).removesuffix("."))
-        answers.append(_Answer(references, budgets(references, past_error), past_error))
-    return _Read(inputs, answers, None)
-
-
-def _add_answers(
-    answers: Sequence[_Answer],
-    reading: ReadingName | None,
-    arithmetic: bool,
-    layout: list[dict[str, Any]],
-    oracle: Packer,
-) -> None:
-    """Adds the arrays of ``answers`` to ``oracle``, and what they are to ``layout``."""
-    for index, answer in enumerate(answers):
-        for name, expected in answer.references.items():
-            unit = answer.units[name]
-            arrays = [np.where(expected.defined, unit, np.nan)]
-            if arithmetic:
-                arrays.append(arithmetic_budget(name, expected, answer.past_error))
-            arrays += [np.where(there, unit, np.nan) for there in expected.watched.values()]
-            layout.append(
-                {
-                    "reading": reading,
-                    "step": index,
-                    "output": name,
-                    "shape": list(expected.value.shape),
-                    "dtype": WORD_OF_ONNX[ONNX_OF_NUMPY[expected.dtype]],
-                    "arithmetic": arithmetic,
-                    "watched": list(expected.watched),
-                }
-            )
-            oracle.add(expected.value, None if reading else answer.rounded[name])
-            for array in arrays:
-                oracle.add(array)
-
-
-def _plan(index: int, step: ScriptStep) -> dict[str, Any]:
-    return {
-        "files": {
-            name: f"test_data_set_{index}/input_{position}.pb"
-            for position, name in enumerate(step.connected)
-            if name not in step.carry
-        },
-        "carry": dict(step.carry),
-        "share": dict(step.aliases),
-    }
-
-
-def _rounded(expected: Reference) -> Array:
-    """The oracle's values in the output's dtype, with zeros in place of undefined elements."""
-    values = expected.value  # which has 0 where it is undefined, unless it is watched
-    if expected.watched:
-        values = np.where(expected.defined, values, 0.0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(expected.dtype)
-
-
-def _tensor_file(values: Array, name: str) -> bytes:
-    tensor = TensorProto(
-        name=name,
-        data_type=ONNX_OF_NUMPY[values.dtype],
-        dims=values.shape,
-        raw_data=values.tobytes(),
-    )
-    return bytes(tensor.SerializeToString(deterministic=True))
-
-
-def _values_of(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """The values in a tensor file of :func:`_tensor_file`; its last field are their bytes."""
-    count = math.prod(shape)
-    return np.frombuffer(file, dtype, count, len(file) - count * dtype.itemsize).reshape(shape)
-
-
-_ORACLE: Final = "oracle.f64"
-_WHERE: Final = "oracle.where.z"
 #: More than any manifest has.
 _MANIFEST_BYTES: Final = 16 << 20
 _SEAL: Final = b', "sha256": "'
@@ -493,7 +485,11 @@ def _unsealed(content: bytes) -> Any:
 
 
 def _open(place: Path) -> Bundle | None:
-    """The bundle at ``place``, or None if it is missing, damaged or not to be trusted."""
+    """The bundle at ``place``, or the part of one (a `Kind`) that is kept there.
+
+    None if it is missing, damaged or not to be trusted.
+    """
+    root, kind = place.parents[2], place.parts[-3]
     try:
         # Everything is read from this one folder, whatever takes its place meanwhile.
         folder = open_folder(place)
@@ -502,25 +498,25 @@ def _open(place: Path) -> Bundle | None:
     try:
         sealed, file = _content("manifest.json", _MANIFEST_BYTES, folder)
         changed = max(file.st_ctime_ns, os.fstat(folder).st_ctime_ns)
-        before = _guarded.get(place.parents[2])
+        before = _guarded.get(root)
         is_own = _own.get(place) == hashlib.sha256(sealed).digest()
         if before is not None and not is_own and not before.has(folder, changed):
             return None
         manifest = _unsealed(sealed)
-        if manifest["bundle"] != place.name or not _is_whole(manifest):
+        if manifest["bundle"] != place.name or not _is_whole(manifest, kind):
             return None
         kept: dict[str, bytes] = {}
         files: dict[str, os.stat_result] = {}
         for name, (size, _) in manifest["files"].items():
-            if "/output_" in name or name in (_ORACLE, _WHERE):
+            if "/output_" in name or name in (ORACLE, WHERE):
                 kept[name], files[name] = _content(name, size, folder)
             else:
                 files[name] = os.stat(name, dir_fd=folder, follow_symlinks=False)
         changed = max(changed, *(file.st_ctime_ns for file in files.values()))
-        found_whole = _found_whole(place.parents[2])
+        found_whole, noted = _found_whole(root), f"{place.name} {kind}"
         state = state_of(sealed, files.values())
         since = None if before is None else before.time
-        if is_own or not found_whole.has(place.name, state, since):
+        if is_own or not found_whole.has(noted, state, since):
             for name, (size, digest) in manifest["files"].items():
                 content = kept.get(name)
                 if content is None:
@@ -529,7 +525,7 @@ def _open(place: Path) -> Bundle | None:
                     return None
             if state_of(sealed, files.values()) != state:
                 return None
-            found_whole.add(place.name, state, changed)
+            found_whole.add(noted, state, changed)
         return _bundle(place, manifest, kept, changed)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, zlib.error):
         return None
@@ -542,49 +538,37 @@ def _bundle(place: Path, manifest: Any, files: Mapping[str, bytes], changed: int
 
     Raises ValueError and others if these are not what the manifest says.
     """
-    oracle = Unpacker(Packed(files[_ORACLE], files[_WHERE]))
-    by: dict[ReadingName | None, tuple[dict[str, Expected], ...]] = {}
-    for entry in manifest["oracle"]:
-        shape, reading = tuple(entry["shape"]), entry["reading"]
-        expected = by.setdefault(reading, tuple({} for _ in manifest["steps"]))
-        outputs = expected[entry["step"]]
-        near = None
-        if reading is None:
-            path = f"test_data_set_{entry['step']}/output_{len(outputs)}.pb"
-            near = _values_of(files[path], shape, NUMPY[entry["dtype"]])
-        outputs[entry["output"]] = Expected(
-            oracle.take(shape, near),
-            oracle.take(shape),
-            entry["dtype"],
-            oracle.take(shape) if entry["arithmetic"] else None,
-            {why: oracle.take(shape) for why in entry["watched"]},
-        )
-    if not oracle.is_empty:
-        raise ValueError("there are more numbers than the manifest says")
-    usual = by.pop(None, tuple({} for _ in manifest["steps"]))
+    steps = tuple(StepFiles(**step) for step in manifest["steps"])
+    usual: tuple[dict[str, Expected], ...] = ()
+    readings: dict[ReadingName, tuple[dict[str, Expected], ...]] = {}
+    if "oracle" in manifest:
+        usual, readings = expected_of(manifest["oracle"], len(steps), files)
     return Bundle(
         place,
-        tuple(StepFiles(**step) for step in manifest["steps"]),
-        usual,
-        manifest["unjudged"],
+        steps,
         sum(size for name, (size, _) in manifest["files"].items() if name.endswith(".pb")),
         changed,
         manifest["files"],
-        {reading: expected for reading, expected in by.items() if reading is not None},
+        usual,
+        manifest.get("unjudged"),
+        readings,
     )
 
 
-def _is_whole(manifest: Any) -> bool:
+def _is_whole(manifest: Any, kind: str) -> bool:
     """Whether a manifest lists all files that its steps need, and expects all outputs of each."""
-    needed = {"case.json", "model.onnx", _ORACLE, _WHERE}
-    outputs: list[list[str]] = [[] for _ in manifest["steps"]]
+    needed = set() if kind == "expected" else {"case.json", "model.onnx"}
     for step in manifest["steps"]:
         needed.update(step["files"].values())
+    if kind == "inputs":
+        return needed <= manifest["files"].keys() and bool(manifest["steps"])
+    needed |= {ORACLE, WHERE}
+    outputs: list[list[str]] = [[] for _ in manifest["steps"]]
     for entry in manifest["oracle"]:
         if entry["reading"] is not None:
             continue
         names = outputs[entry["step"]]
-        needed.add(f"test_data_set_{entry['step']}/output_{len(names)}.pb")
+        needed.add(output_file(entry["step"], len(names)))
         names.append(entry["output"])
     is_judged = manifest["unjudged"] is None
     return (
@@ -613,10 +597,8 @@ def _content(name: str, size: int, folder: int) -> tuple[bytes, os.stat_result]:
         os.close(descriptor)
 
 
-def _make(
-    call: Call, place: Path, relation: RelationName | None, readings: Sequence[ReadingName]
-) -> Bundle:
-    """Writes the bundle beside ``place`` and renames it to ``place``.
+def _make(place: Path, write: Callable[[Path], dict[str, bytes]]) -> Bundle:
+    """Writes a bundle, or a part of one, beside ``place`` and renames it to ``place``.
 
     Its files are not read again: what a runner reads is compared after each case (`untouched`). If
     another process was faster, its bundle is used, or removed if it is damaged.
@@ -625,7 +607,8 @@ def _make(
     for _ in range(8):
         aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
         try:
-            files = write_bundle(call, aside, relation, readings)
+            aside.mkdir(parents=True)
+            files = write(aside)
             _own[place] = hashlib.sha256(files["manifest.json"]).digest()
             with contextlib.suppress(OSError):
                 place.unlink()  # a link or a file, in whose place no folder can be renamed
@@ -673,7 +656,7 @@ _MOST_NOTES: Final = 1 << 20
 
 @dataclass(frozen=True)
 class CacheSize:
-    """Bundles in the cache and their size in bytes."""
+    """Bundles in the cache, also without what is expected, and their size in bytes."""
 
     bundles: int
     size: int
@@ -691,16 +674,17 @@ def cache_size(root: Path | None = None) -> CacheSize:
     with contextlib.suppress(OSError, ValueError):
         known = _NOTES.validate_json(read_plain(notes, _MOST_NOTES))
     found = {}
-    with contextlib.suppress(OSError):
-        for folder in (root / "bundles").iterdir():
-            changed = folder.lstat().st_ctime_ns
-            found[folder.name] = known.get(folder.name, (0, 0, 0))
-            if found[folder.name][0] != changed:
-                found[folder.name] = changed, *_measured(folder)
+    for kind in KINDS:
+        with contextlib.suppress(OSError):
+            for folder in (root / kind).iterdir():
+                name, changed = f"{kind}/{folder.name}", folder.lstat().st_ctime_ns
+                found[name] = known.get(name, (0, 0, 0))
+                if found[name][0] != changed:
+                    found[name] = changed, *_measured(folder)
     if found != known:
         write_kept(notes, json.dumps(found).encode())
     return CacheSize(
-        sum(bundles for _, bundles, _ in found.values()),
+        sum(bundles for name, (_, bundles, _) in found.items() if not name.startswith("expected")),
         sum(size for _, _, size in found.values()),
     )
 
@@ -723,7 +707,7 @@ def clear_cache(root: Path | None = None) -> CacheSize:
     removed.
     """
     held = cache_size(root)
-    for folder in ((root or cache_root()) / name for name in ("bundles", KEPT, SHADERS)):
+    for folder in ((root or cache_root()) / name for name in (*KINDS, KEPT, SHADERS)):
         try:
             _remove(folder)
         except FileNotFoundError:

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.readings import ReadingName
 from conformance.base.words import listed
-from conformance.bundle.cache import Bundle
+from conformance.bundle.cache import Bundle, RunnerFiles
 from conformance.bundle.expected import Expected
 from conformance.bundle.variants import Outputs, comparisons
 from conformance.case.call import Call
@@ -129,14 +129,14 @@ class Unjudgeable(Exception):
 
 def judge(
     case: Case,
-    bundle: Bundle,
+    files: RunnerFiles,
     outcome: Outcome,
     *,
     execution_provider: str | None,
     target_class: TargetClass,
     kernel: str | None = None,
 ) -> Judgement:
-    """The verdict on ``outcome``.
+    """The verdict on ``outcome``. What is expected of ``files`` is asked for only if they ran.
 
     ``execution_provider`` is the requested one, None for a runtime that has no execution providers;
     ``kernel`` is the one that the target names, None for a target that leaves it to the runtime.
@@ -164,6 +164,7 @@ def judge(
         )
     if kernel is not None and outcome.kernels != (kernel,):
         return Judgement("fallback", _other_kernel(kernel, outcome.kernels), other_kernel=True)
+    bundle = files.answered()
     if bundle.unjudged is not None and not bundle.readings:
         nothing = f"there are no values to compare with ({bundle.unjudged})."
         if demands == "rejects":

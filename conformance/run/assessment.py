@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from conformance.bundle.cache import Bundle
+from conformance.base.array_types import NUMPY
+from conformance.bundle.cache import Bundle, RunnerFiles
 from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
@@ -35,33 +36,57 @@ class CaseJob(Job):
     """A job that runs a case, or its variant."""
 
     case: Case = field(kw_only=True)
-    prepared: Bundle = field(kw_only=True)
+    prepared: RunnerFiles = field(kw_only=True)
     variant: bool = field(kw_only=True, default=False)
 
 
-def jobs_for(case: Case, bundles: Bundles | None = None) -> Iterator[CaseJob]:
+def jobs_for(
+    case: Case, bundles: Bundles | None = None, *, later: bool = False
+) -> Iterator[CaseJob]:
     """The case, and its variant if it names a relation."""
-    yield job_for(case, bundles=bundles)
+    yield job_for(case, bundles=bundles, later=later)
     if case.relation:
         yield job_for(case, variant=True, bundles=bundles)
 
 
-def job_for(case: Case, *, variant: bool = False, bundles: Bundles | None = None) -> CaseJob:
+def job_for(
+    case: Case, *, variant: bool = False, bundles: Bundles | None = None, later: bool = False
+) -> CaseJob:
     """The case, or its variant, with its bundle, which ``bundles`` may have.
 
-    Raises :class:`conformance.bundle.cache.BundleError`.
+    ``later``: what is expected may be computed after the case ran (`Bundles.of`). Raises
+    :class:`conformance.bundle.cache.BundleError`.
     """
-    prepared = (bundles or Bundles()).of(case, variant=variant)
+    prepared = (bundles or Bundles()).of(case, variant=variant, later=later)
+    tensor_bytes = prepared.tensor_bytes
+    if not isinstance(prepared, Bundle):
+        tensor_bytes += _most_output_bytes(case, tensor_bytes)
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,
         bundle=str(prepared.path),
         steps=prepared.steps,
-        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * prepared.tensor_bytes,
+        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * tensor_bytes,
         seconds=case.time_limit_seconds,
         case=case,
         prepared=prepared,
     )
+
+
+def _most_output_bytes(case: Case, input_bytes: int) -> int:
+    """The most that the expected outputs of a node can have.
+
+    Besides output_qk, those of a step have at most the size of all inputs up to there: output that
+    of query, and the presents that of the past and of the new tokens.
+    """
+    call = case.call
+    scores = sum(
+        step.sequence_length * step.total_sequence_length
+        for step in case.steps
+        if "output_qk" in step.connected_outputs
+    )
+    score_bytes = scores * call.batch_size * call.num_heads * NUMPY[call.dtype].itemsize
+    return len(case.steps) * input_bytes + score_bytes
 
 
 @dataclass(frozen=True)
@@ -106,7 +131,8 @@ class Assessment:
         Raises :class:`conformance.bundle.cache.BundleError`.
         """
         for case in cases:
-            for job in jobs_for(case, self._bundles):
+            later = self._ready.target.reads_only_inputs
+            for job in jobs_for(case, self._bundles, later=later):
                 why = None if job.variant else why_insensitive(case)
                 if why is not None and is_shipped(case):
                     self._insensitive.append((case, self._problem(case, why)))
@@ -167,7 +193,7 @@ class Assessment:
                 kernel=self._ready.target.kernel,
             )
             outputs = None
-            compared = job.case.relation and job.prepared.unjudged is None
+            compared = job.case.relation and job.prepared.answered().unjudged is None
             if compared and isinstance(outcome, Ran) and judgement.verdict == "pass":
                 outputs = read_outputs(outcome)
             return _JudgedJob(job, outcome, judgement, outputs)
@@ -201,8 +227,8 @@ class Assessment:
         found = relate(
             case.call,
             case.relation,
-            (own.outputs, own.job.prepared.expected),
-            (variant.outputs, variant.job.prepared.expected),
+            (own.outputs, own.job.prepared.answered().expected),
+            (variant.outputs, variant.job.prepared.answered().expected),
             self._ready.target.target_class,
         )
         record = RelationRecord(

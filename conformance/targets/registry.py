@@ -85,6 +85,11 @@ class Target:
         """What its name in results starts with; None: its runner says."""
         return self.named or (None if catalogue.is_by_path(self.ep) else self.ep + self.ending)
 
+    @property
+    def reads_only_inputs(self) -> bool:
+        """Whether its runner is one of this suite, and so reads no expected outputs."""
+        return not catalogue.is_by_path(self.ep)
+
     def may_share_name(self, other: Target) -> bool:
         """Whether the two may have one name in results, as far as that is known beforehand."""
         if self.release and other.release and self.release != other.release:
