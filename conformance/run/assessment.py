@@ -118,6 +118,7 @@ class Assessment:
         self._ready = ready
         self._expectations = expectations
         self._bundles = bundles
+        self._later = ready.target.reads_only_inputs
         self._insensitive: list[tuple[Case, InfrastructureRecord]] = []
         self._warnings: dict[str, str] = {}
         self._waiting: dict[str, _JudgedJob] = {}
@@ -131,8 +132,7 @@ class Assessment:
         Raises :class:`conformance.bundle.cache.BundleError`.
         """
         for case in cases:
-            later = self._ready.target.reads_only_inputs
-            for job in jobs_for(case, self._bundles, later=later):
+            for job in jobs_for(case, self._bundles, later=self._later):
                 why = None if job.variant else why_insensitive(case)
                 if why is not None and is_shipped(case):
                     self._insensitive.append((case, self._problem(case, why)))

@@ -1,0 +1,228 @@
+"""What is expected of a call is computed once it ran, and not where it did not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from case_files import cases_of
+from shipped import shipped_cases
+
+from conformance.base.paths import CACHE_VARIABLE
+from conformance.bundle import cache
+from conformance.bundle.cache import (
+    Bundle,
+    CacheSize,
+    RunnerFiles,
+    bundle_for,
+    cache_size,
+    clear_cache,
+    guard,
+    inputs_for,
+    intact,
+)
+from conformance.case.call import Call
+from conformance.harness.outcomes import Crashed, Rejected
+from conformance.judge.verdict import judge
+from conformance.run.assessment import jobs_for
+from conformance.run.bundles import Bundles
+
+CALL = Call(sequence_length=3, past_sequence_length=2)
+LOOP = Call(loop=(2, 1), qk_output=1)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The scripts that the oracle was asked about."""
+    asked, answers_to = list[object](), cache.answers_to
+    monkeypatch.setattr(
+        cache, "answers_to", lambda script: asked.append(script) or answers_to(script)
+    )
+    return asked
+
+
+def same(one: Bundle, other: Bundle) -> bool:
+    """Whether two bundles expect the same."""
+    return [list(step) for step in one.expected] == [list(step) for step in other.expected] and all(
+        np.array_equal(expected.value, step[name].value)
+        and np.array_equal(expected.unit, step[name].unit, equal_nan=True)
+        for mine, step in zip(one.expected, other.expected, strict=True)
+        for name, expected in mine.items()
+    )
+
+
+@pytest.mark.parametrize("call", [CALL, LOOP], ids=["one", "loop"])
+def test_a_runner_gets_the_same_inputs_and_no_outputs(
+    tmp_path: Path, computed: list[object], call: Call
+) -> None:
+    files = inputs_for(call, tmp_path / "parts")
+    assert not computed
+    assert not [*(tmp_path / "parts").rglob("output_*")]
+    assert not (tmp_path / "parts" / "expected").exists()
+    whole = bundle_for(call, tmp_path / "whole")
+    assert files.steps == whole.steps
+    for name in ("model.onnx", *(name for step in files.steps for name in step.files.values())):
+        assert (files.path / name).read_bytes() == (whole.path / name).read_bytes()
+        assert files.files[name] == whole.files[name]
+
+
+@pytest.mark.parametrize("call", [CALL, LOOP], ids=["one", "loop"])
+def test_what_is_expected_is_that_of_the_whole_bundle(
+    tmp_path: Path, computed: list[object], call: Call
+) -> None:
+    files = inputs_for(call, tmp_path / "parts")
+    answered = files.answered()
+    assert len(computed) == 1
+    assert same(answered, bundle_for(call, tmp_path / "whole"))
+    assert (answered.path, answered.steps) == (files.path, files.steps)
+    assert intact(answered)
+    assert files.answered() is answered
+    computed.clear()
+    again = inputs_for(call, tmp_path / "parts").answered()  # from the cache
+    assert not computed
+    assert same(again, answered)
+
+
+def test_readings_and_calls_without_a_meaning(tmp_path: Path) -> None:
+
+    case = next(case for case in shipped_cases() if case.contract.readings)
+    call, readings = case.call, case.contract.readings
+    parts = inputs_for(call, tmp_path / "parts", readings).answered()
+    whole = bundle_for(call, tmp_path / "whole", readings=readings)
+    assert parts.readings.keys() == whole.readings.keys()
+    assert parts.unjudged == whole.unjudged
+    none = Call(key_value="zero_length")  # neither new keys nor a past
+    unjudged = bundle_for(none, tmp_path / "whole").unjudged
+    assert unjudged is not None
+    assert inputs_for(none, tmp_path / "parts").answered().unjudged == unjudged
+
+
+def test_a_whole_bundle_is_used_where_there_is_one(tmp_path: Path) -> None:
+    whole = bundle_for(CALL, tmp_path)
+    assert inputs_for(CALL, tmp_path).path == whole.path
+    assert not (tmp_path / "inputs").exists()
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Rejected(stage="load", step=0, message="no", code=None),
+        Crashed(signal="SIGSEGV", message="It died.", repeated=True),
+    ],
+    ids=["rejected", "crashed"],
+)
+def test_the_verdict_on_a_call_that_did_not_run_needs_no_oracle(
+    tmp_path: Path, computed: list[object], outcome: Rejected | Crashed
+) -> None:
+    (case,) = cases_of(tmp_path, "- {name: one}")
+    files = inputs_for(case.call, tmp_path)
+    judge(case, files, outcome, execution_provider=None, target_class="cpu")
+    assert not computed
+
+
+def damaged(place: Path, how: str) -> None:
+    """Change what is expected at ``place``, with digests that fit where that is asked for."""
+    if how == "gone":
+        shutil.rmtree(place)
+        return
+    zeros = bytes((place / "oracle.f64").stat().st_size)
+    (place / "oracle.f64").write_bytes(zeros)
+    if how == "forged":
+        manifest = json.loads((place / "manifest.json").read_bytes())
+        del manifest["sha256"]
+        listed = [len(zeros), hashlib.sha256(zeros).hexdigest()]
+        manifest["files"]["oracle.f64"] = listed
+        (place / "manifest.json").write_bytes(cache._sealed(manifest))
+
+
+@pytest.mark.parametrize("how", ["gone", "changed", "forged"])
+def test_a_runner_cannot_change_what_is_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It is read after the runner ran, and is then what it was before the runner started."""
+    good = inputs_for(CALL, tmp_path).answered()
+    monkeypatch.setattr(cache, "_own", {})
+    time.sleep(0.02)  # more than a tick of the clock of files
+    guard(tmp_path)
+    files = inputs_for(CALL, tmp_path)
+    (place,) = (tmp_path / "expected").glob("*/*")
+    damaged(place, how)
+    assert same(files.answered(), good)
+
+
+def test_the_parts_of_another_time_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[object]
+) -> None:
+    inputs_for(CALL, tmp_path).answered()
+    monkeypatch.setattr(cache, "_own", {})
+    time.sleep(0.02)
+    guard(tmp_path)
+    computed.clear()
+    monkeypatch.setattr(cache, "_make", lambda *_: pytest.fail("it is made again"))
+    inputs_for(CALL, tmp_path).answered()
+    assert not computed
+
+
+@pytest.mark.parametrize("kind", ["inputs", "expected"])
+def test_a_part_in_the_place_of_another_is_none(tmp_path: Path, kind: str) -> None:
+    inputs_for(CALL, tmp_path).answered()
+    (place,) = (tmp_path / kind).glob("*/*")
+    whole = tmp_path / "bundles" / place.parent.name
+    whole.mkdir(parents=True)
+    shutil.copytree(place, whole / place.name)
+    cache._own.clear()
+    assert cache._open(whole / place.name) is None
+
+
+def test_the_cache_counts_and_removes_both_parts(tmp_path: Path) -> None:
+    inputs_for(CALL, tmp_path).answered()
+    inputs_for(LOOP, tmp_path)
+    bundle_for(Call(), tmp_path)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    held = cache_size(tmp_path)
+    assert held == CacheSize(3, sum(file.stat().st_size for file in files))
+    clear_cache(tmp_path)
+    assert cache_size(tmp_path).bundles == 0
+    assert not list(tmp_path.rglob("*.pb"))
+
+
+BODY = """
+- {name: plain}
+- {name: loop, loop: [2, 1, 1], max_sequence_length: 9}
+- {name: scores, qk_output: 1, sequence_length: 40, head_size: 8}
+- {name: variant, relation: scale_in_query, scale: 0.25}
+"""
+
+
+def test_only_the_suites_own_runners_get_no_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+
+    def with_outputs(files: Sequence[RunnerFiles]) -> list[bool]:
+        return [(each.path / "test_data_set_0" / "output_0.pb").exists() for each in files]
+
+    cases, bundles = cases_of(tmp_path, BODY), Bundles(again=True)
+    later = [bundles.of(case, later=True) for case in cases]
+    assert with_outputs(later) == [False, False, False, True]
+    assert with_outputs([bundles.of(case) for case in cases]) == [True] * 4
+    assert [bundles.of(case, later=True) for case in cases] == later
+
+
+def test_outputs_have_as_much_room_as_with_a_whole_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "parts"))
+    cases = [*cases_of(tmp_path, BODY), *shipped_cases()[::97]]
+    parts = [next(jobs_for(case, later=True)).most_output_bytes for case in cases]
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "whole"))
+    whole = [next(jobs_for(case)) for case in cases]
+    for case, room, job in zip(cases, parts, whole, strict=True):
+        headers = 32 * 100 * len(job.prepared.files)  # of files
+        assert room + headers >= job.most_output_bytes, case.id
