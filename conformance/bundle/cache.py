@@ -19,9 +19,9 @@ to watch undefined elements (:data:`conformance.oracle.attention.Watched`) the u
 elements. The .pb files are those of the usual reading, whose values are near theirs.
 
 Most of the time that a bundle takes goes into the oracle, and a call that a runtime rejects needs
-none of it. So a bundle is kept in two parts for a runner that reads only what it is told of: its
-inputs, which are written before the case runs, and what is expected, which is computed when somebody
-asks for it. Each part is a directory of its own with a manifest.
+none of it. So for a runner that reads only what it is told of, a bundle is kept in two parts: its
+inputs, which are written before the case runs, and what is expected, which is computed when it is
+first asked for. Each part is a directory of its own with a manifest.
 
 The directory's name is a digest of everything that determines its content, so a bundle never
 changes. It is written under a temporary name and then renamed, so any number of processes can share
