@@ -83,6 +83,7 @@ from conformance.bundle.script import Script, script_of
 from conformance.bundle.sensitivity import combined, effects, sufficient
 from conformance.case.call import Call, GivenCall, GraphCall
 from conformance.case.given import GivenError
+from conformance.case.tensors import Step
 from conformance.case.variants import RelationName
 from conformance.harness.protocol import StepFiles
 
@@ -184,9 +185,14 @@ def bundle_for(
 
 
 def inputs_for(
-    call: Call, root: Path | None = None, readings: Sequence[ReadingName] = ()
+    call: Call,
+    root: Path | None = None,
+    readings: Sequence[ReadingName] = (),
+    steps: tuple[Step, ...] = (),
 ) -> RunnerFiles:
     """As `bundle_for`, but what is expected is computed only when it is asked for.
+
+    ``steps`` are those of the call, where they are known.
 
     The files that a runner gets do not include the expected outputs, unless the whole bundle is
     there. Most of the time that a bundle takes goes into the oracle, and a call that a runtime
@@ -194,7 +200,7 @@ def inputs_for(
     """
     digest = digest_of(call, None, readings)
     whole = _open((root or cache_root()) / "bundles" / digest[:2] / digest)
-    return whole or _Later(root, digest, Wanted(call, None, tuple(readings))).inputs()
+    return whole or _Later(root, digest, Wanted(call, None, tuple(readings), steps)).inputs()
 
 
 class _Later:

@@ -18,6 +18,7 @@ from conformance.bundle.float_arrays import Packed, Packer, Unpacker
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
+from conformance.case.tensors import Step
 from conformance.case.variants import RelationName
 from conformance.oracle import OracleError, Reference
 from conformance.oracle.tolerance import PastErrors, arithmetic_budget, budgets, past_errors
@@ -30,17 +31,21 @@ WHERE: Final = "oracle.where.z"
 
 
 class Wanted(NamedTuple):
-    """The call that a bundle is of, or its variant, and the readings that it has, too."""
+    """The call that a bundle is of, or its variant, and the readings that it has, too.
+
+    ``steps`` are those of the call, where they are known.
+    """
 
     call: Call
     relation: RelationName | None = None
     readings: tuple[ReadingName, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     def script(self) -> Script:
         """The script by the usual reading."""
         if self.relation is not None:
             return variant_script(self.call, self.relation)
-        return script_of(self.call)
+        return script_of(self.call, steps=self.steps)
 
 
 @dataclass(frozen=True, eq=False)

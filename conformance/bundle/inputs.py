@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
 from conformance.base.array_types import NUMPY
 from conformance.base.dtypes import INTEGER_RANGE
+from conformance.base.remembered import LastArrays
 from conformance.case.call import Call, GivenCall, Values
 from conformance.case.given import given_inputs
 from conformance.case.tensors import Step, Tensor, token_values
@@ -34,6 +36,9 @@ _OF_THE_MODEL: Final = (
 
 #: Seeded anew for each input: a new one takes 90 microseconds, a seed 1.5.
 _RANDOM: Final = np.random.RandomState()
+
+#: Calls that follow one another often differ in something else than an input.
+_LAST: Final = LastArrays(64 << 20)
 
 Array = np.ndarray
 
@@ -106,6 +111,20 @@ def _filled(
     if values.kind == "constant":
         return np.full(shape, values.value)
     stream = stream or stream_of(call, step, name)
+    lengths = step.total_lengths, step.new_tokens  # by which tokens are marked
+    key = (stream, shape, values, dtype in INTEGER_RANGE, call.head_size, name, lengths)
+    return _LAST.of(key, lambda: _fill(call, step, name, shape, values, dtype, stream))
+
+
+def _fill(
+    call: Call,
+    step: Step,
+    name: str,
+    shape: tuple[int, ...],
+    values: Values,
+    dtype: str,
+    stream: str,
+) -> Array:
     _RANDOM.seed(zlib.crc32(stream.encode()))
     uniform = _RANDOM.random_sample(shape)
     if dtype in INTEGER_RANGE:
@@ -222,11 +241,16 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name in ("cos_cache", "sin_cache"):
         # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
-        frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
-        angles = ROTARY_FACTOR * np.arange(rows)[:, None] * frequencies
-        table = np.cos(angles) if tensor.name == "cos_cache" else np.sin(angles)
-        return table.reshape(tensor.shape)
+        return _table(tensor.name, rows, half).reshape(tensor.shape)
     raise AssertionError(tensor.name)
+
+
+@lru_cache(maxsize=8)
+def _table(name: str, rows: int, half: int) -> Array:
+    """A rotary table, (rows, half). Calls that differ in their dtype follow one another."""
+    frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
+    angles = ROTARY_FACTOR * np.arange(rows)[:, None] * frequencies
+    return np.cos(angles) if name == "cos_cache" else np.sin(angles)
 
 
 def positions(step: Step) -> Array:

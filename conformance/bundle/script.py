@@ -57,14 +57,17 @@ class Script:
     attributes: Mapping[str, int | float | str] | None = None
 
 
-def script_of(call: Call, reading: ReadingName | None = None) -> Script:
+def script_of(
+    call: Call, reading: ReadingName | None = None, steps: tuple[Step, ...] = ()
+) -> Script:
     """The script of ``call``, with its drawn inputs and the oracle by this reading.
 
-    Raises :class:`conformance.case.tensors.ShapeError`.
+    ``steps`` are those of the call, where they are known. Raises
+    :class:`conformance.case.tensors.ShapeError`.
     """
     if isinstance(call, GraphCall):
         return _graph_script(call)
-    steps = steps_of(call)
+    steps = steps or steps_of(call)
     return _script(call, steps[0], [draw_inputs(call, step) for step in steps], reading)
 
 

@@ -308,6 +308,7 @@ def place_for(
         yield None if kept is None else stack.enter_context(Place(kept, resume=resume))
 
 
+@for_good()  # else a search for garbage visits all that the run has made, two seconds long
 def write_outputs(
     place: Place,
     results: Path | None,

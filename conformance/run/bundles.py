@@ -46,7 +46,7 @@ class Bundles:
         if variant:
             bundle = bundle_for(case.call, relation=case.relation)
         elif later:
-            bundle = inputs_for(case.call, readings=case.contract.readings)
+            bundle = inputs_for(case.call, None, case.contract.readings, case.steps)
         else:
             bundle = bundle_for(case.call, readings=case.contract.readings)
         if bundle.tensor_bytes <= min(_EACH, self._room):

@@ -26,6 +26,7 @@ from typing import Final, Self
 
 from conformance.base import interrupts
 from conformance.base.garbage import seldom
+from conformance.base.memory import reuse_memory
 from conformance.bundle.cache import BundleError
 from conformance.case.case import Case
 from conformance.harness.process import GRACE_SECONDS, RunnerFailed
@@ -212,6 +213,7 @@ def _work(
     """Run the targets whose numbers come, one after the other, until the connection is closed."""
     interrupts.ignore()  # the process that started it ends it
     seldom()
+    reuse_memory()
     signal.signal(signal.SIGTERM, lambda *_: interrupts.interrupt())
     for other in inherited:
         other.close()
