@@ -243,8 +243,10 @@ def _computed(
         if not floats:
             return [_made(array, dtype) for array in arrays]
         numbers = _apply(node, [each and each.numbers for each in given])
-        units = _apply(node, [each and (each.unit if each.is_float else each.numbers)
-                              for each in given])  # fmt: skip
+        units: Sequence[Array | None] = [None] * len(arrays)  # nobody reads them among errors
+        if errors is None:
+            units = _apply(node, [each and (each.unit if each.is_float else each.numbers)
+                                  for each in given])  # fmt: skip
         return [
             _made(number, dtype, used, unit)
             for number, used, unit in zip(numbers, arrays, units, strict=True)
@@ -265,10 +267,12 @@ def _apply(node: _Node, arrays: Sequence[Any]) -> list[Array]:
         if node.operator.compute is not None:
             return node.operator.compute(node.attributes, arrays)
         assert node.evaluator is not None
-        feeds = {n: a for n, a in zip(node.proto.input, arrays, strict=True) if n}
-        made = node.evaluator.run(None, feeds)
-    found = iter(made)
-    return [np.asarray(next(found)) if name else np.zeros(0) for name in node.proto.output]
+        # Its only node: a graph of it would take as long again as a small node.
+        made = node.evaluator.rt_nodes_[0].run(*arrays)
+    return [
+        np.asarray(array) if name else np.zeros(0)
+        for name, array in zip(node.proto.output, made, strict=False)
+    ]
 
 
 def _dtype(node: _Node, given: Sequence[_Tensor | None]) -> np.dtype[Any]:
