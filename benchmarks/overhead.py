@@ -110,7 +110,9 @@ def measure(paths: Sequence[Path], repeat: int) -> Iterator[Ratio]:
         cases = [case for case in load(paths) if case.name not in left_out]
         bundles = []
         for case in cases:  # one at a time: all their values are gigabytes
-            bundles += [(Path(job.bundle), len(job.steps)) for job in jobs_for(case)]
+            # The bundles that the run has made. In loops, only a whole one has what is carried.
+            made = jobs_for(case, later=len(case.steps) == 1)
+            bundles += [(Path(job.bundle), len(job.steps)) for job in made]
 
         def seconds(jobs: int, environment: Mapping[str, str] | None = None) -> float:
             arguments: list[str | Path] = ["--ep", "cpu", *chosen, "--jobs", str(jobs), *paths]

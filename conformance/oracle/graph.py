@@ -243,13 +243,13 @@ def _computed(
         if not floats:
             return [_made(array, dtype) for array in arrays]
         numbers = _apply(node, [each and each.numbers for each in given])
-        units: Sequence[Array | None] = [None] * len(arrays)  # nobody reads them among errors
+        moved: Sequence[Array | None] = [None] * len(arrays)  # nobody reads units among errors
         if errors is None:
-            units = _apply(node, [each and (each.unit if each.is_float else each.numbers)
+            moved = _apply(node, [each and (each.unit if each.is_float else each.numbers)
                                   for each in given])  # fmt: skip
         return [
             _made(number, dtype, used, unit)
-            for number, used, unit in zip(numbers, arrays, units, strict=True)
+            for number, used, unit in zip(numbers, arrays, moved, strict=True)
         ]
     units = [np.zeros(array.shape) for array in arrays]
     if errors is None and floats and not operator.exact:
