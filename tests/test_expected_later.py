@@ -6,10 +6,9 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from case_files import cases_of
 from shipped import shipped_cases
@@ -27,6 +26,7 @@ from conformance.bundle.cache import (
     inputs_for,
     intact,
 )
+from conformance.bundle.expected import Expected
 from conformance.case.call import Call
 from conformance.harness.outcomes import Crashed, Rejected
 from conformance.judge.verdict import judge
@@ -48,13 +48,27 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def same(one: Bundle, other: Bundle) -> bool:
-    """Whether two bundles expect the same."""
-    return [list(step) for step in one.expected] == [list(step) for step in other.expected] and all(
-        np.array_equal(expected.value, step[name].value)
-        and np.array_equal(expected.unit, step[name].unit, equal_nan=True)
-        for mine, step in zip(one.expected, other.expected, strict=True)
-        for name, expected in mine.items()
-    )
+    """Whether two bundles expect the same, by each reading."""
+    return (one.unjudged, told(one.expected)) == (other.unjudged, told(other.expected)) and {
+        name: told(steps) for name, steps in one.readings.items()
+    } == {name: told(steps) for name, steps in other.readings.items()}
+
+
+def told(steps: Sequence[Mapping[str, Expected]]) -> list[dict[str, object]]:
+    """Everything that is expected of each output, in a form that can be compared."""
+    return [
+        {
+            name: (
+                each.dtype,
+                each.value.tobytes(),
+                each.unit.tobytes(),
+                None if each.arithmetic is None else each.arithmetic.tobytes(),
+                {why: units.tobytes() for why, units in each.watched.items()},
+            )
+            for name, each in step.items()
+        }
+        for step in steps
+    ]
 
 
 @pytest.mark.parametrize("call", [CALL, LOOP], ids=["one", "loop"])
@@ -81,6 +95,10 @@ def test_what_is_expected_is_that_of_the_whole_bundle(
     assert len(computed) == 1
     assert same(answered, bundle_for(call, tmp_path / "whole"))
     assert (answered.path, answered.steps) == (files.path, files.steps)
+    room = answered.tensor_bytes - files.tensor_bytes
+    assert room == sum(
+        file.stat().st_size for file in (tmp_path / "parts" / "expected").rglob("*.pb")
+    )
     assert intact(answered)
     assert files.answered() is answered
     computed.clear()
@@ -95,8 +113,8 @@ def test_readings_and_calls_without_a_meaning(tmp_path: Path) -> None:
     call, readings = case.call, case.contract.readings
     parts = inputs_for(call, tmp_path / "parts", readings).answered()
     whole = bundle_for(call, tmp_path / "whole", readings=readings)
-    assert parts.readings.keys() == whole.readings.keys()
-    assert parts.unjudged == whole.unjudged
+    assert parts.readings
+    assert same(parts, whole)
     none = Call(key_value="zero_length")  # neither new keys nor a past
     unjudged = bundle_for(none, tmp_path / "whole").unjudged
     assert unjudged is not None
@@ -215,14 +233,13 @@ def test_only_the_suites_own_runners_get_no_outputs(
     assert [bundles.of(case, later=True) for case in cases] == later
 
 
-def test_outputs_have_as_much_room_as_with_a_whole_bundle(
+def test_outputs_have_the_room_that_runners_are_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "parts"))
-    cases = [*cases_of(tmp_path, BODY), *shipped_cases()[::97]]
-    parts = [next(jobs_for(case, later=True)).most_output_bytes for case in cases]
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "whole"))
-    whole = [next(jobs_for(case)) for case in cases]
-    for case, room, job in zip(cases, parts, whole, strict=True):
-        headers = 32 * 100 * len(job.prepared.files)  # of files
-        assert room + headers >= job.most_output_bytes, case.id
+    """runners/README.md; before it is known how large the expected outputs are."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    for case in (*cases_of(tmp_path, BODY), *shipped_cases()[::97]):
+        job = next(jobs_for(case, later=True))
+        promised = (16 << 20) + 32 * job.prepared.answered().tensor_bytes
+        headers = 32 * 100 * len(job.prepared.files)  # what a file has beside its numbers
+        assert job.most_output_bytes + headers >= promised, case.id

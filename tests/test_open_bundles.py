@@ -38,6 +38,18 @@ def test_with_one_target_no_bundle_stays_open(cases: list[Case]) -> None:
     assert bundles.of(cases[0]) is not bundles.of(cases[0])
 
 
+def test_the_outputs_that_are_expected_later_count_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    (case,) = cases_of(
+        tmp_path, "- {name: scores, qk_output: 1, sequence_length: 200, head_size: 8}"
+    )
+    bundles = Bundles(again=True)
+    assert bundles.of(case, later=True).tensor_bytes < 1 << 16
+    assert bundles.of(case, later=True) is not bundles.of(case, later=True)
+
+
 def test_a_bundle_that_was_changed_is_written_again(cases: list[Case]) -> None:
     bundles = Bundles(again=True)
     before = bundles.of(cases[0])

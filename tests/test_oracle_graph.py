@@ -223,6 +223,13 @@ def test_a_node_that_cannot_be_computed_is_named() -> None:
         computed(ATTENTION, inputs)
 
 
+def test_a_node_that_makes_too_few_outputs_is_named() -> None:
+    text = """g (float[3] x) => (float a, float b, float c) <int64[2] s = {2, 1}> {
+        a, b, c = Split <axis = 0> (x, s) }"""
+    with pytest.raises(OracleError, match=r"^Split cannot be computed: it makes 2 outputs, not 3$"):
+        computed(text, {"x": np.ones(3, "f4")})
+
+
 def test_every_operator_is_tried() -> None:
     """The contributed operators: by a test, or by a shipped graph that ONNX Runtime runs."""
     tried = {"SkipSimplifiedLayerNormalization", "SkipLayerNormalization", "MatMulNBits"}

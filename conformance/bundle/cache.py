@@ -21,7 +21,9 @@ elements. The .pb files are those of the usual reading, whose values are near th
 Most of the time that a bundle takes goes into the oracle, and a call that a runtime rejects needs
 none of it. So for a runner that reads only what it is told of, a bundle is kept in two parts: its
 inputs, which are written before the case runs, and what is expected, which is computed when it is
-first asked for. Each part is a directory of its own with a manifest.
+first asked for. Each part is a directory of its own with a manifest: the former, with the model and
+``case.json``, below ``inputs/`` of the cache, the latter, with the outputs and the oracle's arrays,
+below ``expected/``. Whole bundles are below ``bundles/``.
 
 The directory's name is a digest of everything that determines its content, so a bundle never
 changes. It is written under a temporary name and then renamed, so any number of processes can share
@@ -258,10 +260,12 @@ class _Inputs(RunnerFiles):
 
     @cached_property
     def _answered(self) -> Bundle:
+        expected = self._later.expected()
         return replace(
-            self._later.expected(),
+            expected,
             path=self.path,
             steps=self.steps,
+            tensor_bytes=self.tensor_bytes + expected.tensor_bytes,
             changed=self.changed,
             files=self.files,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -47,7 +46,7 @@ def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
     """All connected inputs of ``step``, each with its shape and dtype.
 
     In a loop only the first step has a drawn past. Later steps take theirs from the step before
-    (see :mod:`conformance.bundle.cache`), so it is missing here. Raises
+    (see :mod:`conformance.bundle.contents`), so it is missing here. Raises
     :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
     """
     if isinstance(call, GivenCall):
@@ -241,13 +240,13 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name in ("cos_cache", "sin_cache"):
         # A table of another rank, invalid on purpose, gets the values of a single column.
         rows, half = tensor.shape if tensor.rank == 2 else (math.prod(tensor.shape), 1)
-        return _table(tensor.name, rows, half).reshape(tensor.shape)
+        table = _LAST.of((tensor.name, rows, half), lambda: _table(tensor.name, rows, half))
+        return table.reshape(tensor.shape)
     raise AssertionError(tensor.name)
 
 
-@lru_cache(maxsize=8)
 def _table(name: str, rows: int, half: int) -> Array:
-    """A rotary table, (rows, half). Calls that differ in their dtype follow one another."""
+    """A rotary table, (rows, half)."""
     frequencies = ROTARY_BASE ** (-np.arange(half) / max(half, 1))
     angles = ROTARY_FACTOR * np.arange(rows)[:, None] * frequencies
     return np.cos(angles) if name == "cos_cache" else np.sin(angles)

@@ -64,7 +64,7 @@ def given_inputs(call: GivenCall, step: Step) -> dict[str, Array]:
     """
     content = _content(call.file)
     if _digest(content) != call.digest:
-        raise GivenError(f"{call.file} has changed since the case was loaded; run it again.")
+        raise GivenError(f"{call.file} has changed since the case was loaded; run it again")
     return {name: array.copy() for name, array in _arrays(call.file, content, step).items()}
 
 

@@ -141,7 +141,8 @@ def judge(
     ``execution_provider`` is the requested one, None for a runtime that has no execution providers;
     ``kernel`` is the one that the target names, None for a target that leaves it to the runtime.
     Raises :class:`Unjudgeable` for output files that are not tensors, for outputs that the model
-    does not have, and for a call that must compute but has no values in the oracle.
+    does not have, and for a call that must compute but has no values in the oracle; and
+    :class:`conformance.bundle.cache.BundleError`.
     """
     contract = case.contract.on(execution_provider)
     demands = contract.demands

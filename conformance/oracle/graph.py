@@ -269,6 +269,8 @@ def _apply(node: _Node, arrays: Sequence[Any]) -> list[Array]:
         assert node.evaluator is not None
         # Its only node: a graph of it would take as long again as a small node.
         made = node.evaluator.rt_nodes_[0].run(*arrays)
+        if len(made) < len(node.proto.output):
+            raise ValueError(f"it makes {len(made)} outputs, not {len(node.proto.output)}")
     return [
         np.asarray(array) if name else np.zeros(0)
         for name, array in zip(node.proto.output, made, strict=False)

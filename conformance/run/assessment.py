@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from conformance.base.array_types import NUMPY
-from conformance.bundle.cache import Bundle, RunnerFiles
+from conformance.bundle.cache import RunnerFiles
 from conformance.bundle.sensitive_cases import why_insensitive
 from conformance.bundle.variants import Outputs
 from conformance.case.case import Case
@@ -19,7 +18,7 @@ from conformance.judge.expectations import Expectation
 from conformance.judge.verdict import Judgement, Unjudgeable, judge, read_outputs, relate
 from conformance.results.faults import faults_text
 from conformance.results.records import InfrastructureRecord, RelationRecord, ResultRecord
-from conformance.run.bundles import Bundles
+from conformance.run.bundles import Bundles, tensor_bytes
 from conformance.run.records import result_record
 from conformance.run.target import DescribedTarget
 
@@ -58,35 +57,16 @@ def job_for(
     :class:`conformance.bundle.cache.BundleError`.
     """
     prepared = (bundles or Bundles()).of(case, variant=variant, later=later)
-    tensor_bytes = prepared.tensor_bytes
-    if not isinstance(prepared, Bundle):
-        tensor_bytes += _most_output_bytes(case, tensor_bytes)
     return CaseJob(
         variant=variant,
         key=f"the variant of {case.id}" if variant else case.id,
         bundle=str(prepared.path),
         steps=prepared.steps,
-        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * tensor_bytes,
+        most_output_bytes=OUTPUT_BYTES + OUTPUT_BYTES_PER_BYTE * tensor_bytes(case, prepared),
         seconds=case.time_limit_seconds,
         case=case,
         prepared=prepared,
     )
-
-
-def _most_output_bytes(case: Case, input_bytes: int) -> int:
-    """The most that the expected outputs of a node can have.
-
-    Besides output_qk, those of a step have at most the size of all inputs up to there: output that
-    of query, and the presents that of the past and of the new tokens.
-    """
-    call = case.call
-    scores = sum(
-        step.sequence_length * step.total_sequence_length
-        for step in case.steps
-        if "output_qk" in step.connected_outputs
-    )
-    score_bytes = scores * call.batch_size * call.num_heads * NUMPY[call.dtype].itemsize
-    return len(case.steps) * input_bytes + score_bytes
 
 
 @dataclass(frozen=True)
@@ -147,6 +127,8 @@ class Assessment:
         It is complete when the case itself does not pass, or when the outcomes of both the case
         and its variant are there. There is one record for each case: what comes after it gives
         None. The output files of the job are not needed afterwards.
+
+        Raises :class:`conformance.bundle.cache.BundleError`.
         """
         case = job.case
         if case.id in self._finished:
