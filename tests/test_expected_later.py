@@ -108,7 +108,6 @@ def test_what_is_expected_is_that_of_the_whole_bundle(
 
 
 def test_readings_and_calls_without_a_meaning(tmp_path: Path) -> None:
-
     case = next(case for case in shipped_cases() if case.contract.readings)
     call, readings = case.call, case.contract.readings
     parts = inputs_for(call, tmp_path / "parts", readings).answered()

@@ -71,6 +71,7 @@ from conformance.base.readings import ReadingName
 from conformance.bundle.contents import (
     ORACLE,
     WHERE,
+    Answers,
     Wanted,
     answers_to,
     expected_files,
@@ -201,15 +202,12 @@ def inputs_for(
     rejects needs none of it.
     """
     digest = digest_of(call, None, readings)
-    whole = _open((root or cache_root()) / "bundles" / digest[:2] / digest)
-    return whole or _Later(root, digest, Wanted(call, None, tuple(readings), steps)).inputs()
+    whole = _open(_place(root, "bundles", digest))
+    return whole or _Parts(root, digest, Wanted(call, None, tuple(readings), steps)).inputs()
 
 
-class _Later:
-    """A call of which the runner's files are wanted first, and what is expected perhaps later.
-
-    Its inputs are drawn once for both.
-    """
+class _Parts:
+    """The two parts of a bundle. The inputs are drawn once for both."""
 
     def __init__(self, root: Path | None, digest: str, wanted: Wanted) -> None:
         self._root = root
@@ -236,19 +234,14 @@ class _Later:
 
     def _write_inputs(self, folder: Path) -> dict[str, bytes]:
         script = self._drawn()
-        files = {"case.json": _json_of(self._wanted.call, indent=1).encode()}
-        files.update(input_files(script))
-        return _write(folder, {"bundle": self._digest, "steps": plan(script)}, files)
+        manifest = {"bundle": self._digest, "steps": plan(script)}
+        return _write(folder, manifest, _runner_files(self._wanted.call, script))
 
     def _write_expected(self, folder: Path) -> dict[str, bytes]:
         script = self._drawn()
         expected = expected_files(self._wanted, script, answers_to(script))
-        manifest: dict[str, Any] = {
-            "bundle": self._digest,
-            "steps": [{"files": {}} for _ in script.steps],
-            "oracle": expected.layout,
-            "unjudged": expected.unjudged,
-        }
+        steps: list[dict[str, Any]] = [{"files": {}} for _ in script.steps]
+        manifest = {"bundle": self._digest, "steps": steps, **expected.told}
         return _write(folder, manifest, expected.files)
 
 
@@ -256,11 +249,11 @@ class _Later:
 class _Inputs(RunnerFiles):
     """A runner's files without what is expected."""
 
-    _later: _Later = field(compare=False, repr=False)
+    _parts: _Parts = field(compare=False, repr=False)
 
     @cached_property
     def _answered(self) -> Bundle:
-        expected = self._later.expected()
+        expected = self._parts.expected()
         return replace(
             expected,
             path=self.path,
@@ -274,12 +267,15 @@ class _Inputs(RunnerFiles):
         return self._answered
 
 
+def _place(root: Path | None, kind: Kind, digest: str) -> Path:
+    return (root or cache_root()) / kind / digest[:2] / digest
+
+
 def _found_or_made(
     root: Path | None, kind: Kind, digest: str, write: Callable[[Path], dict[str, bytes]]
 ) -> Bundle:
     """What is in the cache, or what ``write`` writes into a folder there."""
-    root = root or cache_root()
-    place = root / kind / digest[:2] / digest
+    place = _place(root, kind, digest)
     found = _open(place)
     if found is not None:
         return found
@@ -289,7 +285,7 @@ def _found_or_made(
         raise BundleError(f"{error}.") from None
     except OSError as error:
         raise BundleError(
-            f"The bundle cache cannot be written: {root}: {error.strerror}."
+            f"The bundle cache cannot be written: {place.parents[2]}: {error.strerror}."
             f" Set {CACHE_VARIABLE} to a writable folder with enough space."
         ) from None
 
@@ -413,15 +409,17 @@ def write_bundle(
     script = wanted.script()
     usual = answers_to(script)
     expected = expected_files(wanted, script, usual)
-    files = {"case.json": _json_of(call, indent=1).encode()}
-    files.update(input_files(script, usual))
-    manifest = {
-        "bundle": digest_of(call, relation, readings),
-        "steps": plan(script),
-        "oracle": expected.layout,
-        "unjudged": expected.unjudged,
+    digest = digest_of(call, relation, readings)
+    manifest = {"bundle": digest, "steps": plan(script), **expected.told}
+    return _write(folder, manifest, _runner_files(call, script, usual) | expected.files)
+
+
+def _runner_files(call: Call, script: Script, answers: Answers | None = None) -> dict[str, bytes]:
+    """The fields of the call, its model and its inputs; see `input_files`."""
+    return {
+        "case.json": _json_of(call, indent=1).encode(),
+        **dict(input_files(script, answers)),
     }
-    return _write(folder, manifest, files | expected.files)
 
 
 def _write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> dict[str, bytes]:

@@ -132,11 +132,11 @@ def output_file(step: int, position: int) -> str:
 
 
 class ExpectedFiles(NamedTuple):
-    """What the oracle expects; ``layout`` says which array is what."""
+    """What the oracle expects, and what the manifest says of it: which array is what, and why there
+    are none."""
 
     files: dict[str, bytes]
-    layout: list[dict[str, Any]]
-    unjudged: str | None
+    told: dict[str, Any]
 
 
 def expected_files(wanted: Wanted, script: Script, usual: Answers) -> ExpectedFiles:
@@ -154,7 +154,7 @@ def expected_files(wanted: Wanted, script: Script, usual: Answers) -> ExpectedFi
         if other.unjudged is None:
             _add(other.steps, reading, False, layout, oracle)
     files[ORACLE], files[WHERE] = oracle.packed()
-    return ExpectedFiles(files, layout, usual.unjudged)
+    return ExpectedFiles(files, {"oracle": layout, "unjudged": usual.unjudged})
 
 
 def _add(

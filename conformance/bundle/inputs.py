@@ -112,29 +112,21 @@ def _filled(
     stream = stream or stream_of(call, step, name)
     lengths = step.total_lengths, step.new_tokens  # by which tokens are marked
     key = (stream, shape, values, dtype in INTEGER_RANGE, call.head_size, name, lengths)
-    return _LAST.of(key, lambda: _fill(call, step, name, shape, values, dtype, stream))
 
+    def drawn() -> Array:
+        _RANDOM.seed(zlib.crc32(stream.encode()))
+        uniform = _RANDOM.random_sample(shape)
+        if dtype in INTEGER_RANGE:
+            return np.floor(values.low + uniform * (values.high - values.low + 1))
+        numbers = values.low + uniform * (values.high - values.low)
+        if values.odd_heads != 1.0 and _has_heads(call, numbers):
+            heads = numbers.reshape(*numbers.shape[:-1], -1, call.head_size)
+            heads[..., 1::2, :] *= values.odd_heads
+        if values.kind == "marked":
+            return _marked(call, step, name, numbers)
+        return np.rint(numbers / values.step) * values.step if values.step else numbers
 
-def _fill(
-    call: Call,
-    step: Step,
-    name: str,
-    shape: tuple[int, ...],
-    values: Values,
-    dtype: str,
-    stream: str,
-) -> Array:
-    _RANDOM.seed(zlib.crc32(stream.encode()))
-    uniform = _RANDOM.random_sample(shape)
-    if dtype in INTEGER_RANGE:
-        return np.floor(values.low + uniform * (values.high - values.low + 1))
-    numbers = values.low + uniform * (values.high - values.low)
-    if values.odd_heads != 1.0 and _has_heads(call, numbers):
-        heads = numbers.reshape(*numbers.shape[:-1], -1, call.head_size)
-        heads[..., 1::2, :] *= values.odd_heads
-    if values.kind == "marked":
-        return _marked(call, step, name, numbers)
-    return np.rint(numbers / values.step) * values.step if values.step else numbers
+    return _LAST.of(key, drawn)
 
 
 def _has_heads(call: Call, numbers: Array) -> bool:

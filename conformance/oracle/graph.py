@@ -267,7 +267,7 @@ def _apply(node: _Node, arrays: Sequence[Any]) -> list[Array]:
         if node.operator.compute is not None:
             return node.operator.compute(node.attributes, arrays)
         assert node.evaluator is not None
-        # Its only node: a graph of it would take as long again as a small node.
+        # The only node of the evaluator, which takes as long as a small node itself.
         made = node.evaluator.rt_nodes_[0].run(*arrays)
         if len(made) < len(node.proto.output):
             raise ValueError(f"it makes {len(made)} outputs, not {len(node.proto.output)}")
