@@ -86,6 +86,7 @@ INPUTS = [
     "v_scale",
     "q_norm_weight",
     "k_norm_weight",
+    "query_seqlens",
 ]
 OUTPUTS = ["output", "present_key", "present_value", "output_qk"]
 

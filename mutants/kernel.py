@@ -22,7 +22,8 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat1
 FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 
 #: Attributes of type float; the other numeric ones are integers.
-FLOAT_ATTRIBUTES = dict.fromkeys(("scale", "softcap", "qk_norm_epsilon"), float)
+SIDE_EPSILONS = ("q_norm_epsilon", "k_norm_epsilon")
+FLOAT_ATTRIBUTES = dict.fromkeys(("scale", "softcap", "qk_norm_epsilon", *SIDE_EPSILONS), float)
 
 #: Attributes that are 0 or 1, with their defaults.
 SWITCHES = {"do_rotary": 0, "rotary_interleaved": 0, "causal": 1, "sliding_window_cache": 0}
@@ -52,6 +53,8 @@ class Call:
     size: int = 0
     lengths: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """Tokens of each sequence after the call."""
+    counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Query tokens of each sequence that are not padding, if query_seqlens is connected."""
     packed: bool = False
     shared: bool = False
     """Past and present are the same memory."""
@@ -69,7 +72,12 @@ class Call:
     @property
     def first_prompt(self) -> bool:
         """The queries are the first tokens of their sequences."""
-        return self.queries == self.total
+        return self.queries == self.total and not self.chunks
+
+    @property
+    def chunks(self) -> bool:
+        """Whether query_seqlens says how many queries of a sequence are tokens, not padding."""
+        return self.has("query_seqlens")
 
     @property
     def rows(self) -> int:
@@ -138,6 +146,7 @@ class Kernel:
         self.check_key_value(call)
         self.check_past(call)
         self.read_lengths(call)
+        self.read_counts(call)
         self.check_lengths(call)
         self.check_rotary(call)
         self.check_position_ids(call)
@@ -165,6 +174,9 @@ class Kernel:
         for name in ("softcap", "qk_norm_epsilon"):
             if call.get(name, 0.0) < 0:
                 self.refuse(f"{name} must not be negative")
+        for name in SIDE_EPSILONS:
+            if call.get(name, 1.0) <= 0:
+                self.refuse(f"{name} must be positive")
         for name, default in SWITCHES.items():
             if call.get(name, default) not in (0, 1):
                 self.refuse(f"{name} must be 0 or 1")
@@ -284,8 +296,43 @@ class Kernel:
             self.refuse("seqlens_k must have one element for each sequence of the batch")
         call.lengths = lengths.reshape(-1).astype(np.int64) + 1
 
+    def read_counts(self, call: Call) -> None:
+        """Reads query_seqlens."""
+        if call.chunks:
+            counts = call.inputs["query_seqlens"]
+            if counts.dtype != np.int32 or counts.shape != (call.batch,):
+                self.refuse("query_seqlens must be [batch_size], of type int32")
+            call.counts = counts.astype(np.int64)
+
+    def check_chunks(self, call: Call) -> None:
+        """Checks what chunks padded on the right need."""
+        if not call.get("causal", 1):
+            self.refuse("query_seqlens needs causal 1")
+        if not call.has("past_key"):
+            self.refuse("query_seqlens needs past_key and past_value")
+        if call.new != call.queries:
+            self.refuse("query_seqlens needs key and value as long as query")
+        self.check_counts(call)
+        if call.sliding:
+            return
+        if call.queries > call.total:
+            self.refuse("total_sequence_length must be at least the tokens of query")
+        self.check_chunk_room(call)
+
+    def check_counts(self, call: Call) -> None:
+        if np.any(call.counts < 0) or np.any(call.counts > np.minimum(call.queries, call.lengths)):
+            self.refuse("query_seqlens must lie between 0 and the tokens of query and sequence")
+
+    def check_chunk_room(self, call: Call) -> None:
+        old = call.lengths - call.counts
+        if np.any(old > call.past) or np.any(old + call.queries > call.rows):
+            self.refuse("query_seqlens leaves more past tokens than the buffers have room for")
+
     def check_lengths(self, call: Call) -> None:
         self.check_seqlens(call)
+        if call.chunks:
+            self.check_chunks(call)
+            return
         if call.queries > call.total:
             self.refuse("total_sequence_length counts the query's tokens too")
         if call.new == 0 and call.past == 0:
@@ -403,6 +450,8 @@ class Kernel:
     def check_presents(self, call: Call) -> None:
         """Checks that there are presents to join new tokens and their past in."""
         present = {"present_key", "present_value"} <= set(call.outputs)
+        if call.chunks and not present:
+            self.refuse("query_seqlens needs present_key and present_value")
         if call.past and call.new and not call.first_prompt and not present:
             self.refuse("present_key and present_value must be connected: past and key join there")
 
@@ -416,7 +465,7 @@ class Kernel:
             self.refuse("sliding_window_cache needs a past_key of local_window_size rows at least")
         if call.borrowed:
             self.refuse("sliding_window_cache does not go with kv_sequence_length 0")
-        if call.batch > 1 and call.queries > 1 and not call.first_prompt:
+        if call.batch > 1 and call.queries > 1 and not call.first_prompt and not call.chunks:
             self.refuse("several tokens on a window cache need a batch_size of 1")
 
     def check_extras(self, call: Call) -> None:
@@ -454,19 +503,23 @@ class Kernel:
         """RMS norm of each head, if the weights are connected."""
         if not call.has("q_norm_weight"):
             return query, key
-        q = self.rms_norm(call, query, call.inputs["q_norm_weight"])
-        return q, self.rms_norm(call, key, call.inputs["k_norm_weight"])
+        q = self.rms_norm(call, query, call.inputs["q_norm_weight"], "q")
+        return q, self.rms_norm(call, key, call.inputs["k_norm_weight"], "k")
 
-    def rms_norm(self, call: Call, heads: Array, weight: Array) -> Array:
+    def rms_norm(self, call: Call, heads: Array, weight: Array, side: str) -> Array:
         x = heads.astype(np.float32)
         mean = np.mean(x * x, axis=-1, keepdims=True)
-        return x / np.sqrt(mean + self.epsilon(call)) * weight.astype(np.float32)
+        return x / np.sqrt(mean + self.epsilon(call, side)) * weight.astype(np.float32)
 
-    def epsilon(self, call: Call) -> np.float32:
-        return np.float32(call.get("qk_norm_epsilon", 1e-6))
+    def epsilon(self, call: Call, side: str) -> np.float32:
+        """The epsilon of a side, q or k: its own, or else that of both."""
+        both = call.get("qk_norm_epsilon", 1e-6)
+        return np.float32(call.get(f"{side}_norm_epsilon", both))
 
     def start(self, call: Call, b: int) -> int:
         """Place in its sequence of the first query of sequence ``b``."""
+        if call.chunks:
+            return int(call.lengths[b] - call.counts[b])
         return 0 if call.first_prompt else int(call.lengths[b]) - call.queries
 
     def positions(self, call: Call) -> Array:
@@ -526,7 +579,9 @@ class Kernel:
 
     def past_length(self, call: Call, b: int) -> int:
         """The number of tokens of the past buffer for sequence ``b``."""
-        if call.borrowed:
+        if call.chunks:
+            tokens = int(call.lengths[b] - call.counts[b])
+        elif call.borrowed:
             tokens = int(call.lengths[b])
         elif call.first_prompt or call.new != call.queries:
             return 0
@@ -536,6 +591,8 @@ class Kernel:
 
     def new_length(self, call: Call, b: int) -> int:
         """New keys of sequence ``b``, without padding."""
+        if call.chunks:
+            return int(call.counts[b])
         if call.borrowed:
             return 0
         if call.first_prompt or call.new != call.queries:

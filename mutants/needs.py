@@ -426,6 +426,7 @@ _TABLES = "It needs tables of more than 32,768 rows, which are too large for man
 _TILES = "The same fault in tiles of 16 keys stands for it; the numbers of keys are regions."
 _EVERYWHERE_OF_AREA = {
     "acceptances": _REJECTED,
+    "chunks": "It is on only where query_seqlens is connected, which is a region already.",
     "dispatch": "The branch that it is in is a region already.",
     "messages": _REJECTED,
     "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",

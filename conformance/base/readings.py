@@ -15,6 +15,7 @@ ReadingName = Literal[
     "prompt_without_lengths",
     "lengths_beyond_the_total",
     "negative_softcap_is_none",
+    "prompts_of_query_seqlens",
 ]
 
 #: What each reading takes the words to mean, as a sentence.
@@ -34,5 +35,9 @@ READINGS: Final[dict[ReadingName, str]] = {
         "seqlens_k counts where it goes beyond total_sequence_length, which only checks inputs."
     ),
     "negative_softcap_is_none": "A negative softcap means that there is none.",
+    "prompts_of_query_seqlens": (
+        "With query_seqlens, a sequence without past tokens is a first prompt, of whose "
+        "position_ids only the first element counts."
+    ),
 }
 assert tuple(READINGS) == get_args(ReadingName)

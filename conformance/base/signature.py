@@ -1,6 +1,6 @@
 """The signature of com.microsoft.GroupQueryAttention, and the version that introduced each part.
 
-Source: the operator's schema in the ONNX Runtime wheels 1.20.0 to 1.31.1, read from each of them
+Source: the operator's schema in the ONNX Runtime wheels 1.20.0 to 1.32.0, read from each of them
 (``onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()``). ``since`` is the
 first release, from 1.20 on, whose schema has the entry. CONTRIBUTING.md lists what else changes
 with a new attribute.
@@ -65,6 +65,7 @@ INPUTS: Final = (
     Parameter("v_scale", "T_KV_SCALE", 1, since="1.25"),
     Parameter("q_norm_weight", "T", 1, since="1.28"),
     Parameter("k_norm_weight", "T", 1, since="1.28"),
+    Parameter("query_seqlens", "M", 1, since="1.32"),
 )
 
 #: present_key and present_value are required by the schema before 1.27.
@@ -91,6 +92,8 @@ ATTRIBUTES: Final = (
     Attribute("qk_norm_epsilon", "float", 1e-6, since="1.28"),
     Attribute("sliding_window_cache", "int", 0, since="1.29"),
     Attribute("causal", "int", 1, since="1.30"),
+    Attribute("q_norm_epsilon", "float", since="1.32"),
+    Attribute("k_norm_epsilon", "float", since="1.32"),
 )
 
 INPUT_NAMES: Final = tuple(parameter.name for parameter in INPUTS)

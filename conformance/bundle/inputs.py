@@ -110,7 +110,8 @@ def _filled(
     if values.kind == "constant":
         return np.full(shape, values.value)
     stream = stream or stream_of(call, step, name)
-    lengths = step.total_lengths, step.new_tokens  # by which tokens are marked
+    # By which tokens are marked:
+    lengths = step.total_lengths, step.new_tokens, step.query_lengths
     key = (stream, shape, values, dtype in INTEGER_RANGE, call.head_size, name, lengths)
 
     def drawn() -> Array:
@@ -168,7 +169,8 @@ def stream_of(call: Call, step: Step, name: str) -> str:
 def starts_of(step: Step, name: str, batch: int) -> Array:
     """The place in its sequence of the first token that the input ``name`` holds."""
     if name in ("key", "value") and len(step.total_lengths) == batch:
-        starts: Array = np.maximum(np.array(step.total_lengths) - step.new_tokens, 0)
+        added = step.new_tokens if step.query_lengths is None else np.array(step.query_lengths)
+        starts: Array = np.maximum(np.array(step.total_lengths) - added, 0)
         return starts
     return np.zeros(batch, np.int64)
 
@@ -225,6 +227,9 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
         return np.resize(np.array(step.total_lengths, dtype=np.float64) - 1, tensor.shape)
     if tensor.name == "total_sequence_length":
         return np.full(tensor.shape, float(step.total_sequence_length))
+    if tensor.name == "query_seqlens":
+        counts = step.query_lengths or [min(step.sequence_length, t) for t in step.total_lengths]
+        return np.resize(np.array(counts, dtype=np.float64), tensor.shape)
     if tensor.name == "position_ids":
         return np.resize(positions(step), tensor.shape)
     if tensor.name == "attention_mask":  # of a graph

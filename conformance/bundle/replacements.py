@@ -128,14 +128,46 @@ def _lengths(length: Callable[[OracleCall], int]) -> Callable[[Given], Changes |
         call = given.call
         if call.first_prompt and call.causal:
             return None
-        return {"lengths": np.full_like(call.lengths, length(call))}
+        changed = replace(call, lengths=np.full_like(call.lengths, length(call)))
+        return {"lengths": changed.lengths} if _has_the_rows(changed) else None
 
     return changes
 
 
+def _has_the_rows(call: OracleCall) -> bool:
+    """Whether the past has the rows that a chunk's lengths say; a window cache may lack some."""
+    if call.query_lengths is None or call.window_cache:
+        return True
+    return bool(
+        call.past_lengths.min() >= 0 and call.past_lengths.max() <= call.past_sequence_length
+    )
+
+
+def _queries(change: Callable[[Int, OracleCall], Int]) -> Callable[[Given], Changes | None]:
+    """Other numbers of query tokens, as far as the chunk, the sequence and the past have them."""
+
+    def changes(given: Given) -> Changes | None:
+        call = given.call
+        if call.query_lengths is None:
+            return None
+        most = np.minimum(call.sequence_length, call.lengths)
+        counts = np.clip(change(call.query_lengths, call), 0, most)
+        same = np.array_equal(counts, call.query_lengths)
+        if same or not _has_the_rows(replace(call, query_lengths=counts)):
+            return None
+        return {"query_lengths": counts}
+
+    return changes
+
+
+def _longest(call: OracleCall) -> int:
+    """The total, which with query_seqlens is only a bound of the longest length."""
+    return call.total if call.query_lengths is None else int(call.lengths.max())
+
+
 def _every_total(given: Given) -> Changes | None:
-    ragged = np.any(given.call.lengths < given.call.total)
-    return _lengths(lambda call: call.total)(given) if ragged else None
+    ragged = np.any(given.call.lengths < _longest(given.call))
+    return _lengths(_longest)(given) if ragged else None
 
 
 def _total(length: Callable[[OracleCall], int]) -> Callable[[Given], Changes | None]:
@@ -287,6 +319,16 @@ def _unnormed(given: Given) -> Changes | None:
     return None if given.call.q_norm is None else {"q_norm": None, "k_norm": None}
 
 
+def _epsilon(field: str, other: str) -> Callable[[Given], Changes | None]:
+    """The other side's epsilon, where there is a norm and the two differ."""
+
+    def changes(given: Given) -> Changes | None:
+        differ = given.call.q_norm is not None and given.call.q_epsilon != given.call.k_epsilon
+        return {field: getattr(given.call, other)} if differ else None
+
+    return changes
+
+
 def _layout(given: Given) -> Changes | None:
     return None if given.call.cos is None else {"interleaved": not given.call.interleaved}
 
@@ -322,7 +364,8 @@ def _smooth_softmax(given: Given) -> Changes | None:
 def _causal(given: Given) -> Changes | None:
     """The opposite setting; not with a local window, which requires causal attention."""
     call = given.call
-    applies = call.sequence_length > 1 and call.window is None
+    queries = call.sequence_length if call.query_lengths is None else call.query_lengths.max()
+    applies = queries > 1 and call.window is None
     return {"causal": not call.causal} if applies else None
 
 
@@ -336,7 +379,7 @@ def _all_tokens(given: Given) -> Changes | None:
     call = given.call
     rows = call.past_sequence_length
     evicts = call.window_cache and call.lengths.max() > rows
-    holds = call.total == rows + call.kv_sequence_length
+    holds = call.total == rows + call.kv_sequence_length and call.past_lengths.max() <= rows
     return {"window_cache": False} if evicts and holds else None
 
 
@@ -350,6 +393,20 @@ _ATTRIBUTES: Final = (
         "window_edge", "shorter", "one token fewer", _edge(-1), "window_edge", EDGE_THRESHOLD
     ),
     Replacement("qk_norm", "", "no norm of queries and keys", _unnormed, "qk_norm"),
+    Replacement(
+        "norm_epsilon",
+        "queries",
+        "that of keys",
+        _epsilon("q_epsilon", "k_epsilon"),
+        "norm_epsilon",
+    ),
+    Replacement(
+        "norm_epsilon",
+        "keys",
+        "that of queries",
+        _epsilon("k_epsilon", "q_epsilon"),
+        "norm_epsilon",
+    ),
     Replacement("softcap", "", "no cap", _softcap, "softcap"),
     Replacement("smooth_softmax", "", "no sink", _smooth_softmax, "smooth_softmax"),
     Replacement("causal", "", "the opposite", _causal, "causal"),
@@ -440,6 +497,35 @@ REPLACEMENTS: Final = (
     *_scales("v"),
     *_norm("q"),
     *_norm("k"),
+    Replacement(
+        "query_seqlens",
+        "none",
+        "all tokens of query for every sequence that has some",
+        _queries(lambda counts, call: np.where(counts > 0, call.sequence_length, 0)),
+        "query_seqlens",
+    ),
+    Replacement(
+        "query_seqlens",
+        "never_idle",
+        "all tokens of query where it is 0",
+        _queries(lambda counts, call: np.where(counts > 0, counts, call.sequence_length)),
+        "query_seqlens",
+        outputs=("present_key", "present_value"),
+    ),
+    Replacement(
+        "query_seqlens",
+        "first",
+        "its first element for all sequences",
+        _queries(lambda counts, call: np.full_like(counts, counts[0])),
+        outputs=_ALL,
+    ),
+    Replacement(
+        "query_seqlens",
+        "one_less",
+        "the index of the last token, not the count",
+        _queries(lambda counts, call: counts - 1),
+        outputs=_ALL,
+    ),
 )
 
 
@@ -458,7 +544,8 @@ def _same(one: Any, other: Any) -> bool:
 
 #: Fields that change the rotated queries and keys.
 _TURNING: Final = {
-    "query", "key", "lengths", "position_ids", "cos", "sin", "interleaved", "q_norm", "k_norm",
+    "query", "key", "lengths", "query_lengths", "position_ids", "cos", "sin", "interleaved",
+    "q_norm", "k_norm", "q_epsilon", "k_epsilon",
 }  # fmt: skip
 
 
@@ -513,7 +600,15 @@ def side_by_side(
         one,
         **{
             name: joined(name)
-            for name in ("query", "key", "value", "past_key", "past_value", "lengths")
+            for name in (
+                "query",
+                "key",
+                "value",
+                "past_key",
+                "past_value",
+                "lengths",
+                "query_lengths",
+            )
         },
         bias=spread([call.bias for call in calls], 4),
         sink=spread([call.sink for call in calls], 2),
@@ -548,6 +643,7 @@ def last_part(call: OracleCall) -> Callable[[Changes], Changes]:
         "key_format": _last_scales,
         "value_format": _last_scales,
         "lengths": lambda array: array[-1:],
+        "query_lengths": lambda array: array[-1:],
         "position_ids": lambda ids: query_positions(replace(call, position_ids=ids))[-1:],
         "bias": lambda array: array[-1:, -heads:],
         "sink": lambda array: array[-heads:],

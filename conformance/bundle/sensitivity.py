@@ -97,7 +97,7 @@ def effects(
     # The documentation leaves open whether the first prompt of a quantised cache attends to exact
     # or quantised keys, so its budget is wide and its output shows little. Compare the present too.
     quantised = any(f"{side}_scale" in inputs for side in "kv")
-    stored = ("present_key",) if quantised and call.first_prompt else ()
+    stored = ("present_key",) if quantised and call.prompts.any() else ()
     given = Given(call, inputs, references)
     wanted = [one for one in REPLACEMENTS if (one.part or every) and one.key not in skipped]
     found = _replaced_effects(given, references, units, stored, wanted)

@@ -42,6 +42,17 @@ Dim = Annotated[
     Annotated[Int, Tag("<int>")] | Annotated[str, Tag("<str>")],
     Discriminator(alternative, "alternative", "expected a number or a field's name"),
 ]
+Counts = tuple[
+    Annotated[
+        Annotated[Length, Tag("<int>")] | Annotated[tuple[Length, ...], Tag("<list>")],
+        Discriminator(
+            lambda value: "<list>" if isinstance(value, list | tuple) else alternative(value),
+            "alternative",
+            "expected a number, or in a loop a list of numbers for each call",
+        ),
+    ],
+    ...,
+]
 Numbers = Annotated[
     Annotated[Int, Tag("<int>")]
     | Annotated[Number, Tag("<float>")]
@@ -67,6 +78,7 @@ InputName = Literal[
     "v_scale",
     "q_norm_weight",
     "k_norm_weight",
+    "query_seqlens",
 ]
 OutputName = Literal["output", "present_key", "present_value", "output_qk"]
 AttributeName = Literal[
@@ -85,6 +97,8 @@ AttributeName = Literal[
     "qk_norm_epsilon",
     "sliding_window_cache",
     "causal",
+    "q_norm_epsilon",
+    "k_norm_epsilon",
 ]
 
 
@@ -197,7 +211,14 @@ class Call(Model):
     """`new`: key and value of the new tokens. `packed`: both are part of query. `zero_length`:
     connected, with length 0. `zero_valued`: all zeros. `omitted`: not connected and not packed."""
     total_sequence_lengths: tuple[Length, ...] | None = None
-    """Number of tokens of each sequence, past and new, if they differ (ragged batch)."""
+    """Number of tokens of each sequence, past and new, if they differ (ragged batch). In a loop:
+    after its first call."""
+    total_sequence_length: Length | None = None
+    """The input of that name, if it is not the length of the longest sequence: the capacity of a
+    static cache, as programs with fixed shapes pass it, or with `query_seqlens` any upper bound."""
+    query_seqlens: Annotated[Counts, Field(min_length=1)] | None = None
+    """Number of query tokens of each sequence; the other rows of query, key and value are padding.
+    Connects query_seqlens. In a loop: a list of these numbers for each call."""
     presents: Literal["both", "none", "key_only", "value_only"] = "both"
     """Which of present_key and present_value are connected."""
     dims: Literal["symbolic", "static"] = "symbolic"
@@ -231,6 +252,10 @@ class Call(Model):
     kv_cache_bit_width: Int | None = None
     qk_norm_epsilon: Number | None = None
     sliding_window_cache: Int | None = None
+    q_norm_epsilon: Number | None = None
+    """Epsilon of the norm of queries, in place of `qk_norm_epsilon`."""
+    k_norm_epsilon: Number | None = None
+    """Epsilon of the norm of keys, in place of `qk_norm_epsilon`."""
 
     attributes: dict[AttributeName, Scalar | None] = {}
     """Attributes set directly, overriding the fields above; null leaves one out."""

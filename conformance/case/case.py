@@ -142,6 +142,8 @@ EffectName = Literal[
     "ragged",
     "past",
     "qk_norm",
+    "norm_epsilon",
+    "query_seqlens",
     "quantisation",
     "dequantisation",
     "channels",
@@ -240,6 +242,8 @@ def misfits(
     lengths = call.total_sequence_lengths
     if lengths is not None and len(lengths) != call.batch_size:
         yield "total_sequence_lengths", f"{len(lengths)} lengths for a batch of {call.batch_size}"
+    if call.query_seqlens is not None and (call.key_value == "zero_length" or kind == "none"):
+        yield "query_seqlens", "chunks are appended to a past: it needs new tokens and a cache"
     if call.rotary == "none" and call.position_ids:
         yield "position_ids", "only rotary uses positions; rotary is none"
     if call.rotary == "none" and (call.rotary_dim or call.rotary_cache_length):
@@ -267,6 +271,8 @@ def misfits(
             "rotary_dim",
             f"rotary_dim {call.rotary_dim} is more than head_size {call.head_size}{hint}",
         )
+    if call.query_seqlens is not None and call.causal == 0:
+        yield "query_seqlens", f"causal must be 1 with it{hint}"
     if call.local_window_size is not None and call.local_window_size != -1:
         if call.causal == 0:
             yield "local_window_size", f"must be -1 if causal is 0{hint}"

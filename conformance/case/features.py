@@ -35,7 +35,8 @@ class Reader:
 
     def __init__(self, call: Call, steps: tuple[Step, ...]) -> None:
         self.call = call
-        self.step = steps[-1].node or steps[-1]
+        self.steps = tuple(step.node or step for step in steps)
+        self.step = self.steps[-1]
 
     @cached_property
     def attributes(self) -> dict[str, int | float | str]:
@@ -107,7 +108,10 @@ class Reader:
             return "loop"
         if self.key_value() is None or not length:
             return None
-        if length == self.step.total_sequence_length:
+        if queries := self.step.query_lengths:
+            if queries == self.step.total_lengths:
+                return "prefill"
+        elif length == self.step.total_sequence_length:
             return "prefill"
         return "decode" if length == 1 else "chunked_prefill"
 
@@ -151,6 +155,15 @@ class Reader:
 
     def qk_norm(self) -> str:
         return "given" if self.tensor("q_norm_weight") else "none"
+
+    def query_seqlens(self) -> str:
+        """Of a loop, all calls count: one chunk of a prompt is padded."""
+        if not self.tensor("query_seqlens"):
+            return "none"
+        chunks = [(step.sequence_length, step.query_lengths or ()) for step in self.steps]
+        if any(0 in queries for _, queries in chunks):
+            return "idle"
+        return "padded" if any(min(q, default=s) < s for s, q in chunks) else "unpadded"
 
 
 #: The value that stands for all values not listed; pairs with it are not required.
@@ -231,6 +244,7 @@ FEATURES: Final = (
     ),
     Feature("dtype", ("float32", "float16", "bfloat16"), lambda r: r.call.dtype),
     Feature("dims", ("symbolic", "static"), lambda r: r.call.dims),
+    Feature("query_seqlens", ("none", "unpadded", "padded", "idle"), Reader.query_seqlens),
 )
 
 BY_NAME: Final = {feature.name: feature for feature in FEATURES}
@@ -263,6 +277,7 @@ class Rule:
 
 _BORROWED: Final = ("zero_length", "omitted")
 _OWN: Final = ("new", "packed", "zero_valued")
+_CHUNKS: Final = BY_NAME["query_seqlens"].values[1:]
 
 RULES: Final = (
     Rule(
@@ -363,5 +378,35 @@ RULES: Final = (
         "Static dims require the same shapes in all calls of a loop, and the bias has a column for"
         " each token.",
         SUITE,
+    ),
+    Rule(
+        {"query_seqlens": _CHUNKS, "cache": ("none",)},
+        "query_seqlens requires past_key and past_value.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"query_seqlens": _CHUNKS, "key_value": _BORROWED},
+        "query_seqlens requires new key and value, as long as query.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"query_seqlens": _CHUNKS, "causal": ("bidirectional",)},
+        "query_seqlens requires causal.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"query_seqlens": _CHUNKS, "presents": ("none", "one")},
+        "The tokens of a chunk are appended to the cache, whose room is that of the present.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"query_seqlens": ("padded",), "phase": ("decode",)},
+        "A single token is padding or not: the entry is idle or unpadded.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"query_seqlens": ("idle",), "phase": ("prefill",)},
+        "An idle entry has an already-populated cache.",
+        DOCUMENTATION,
     ),
 )

@@ -46,7 +46,7 @@ MAX_NODES: Final = 2_000
 #: The fields that an entry can have beside ``graph``; the others follow from the graph's nodes.
 FIELDS: Final = (
     "graph", "dtype", "batch_size", "sequence_length", "past_sequence_length",
-    "total_sequence_lengths", "max_sequence_length", "shared_buffer", "seed",
+    "total_sequence_lengths", "query_seqlens", "max_sequence_length", "shared_buffer", "seed",
 )  # fmt: skip
 
 #: Operators whose first input, or all of whose inputs (Concat), keep their meaning and magnitude.
@@ -460,8 +460,8 @@ def _use_of(graph: Graph, name: str, dtype: str) -> _Use:
     """The slot that says what the values of a tensor are. Raises :class:`GraphError`."""
     integer = dtype not in ("float32", "float16", "bfloat16")
     of_integers = (
-        "seqlens_k", "total_sequence_length", "position_ids", "ids", "attention_mask", "codes",
-        "zero_points", "past_key", "past_value",
+        "seqlens_k", "total_sequence_length", "query_seqlens", "position_ids", "ids",
+        "attention_mask", "codes", "zero_points", "past_key", "past_value",
     )  # fmt: skip
     uses = [use for use in _uses(graph, name) if not integer or use.role in of_integers]
     if not integer:

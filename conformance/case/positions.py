@@ -51,12 +51,16 @@ def _left_out(token: int) -> int:
     return (token + GAP - 1) // GAP
 
 
-def implied(sequence_length: int, total_lengths: Sequence[int]) -> Positions:
+def implied(
+    sequence_length: int, total_lengths: Sequence[int], query_lengths: Sequence[int] | None = None
+) -> Positions:
     """The positions without position_ids.
 
     In a right-padded first prompt they count from 0 in every sequence; later tokens follow the past
-    of their own sequence.
+    of their own sequence. Of a padded chunk, ``query_lengths`` tokens of each sequence are new.
     """
+    if query_lengths is not None:
+        return Positions(tuple(map(int.__sub__, total_lengths, query_lengths)))
     if _is_first_prompt(sequence_length, total_lengths):
         return Positions((0,) * len(total_lengths))
     return Positions(tuple(total - sequence_length for total in total_lengths))
@@ -73,15 +77,21 @@ def are_drawn(call: Call) -> bool:
     return connected and call.position_ids != "implied"
 
 
-def drawn(call: Call, sequence_length: int, total_lengths: Sequence[int]) -> Positions:
+def drawn(
+    call: Call,
+    sequence_length: int,
+    total_lengths: Sequence[int],
+    query_lengths: Sequence[int] | None = None,
+) -> Positions:
     """Positions that differ from the implied ones, for a call of a loop or a single call."""
-    if not sequence_length or _is_first_prompt(sequence_length, total_lengths):
+    is_prompt = query_lengths is None and _is_first_prompt(sequence_length, total_lengths)
+    if not sequence_length or is_prompt:
         return Positions((FIRST,) * len(total_lengths))
     after_a_prompt = call.loop is not None and not call.past_sequence_length
     left_out = _left_out(sequence_length - 1)
     rows = call.rotary_cache_length
     starts: list[int] = []
-    for b, place in enumerate(implied(sequence_length, total_lengths).starts):
+    for b, place in enumerate(implied(sequence_length, total_lengths, query_lengths).starts):
         distance = _DISTANCE + b % _DISTINCT + (FIRST if after_a_prompt else 0)
         above, below = max(place, 0) + distance, place - distance - left_out
         fits = rows is None or above + sequence_length + left_out <= rows

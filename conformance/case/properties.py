@@ -67,6 +67,11 @@ WORDS: Final[dict[str, dict[str, str]]] = {
     "quantised": {value: f"quantised_cache {value}" for value in BY_NAME["quantised"].values[1:]},
     "dtype": {value: value for value in BY_NAME["dtype"].values},
     "dims": {"static": "static_dims"},
+    "query_seqlens": {
+        "unpadded": "query_seqlens",
+        "padded": "query_seqlens padded_chunk",
+        "idle": "query_seqlens idle",
+    },
 }
 
 #: All words, each once.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
@@ -86,10 +86,11 @@ class Step:
     """One execution of the model: its tensors in the signature's order, and its lengths.
 
     ``total_lengths`` is the number of tokens of each sequence after the call, ``new_tokens`` the
-    number of new key/value tokens. ``positions`` are those of position_ids, or the implied ones.
-    ``carried``: the past is the present of the step before. In a graph, ``inputs`` and ``outputs``
-    are those of the graph, ``weights`` are the constants whose values are drawn, and ``node`` has
-    the tensors of its main node.
+    number of new key/value tokens. ``query_lengths`` is the number of query tokens of each sequence
+    that are not padding, by query_seqlens, or None where that is not connected. ``positions`` are
+    those of position_ids, or the implied ones. ``carried``: the past is the present of the step
+    before. In a graph, ``inputs`` and ``outputs`` are those of the graph, ``weights`` are the
+    constants whose values are drawn, and ``node`` has the tensors of its main node.
     """
 
     index: int
@@ -101,6 +102,7 @@ class Step:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     carried: bool
+    query_lengths: tuple[int, ...] | None = None
     weights: tuple[Tensor, ...] = ()
     node: Step | None = None
 
@@ -172,6 +174,7 @@ class _Lengths:
     totals: tuple[int, ...]
     total: int
     positions: Positions
+    queries: tuple[int, ...] | None
 
 
 def _lengths_of(call: Call) -> Iterator[_Lengths]:
@@ -180,16 +183,62 @@ def _lengths_of(call: Call) -> Iterator[_Lengths]:
     past, total, totals = call.past_sequence_length, 0, call.total_sequence_lengths
     for index, sequence_length in enumerate(call.loop or (call.sequence_length,)):
         new = _new_tokens(call, sequence_length)
+        queries = query_lengths(call, index)
+        added = queries or (new,) * call.batch_size
         if index:
             assert totals is not None
-            past, totals = total, tuple(length + new for length in totals)
+            past = max(past, total)
+            totals = tuple(map(int.__add__, totals, added))
         elif totals is None:
-            totals = (past + new,) * call.batch_size
-        total = max(totals, default=0)
-        if total > INTEGER_RANGE["int32"][1]:
+            totals = tuple(past + tokens for tokens in added)
+        total = _total_of(call, sequence_length, totals, queries)
+        if max(total, *totals) > INTEGER_RANGE["int32"][1]:
             raise ShapeError("past_sequence_length", f"{total} tokens exceed the range of int32")
-        positions = positions_of(sequence_length, totals)
-        yield _Lengths(index, sequence_length, new, past, totals, total, positions)
+        positions = positions_of(sequence_length, totals, queries)
+        yield _Lengths(index, sequence_length, new, past, totals, total, positions, queries)
+
+
+def query_lengths(call: Call, index: int) -> tuple[int, ...] | None:
+    """The query_seqlens of a call of a loop, or of the single call; None if not connected.
+
+    Raises :class:`ShapeError` unless it has a number for each sequence.
+    """
+    counts: object = call.query_seqlens
+    if counts is None:
+        return None
+    assert isinstance(counts, tuple)
+    if call.loop:
+        if len(counts) != len(call.loop) or not all(isinstance(each, tuple) for each in counts):
+            sentence = f"a loop of {len(call.loop)} calls needs as many lists of numbers"
+            raise ShapeError("query_seqlens", sentence)
+        counts = counts[index]
+        assert isinstance(counts, tuple)
+    numbers = tuple(each for each in counts if isinstance(each, int))
+    if len(numbers) != len(counts):
+        raise ShapeError("query_seqlens", "only a loop has a list for each call")
+    if len(numbers) != call.batch_size:
+        sentence = f"{len(numbers)} numbers for a batch of {call.batch_size}"
+        raise ShapeError("query_seqlens", sentence)
+    return numbers
+
+
+def _total_of(
+    call: Call, sequence_length: int, totals: Sequence[int], queries: Sequence[int] | None
+) -> int:
+    """The input total_sequence_length of a call.
+
+    With query_seqlens the rows of the padding must fit, too, except into a sliding-window cache: a
+    growing cache gets as many rows as the input says.
+    """
+    if call.total_sequence_length is not None:
+        return call.total_sequence_length
+    longest = max(totals, default=0)
+    if queries is None or call.sliding_window_cache == 1:
+        return longest
+    if call.cache_kind == "static":
+        return max(longest, sequence_length)
+    starts = (total - query for total, query in zip(totals, queries, strict=False))
+    return max(longest, *(start + sequence_length for start in starts))
 
 
 def input_elements(step: Step) -> int:
@@ -237,7 +286,7 @@ def _rows_needed(call: Call, steps: list[_Lengths]) -> int:
             )
         return call.rotary_cache_length
     new = sum(each.new for each in steps)
-    longest = max(call.total_sequence_lengths or (0,))
+    longest = max(each.total for each in steps)
     return max(call.past_sequence_length + new, longest, call.max_sequence_length or 0, end, 1)
 
 
@@ -296,6 +345,7 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
         inputs=_mark_trailing(inputs, "inputs"),
         outputs=_mark_trailing(outputs, "outputs"),
         carried=lengths.index > 0,
+        query_lengths=lengths.queries,
     )
 
 
@@ -381,6 +431,7 @@ def _input_defaults(
         "v_scale": _quantisation_scale(call, call.v_quant_type),
         "q_norm_weight": ((size,), (None,), _uniform(1.5, 3.5)),
         "k_norm_weight": norm,
+        "query_seqlens": ((batch,), ("batch_size",), None),
     }
 
 
@@ -442,6 +493,7 @@ def _connected_inputs(call: Call) -> set[str]:
         ("k_scale",): call.k_quant_type not in (None, "NONE"),
         ("v_scale",): call.v_quant_type not in (None, "NONE"),
         ("q_norm_weight", "k_norm_weight"): call.qk_norm,
+        ("query_seqlens",): call.query_seqlens is not None,
     }
     return {name for names, is_connected in connected.items() if is_connected for name in names}
 

@@ -58,6 +58,9 @@ WORDS: Final = {
     ("dtype", "float16"): "float16",
     ("dtype", "bfloat16"): "bfloat16",
     ("dims", "static"): "fixed dims",
+    ("query_seqlens", "unpadded"): "query_seqlens",
+    ("query_seqlens", "padded"): "padded chunk",
+    ("query_seqlens", "idle"): "idle entry",
 }
 
 

@@ -144,7 +144,25 @@ GROUNDS: Final[Mapping[tuple[str, str], Ground]] = {
     **{("sink", value): _SINK for value in BY_NAME["sink"].values[1:]},
     **{("output_qk", value): _SCORES for value in BY_NAME["output_qk"].values[1:]},
     **{("quantised", value): _CODES for value in BY_NAME["quantised"].values[1:]},
+    ("query_seqlens", "unpadded"): _said(
+        "Query row `s` is at absolute position `P + s` … Batched multi-token chunks are supported."
+    ),
+    ("query_seqlens", "padded"): _said(
+        "Only the valid rows are appended to the cache … For every valid row the result equals that"
+        " of the same call with an unpadded chunk of `Q` tokens"
+    ),
+    ("query_seqlens", "idle"): _said(
+        "`Q = 0` marks an idle entry with an already-populated cache: keep its `seqlens_k`"
+        " unchanged and ignore all its output rows."
+    ),
 }
+
+#: What the text on query_seqlens says in words, which no text says of other calls.
+_SAID_OF_CHUNKS: Final = (
+    ("phase", "chunked_prefill"),
+    ("lengths", "ragged"),
+    ("cache", "static"),
+)
 
 
 BIASES: Final = BY_NAME["attention_bias"].values[1:]
@@ -173,6 +191,8 @@ def grounds_of(features: Mapping[str, str | None]) -> list[Ground]:
     items = [(name, value) for name, value in features.items() if value is not None]
     if ("cache", "sliding_window") in items:  # its rows say what its window includes
         items = [(name, value) for name, value in items if name != "window"]
+    if features.get("query_seqlens", "none") != "none":
+        items = [item for item in items if item not in _SAID_OF_CHUNKS]
     together = (
         ground
         for values, ground in TOGETHER

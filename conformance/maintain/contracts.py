@@ -52,6 +52,10 @@ _HONORED: Final = (
     "Currently honored by the CUDA and native WebGPU execution providers; JSEP WebGPU/JS and other"
     " EPs must reject the node when this input is set."
 )
+_HONORED_CHUNKS: Final = (
+    "Currently honored by the CPU and CUDA execution providers; other EPs must reject the node when"
+    " this input is set."
+)
 _CLEAR: Final = (
     "`NOT_IMPLEMENTED` (explicit, clear errors instead of the previous blanket rejection)"
 )
@@ -144,6 +148,17 @@ ELSEWHERE: Final[tuple[tuple[Mapping[str, tuple[str, ...]], tuple[str, ...], Con
             "mentions": ["q_norm_weight", "k_norm_weight"],
         },
     ),
+    (
+        {"query_seqlens": BY_NAME["query_seqlens"].values[1:]},
+        ("WebGpuExecutionProvider", "JsExecutionProvider"),
+        {
+            "demands": "rejects",
+            "basis": "specified",
+            "source": DOCUMENTATION,
+            "why": quoted(_HONORED_CHUNKS) + ".",
+            "mentions": ["query_seqlens"],
+        },
+    ),
 )
 _STRICTER: Final = ("computes", "either", "rejects")
 
@@ -191,6 +206,15 @@ def contract_of(row: Row) -> Contract:
             "source": DOCUMENTATION,
             "why": quoted(_HONORED) + ".",
             "mentions": ["q_norm_weight", "k_norm_weight"],
+        }
+    if row["query_seqlens"] != "none":
+        for name in ("CPUExecutionProvider", "CUDAExecutionProvider"):
+            providers.setdefault(name, {"demands": usual, **contract})
+        contract = {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": quoted(_HONORED_CHUNKS) + ".",
+            "mentions": ["query_seqlens", *contract.get("mentions", [])],
         }
     for values, names, different in ELSEWHERE:
         for name in names if all(row[feature] in of for feature, of in values.items()) else ():
@@ -267,7 +291,8 @@ def _either(row: Row) -> Contract | None:
 
 def _excluded(row: Row) -> Contract | None:
     """The contract of a row that the documentation excludes or does not describe."""
-    if row["phase"] == "chunked_prefill" and row["batch"] == "more":
+    of_chunks = row["query_seqlens"] != "none"  # which allow batches of several tokens
+    if row["phase"] == "chunked_prefill" and row["batch"] == "more" and not of_chunks:
         return {
             "demands": "either",
             "source": DOCUMENTATION,

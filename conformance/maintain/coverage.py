@@ -43,6 +43,7 @@ SHOWN_BY: Final[Mapping[str, Sequence[str]]] = {
     "scale": ("scale",),
     "qk_norm": ("qk_norm",),
     "rotary": ("rotary",),
+    "query_seqlens": ("query_seqlens",),
 }
 
 

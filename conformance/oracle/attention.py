@@ -54,8 +54,8 @@ class Attention:
     """[B, K, G, S]: rows that have a defined value."""
     watched: Mapping[Watched, Bool]
     """[B, K, G, S] each: undefined rows of which something is to be said if they are off."""
-    first_prompt: bool
-    """Whether these are the sequences' first tokens (see docs/oracle.md on quantised caches)."""
+    prompts: Bool
+    """[B]: see :attr:`OracleCall.prompts`."""
 
     def at(self, batch: slice, heads: slice, rows: slice, keys: slice) -> Attention:
         """Return a part: slices of B, K, S and T."""
@@ -80,6 +80,7 @@ class Attention:
             output=self.output[of_rows],
             defined=self.defined[of_rows],
             watched={why: there[of_rows] for why, there in self.watched.items()},
+            prompts=self.prompts[batch],
         )
 
     @property
@@ -229,7 +230,7 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
         output=probabilities @ v[:, :, None],
         defined=computable & some & unmasked,
         watched={"masked": computable & some & ~unmasked, "nothing": computable & ~some},
-        first_prompt=call.first_prompt,
+        prompts=call.prompts,
     )
 
 

@@ -95,7 +95,8 @@ class Cache:
     ``resident`` [B, T] marks the places that a query can attend to: all places of a sequence except
     those that a sliding-window cache evicted before the call. ``unused_finite`` [B, K]: whether all
     numbers in rows that hold no token are finite: rows of the past beyond a sequence's own tokens,
-    and the padding of a prompt.
+    and the padding of a prompt. With query_seqlens they do not count, since the documentation says
+    that such rows are padding, or "unspecified" after the call before.
     """
 
     key: Tokens
@@ -136,7 +137,7 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
         (of_new(new_key.value), new_unused),
         (of_new(call.value), new_unused),
     ):
-        if unused.any():
+        if call.query_lengths is None and unused.any():
             finite = np.isfinite(numbers).all(axis=3) | ~unused[:, None]
             unused_finite &= finite.all(axis=2)
 

@@ -3,7 +3,7 @@
 This module does not know about cases. The mapping of inputs holds the connected inputs; omitted
 inputs are missing from it. Everything else follows from the shapes, the two length inputs and the
 attributes. Names, shapes and defaults are those of the operator's documentation in ONNX Runtime
-1.31. In shapes, B stands for batch_size, S for sequence_length (of query), L for
+1.32. In shapes, B stands for batch_size, S for sequence_length (of query), L for
 kv_sequence_length (of key and value), P for past_sequence_length (rows of the past buffer), T for
 total_sequence_length, N for num_heads, K for kv_num_heads, D for head_size.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from conformance.base.readings import ReadingName
 from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES
 from conformance.oracle.errors import OracleError
-from conformance.oracle.numbers import FLOAT_DTYPES, Float, Int
+from conformance.oracle.numbers import FLOAT_DTYPES, Bool, Float, Int
 from conformance.oracle.quantisation import FLOAT8, INT8, UINT8, Format
 
 Inputs = Mapping[str, NDArray[Any]]
@@ -51,8 +51,12 @@ class OracleCall:
     value_format: Format
     lengths: Int
     """[B]: tokens of each sequence after this call, seqlens_k + 1."""
+    query_lengths: Int | None
+    """[B]: query_seqlens, the query tokens of each sequence that are not padding; None if not
+    connected."""
     total: int
-    """T: the length of the longest sequence after this call, or the length it is padded to."""
+    """T: the length of the longest sequence after this call, the length it is padded to, or with
+    query_seqlens any upper bound."""
     cos: Float | None
     """[max_sequence_length, rotary_dim / 2]; None if do_rotary is 0."""
     sin: Float | None
@@ -74,7 +78,8 @@ class OracleCall:
     """[D]: weight of the RMS norm of each query head; None without a norm."""
     k_norm: Float | None
     """[D]: weight of the RMS norm of each new key head; None without a norm."""
-    norm_epsilon: float
+    q_epsilon: float
+    k_epsilon: float
     window_cache: bool
     """Whether past and present hold only the last tokens of a sequence (sliding_window_cache)."""
     qk_output: int
@@ -108,8 +113,21 @@ class OracleCall:
 
     @property
     def first_prompt(self) -> bool:
-        """Whether the queries are the first tokens of the sequences; shorter ones are padded."""
-        return self.sequence_length == self.total
+        """Whether the queries are the first tokens of the sequences; shorter ones are padded.
+
+        The total tells that, except with query_seqlens, which tell it for each sequence.
+        """
+        return self.query_lengths is None and self.sequence_length == self.total
+
+    @property
+    def prompts(self) -> Bool:
+        """[B]: the sequences whose tokens are all new, so that a kernel may attend to the exact
+        keys and values while it stores their codes (see docs/oracle.md on quantised caches)."""
+        if self.query_lengths is None:
+            return np.full(self.batch_size, self.first_prompt)
+        some = (self.query_lengths > 1) | (self.total == 1)
+        prompts: Bool = (self.lengths == self.query_lengths) & some
+        return prompts
 
     @property
     def borrowed(self) -> bool:
@@ -119,6 +137,8 @@ class OracleCall:
     @property
     def query_starts(self) -> Int:
         """[B]: the position of each sequence's first query."""
+        if self.query_lengths is not None:
+            return self.lengths - self.query_lengths
         if self.first_prompt:
             return np.zeros_like(self.lengths)
         return self.lengths - self.sequence_length
@@ -126,6 +146,8 @@ class OracleCall:
     @property
     def past_lengths(self) -> Int:
         """[B]: the number of past tokens of each sequence."""
+        if self.query_lengths is not None:
+            return self.lengths - self.query_lengths
         if self.borrowed:
             return self.lengths
         if self.first_prompt or self.kv_sequence_length != self.sequence_length:
@@ -198,17 +220,19 @@ def read_call(
     value_format = _format(inputs, attributes, "v", (kv_num_heads, head_size), dtype)
     sizes = (batch_size, kv_num_heads, head_size)
     past_key, past_value = _past(inputs, sizes, key_format, value_format)
-    window = _window(attributes, bool(_choice(attributes, "causal", 1, (0, 1))))
-    window_cache = _window_cache(inputs, attributes, window)
     q_norm, k_norm = _norms(inputs, head_size)
     total = _total_sequence_length(inputs)
+    causal = bool(_choice(attributes, "causal", 1, (0, 1)))
+    window = _window(attributes, causal)
+    window_cache = _window_cache(inputs, attributes, window)
+    query_lengths = _query_lengths(inputs, batch_size, causal)
     if reading == "lengths_beyond_the_total":
         total = max(total, _longest(inputs))
-    if reading == "prompt_without_lengths" and sequence_length == total:
+    is_prompt = sequence_length == total and query_lengths is None
+    if reading == "prompt_without_lengths" and is_prompt:
         lengths = np.full(batch_size, total)
     else:
         lengths = _lengths(inputs, batch_size, total)
-    causal = bool(_choice(attributes, "causal", 1, (0, 1)))
     cos, sin = _rotary_caches(inputs, attributes, head_size)
     call = OracleCall(
         dtype=dtype,
@@ -220,6 +244,7 @@ def read_call(
         key_format=key_format,
         value_format=value_format,
         lengths=lengths,
+        query_lengths=query_lengths,
         total=total,
         cos=cos,
         sin=sin,
@@ -233,7 +258,8 @@ def read_call(
         interleaved=bool(_choice(attributes, "rotary_interleaved", 0, (0, 1))),
         q_norm=q_norm,
         k_norm=k_norm,
-        norm_epsilon=_epsilon(attributes),
+        q_epsilon=_epsilon(attributes, "q" if q_norm is not None else ""),
+        k_epsilon=_epsilon(attributes, "k" if k_norm is not None else ""),
         window_cache=window_cache,
         qk_output=_choice(attributes, "qk_output", 0, (0, 1, 2)),
         reading=reading,
@@ -251,6 +277,9 @@ def _check_lengths(call: OracleCall) -> None:
     """
     new, past, total = call.kv_sequence_length, call.past_sequence_length, call.total
     queries = call.sequence_length
+    if call.query_lengths is not None:
+        _check_chunks(call, call.query_lengths)
+        return
     if new == 0 and past == 0:
         raise OracleError("Key and value have length 0, and there is no past to attend to.")
     if queries > total:
@@ -279,6 +308,35 @@ def _check_lengths(call: OracleCall) -> None:
             f"seqlens_k[{short}] = {call.lengths[short] - 1} makes sequence {short} shorter than "
             f"its {queries} query tokens."
         )
+
+
+def _check_chunks(call: OracleCall, queries: Int) -> None:
+    """Check what the documentation requires of right-padded query chunks."""
+    padded = call.sequence_length
+    if call.kv_sequence_length != padded:
+        raise OracleError(
+            f"With query_seqlens, the length of key and value must be that of query, {padded}, "
+            f"not {call.kv_sequence_length}."
+        )
+    for index, (count, length) in enumerate(zip(queries, call.lengths, strict=True)):
+        if not 0 <= count <= min(padded, length):
+            raise OracleError(
+                f"query_seqlens[{index}] = {count} is not between 0 and the smaller of the "
+                f"{padded} tokens of query and the {length} tokens of the sequence."
+            )
+    if call.window_cache:
+        return
+    if padded > call.total:
+        raise OracleError(
+            f"total_sequence_length {call.total} is less than the {padded} tokens of query."
+        )
+    past, rows = call.past_sequence_length, call.present_sequence_length
+    for index, old in enumerate(call.past_lengths):
+        if old > past or old + padded > rows:
+            raise OracleError(
+                f"query_seqlens[{index}] = {queries[index]} leaves {old} tokens of the past, but "
+                f"the past has {past} rows, and the present {rows} for them and {padded} more."
+            )
 
 
 #: Python types of an attribute's value, by the kind that the schema gives it.
@@ -523,8 +581,17 @@ def _norms(inputs: Inputs, head_size: int) -> tuple[Float | None, Float | None]:
     return found[0], found[1]
 
 
-def _epsilon(attributes: Attributes) -> float:
-    """Return qk_norm_epsilon as stored in the model (float32)."""
+def _epsilon(attributes: Attributes, side: str) -> float:
+    """Return the epsilon of a side as stored in the model (float32).
+
+    It is that of the side, which must be finite and positive, or else qk_norm_epsilon. ``side`` is
+    empty without a norm: then the attribute changes no number.
+    """
+    if side and (name := f"{side}_norm_epsilon") in attributes:
+        epsilon = _float(attributes, name)
+        if epsilon <= 0:
+            raise OracleError(f"Attribute {name} must be positive, but is {epsilon}.")
+        return epsilon
     if "qk_norm_epsilon" not in attributes:
         return float(np.float32(1e-6))
     epsilon = _float(attributes, "qk_norm_epsilon")
@@ -564,6 +631,22 @@ def _lengths(inputs: Inputs, batch_size: int, total: int) -> Int:
                 f"total_sequence_length {total}."
             )
     return lengths
+
+
+def _query_lengths(inputs: Inputs, batch_size: int, causal: bool) -> Int | None:
+    """Return query_seqlens, None if it is not connected."""
+    if "query_seqlens" not in inputs:
+        return None
+    counts = inputs["query_seqlens"]
+    if counts.dtype != np.int32 or counts.shape != (batch_size,):
+        raise OracleError(
+            f"Input query_seqlens must be int32 [{batch_size}], not {counts.dtype} {counts.shape}."
+        )
+    for name in ("past_key", "past_value"):
+        _required(inputs, name, "query_seqlens requires it")
+    if not causal:
+        raise OracleError("Attribute causal must be 1 if query_seqlens is connected.")
+    return counts.astype(np.int64)
 
 
 def _longest(inputs: Inputs) -> int:

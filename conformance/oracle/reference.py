@@ -84,14 +84,14 @@ def rotated(call: OracleCall) -> tuple[Rotated, Rotated]:
         OracleError: a token's position has no row in the tables.
     """
     query = apply_rotary(
-        normed(call.query, call.q_norm, call.norm_epsilon),
+        normed(call.query, call.q_norm, call.q_epsilon),
         query_positions(call),
-        call.lengths,
+        call.lengths - call.query_starts,
         call,
         normed=call.q_norm is not None,
     )
     key = apply_rotary(
-        normed(call.key, call.k_norm, call.norm_epsilon),
+        normed(call.key, call.k_norm, call.k_epsilon),
         key_positions(call),
         call.lengths - call.past_lengths,
         call,

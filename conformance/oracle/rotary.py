@@ -32,7 +32,8 @@ def query_positions(call: OracleCall) -> Int:
     seqlens_k. With position_ids, a first prompt uses only "the first element": that of the whole
     input is the position of the first token of every sequence, or by another reading that of each
     row is the position of its own first token. The other tokens count up from it. Any other call
-    uses every element.
+    uses every element; with query_seqlens it is another reading that sequences without past tokens
+    are first prompts.
     """
     steps = np.arange(call.sequence_length)
     if call.position_ids is None:
@@ -40,6 +41,9 @@ def query_positions(call: OracleCall) -> Int:
     if call.first_prompt:
         rows = slice(None) if call.reading == "position_ids_of_each_row" else slice(1)
         return np.broadcast_to(call.position_ids[rows, :1] + steps, call.position_ids.shape)
+    if call.reading == "prompts_of_query_seqlens":
+        is_prompt = (call.past_lengths == 0)[:, None]
+        return np.where(is_prompt, call.position_ids[:, :1] + steps, call.position_ids)
     return call.position_ids
 
 

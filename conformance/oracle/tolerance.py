@@ -171,20 +171,22 @@ def _copied(past_error: Float | None, tokens: Tokens) -> Float | float:
     return np.where(copied, np.take_along_axis(past_error, rows, axis=2), 0.0)
 
 
-def attended_error(tokens: Tokens, first_prompt: bool, past_error: Float | None) -> Float:
+def attended_error(tokens: Tokens, prompts: Bool, past_error: Float | None) -> Float:
     """Return the largest difference between the keys or values that a runtime attends to and the
     oracle's, [B, K, T, D].
 
-    Codes are multiplied by their scale, and the product may be rounded to the type T. A first
-    prompt may attend to its tokens as they were before quantisation (docs/oracle.md).
+    Codes are multiplied by their scale, and the product may be rounded to the type T. In the
+    sequences ``prompts`` [B], which are first prompts, a kernel may attend to the tokens as they
+    were before quantisation (docs/oracle.md).
     """
     error = stored_error(tokens, past_error)
     if not tokens.format.quantised:
         return error
     error += (Storage.of(tokens.dtype).unit + A) * np.abs(tokens.value)
-    if first_prompt:
-        error += rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
-        error += np.abs(tokens.exact - tokens.value)
+    if prompts.any():
+        unstored = rotated_error(tokens.magnitude, tokens.dtype, tokens.normed)
+        unstored += np.abs(tokens.exact - tokens.value)
+        error += np.where(prompts[:, None, None, None], unstored, 0.0)
     return error
 
 
@@ -344,15 +346,11 @@ def output_budget(
 
 
 def _key_error(attention: Attention, past: PastErrors | None) -> Float:
-    return attended_error(
-        attention.keys, attention.first_prompt, None if past is None else past.key
-    )
+    return attended_error(attention.keys, attention.prompts, None if past is None else past.key)
 
 
 def _value_error(attention: Attention, past: PastErrors | None) -> Float:
-    return attended_error(
-        attention.values, attention.first_prompt, None if past is None else past.value
-    )
+    return attended_error(attention.values, attention.prompts, None if past is None else past.value)
 
 
 def qk_budget(

@@ -134,9 +134,10 @@ class RowValues:
 
 
 def last_token(computation: Computation, batch: int) -> int:
-    """The index of the last query of a sequence that is not padding."""
+    """The index of the last query of a sequence that is not padding; 0 if all are."""
     call = computation.call
-    return int(min(call.lengths[batch] - call.query_starts[batch], call.sequence_length)) - 1
+    queries = int(min(call.lengths[batch] - call.query_starts[batch], call.sequence_length))
+    return max(queries - 1, 0)
 
 
 def query_values(computation: Computation, batch: int, head: int, token: int) -> QueryValues:
@@ -182,7 +183,13 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
         window=call.window,
         causal=call.causal,
         undefined=_undefined(computation, at),
-        query=_rotation(call, call.query[batch, token, head], call.q_norm, position, a.query[at]),
+        query=_rotation(
+            call,
+            call.query[batch, token, head],
+            (call.q_norm, call.q_epsilon),
+            position,
+            a.query[at],
+        ),
         keys=keys,
         sink=None if call.sink is None else float(call.sink[head]),
         sink_probability=float(a.sink_probability[at]),
@@ -210,7 +217,8 @@ def row_values(computation: Computation, batch: int, kv_head: int, row: int) -> 
         StoredHead(given, tokens.exact[at], _codes(tokens, batch, kv_head, place), tokens.value[at])
         for given, tokens in ((given_key, cache.key), (given_value, cache.value))
     ]
-    rotation = _rotation(call, given_key, call.k_norm, position, exact) if new >= 0 else None
+    norm = (call.k_norm, call.k_epsilon)
+    rotation = _rotation(call, given_key, norm, position, exact) if new >= 0 else None
     return RowValues(
         batch, kv_head, row, place, past_row, new, position, rotation, heads[0], heads[1]
     )
@@ -269,9 +277,15 @@ def _undefined(computation: Computation, at: tuple[int, int, int, int]) -> str:
 
 
 def _rotation(
-    call: OracleCall, given: Float, weight: Float | None, position: int, rotated: Float
+    call: OracleCall,
+    given: Float,
+    norm: tuple[Float | None, float],
+    position: int,
+    rotated: Float,
 ) -> Rotation:
-    after_norm = None if weight is None else normed(given, weight, call.norm_epsilon)
+    """The rotation of a head; ``norm`` is the weight and the epsilon of its side."""
+    weight, epsilon = norm
+    after_norm = None if weight is None else normed(given, weight, epsilon)
     cos = sin = None
     if call.cos is not None and call.sin is not None and 0 <= position < len(call.cos):
         cos, sin = (_spread(call, table[position]) for table in (call.cos, call.sin))

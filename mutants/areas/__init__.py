@@ -7,6 +7,7 @@ from areas import (  # noqa: F401
     batches,
     bias,
     cache,
+    chunks,
     dispatch,
     heads,
     lengths,
