@@ -26,8 +26,8 @@ from conformance.oracle.rotary import Rotated, query_positions
 EDGE_THRESHOLD: Final = 2.0
 #: The effect, in error budgets, that a part of a call must have unless something else is said.
 THRESHOLD: Final = 20.0
-#: The threshold for doubled quantisation scales. A doubled key scale only sharpens the softmax, and
-#: bfloat16 can barely resolve the difference.
+#: The threshold for doubled quantisation scales and for epsilons. They only sharpen the softmax,
+#: and float16 and bfloat16 can barely resolve the difference.
 SCALE_THRESHOLD: Final = 5.0
 
 #: Fields of :class:`OracleCall` with other values.

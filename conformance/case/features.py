@@ -395,13 +395,18 @@ RULES: Final = (
         DOCUMENTATION,
     ),
     Rule(
-        {"query_seqlens": _CHUNKS, "presents": ("none", "one")},
-        "The tokens of a chunk are appended to the cache, whose room is that of the present.",
+        {"query_seqlens": ("idle",), "presents": ("none", "one")},
+        "The cache of an idle entry is kept in the present.",
         DOCUMENTATION,
     ),
     Rule(
         {"query_seqlens": ("padded",), "phase": ("decode",)},
         "A single token is padding or not: the entry is idle or unpadded.",
+        DOCUMENTATION,
+    ),
+    Rule(
+        {"query_seqlens": ("unpadded",), "phase": ("prefill",), "lengths": ("ragged",)},
+        "Prompts without padding are as long as query.",
         DOCUMENTATION,
     ),
     Rule(

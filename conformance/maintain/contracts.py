@@ -242,6 +242,15 @@ def _either(row: Row) -> Contract | None:
         return None
     if made := _excluded(row):
         return made
+    of_chunks = row["query_seqlens"] != "none"
+    if of_chunks and row["presents"] != "both":
+        return {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": f"The room of a cache is that of {quoted('the sequence dimension of `present_key`')}"
+            "; no text says whether a prompt with query_seqlens may do without it.",
+            "mentions": ["present"],
+        }
     if (row["phase"], row["lengths"], row["causal"]) == ("prefill", "ragged", "bidirectional"):
         return {
             "demands": "either",
@@ -251,6 +260,17 @@ def _either(row: Row) -> Contract | None:
             " the padding of a prompt.",
             "mentions": ["seqlens_k", "causal"],
             "readings": ["prompt_without_lengths"],
+        }
+    if of_chunks and (row["phase"], row["position_ids"]) == ("prefill", "given"):
+        return {
+            "demands": "either",
+            "source": DOCUMENTATION,
+            "why": quoted("When processing the first prompt the kernel uses only the first element")
+            + ", but total_sequence_length "
+            + quoted("is not used to determine the prompt case")
+            + ": each element counts, or only the first of each row.",
+            "mentions": ["position_ids"],
+            "readings": ["prompts_of_query_seqlens"],
         }
     if row["rotary"] != "none" and row["head_size"] in ("8", "40"):
         return {
@@ -291,8 +311,8 @@ def _either(row: Row) -> Contract | None:
 
 def _excluded(row: Row) -> Contract | None:
     """The contract of a row that the documentation excludes or does not describe."""
-    of_chunks = row["query_seqlens"] != "none"  # which allow batches of several tokens
-    if row["phase"] == "chunked_prefill" and row["batch"] == "more" and not of_chunks:
+    chunks = row["query_seqlens"] != "none"  # which allow batches of several tokens
+    if row["phase"] == "chunked_prefill" and row["batch"] == "more" and not chunks:
         return {
             "demands": "either",
             "source": DOCUMENTATION,

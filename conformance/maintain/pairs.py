@@ -8,18 +8,22 @@ features and rules, not on the other cases. The rows are a greedy covering array
    rejection hides no other pair.
 3. The remaining pairs, and combinations in which one feature hides another (:data:`HIDING`): one
    pair in each row, with plain values otherwise.
+
+A feature that came later (:data:`LATER`) gets rows of its own behind all others, in the same
+stages, so that no row before it changes.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.case.call import Call
 from conformance.case.case import misfits
-from conformance.case.features import BY_NAME, FEATURES, RULES, features_of
+from conformance.case.features import BY_NAME, FEATURES, RULES, Feature, features_of
 from conformance.case.tensors import ShapeError, steps_of
 from conformance.maintain.case_text import MadeEntry, file_text
 from conformance.maintain.contracts import contract_of, is_excluded
@@ -29,6 +33,8 @@ from conformance.maintain.telling_values import is_sensitive, sensitive
 DTYPES: Final = ("float32", "float16")
 #: Features of a row; dtype is an axis of every row instead.
 ROW: Final = tuple(feature for feature in FEATURES if feature.name != "dtype")
+#: Features that are newer than the first rows, which have their plain values.
+LATER: Final = ("query_seqlens",)
 #: The largest number of values in a row that are not plain. A larger one makes rows hard to read,
 #: a smaller one makes too many rows.
 MOST: Final = 9
@@ -84,6 +90,7 @@ HIDING: Final[tuple[tuple[dict[str, tuple[str, ...]], str], ...]] = (
     ({"cache": ("sliding_window",), "key_value": ("zero_length",)}, "refused"),
     ({"cache": ("sliding_window",), "presents": ("none", "one")}, "refused"),
     ({"cache": ("sliding_window",), "output_qk": BY_NAME["output_qk"].values[1:]}, "refused"),
+    ({"query_seqlens": ("idle",), "batch": ("one",)}, "nothing is computed"),
     (
         {"quantised": _QUANTISED, "presents": ("none", "one")},
         "ONNX Runtime refuses it",
@@ -92,6 +99,8 @@ HIDING: Final[tuple[tuple[dict[str, tuple[str, ...]], str], ...]] = (
 
 Row = dict[str, str]
 Pair = tuple[tuple[str, str], tuple[str, str]]
+#: A row, and the pairs that it is the first to have.
+MadeRow = tuple[Row, list[Pair]]
 
 
 def pairs_of(row: Mapping[str, str | None]) -> Iterator[Pair]:
@@ -130,16 +139,21 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
         "loop": (7, 1) if borrowed or alike or key_value == "zero_valued" else (0, 5),
     }[phase]
     total = past if borrowed else past + sequence
-    if phase == "loop":
+    room = 0  # for the padding of chunks
+    if row["query_seqlens"] != "none":
+        chunks = _chunks_of(row, past, sequence, batch)
+        fields |= chunks.fields
+        total, room = chunks.longest, chunks.room
+    elif phase == "loop":
         fields["loop"] = [sequence, 1, 1]
     elif sequence != 1:
         fields["sequence_length"] = sequence
-    if past:
+    if past and row["query_seqlens"] == "none":
         fields["past_sequence_length"] = past
-    if row["lengths"] == "ragged":
+    if row["lengths"] == "ragged" and row["query_seqlens"] == "none":
         shortest = 1 if total == sequence else sequence
         fields["total_sequence_lengths"] = [total, max(total - 4, shortest)]
-    if phase == "loop" and not borrowed:
+    if phase == "loop" and not borrowed and row["query_seqlens"] == "none":
         total += 2
     window = {"none": None, "shorter": 3, "whole": total, "longer": total + 2}[row["window"]]
     if kind == "concatenated":
@@ -148,7 +162,7 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
         fields["max_sequence_length"] = (window or 0) + 1
         fields["sliding_window_cache"] = 1
     elif kind != "none":
-        fields["max_sequence_length"] = total + 3
+        fields["max_sequence_length"] = max(total + 3, room)
         if kind == "shared_buffer":
             fields["shared_buffer"] = True
     heads = {"gqa": (4, 2), "mha": (2, 2), "mqa": (3, 1)}[row["heads"]]
@@ -197,6 +211,66 @@ def call_of(row: Mapping[str, str]) -> dict[str, Any]:
     if hidden := _insensitive_to(row):
         fields["insensitive_to"] = hidden
     return fields
+
+
+#: The query tokens of two sequences in each call with query_seqlens, by its phase and value; a
+#: second row is that of a ragged batch, where it differs.
+_COUNTS: Final[Mapping[tuple[str, str], Sequence[Sequence[tuple[int, int]]]]] = {
+    ("prefill", "unpadded"): ([(9, 9)],),
+    ("prefill", "padded"): ([(6, 6)], [(6, 3)]),
+    ("decode", "unpadded"): ([(1, 1)],),
+    ("decode", "idle"): ([(1, 0)],),
+    ("chunked_prefill", "unpadded"): ([(3, 3)],),
+    ("chunked_prefill", "padded"): ([(2, 2)], [(2, 1)]),
+    ("chunked_prefill", "idle"): ([(2, 0)],),
+    ("loop", "unpadded"): ([(3, 3), (3, 3), (3, 3)],),
+    ("loop", "padded"): ([(4, 4), (2, 2), (1, 1)], [(4, 3), (2, 1), (1, 2)]),
+    ("loop", "idle"): ([(4, 4), (0, 2), (2, 0)], [(4, 3), (2, 0), (1, 1)]),
+}
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """The fields of a call with query_seqlens, its longest length, and the rows that it needs."""
+
+    fields: dict[str, Any]
+    longest: int
+    room: int
+
+
+def _chunks_of(row: Mapping[str, str], past: int, sequence: int, batch: int) -> _Chunks:
+    """The chunks of a row; ``past`` and ``sequence`` are those of a call without query_seqlens."""
+    phase, ragged = row["phase"], row["lengths"] == "ragged"
+    alternatives = _COUNTS[phase, row["query_seqlens"]]
+    counts = [each[:batch] for each in alternatives[-1 if ragged else 0]]
+    if batch == 1 and row["query_seqlens"] == "idle":
+        counts = [(0,)]
+    if phase == "loop":
+        sequence = max(map(max, counts))
+        starts = [past] * batch
+    else:
+        longest = past + max(counts[0])
+        lengths = [longest, longest - 4][:batch] if ragged and past else [longest] * batch
+        lengths = list(counts[0]) if not past else lengths
+        starts = [length - count for length, count in zip(lengths, counts[0], strict=True)]
+    fields: dict[str, Any] = {}
+    if phase == "loop":
+        fields["loop"] = [sequence] * len(counts)
+    elif sequence != 1:
+        fields["sequence_length"] = sequence
+    if max(starts):
+        fields["past_sequence_length"] = max(starts)
+    ends = [start + count for start, count in zip(starts, counts[0], strict=True)]
+    if len(set(starts)) > 1:
+        fields["total_sequence_lengths"] = ends
+    fields["query_seqlens"] = (
+        [list(each) for each in counts] if phase == "loop" else list(counts[0])
+    )
+    room = max(starts) + sequence
+    for each in counts[1:]:
+        room = max(room, max(ends) + sequence)
+        ends = [end + count for end, count in zip(ends, each, strict=True)]
+    return _Chunks(fields, max(ends), room)
 
 
 def _values(row: Mapping[str, str]) -> dict[str, Any]:
@@ -251,13 +325,16 @@ def possible(row: Mapping[str, str]) -> bool:
 
 
 class _Maker:
-    """Makes rows until every pair is in a row."""
+    """Makes rows until every one of ``pairs`` is in a row.
 
-    def __init__(self) -> None:
+    Features that are not among ``features`` have their plain value.
+    """
+
+    def __init__(self, pairs: Iterable[Pair], features: Sequence[Feature]) -> None:
         self.random = random.Random(0)
-        self.left = dict.fromkeys(
-            pair for pair in legal_pairs() if all(name != "dtype" for name, _ in pair)
-        )
+        self.left = dict.fromkeys(pairs)
+        self.features = features
+        self.plain = {f.name: f.values[0] for f in ROW if f not in features}
 
     def rows(self) -> Iterator[tuple[Row, list[Pair]]]:
         """Each row with the pairs that it is the first to have."""
@@ -316,11 +393,11 @@ class _Maker:
         most: int,
     ) -> Row | None:
         """A row that extends ``start`` by the values with the most missing pairs."""
-        order = [feature for feature in ROW if feature.name not in start]
+        order = [feature for feature in self.features if feature.name not in start]
         if most:
             self.random.shuffle(order)
             order.sort(key=lambda feature: feature.name not in SHAPING)
-        row = dict(start)
+        row = {**self.plain, **start}
         steps = itertools.count()
 
         def allowed() -> bool:
@@ -362,9 +439,19 @@ class _Maker:
         return {feature.name: row[feature.name] for feature in ROW}
 
 
-def rows() -> list[tuple[Row, list[Pair]]]:
-    """All rows, each with the pairs that it is the first to have."""
-    return list(_Maker().rows())
+def rows() -> tuple[list[MadeRow], list[MadeRow]]:
+    """All rows, each with the pairs that it is the first to have; those of later features apart."""
+    pairs = [pair for pair in legal_pairs() if all(name != "dtype" for name, _ in pair)]
+    first = tuple(feature for feature in ROW if feature.name not in LATER)
+    known = [pair for pair in pairs if not _is_later(pair)]
+    made = list(_Maker(known, first).rows())
+    there = {pair for row, _ in made for pair in pairs_of(row)}
+    later = [pair for pair in pairs if _is_later(pair) and pair not in there]
+    return made, list(_Maker(later, ROW).rows())
+
+
+def _is_later(pair: Pair) -> bool:
+    return any(name in LATER for name, _ in pair)
 
 
 #: The words for values in the name of a row, if they differ from the values.
@@ -395,6 +482,9 @@ WORDS: Final = {
     ("output_qk", "before_softmax"): "scores",
     ("output_qk", "after_softmax"): "weights",
     ("dims", "static"): "static_dims",
+    ("query_seqlens", "unpadded"): "chunks",
+    ("query_seqlens", "padded"): "padded_chunks",
+    ("query_seqlens", "idle"): "idle_chunks",
 }
 
 
@@ -440,16 +530,20 @@ def _third(made: Iterable[tuple[str, Row, dict[str, Any]]]) -> set[str]:
 
 def text() -> str:
     """The file cases/pairs.yaml."""
-    made = []
+    made: list[tuple[str, Row, dict[str, Any]]] = []
     reasons = {}
-    for row, new in rows():
-        fields = sensitive(call_of(row), DTYPES)
-        assert fields is not None, (
-            f"no values make {name_of(row)} sensitive; add the combination to HIDING"
-        )
-        made.append((name_of(row), row, fields))
-        reasons[name_of(row)] = why(new)
-    third = _third(made)
+    third: set[str] = set()
+    for stage in rows():
+        added = []
+        for row, new in stage:
+            fields = sensitive(call_of(row), DTYPES)
+            assert fields is not None, (
+                f"no values make {name_of(row)} sensitive; add the combination to HIDING"
+            )
+            added.append((name_of(row), row, fields))
+            reasons[name_of(row)] = why(new)
+        third |= _third(added)
+        made += added
     return file_text(
         "pairs",
         "Do any two features that may meet get along?",
