@@ -123,7 +123,7 @@ def _permute_heads(call: Call, inputs: Arrays) -> Arrays:
 #: Inputs whose first dim is the batch; for attention_bias only if that dim is not 1.
 _BATCHED: Final = (
     "query", "key", "value", "past_key", "past_value", "seqlens_k", "position_ids",
-    "attention_bias",
+    "attention_bias", "query_seqlens",
 )  # fmt: skip
 
 
@@ -159,11 +159,17 @@ def _pack(call: Call) -> Script:
 
 
 def _alone(call: Call) -> Script:
-    """One call of batch_size 1 for each sequence, without padding and without unused past rows."""
+    """One call of batch_size 1 for each sequence, without padding and without unused past rows.
+
+    A sequence without query tokens has none. With query_seqlens the total stays as it is: it is a
+    bound for all, and the rows of a growing cache.
+    """
     inputs, step = _drawn(call), steps_of(call)[0]
-    one = _changed(call, batch_size=1, total_sequence_lengths=None)
+    chunks = {} if step.query_lengths is None else {"query_seqlens": (1,)}
+    one = _changed(call, batch_size=1, total_sequence_lengths=None, **chunks)
     calls = []
-    for b, total in enumerate(step.total_lengths):
+    for b in _with_queries(step):
+        total = step.total_lengths[b]
         mine = {
             name: array[b : b + 1] if name in _BATCHED and len(array) == call.batch_size else array
             for name, array in inputs.items()
@@ -175,16 +181,83 @@ def _alone(call: Call) -> Script:
         if call.cache_kind == "concatenated":
             for name in ("past_key", "past_value"):
                 mine[name] = mine[name][:, :, : total - queries]
+        columns = total if step.query_lengths is None else step.total_sequence_length
         if "attention_bias" in mine:
-            mine["attention_bias"] = mine["attention_bias"][:, :, :queries, :total]
-        mine["total_sequence_length"] = np.full_like(mine["total_sequence_length"], total)
+            mine["attention_bias"] = mine["attention_bias"][:, :, :queries, :columns]
+        mine["total_sequence_length"] = np.full_like(mine["total_sequence_length"], columns)
         calls.append(mine)
     return script_with(one, calls)
 
 
 def _queries(step: Step, b: int) -> int:
     """The number of query tokens of a sequence that are not padding."""
+    if step.query_lengths is not None:
+        return step.query_lengths[b]
     return min(step.sequence_length, step.total_lengths[b])
+
+
+def _with_queries(step: Step) -> list[int]:
+    """The sequences that have query tokens."""
+    return [b for b in range(len(step.total_lengths)) if _queries(step, b)]
+
+
+#: Rows of the chunks of a variant in padded chunks.
+_ROWS: Final = 4
+
+
+def _in_padded_chunks(call: Call) -> Script:
+    """A loop of chunks of `_ROWS` rows; the last chunk of each sequence is padded with noise."""
+    inputs, step = _drawn(call), steps_of(call)[0]
+    totals = np.array(step.total_lengths)
+    tokens = np.array([_queries(step, b) for b in range(call.batch_size)])
+    starts = totals - tokens
+    padded = -(-step.sequence_length // _ROWS) * _ROWS
+    for name in ("cos_cache", "sin_cache"):
+        if name in inputs:  # tables with a row for the padding, too
+            more = max(int(starts.max()) + padded - len(inputs[name]), 0)
+            inputs[name] = np.pad(inputs[name], ((0, more), (0, 0)), mode="edge")
+    calls: list[Arrays] = []
+    for first in range(0, padded, _ROWS):
+        counts = np.clip(tokens - first, 0, _ROWS)
+        mine = {n: a for n, a in inputs.items() if not calls or not n.startswith("past_")}
+        for name in ("query", "key", "value"):
+            mine[name] = _padded(inputs[name], 1, first, counts)
+        # As many rows as the padding needs; a static cache has them.
+        bound = int(max(starts.max() + first + _ROWS, step.total_sequence_length))
+        if call.cache_kind == "static":
+            bound = step.total_sequence_length
+        if "attention_bias" in mine:
+            rows = _padded(inputs["attention_bias"], 2, first, counts)
+            more = bound - rows.shape[3]
+            mine["attention_bias"] = np.pad(rows, ((0, 0), (0, 0), (0, 0), (0, more)))
+        mine["seqlens_k"] = (starts + np.minimum(tokens, first + _ROWS) - 1).astype(np.int32)
+        mine["query_seqlens"] = counts.astype(np.int32)
+        mine["total_sequence_length"] = np.full((), bound, np.int32)
+        calls.append(mine)
+    if call.cache_kind == "none":
+        shape = (call.batch_size, call.kv_num_heads, 0, call.head_size)
+        calls[0] |= {n: np.zeros(shape, NUMPY[call.dtype]) for n in ("past_key", "past_value")}
+    changed = _changed(
+        call,
+        loop=tuple(_ROWS for _ in calls),
+        sequence_length=1,
+        cache=call.cache or "concatenated",
+        query_seqlens=tuple((_ROWS,) * call.batch_size for _ in calls),
+        total_sequence_lengths=None,
+    )
+    return script_with(changed, calls)
+
+
+def _padded(array: Array, axis: int, first: int, counts: Array) -> Array:
+    """`_ROWS` rows from ``first`` on; behind the ``counts`` of each sequence there is noise."""
+    places = first + np.arange(_ROWS)
+    rows = np.take(array, np.minimum(places, array.shape[axis] - 1), axis=axis)
+    real: Array = np.arange(_ROWS) < counts[:, None]
+    if len(rows) < len(real):  # one bias for the batch: its rows are those of the longest sequence
+        real = np.arange(_ROWS)[None] < counts.max()
+    shape = (len(real), *(1,) * (axis - 1), _ROWS, *(1,) * (array.ndim - axis - 1))
+    padded: Array = np.where(real.reshape(shape), rows, rows.dtype.type(7.0))
+    return padded
 
 
 def _static(shared: bool) -> Callable[[Call], Script]:
@@ -519,6 +592,29 @@ def _tokens(call: Call) -> list[Comparison]:
     return [joined, *_presents(call, lambda present: present)]
 
 
+def _padded_tokens(call: Call) -> list[Comparison]:
+    """The output rows and the cached tokens of each sequence, beside those of all its chunks."""
+    step = steps_of(call)[0]
+
+    def joined(outputs: Outputs) -> Array:
+        return np.concatenate([o["output"] for o in outputs], axis=1)
+
+    made = []
+    for b in _with_queries(step):
+        queries, total = _queries(step, b), step.total_lengths[b]
+        made.append(
+            Comparison(
+                "output",
+                _picked("output", lambda o, b=b, n=queries: o[b, :n]),  # type: ignore[misc]
+                lambda outputs, b=b, n=queries: joined(outputs)[b, :n],  # type: ignore[misc]
+            )
+        )
+        for name in ("present_key", "present_value"):
+            tokens = _picked(name, lambda p, b=b, n=total: p[b, :, :n])  # type: ignore[misc]
+            made.append(Comparison(name, tokens, tokens))
+    return made
+
+
 def _first_rows(call: Call) -> list[Comparison]:
     """The last output, and the rows of the last presents that both buffers have."""
     total = steps_of(call)[-1].total_sequence_length
@@ -528,20 +624,20 @@ def _first_rows(call: Call) -> list[Comparison]:
 def _alone_pairs(call: Call) -> list[Comparison]:
     step = steps_of(call)[0]
     made = []
-    for b, total in enumerate(step.total_lengths):
-        queries = _queries(step, b)
+    for place, b in enumerate(_with_queries(step)):
+        queries, total = _queries(step, b), step.total_lengths[b]
         made.append(
             Comparison(
                 "output",
                 _picked("output", lambda o, b=b, n=queries: o[b : b + 1, :n]),  # type: ignore[misc]
-                _get("output", b),
+                _get("output", place),
             )
         )
         made += [
             Comparison(
                 name,
                 _picked(name, lambda p, b=b, n=total: p[b : b + 1, :, :n]),  # type: ignore[misc]
-                _picked(name, lambda p, n=total: p[:, :, :n], b),  # type: ignore[misc]
+                _picked(name, lambda p, n=total: p[:, :, :n], place),  # type: ignore[misc]
             )
             for name in step.connected_outputs
             if name.startswith("present_")
@@ -614,6 +710,8 @@ _VARIANTS: Final[dict[RelationName, _Variant]] = {
     "shared_buffer": (_static(shared=True), _first_rows),
     "token_by_token": (_in_pieces(lambda length: (1,) * length), _tokens),
     "in_chunks": (_in_pieces(_two), _tokens),
+    "in_padded_chunks": (_in_padded_chunks, _padded_tokens),
+    "without_padding": (_alone, _alone_pairs),
     "rejected_tokens": (_rejected, _first_rows),
     "other_later_tokens": (_with(_other_later), _early_pairs),
     "rotary_before": (_rotary_before, _all_outputs),

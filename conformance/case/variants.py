@@ -26,6 +26,8 @@ RelationName = Literal[
     "shared_buffer",
     "token_by_token",
     "in_chunks",
+    "in_padded_chunks",
+    "without_padding",
     "rejected_tokens",
     "other_later_tokens",
     "rotary_before",
@@ -69,6 +71,13 @@ def _all(*checks: Callable[[Call], str | None]) -> Callable[[Call], str | None]:
 
 
 def _plain(call: Call) -> str | None:
+    """As `_implied`; few variants have chunks, or a total that is not that of the longest."""
+    if call.query_seqlens is not None or call.total_sequence_length is not None:
+        return "query_seqlens and total_sequence_length must be absent"
+    return _implied(call)
+
+
+def _implied(call: Call) -> str | None:
     """Variants are made from inputs as the fields imply them, so none may be written by hand."""
     if call.inputs or call.outputs or call.attributes:
         return "there is no variant of inputs, outputs or attributes written by hand"
@@ -206,6 +215,25 @@ RELATIONS: Final[dict[RelationName, Relation]] = {
         "a causal query attends to the tokens up to its own, whichever call appended them",
         "arithmetic",
         _all(_plain, _single, _NEW, _EVEN, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+    ),
+    "in_padded_chunks": Relation(
+        "in chunks of four rows, of which query_seqlens says how many are tokens",
+        "a causal query attends to the tokens up to its own, whichever call appended them, and"
+        " padding is not read",
+        "arithmetic",
+        _all(_plain, _single, _NEW, _CAUSAL, _SEVERAL, _NO_POSITIONS, _BOTH_PRESENTS),
+    ),
+    "without_padding": Relation(
+        "made for each sequence alone with the tokens of its chunk, without padding",
+        "the result of every valid row equals that of a chunk without padding, and the sequences"
+        " of a batch do not attend to each other",
+        "arithmetic",
+        _all(
+            _implied,
+            _single,
+            _NEW,
+            _requires("query_seqlens must be given", lambda call: call.query_seqlens is not None),
+        ),
     ),
     "rejected_tokens": Relation(
         "with three more tokens in between, which are rejected and overwritten",

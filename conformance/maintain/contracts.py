@@ -247,8 +247,9 @@ def _either(row: Row) -> Contract | None:
         return {
             "demands": "either",
             "source": DOCUMENTATION,
-            "why": f"The room of a cache is that of {quoted('the sequence dimension of `present_key`')}"
-            "; no text says whether a prompt with query_seqlens may do without it.",
+            "why": "The room of a cache is that of "
+            + quoted("the sequence dimension of `present_key`")
+            + "; no text says whether a prompt with query_seqlens may do without it.",
             "mentions": ["present"],
         }
     if (row["phase"], row["lengths"], row["causal"]) == ("prefill", "ragged", "bidirectional"):
