@@ -179,6 +179,7 @@ def test_a_rejection_with_its_message(bundles: Path) -> None:
     assert isinstance(refused, Rejected)
     assert (refused.stage, refused.step, refused.code) == ("load", 0, "INVALID")
     assert refused.message == "query has rank 2"
+    assert refused.changed == ("past_key",)
     assert refused.stderr == "E: bad shape\n"
     assert isinstance(found["good"], Ran)
     assert isinstance(found["fine"], Ran)

@@ -264,6 +264,38 @@ def test_an_input_that_a_kernel_changed_is_restored_and_reported(
     assert "changed its input 'x' (step 0, repeat 1)" in capsys.readouterr().err
 
 
+class WritingAndRefusingSession(WritingSession):
+    """A session that has written to its buffer when it refuses the call."""
+
+    def run_with_iobinding(self, binding: Any, options: None) -> None:
+        pointer = ctypes.cast(self.buffer.data_ptr(), ctypes.POINTER(ctypes.c_float))
+        pointer[0] += 1
+        raise RuntimeError("too late")
+
+
+def test_a_rejection_after_which_a_shared_buffer_is_another_says_so(
+    module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution = module("ort_execution")
+    runtime = execution.Runtime(onnxruntime, module("ort_providers").BuiltIn(onnxruntime, CPU))
+    tensors = {
+        name: execution.Tensor(name, 1, (1,), np.array([5], np.float32).tobytes())
+        for name in ("past", "read")
+    }
+    session = WritingAndRefusingSession()
+
+    def bound(case: Any, feeds: Message, shared: Message) -> None:
+        session.buffer = shared["y"]
+        session.run_with_iobinding(None, None)
+
+    monkeypatch.setattr(execution.Case, "run_bound", bound)
+    shares = {**step({}), "share": {"y": "past"}}
+    case = execution.Case(runtime, session, [shares], [tensors], str(tmp_path))
+    with pytest.raises(execution.Rejected, match="too late") as refusal:
+        case.run(0)
+    assert refusal.value.changed == ["past"]
+
+
 # rejected
 
 
@@ -285,6 +317,7 @@ def test_rejected_at_run_names_the_step(cpu: Runner, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="kv_hidden_size") as plain:
         plain_session(gqa_model()).run(None, bad)
     assert answer["message"] == str(plain.value)
+    assert answer["changed"] == []
 
 
 def test_a_wrong_dtype_is_left_to_onnxruntime_to_reject(cpu: Runner, tmp_path: Path) -> None:

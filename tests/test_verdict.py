@@ -774,6 +774,15 @@ def test_a_rejection(
         assert ", ".join(contract.mentions) in made.reason
 
 
+def test_a_rejection_that_came_after_a_change_of_an_input_has_a_hazard() -> None:
+    late = Rejected(stage="run", step=0, code="FAIL", message="no", changed=("past_key",))
+    made = verdict_on(late, NO_PLACE, EITHER)
+    assert made.verdict == "pass"
+    assert made.hazard is not None
+    assert "past_key" in made.hazard
+    assert verdict_on(rejected("no"), NO_PLACE, EITHER).hazard is None
+
+
 def test_a_rejection_of_a_requested_call_says_so() -> None:
     assert "requested, not specified" in verdict_on(rejected("no"), contract=REQUESTED).reason
     assert "requested" not in verdict_on(rejected("no")).reason

@@ -60,14 +60,16 @@ class Ran(_Seen):
 class Rejected(_Seen):
     """The runtime returned an error instead of a result.
 
-    ``repeated``: an error after which the process was replaced, and it came again when the case was
-    run alone in a fresh process.
+    ``changed`` names the inputs that were no longer as before when the error came. ``repeated``: an
+    error after which the process was replaced, and it came again when the case was run alone in a
+    fresh process.
     """
 
     stage: Literal["load", "run"]
     step: int
     code: str | None
     message: str
+    changed: tuple[str, ...] = ()
     repeated: bool = False
 
 

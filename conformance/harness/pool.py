@@ -505,6 +505,7 @@ class Pool:
                 step=answer.step,
                 code=answer.code,
                 message=answer.message,
+                changed=tuple(answer.changed),
                 stderr=stderr,
                 total_ms=total_ms,
                 damaged=answer.replace_process,

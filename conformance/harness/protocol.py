@@ -222,6 +222,10 @@ class RejectedAnswer(_Message):
     step: int = Field(default=0, ge=0, description="The step that was rejected; 0 at stage load.")
     code: str | None = Field(default=None, description="The runtime's error code, if it has one.")
     message: str = Field(description="The full text of the error.")
+    changed: Annotated[list[Name], Field(max_length=100)] = Field(
+        default_factory=list,
+        description="Inputs of the graph that the runtime had changed when it returned the error.",
+    )
     replace_process: ReplaceProcess = False
 
 

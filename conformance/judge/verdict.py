@@ -237,7 +237,11 @@ def _judge_rejection(contract: Contract, outcome: Rejected) -> Judgement:
         reason += ", but without a message"
     elif vague:
         reason += f", but the message names none of: {', '.join(contract.mentions)}"
-    return Judgement("pass", reason + ".", vague=vague)
+    hazard = None
+    if outcome.changed:
+        inputs = excerpt(listed(outcome.changed), 300)
+        hazard = f"It rejected the call, but had changed its input {inputs}."
+    return Judgement("pass", reason + ".", vague=vague, hazard=hazard)
 
 
 def _compare(bundle: Bundle, outcome: Ran, target_class: TargetClass, num_heads: int) -> Judgement:

@@ -66,10 +66,13 @@ OPERATOR = "GroupQueryAttention"
 class Rejected(Exception):
     """The runtime rejected the case, at ``stage`` load or run, in ``step`` of a loop."""
 
-    def __init__(self, stage: str, step: int, error: Exception) -> None:
+    def __init__(
+        self, stage: str, step: int, error: Exception, changed: list[str] | None = None
+    ) -> None:
         super().__init__(str(error))
         self.stage = stage
         self.step = step
+        self.changed = changed or []  # the inputs that were no longer as before
         # ONNX Runtime's status codes arrive as exception classes; other exceptions have no code.
         self.code = status_code(type(error).__name__) if is_ort_error(error) else None
         self.message = shortened(str(error) or type(error).__name__)
@@ -337,6 +340,21 @@ class Case:
             self.restore_inputs(step, repeat)
         return files, total
 
+    def changed(self, step: int) -> list[str]:
+        """The inputs of a rejected step that are no longer as before; none if they are on a device.
+
+        Of a buffer that an output shares, the rows are compared that the bundle has; one that a
+        step before wrote is not.
+        """
+        if self.runtime.memory:
+            return []
+        memory = dict(self.memory[step])
+        if step == 0:
+            names = list(dict.fromkeys(self.steps[step]["share"].values()))
+            memory.update(zip(names, self.buffers, strict=True))
+        raw = {name: tensor.raw for name, tensor in self.inputs[step].items()}
+        return [name for name, content in memory.items() if content != raw.get(name, content)]
+
     def on_host(self, value: Any) -> Any:
         """The OrtValue in the processor's memory."""
         return self.copy(self.runtime.memory.to_host, value) if self.runtime.memory else value
@@ -358,7 +376,7 @@ class Case:
             values, seconds = self.compute(index, feeds, shared)
         except Exception as error:
             if is_refusal(error):
-                raise Rejected("run", index, error) from error
+                raise Rejected("run", index, error, self.changed(index)) from error
             raise
         # By index: iterating over an OrtValueVector ends in a C++ exception, which costs 50 µs.
         outputs = {name: values[index] for index, name in enumerate(self.names)}

@@ -152,6 +152,7 @@ class Target:
                 "step": refusal.step,
                 "code": refusal.code,
                 "message": refusal.message,
+                "changed": refusal.changed,
             }
             if self.provider.name == ort_providers.CPU:
                 return rejected

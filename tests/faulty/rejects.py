@@ -10,7 +10,13 @@ def fault(request):
     print("E: bad shape", file=sys.stderr, flush=True)
     message = "query has rank 2"
     miniature.answer(
-        request, outcome="rejected", stage="load", step=0, code="INVALID", message=message
+        request,
+        outcome="rejected",
+        stage="load",
+        step=0,
+        code="INVALID",
+        message=message,
+        changed=["past_key"],
     )
 
 
