@@ -46,6 +46,12 @@ DESCRIBED: dict[str, Any] = {
     "features": ["shared_buffer"],
     "versions": {"numpy": "2.4.6"},
 }
+OPERATOR: dict[str, Any] = {
+    "declared_by": "onnxruntime 1.31.1",
+    "inputs": {"query": ["float32", "float16"]},
+    "outputs": {"output": ["float16", "float32"]},
+    "attributes": {"num_heads": "int"},
+}
 RAN: dict[str, Any] = {
     "id": 8,
     "outcome": "ran",
@@ -66,6 +72,11 @@ def refusal(answer: object, request: Request = RUN) -> str:
     with pytest.raises(ProtocolError) as caught:
         parse(answer, request)
     return str(caught.value)
+
+
+def with_operator(**fields: Any) -> dict[str, Any]:
+    """A description with an operator, and other ``fields`` of it."""
+    return {**DESCRIBED, "operator": {**OPERATOR, **fields}}
 
 
 def without(answer: dict[str, Any], field: str) -> dict[str, Any]:
@@ -149,6 +160,10 @@ def test_good_answers() -> None:
     assert isinstance(on_adapter, DescribedAnswer)
     assert on_adapter.adapter == "nvidia-blackwell_2.0"
     assert (described.name, described.threads) == (None, None)
+    assert described.operator is None
+    declared = parse(with_operator(), DESCRIBE)
+    other_order = parse(with_operator(inputs={"query": ["float16", "float32"]}), DESCRIBE)
+    assert declared == other_order
     named = parse({**DESCRIBED, "name": "openvino-int8", "threads": "default"}, DESCRIBE)
     assert isinstance(named, DescribedAnswer)
     assert (named.name, named.threads) == ("openvino-int8", "default")
@@ -247,6 +262,13 @@ def test_an_output_file_must_have_a_plain_name(name: str) -> None:
         ({**DESCRIBED, "version": "v" * 101}, "version is"),
         ({**DESCRIBED, "device": "d" * 501}, "device is"),
         ({**DESCRIBED, "runtime": "r" * 101}, "runtime is"),
+        ({**DESCRIBED, "operator": {}}, "lacks operator.declared_by"),
+        (with_operator(inputs={"x": ["t"] * 9, "y" * 101: []}), "operator.inputs."),
+        (with_operator(outputs={f"x{n}": [] for n in range(201)}), "operator.outputs is "),
+        (with_operator(attributes={f"x{n}": "int" for n in range(201)}), "operator.attributes is "),
+        (with_operator(attributes={"x": ""}), 'operator.attributes.x is ""'),
+        (with_operator(inputs={"x": [f"t{n}" for n in range(51)]}), "operator.inputs.x is "),
+        (with_operator(declared_by="x" * 201), "operator.declared_by is "),
         ({**DESCRIBED, "threads": 0}, "in the answer, threads is 0: "),
         ({**DESCRIBED, "threads": "all"}, 'in the answer, threads is "all": '),
         ({**COMPILING, "id": 1}, 'answer to describe has outcome "compiling", not one of desc'),
@@ -278,7 +300,8 @@ def test_schemas_agree_with_the_models() -> None:
     assert not request.is_valid({**json.loads(to_line(RUN)), "out": "relative"})
     on_adapter = {**DESCRIBED, "adapter": "lavapipe"}
     named = {**DESCRIBED, "name": "openvino", "threads": 4}
-    for good in (DESCRIBED, on_adapter, named, RAN, REJECTED, UNAVAILABLE, COMPILING):
+    described = (DESCRIBED, on_adapter, named, with_operator())
+    for good in (*described, RAN, REJECTED, UNAVAILABLE, COMPILING):
         answer.validate(good)
     for bad in (
         {**RAN, "extra": 1},
@@ -289,6 +312,7 @@ def test_schemas_agree_with_the_models() -> None:
         {**DESCRIBED, "name": "OpenVINO"},
         {**DESCRIBED, "version": "1\n2"},
         {**DESCRIBED, "threads": 0},
+        with_operator(attributes={f"x{n}": "int" for n in range(201)}),
         {**REJECTED, "stage": "compile"},
     ):
         assert not answer.is_valid(bad)

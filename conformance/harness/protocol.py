@@ -60,6 +60,10 @@ ReplaceProcess = Annotated[
 Kernel = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=40)]
 #: Without control characters, since results, reports and terminals use it as a name.
 Version = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=100)]
+#: Of an input, an output or an attribute of the operator, or of a type.
+SchemaName = Annotated[str, Field(min_length=1, max_length=100)]
+SchemaTypes = Annotated[frozenset[SchemaName], Field(max_length=50)]
+SchemaParameters = Annotated[dict[SchemaName, SchemaTypes], Field(max_length=200)]
 
 
 # Requests
@@ -129,6 +133,19 @@ Request = DescribeRequest | RunRequest
 # Answers
 
 
+class OperatorSchema(_Message):
+    """The schema of com.microsoft.GroupQueryAttention in a runtime."""
+
+    declared_by: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="The runtime that has this schema, with its release: onnxruntime 1.31.1."
+    )
+    inputs: SchemaParameters = Field(description="Each input, with the types that it can have.")
+    outputs: SchemaParameters = Field(description="Each output, with the types that it can have.")
+    attributes: Annotated[dict[SchemaName, SchemaName], Field(max_length=200)] = Field(
+        description="Each attribute, with its type: int, float or string."
+    )
+
+
 class DescribedAnswer(_Message):
     """The runtime is available. Sent once per process, before anything else."""
 
@@ -167,6 +184,11 @@ class DescribedAnswer(_Message):
     )
     versions: dict[Name, str] = Field(
         default={}, description="Versions of everything that may affect a result, for the record."
+    )
+    operator: OperatorSchema | None = Field(
+        default=None,
+        description="The operator as the runtime declares it; null if the runtime cannot say. "
+        "Parts that no case calls are reported.",
     )
 
 

@@ -120,6 +120,18 @@ class Selection(_Part):
     """Whether `--lf` left out cases that had not failed."""
 
 
+class UncalledParts(_Part):
+    """What the operator's schema in a runtime has and the suite's signature lacks."""
+
+    declared_by: Text
+    """The runtime that has the schema, with its release: `onnxruntime 1.33.0`."""
+    inputs: Several[Text] = ()
+    outputs: Several[Text] = ()
+    attributes: Several[Text] = ()
+    types: dict[Text, Several[Text]] = {}
+    """Of inputs, outputs and attributes that the signature has: the types that it lacks."""
+
+
 class TargetDescription(_Part):
     """A target as its runner describes it."""
 
@@ -138,6 +150,8 @@ class TargetDescription(_Part):
     features: Several[Text] = ()
     versions: dict[Text, Text] = {}
     """Version of everything else that may affect a result, by name."""
+    uncalled: UncalledParts | None = None
+    """The parts of the operator that no case calls; null: none, or the runtime cannot say."""
 
 
 class TargetRecord(_Part):

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.base.array_types import NUMPY
+from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.base.yaml_source import InputError, Problem
 from conformance.case.case import Case
 from conformance.case.corpus import is_shipped
-from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer
+from conformance.harness.protocol import MOST_OF_A_NAME, DescribedAnswer, OperatorSchema
 from conformance.judge.expectations import (
     Expectation,
     check_stale,
     load_expectations,
     load_pinned,
 )
-from conformance.results.records import TargetDescription, TargetRecord
+from conformance.results.records import TargetDescription, TargetRecord, UncalledParts
 from conformance.targets.catalogue import ADAPTERS, is_by_path
 from conformance.targets.registry import Target, name_fault
 
@@ -107,6 +108,36 @@ def _check_targets(
         raise InputError(problems)
 
 
+def _uncalled(schema: OperatorSchema | None) -> UncalledParts | None:
+    """The parts of a runtime's schema that the signature lacks; None if there are none."""
+    if schema is None:
+        return None
+    kinds = {name: {kind} for name, kind in schema.attributes.items()}
+    sides: tuple[tuple[Mapping[str, Set[str]], Mapping[str, Sequence[str]]], ...] = (
+        (schema.inputs, {one.name: TYPES[one.type] for one in INPUTS}),
+        (schema.outputs, {one.name: TYPES[one.type] for one in OUTPUTS}),
+        (kinds, {one.name: (one.kind,) for one in ATTRIBUTES}),
+    )
+    inputs, outputs, attributes = (
+        tuple(name for name in declared if name not in known) for declared, known in sides
+    )
+    types = {
+        name: tuple(sorted(more))
+        for declared, known in sides
+        for name in known
+        if (more := declared.get(name, set()) - set(known[name]))
+    }
+    if not (inputs or outputs or attributes or types):
+        return None
+    return UncalledParts(
+        declared_by=schema.declared_by,
+        inputs=inputs,
+        outputs=outputs,
+        attributes=attributes,
+        types=types,
+    )
+
+
 @dataclass(frozen=True)
 class DescribedTarget:
     """A target as its runner describes it.
@@ -159,8 +190,8 @@ class DescribedTarget:
         """The record for the header of the results file."""
         describe = None
         if self.described is not None:
-            values = self.described.model_dump(exclude={"id", "outcome"})
-            describe = TargetDescription(**values)
+            values = self.described.model_dump(exclude={"id", "outcome", "operator"})
+            describe = TargetDescription(**values, uncalled=_uncalled(self.described.operator))
         return TargetRecord(
             name=self.name,
             ep=self.target.typed,

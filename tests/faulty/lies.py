@@ -14,6 +14,7 @@ import time
 import miniature
 
 LIES = {}
+OPERATOR = {"declared_by": "miniature 1.0", "inputs": {}, "outputs": {}, "attributes": {}}
 ABOUT = {}  # what a description says instead; of LATER, only once the process was restarted
 LATER = {
     "version_later": {"version": "2.0"},
@@ -26,6 +27,7 @@ LATER = {
     "features_later": {"features": ["shared_buffer"]},
     "versions_later": {"versions": {"driver": "2"}},
     "threads_later": {"threads": 2},
+    "operator_later": {"operator": OPERATOR},
 }
 DESCRIPTIONS = {
     "built_in_name": {"name": "cpu"},
@@ -45,6 +47,13 @@ DESCRIPTIONS = {
     "no_dtypes": {"dtypes": []},
     "many_versions": {"versions": {f"\x1b[{n}m": "\x07" * 9 for n in range(9000)}},
     "unknown_field": {"verdict": "pass"},
+    "operator_with_escapes": {"operator": {**OPERATOR, "attributes": {"\x1b[2J\u202e": "\x07"}}},
+    "many_attributes": {
+        "operator": {**OPERATOR, "attributes": dict.fromkeys(map(str, range(9000)), "int")}
+    },
+    "attributes_beyond_a_line": {
+        "operator": {**OPERATOR, "attributes": dict.fromkeys(map(str, range(100_000)), "int")}
+    },
 }
 
 

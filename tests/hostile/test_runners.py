@@ -58,7 +58,7 @@ LIES: Final = {
         writes_afterwards litter forges_other_cases forges_its_case rewrites_all_inputs
         forges_without_files forges_undefined_cases forges_insensitive_cases
         links_to_forged_cases swaps_other_cases pipes_in_other_cases deletes_other_cases
-        duplicate_id device_with_escapes runtime_with_escapes many_versions
+        duplicate_id device_with_escapes runtime_with_escapes many_versions operator_with_escapes
         """,
     ),
     **dict.fromkeys(["values_of_another", "nan", "another_shape"], "wrong"),
@@ -74,7 +74,7 @@ LIES: Final = {
         "stopped",
         """
         version_later device_later adapter_later dtypes_later provider_later name_later
-        runtime_later features_later versions_later threads_later
+        runtime_later features_later versions_later threads_later operator_later
         """,
     ),
     **_all(
@@ -82,7 +82,7 @@ LIES: Final = {
         """
         built_in_name built_in_name_of_a_gpu name_with_escapes name_with_version long_name
         huge_version version_with_escapes version_of_two_lines version_without_ascii huge_device
-        adapter_with_escapes no_threads unknown_field
+        adapter_with_escapes no_threads unknown_field many_attributes attributes_beyond_a_line
         """,
     ),
     "no_dtypes": "skips",
