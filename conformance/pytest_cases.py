@@ -39,6 +39,7 @@ from conformance.judge.expectations import Expectation, load_expectations, load_
 from conformance.report.instability import instability_examples, instability_text
 from conformance.report.terminal import tell, tell_trouble
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import flaky_text, was_tried
 from conformance.run.ahead import Ahead
 from conformance.run.assessment import Record
@@ -150,6 +151,7 @@ class TargetRuns:
         self.cases = cases
         self._pinned = tuple(pinned)
         self._runs: dict[str, Ahead] = {}
+        self._told: set[str] = set()
 
     def run(
         self, case: Case, target: Target, following: Callable[[], Iterable[Case]]
@@ -168,6 +170,13 @@ class TargetRuns:
             record = run.trouble(error)
         aside, run.aside = run.aside, []
         return record, aside
+
+    def news_of(self, target: Target) -> list[str]:
+        """Sentences about what ``target`` has and no case calls, each once in this process."""
+        told = uncalled_sentences([self._of(target).run.ready.record()])
+        news = [sentence for sentence in told if sentence not in self._told]
+        self._told.update(news)
+        return news
 
     def fix_of(self, target: Target) -> str | None:
         """The command that makes ``target`` available, if one does."""
@@ -419,6 +428,8 @@ class CaseItem(pytest.Item):
             ("gqa_tried", was_tried(record)),
             ("gqa_reason", record.reason),
         ]
+        news = target_runs(self.config).news_of(self.target)
+        self.user_properties += [("gqa_uncalled", sentence) for sentence in news]
         if not was_tried(record) and (fix := target_runs(self.config).fix_of(self.target)):
             self.user_properties.append(("gqa_fix", fix))
 

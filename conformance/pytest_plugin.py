@@ -192,6 +192,7 @@ class RunCounter:
         self._config = config
         self._requested = requested
         self._unstable: list[str] = []
+        self._uncalled: dict[str, None] = {}  # in the order of the tests
         self._run: dict[str, int] = {}
         self._why: dict[str, str] = {}
         self._fixes: dict[str, str] = {}
@@ -211,6 +212,8 @@ class RunCounter:
         for name, value in report.user_properties:
             if name == "gqa_instability":
                 self._unstable.append(str(value))
+            elif name == "gqa_uncalled":
+                self._uncalled[str(value)] = None
             elif name == "gqa_blamed":
                 self._fail(report, *json.loads(str(value)))
 
@@ -241,7 +244,7 @@ class RunCounter:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the targets on which no case was run, why, and what to do about it."""
+        """Print the targets on which no case was run, and what the cases do not show."""
         for ep in self._not_run():
             text = f"{ep}: every case was skipped: {self._why[ep]}"
             terminalreporter.write_line(printable(text), red=self._requested, bold=True)
@@ -252,3 +255,5 @@ class RunCounter:
 
             for text in tell_instability(self._unstable):
                 terminalreporter.write_line(printable(text), red=True)
+        for sentence in self._uncalled:
+            terminalreporter.write_line(printable(sentence), yellow=True)

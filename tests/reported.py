@@ -15,7 +15,7 @@ from synthetic_runs import case, error, expected, realistic, result, target, wri
 from conformance.case.case import Contract
 from conformance.report.html import render
 from conformance.results.reader import Run, read
-from conformance.results.records import ErrorMap, InfrastructureRecord
+from conformance.results.records import ErrorMap, InfrastructureRecord, UncalledParts
 from conformance.results.verdicts import Verdict
 
 HOSTILE = (
@@ -53,6 +53,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
         contract=Contract(source=HOSTILE.replace("\x00", ""), why="x", mentions=(HOSTILE,)),
     )
     one = target(HOSTILE, fix=HOSTILE)
+    parts = UncalledParts(declared_by=HOSTILE, inputs=(HOSTILE,), types={HOSTILE: (HOSTILE,)})
+    assert one.describe is not None
+    described = one.describe.model_copy(update={"uncalled": parts})
+    one = one.model_copy(update={"describe": described})
     judged = result(
         bad.id,
         HOSTILE,

@@ -50,7 +50,9 @@ from conformance.results.records import (
     InfrastructureRecord,
     Milliseconds,
     ResultRecord,
+    TargetDescription,
     TargetRecord,
+    UncalledParts,
 )
 from conformance.results.verdicts import VERDICTS, severity
 
@@ -68,6 +70,12 @@ def joined(folder: Path, results: Sequence[ResultRecord], **fields: Any) -> Join
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Joined:
     return join([realistic(tmp_path_factory.mktemp("run") / "r.jsonl")])
+
+
+def uncalled(text: str) -> TargetDescription:
+    """The description of a runtime that has parts with this name, which no case calls."""
+    parts = UncalledParts(declared_by=text, inputs=(text,), types={text: (text,)})
+    return TargetDescription(runtime=text, version=text, uncalled=parts)
 
 
 # Any results file
@@ -90,6 +98,7 @@ def runs(draw: st.DrawFn, folder: Path) -> Joined:
                         update={"name": TargetRecord(name=name, ep="").name}
                     ),
                     TargetRecord(name=name, ep=name, unavailable=name, fix=name),
+                    TargetRecord(name=name, ep=name, describe=uncalled(name)),
                 ]
             )
         )

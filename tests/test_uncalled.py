@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from as_user import Desk, Gqa
 from as_user import desk as desk
-from synthetic_runs import target
+from synthetic_runs import case, result, target, write
 
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
+from conformance.report.html import render
+from conformance.results.join import join
+from conformance.results.reader import read
 from conformance.results.records import TargetRecord, UncalledParts
 from conformance.results.uncalled import uncalled_sentences
 from conformance.run.target import DescribedTarget
@@ -103,3 +109,110 @@ def test_a_sentence_is_short_and_printable_whatever_a_runner_says() -> None:
     assert len(sentence) < 4_000
     assert sentence.isprintable()
     assert sentence.count("9,992 more") == 5
+
+
+# Through all views
+
+
+@pytest.fixture
+def future(desk: Desk) -> str:
+    """The target that has more than the suite knows."""
+    return desk.runner("future_schema")
+
+
+@pytest.fixture
+def recorded(desk: Desk, gqa: Gqa, future: str) -> Path:
+    """Results of it, beside those of a correct one."""
+    file = desk.folder / "future.jsonl"
+    options = ("--ep", future, "--ep", desk.runner("correct"), "--results", str(file))
+    assert gqa("run", "three.yaml", *options).status == 0
+    return file
+
+
+def test_a_run_says_so_at_its_end_and_is_as_successful(desk: Desk, gqa: Gqa, future: str) -> None:
+    done = gqa("run", "three.yaml", "--ep", future, "--ep", future)
+    assert done.status == 0
+    assert [line for line in done.out.splitlines() if line][-2] == SENTENCE
+    assert "no case calls" not in gqa("run", "three.yaml", "--ep", desk.runner("correct")).out
+
+
+def test_the_results_file_has_the_parts(recorded: Path) -> None:
+    new, old = (one.describe for one in read(recorded).header.targets)
+    assert new is not None
+    assert new.uncalled == UncalledParts(
+        declared_by="miniature 2.0",
+        inputs=("query_future",),
+        outputs=("output_future",),
+        attributes=("one_future", "two_future"),
+        types={"query": ("float64",)},
+    )
+    assert old is not None
+    assert old.uncalled is None
+
+
+def test_results_from_before_there_were_such_parts_are_read(recorded: Path) -> None:
+    first, *rest = recorded.read_text().splitlines(keepends=True)
+    header = json.loads(first)
+    for one in header["targets"]:
+        del one["describe"]["uncalled"]
+    recorded.write_text(json.dumps(header) + "\n" + "".join(rest))
+    assert uncalled_sentences(read(recorded).header.targets) == []
+
+
+def test_every_form_with_room_for_it_says_so(desk: Desk, gqa: Gqa, recorded: Path) -> None:
+    forms = {
+        form: desk.folder / f"page.{form}" for form in ("markdown", "junit", "support", "json")
+    }
+    options = (word for form, file in forms.items() for word in (f"--{form}", str(file)))
+    assert gqa("report", str(recorded), *options).status == 0
+    texts = {form: file.read_text() for form, file in forms.items()}
+    assert f"\n- `{SENTENCE}`\n" in texts["markdown"].partition("## Score")[0]
+    assert texts["junit"].count(f'<property name="uncalled" value="{SENTENCE}" />') == 1
+    assert json.loads(texts["support"])["__meta"]["uncalled"] == [SENTENCE]
+    parts, none = (one["describe"]["uncalled"] for one in json.loads(texts["json"])["targets"])
+    assert (parts["inputs"], none) == (["query_future"], None)
+
+
+def test_the_page_says_so_before_the_scores(recorded: Path, tmp_path: Path) -> None:
+    page = render([read(recorded)])
+    assert page.index('id="uncalled"') < page.index(SENTENCE) < page.index('id="score"')
+    other = read(write(tmp_path / "r.jsonl", [case()], [result()]))
+    assert 'id="uncalled"' not in render([other])
+    joined = join([read(recorded), other])
+    assert uncalled_sentences(column.target for column in joined.columns) == [SENTENCE]
+
+
+def test_doctor_says_so(desk: Desk, gqa: Gqa, future: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [target_for(future), target_for(desk.runner("correct"))]
+    monkeypatch.setattr("conformance.cli.doctor.built_in", lambda programs: targets)
+    out = gqa("doctor").out
+    assert f"    uncalled  {SENTENCE}" in out.splitlines()
+    assert out.count("uncalled") == 1
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_pytest_says_so_once_and_is_as_successful(desk: Desk, future: str, workers: str) -> None:
+    plugin = ("-p", "no:cacheprovider", "-p", "conformance.pytest_plugin")
+    several = ("--tx", "2*popen", "--dist", "load") if workers == "2" else ()
+    done = desk.run(
+        *(sys.executable, "-m", "pytest", *plugin, *several, "three.yaml", "--ep", future),
+        environment={} if several else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    assert done.status == 0, done.both
+    assert done.out.splitlines().count(SENTENCE) == 1
+
+
+def test_what_goes_on_or_is_joined_keeps_it(desk: Desk, gqa: Gqa, future: str) -> None:
+    for number in (1, 2):
+        shard = ("--shard", f"{number}/2", "--results", f"{number}.jsonl")
+        assert gqa("run", "three.yaml", "--ep", future, *shard).status == 0
+    for file, more in (("all.jsonl", ()), ("small.jsonl.xz", ("--compact",))):
+        assert gqa("merge", "1.jsonl", "2.jsonl", "-o", file, *more).status == 0
+        assert uncalled_sentences(read(desk.folder / file).header.targets) == [SENTENCE]
+    run = ("run", "three.yaml", "--ep", future.replace(f"{desk.folder}/", ""))
+    file = desk.folder / "cut.jsonl"
+    assert gqa(*run, "--results", str(file)).status == 0
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:3]))
+    done = gqa(*run, "--resume", str(file))
+    assert (done.status, SENTENCE in done.out) == (0, True)
+    assert uncalled_sentences(read(file).header.targets) == [SENTENCE]

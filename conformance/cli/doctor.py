@@ -10,6 +10,7 @@ from conformance.bundle.cache import cache_size, clear_cache
 from conformance.cli.common import ALL_AS_EXPECTED, INFRASTRUCTURE
 from conformance.cli.options import program_options
 from conformance.cli.terminal import make_console
+from conformance.results.uncalled import uncalled_sentences
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets.catalogue import Programs
@@ -38,6 +39,8 @@ def doctor(verbose: bool, programs: Programs) -> int:
             if ready.described.adapter:
                 lines.append(f"    adapter   {escape(ready.described.adapter)}")
             lines.append(f"    dtypes    {', '.join(ready.described.dtypes)}")
+            for sentence in uncalled_sentences([ready.record()]):
+                lines.append(f"    uncalled  {escape(sentence)}")
             if verbose:
                 lines += [
                     f"    {'' if number else 'versions':<9} {escape(f'{name} {version}')}"

@@ -33,6 +33,7 @@ from conformance.report.causes import causes
 from conformance.report.instability import instability_examples, instability_text
 from conformance.results.errors import ResultsError
 from conformance.results.records import InfrastructureRecord, InstabilityRecord, ResultRecord
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import TABLE, VERDICTS, Verdict, ranks_as, was_tried, worst
 from conformance.results.wrong_outputs import only_presents
 from conformance.run.assessment import Record
@@ -277,6 +278,8 @@ class Terminal:
         if self.detail.durations is not None:
             for text in durations(results, summary.starts, self.detail.durations):
                 self.line(text)
+        for text in uncalled_sentences(ready.record() for ready in summary.targets):
+            self.line("\n" + text)
         self.out.print(_closing(summary), highlight=False, soft_wrap=True)
 
     def troubles(self, summary: RunSummary) -> None:

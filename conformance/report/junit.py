@@ -24,6 +24,7 @@ from conformance.results.records import (
     contract_of,
 )
 from conformance.results.shareable import shared_command
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, note_of
 from conformance.results.wrong_outputs import only_presents, wrong_in
 
@@ -231,6 +232,8 @@ def _properties(suite: _Suite, column: Column) -> Iterator[tuple[str, str]]:
     if target.describe is not None:
         yield "runtime", f"{target.describe.runtime} {target.describe.version}"
         yield "device", target.describe.device or ""
+        for sentence in uncalled_sentences([target]):
+            yield "uncalled", sentence
         for name, version in target.describe.versions.items():
             yield f"version.{name}", version
 

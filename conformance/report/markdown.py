@@ -28,6 +28,7 @@ from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import ResultRecord
 from conformance.results.shareable import shared_command
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS, is_silent_failure, note_of, severity
 from conformance.results.wrong_outputs import only_presents
 
@@ -174,6 +175,9 @@ def _summary(joined: Joined) -> Iterator[Section]:
     if problems := tuple(_problems(joined)):
         heading = f"## Problems of the run: {len(problems):,}"
         yield Section(heading, (), problems, "problems", share=0.2)
+    if uncalled := uncalled_sentences(column.target for column in joined.columns):
+        items = tuple(f"- {code(sentence)}" for sentence in uncalled)
+        yield Section("## Parts of the operator that no case calls", (), items, "runtimes", 0.1)
     found = histories(joined)
     yield from _scores(joined, found)
     for history in found:

@@ -26,6 +26,7 @@ from conformance.report.score import Scores
 from conformance.report.text import clean
 from conformance.results.join import Joined
 from conformance.results.records import CaseRecord, ResultRecord
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import VERDICTS
 from conformance.results.wrong_outputs import only_presents, where_wrong
 
@@ -121,6 +122,7 @@ def _meta(joined: Joined, found: Sequence[History]) -> dict[str, Any]:
             for one in found
         },
         "not_tried": untried,
+        "uncalled": [*map(clean, uncalled_sentences(column.target for column in joined.columns))],
     }
 
 

@@ -39,6 +39,7 @@ from conformance.results.records import (
     TargetRecord,
 )
 from conformance.results.shareable import shared_command
+from conformance.results.uncalled import uncalled_sentences
 from conformance.results.verdicts import (
     VERDICTS,
     Verdict,
@@ -184,6 +185,8 @@ class Page:
     skipped: tuple[Skipped, ...]
     troubles: tuple[Trouble, ...]
     unstable: tuple[Unstable, ...]
+    uncalled: tuple[str, ...]
+    """A sentence for each runtime whose operator has parts that no case calls."""
     runs: tuple[Mapping[str, Any], ...]
     cases: int
     results: int
@@ -238,6 +241,7 @@ def page(
         skipped=tuple(_skipped(heads, grid)),
         troubles=tuple(_troubles(joined)),
         unstable=tuple(_unstable(joined)),
+        uncalled=tuple(map(clean, uncalled_sentences(c.target for c in joined.columns))),
         runs=tuple(_run(run) for run in joined.runs),
         cases=len(cases),
         results=sum(head.total for head in heads),

@@ -101,7 +101,7 @@ FAULTS: Final = {
     **_all(
         "pass",
         """
-        compiles correct dies_at_random exits_after_another flips_bits floods_stderr
+        compiles correct dies_at_random future_schema exits_after_another flips_bits floods_stderr
         floods_when_idle hangs_after_another last_bit one_shot reports_a_crash_once
         slow_and_broken slow_start waits
         """,

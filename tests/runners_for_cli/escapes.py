@@ -9,7 +9,15 @@ TEXT = os.environ["HOSTILE"]
 
 
 def describe(request):
-    miniature.describe_itself(request, runtime=TEXT[:100], device=TEXT[:500], versions={TEXT: TEXT})
+    name = TEXT[:100]
+    parts = {"inputs": {name: [name]}, "outputs": {}, "attributes": {name: name}}
+    miniature.describe_itself(
+        request,
+        runtime=name,
+        device=TEXT[:500],
+        versions={TEXT: TEXT},
+        operator={"declared_by": TEXT[:200], **parts},
+    )
 
 
 def fault(request):
