@@ -43,6 +43,12 @@ from spoken_runner import (
     value,
 )
 
+from conformance.base.signature import OP_TYPE
+from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
+from conformance.results.uncalled import uncalled_sentences
+from conformance.run.target import DescribedTarget
+from conformance.targets.registry import target_for
+
 onnxruntime = pytest.importorskip(
     "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
 )
@@ -102,6 +108,45 @@ def test_describe_reports_the_runtime(cpu: Runner) -> None:
     assert answer["features"] == ["shared_buffer"]
     assert answer["threads"] == 1
     assert {"python", "numpy", "onnxruntime", "package", "build"} <= answer["versions"].keys()
+
+
+def test_describe_reports_the_operator_and_a_case_can_call_all_of_it(cpu: Runner) -> None:
+    """If this fails with a new release, CONTRIBUTING.md has the steps."""
+    answer = parse_answer(json.dumps({"id": 1, **cpu.ask(cmd="describe")}), DescribeRequest(id=1))
+    assert isinstance(answer, DescribedAnswer)
+    operator = answer.operator
+    assert operator is not None
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    (schema,) = (one for one in state.get_all_operator_schema() if one.name == OP_TYPE)
+    assert operator.declared_by == f"onnxruntime {onnxruntime.__version__}"
+    assert list(operator.inputs) == [one.name for one in schema.inputs]
+    assert list(operator.outputs) == [one.name for one in schema.outputs]
+    assert list(operator.attributes) == sorted(schema.attributes)
+    assert operator.inputs["query"] == {"float32", "float16", "bfloat16"}
+    kinds = {name: operator.attributes[name] for name in ("scale", "num_heads", "k_quant_type")}
+    assert kinds == {"scale": "float", "num_heads": "int", "k_quant_type": "string"}
+    record = DescribedTarget(target_for("cpu"), answer, None, None).record()
+    assert uncalled_sentences([record]) == []
+
+
+def test_a_build_that_cannot_say_reports_no_operator(module: Callable[[str], ModuleType]) -> None:
+    def schema_of(**state: Any) -> Any:
+        capi = SimpleNamespace(onnxruntime_pybind11_state=SimpleNamespace(**state))
+        there = SimpleNamespace(capi=capi, __version__="1.40.0")
+        return module("ort_availability").operator_schema(there)
+
+    assert schema_of() is None
+    assert schema_of(get_all_operator_schema=list) is None
+    other = SimpleNamespace(domain="com.microsoft", name=OP_TYPE, since_version=1)
+    assert schema_of(get_all_operator_schema=lambda: [other]) is None
+
+
+def test_types_of_an_operator_are_named_as_in_the_protocol(
+    module: Callable[[str], ModuleType],
+) -> None:
+    found = ["tensor(float)", "tensor(double)", "tensor(int4)", "seq(tensor(float))"]
+    words = module("ort_availability").type_words(set(found))
+    assert words == ["float32", "float64", "int4", "seq(tensor(float))"]
 
 
 def test_it_exits_with_0_at_the_end_of_input(start: Start) -> None:

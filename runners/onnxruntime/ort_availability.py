@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import platform
+import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from availability import Unavailable, first_line, is_older, pip
@@ -92,6 +94,30 @@ def package(onnxruntime: Any) -> str:
 
 
 # Content of the answer to describe
+
+
+def operator_schema(onnxruntime: Any) -> dict[str, Any] | None:
+    """The schema of GroupQueryAttention in this release; None for a build that cannot say."""
+    try:
+        every = onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()
+        operator = ("com.microsoft", "GroupQueryAttention")
+        found = [schema for schema in every if (schema.domain, schema.name) == operator]
+        schema = max(found, key=lambda one: one.since_version)
+        attributes = {name: each.type.name.lower() for name, each in schema.attributes.items()}
+        return {
+            "declared_by": f"onnxruntime {onnxruntime.__version__}",
+            "inputs": {one.name: type_words(one.types) for one in schema.inputs},
+            "outputs": {one.name: type_words(one.types) for one in schema.outputs},
+            "attributes": dict(sorted(attributes.items())),
+        }
+    except (AttributeError, ValueError):  # no such function, another form of schema, no operator
+        return None
+
+
+def type_words(types: Iterable[str]) -> list[str]:
+    """ONNX's types as the protocol calls them: ``tensor(float)`` is float32."""
+    words = (re.sub(r"^tensor\((\w+)\)$", r"\1", name) for name in types)
+    return sorted({"float": "float32", "double": "float64"}.get(word, word) for word in words)
 
 
 def versions(onnxruntime: Any, provider: str) -> dict[str, str]:

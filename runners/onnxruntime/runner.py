@@ -127,6 +127,7 @@ class Target:
             "dtypes": self.runtime.dtypes(),
             "features": ["shared_buffer"],
             "threads": self.execution.THREADS,
+            "operator": ort_availability.operator_schema(self.runtime.onnxruntime),
             **self.provider.description(),
         }
 
