@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from as_user import Desk, Gqa
 from as_user import desk as desk
 from synthetic_runs import case, result, target, write
 
+from conformance.base.paths import ROOT
 from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
 from conformance.harness.protocol import DescribedAnswer, DescribeRequest, parse_answer
 from conformance.report.html import render
@@ -216,3 +218,27 @@ def test_what_goes_on_or_is_joined_keeps_it(desk: Desk, gqa: Gqa, future: str) -
     done = gqa(*run, "--resume", str(file))
     assert (done.status, SENTENCE in done.out) == (0, True)
     assert uncalled_sentences(read(file).header.targets) == [SENTENCE]
+
+
+def test_a_night_is_red_for_it_each_time(desk: Desk, recorded: Path, tmp_path: Path) -> None:
+    """Also the second night, in which nothing has changed."""
+    last = tmp_path / "nothing"
+    for number in (1, 2):
+        out = tmp_path / f"night{number}"
+        out.mkdir()
+        (out / "mine.jsonl").write_bytes(recorded.read_bytes())
+        (out / "mine.status").write_text("0\n")
+        script = str(ROOT / ".ci" / "nightly-report")
+        night = subprocess.run(
+            [script, str(out), str(last), "mine"],
+            env=desk.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert night.returncode == 1, night.stdout + night.stderr
+        assert SENTENCE in night.stderr
+        head = (out / "summary.md").read_text().partition("\n\n")
+        assert head[0] == "# Something is worse"
+        assert head[2].startswith(f"- `{SENTENCE}`\n")
+        last = out / "baseline"
