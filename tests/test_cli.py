@@ -101,7 +101,7 @@ def test_every_error_of_a_bad_file_is_listed_and_nothing_runs(
         ),
         (
             ("three.yaml", "--ep", "cpu", "--ep", "tpu"),
-            "Unknown target 'tpu'; known: cpu, cpu-noflash, cuda",
+            "Unknown target 'tpu'; known: cpu, cpu-noflash, cpu-threads, cuda",
         ),
         (("three.yaml", "--ep", "exec:"), "exec: needs the path of a runner"),
         (

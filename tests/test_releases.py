@@ -278,7 +278,7 @@ def test_a_release_is_installed_once(wheels: Path) -> None:
     assert done.stdout.strip() == "1.20.1 2.0.0"
     (one,) = installed()
     assert (one.release, one.folder) == ("1.20.1", first.path)
-    assert one.targets == ("cpu@1.20.1", "cpu-noflash@1.20.1")
+    assert one.targets == ("cpu@1.20.1", "cpu-noflash@1.20.1", "cpu-threads@1.20.1")
     assert one.size > 1000
 
 
@@ -363,7 +363,7 @@ def test_gqa_env(wheels: Path, gqa: Gqa) -> None:
     done = gqa("env", "install", "cpu@1.20..")
     assert done.out == "cpu@1.20.1: installed\ncpu@1.25.1: installed\n"
     listed = gqa("env").out.splitlines()
-    assert listed[0].endswith("MB  cpu@1.20.1, cpu-noflash@1.20.1")
+    assert listed[0].endswith("MB  cpu@1.20.1, cpu-noflash@1.20.1, cpu-threads@1.20.1")
     assert listed[-1].startswith(f"{os.environ[TOOLS_VARIABLE]}: 2 releases, ")
     (first, _) = json.loads(gqa("env", "--json").out)
     assert (first["package"], first["release"]) == ("onnxruntime", "1.20.1")

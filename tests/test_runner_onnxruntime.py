@@ -149,6 +149,10 @@ def test_types_of_an_operator_are_named_as_in_the_protocol(
     assert words == ["float32", "float64", "int4", "seq(tensor(float))"]
 
 
+def test_a_call_has_the_threads_that_it_was_told(start: Start) -> None:
+    assert start("--ep", "cpu", "--threads", "4").ask(cmd="describe")["threads"] == 4
+
+
 def test_it_exits_with_0_at_the_end_of_input(start: Start) -> None:
     runner = start()
     runner.ask(cmd="describe")

@@ -177,6 +177,7 @@ def slow(ep: str, *ids: str) -> list[Any]:
 RUNS = [
     *[("cpu", each) for each in CPU],
     *slow("cpu-noflash", CPU[0], CPU[5]),
+    *slow("cpu-threads", CPU[0]),
     *[("tract", each) for each in TRACT],
     *slow("tract", LOOP),
     *slow("tract-plain", *TRACT, LOOP),
@@ -250,6 +251,23 @@ DRIVERS = {
     "swiftshader": Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
 }
 BY_ID = {case.id: case for case in CORPUS}
+
+
+@pytest.mark.parametrize(("ep", "threads"), [("cpu", 1), ("cpu-threads", 4)])
+def test_a_program_has_the_threads_of_its_target(ep: str, threads: int) -> None:
+    target = TargetRecord(name=f"{ep}@1", ep=ep)
+    case = case_record(BY_ID[CPU[0]])
+    result = ResultRecord(
+        case=case.id,
+        target=target.name,
+        verdict="pass",
+        unexpected=False,
+        outcome="ran",
+        reason="",
+        reproduce="gqa run …",
+    )
+    text = standalone.program_of(case, result, target).text
+    assert f"options.intra_op_num_threads = {threads}\n" in text
 
 
 @pytest.mark.parametrize(("ep", "case_id"), RUNS)

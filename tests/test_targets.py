@@ -31,6 +31,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return bundle_for(case.call)
 
 
+@pytest.fixture(scope="module")
+def long_past(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """One head that decodes: its keys are what a kernel can split."""
+    body = (
+        "- {name: decode, past_sequence_length: 600, num_heads: 1, kv_num_heads: 1, head_size: 128}"
+    )
+    (case,) = cases_of(tmp_path_factory.mktemp("cases"), body)
+    return bundle_for(case.call)
+
+
 def output_of(ep: str, bundle: Bundle) -> bytes:
     """The exact output of ``ep``."""
     pool = Pool(target_for(ep).command)
@@ -52,6 +62,13 @@ def test_cpu_noflash_uses_the_other_kernels_in_any_environment(
     assert output_of("cpu", bundle) == usual
     monkeypatch.setenv("ORT_GQA_DISABLE_FLASH_ATTENTION", "0")
     assert output_of("cpu-noflash", bundle) == other
+
+
+def test_cpu_threads_splits_a_call(long_past: Bundle) -> None:
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
+    split = output_of("cpu-threads", long_past)
+    assert split != output_of("cpu", long_past)  # the sums of the parts are added
+    assert split == output_of("cpu-threads", long_past)
 
 
 def test_results_record_where_two_targets_return_the_same_bits(tmp_path: Path) -> None:

@@ -54,6 +54,9 @@ AUTO: Final = "auto"
 #: path.
 NO_FLASH: Final = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 
+#: The threads of `cpu-threads`. With more threads than heads, kernels split the keys of a head.
+THREADS: Final = 4
+
 #: What results of a target under compute-sanitizer are called has this ending: ``cuda-sanitized``.
 SANITIZED: Final = "-sanitized"
 
@@ -127,7 +130,8 @@ class StandaloneProgram:
     ``provider_options`` are those of the execution provider in ONNX Runtime's Python package.
     ``options`` are the command-line options of tract, or the build of onnxruntime-web.
     ``shared_buffer`` says whether the interface can make past and present one buffer. ``plugin`` is
-    the library, or the Python module, of a plugin execution provider.
+    the library, or the Python module, of a plugin execution provider. ``threads`` are those of a
+    session in ONNX Runtime's Python package.
     """
 
     language: ScriptLanguage
@@ -138,6 +142,7 @@ class StandaloneProgram:
     options: str = ""
     shared_buffer: bool = False
     plugin: str = ""
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -478,6 +483,22 @@ TARGETS: tuple[TargetEntry, ...] = (
         kernel_variant_of="cpu",
         script=StandaloneProgram(
             "python", "onnxruntime", "onnxruntime", {NO_FLASH: "1"}, shared_buffer=True
+        ),
+    ),
+    TargetEntry(  # work that is split among threads
+        name="cpu-threads",
+        runner=_ORT_RUNNER,
+        arguments=("--ep", "cpu", "--threads", str(THREADS)),
+        options=(ORT_PYTHON,),
+        environment={NO_FLASH: "0"},
+        execution_provider=_CPU,
+        target_class="cpu",
+        needs=_CPU_NEEDS,
+        extra="cpu",
+        package=_ONNXRUNTIME,
+        kernel_variant_of="cpu",
+        script=StandaloneProgram(
+            "python", "onnxruntime", "onnxruntime", shared_buffer=True, threads=THREADS
         ),
     ),
     _cuda(),

@@ -57,9 +57,6 @@ WORDS = {
     7: "int64",
 }
 
-#: With more, the bits of a result would depend on the number of cores (runners/README.md).
-THREADS = 1
-
 OPERATOR = "GroupQueryAttention"
 
 
@@ -111,7 +108,8 @@ class Runtime:
     """ONNX Runtime with one requested execution provider and no fallback to another.
 
     ``memory`` is that of the provider's device; None: it computes in the processor's memory.
-    ``case_type`` says how a case is run.
+    ``case_type`` says how a case is run. ``threads`` is the number that a kernel may split its work
+    among.
     """
 
     def __init__(
@@ -120,8 +118,10 @@ class Runtime:
         provider: Provider,
         prove_by_profile: bool = False,
         case_type: type[Case] | None = None,
+        threads: int = 1,
     ) -> None:
         self.onnxruntime = onnxruntime
+        self.threads = threads
         self.provider = provider
         self.state = onnxruntime.capi.onnxruntime_pybind11_state
         # Since 1.24 a session reports which provider each node was assigned to, though not in
@@ -175,14 +175,14 @@ class Runtime:
         return self.state.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
 
     def make_options(self, captures: bool = False, alone: bool = True) -> Any:
-        """Session options: one thread, errors only, no fallback to another provider.
+        """Session options: number of threads, errors only, no fallback to another provider.
 
         ``alone``: no node may run on the CPU. The settings of the graph optimiser stay at their
         defaults.
         """
         options = self.onnxruntime.SessionOptions()
-        options.intra_op_num_threads = THREADS
-        options.inter_op_num_threads = THREADS
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
         options.log_severity_level = 3
         if alone and self.provider.name != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

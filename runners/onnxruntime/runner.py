@@ -56,6 +56,14 @@ def parse_arguments() -> argparse.Namespace:
         "--graphs", action="store_true", help="capture each call as a graph, and replay it"
     )
     parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the number of threads that a kernel may split its work among; with one, no bit of a "
+        "result depends on how it is split",
+    )
+    parser.add_argument(
         "--placement",
         choices=["auto", "profile"],
         default="auto",
@@ -106,7 +114,9 @@ class Target:
 
             case_type = ort_graphs.GraphCase
         by_profile = arguments.placement == "profile"
-        self.runtime = ort_execution.Runtime(onnxruntime, provider, by_profile, case_type)
+        self.runtime = ort_execution.Runtime(
+            onnxruntime, provider, by_profile, case_type, arguments.threads
+        )
         if arguments.graphs and not ort_graphs.captures_graphs(self.runtime):
             name = f"{ort_availability.package(onnxruntime)} {onnxruntime.__version__}"
             self.missing = Unavailable(f"{provider.name} of {name} captures no graphs.")
@@ -126,8 +136,8 @@ class Target:
             "execution_provider": self.provider.name,
             "dtypes": self.runtime.dtypes(),
             "features": ["shared_buffer"],
-            "threads": self.execution.THREADS,
             "operator": ort_availability.operator_schema(self.runtime.onnxruntime),
+            "threads": self.runtime.threads,
             **self.provider.description(),
         }
 

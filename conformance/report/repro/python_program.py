@@ -74,7 +74,7 @@ def _onnxruntime(
         ]
     options = [
         "options = onnxruntime.SessionOptions()",
-        "options.intra_op_num_threads = 1",
+        f"options.intra_op_num_threads = {program.threads}",
         "options.log_severity_level = 3",
     ]
     if (device != "cpu" or program.plugin) and call.graph is None:
