@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from conformance.base.paths import ROOT
+from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION
 
 SCRIPTS = ROOT / ".ci" / "gpu"
 
@@ -237,8 +238,7 @@ def test_the_pack_has_the_pinned_release(
 
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert pack.main([str(tmp_path / "out")]) == 0
-    release = project["optional-dependencies"]["cpu"][0].partition("==")[2]
-    assert pip == [[*project["dependencies"], f"onnxruntime-gpu=={release}"]]
+    assert pip == [[*project["dependencies"], f"onnxruntime-gpu=={ONNXRUNTIME_GPU_VERSION}"]]
     files = unpacked(tmp_path / "out", tmp_path / "into")
     assert files[pack.CUDA_LIBRARY] == library([CODE])
     manifest = split_archive.read_manifest(tmp_path / "out")

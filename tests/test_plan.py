@@ -18,7 +18,7 @@ from conformance.run.matrix import is_pinned_twice, targets_of_a_night
 from conformance.targets import registry
 from conformance.targets.catalogue import TARGETS, Package
 from conformance.targets.registry import targets_for
-from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, TRACT_VERSION
+from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
 
 
 def plan(gqa: Gqa, *arguments: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def known_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that has a few releases."""
 
     def published(package: Package) -> list[str]:
-        own = {"onnxruntime": ONNXRUNTIME_GPU_VERSION, "tract": TRACT_VERSION}[package.name]
+        own = {"onnxruntime": ONNXRUNTIME_VERSION, "tract": TRACT_VERSION}[package.name]
         return [package.oldest, "1.25.1" if package.name == "onnxruntime" else "0.23.5", own]
 
     monkeypatch.setattr(registry, "published", published)
@@ -59,7 +59,7 @@ def test_a_night_has_every_target_without_a_gpu_and_older_releases(gqa: Gqa) -> 
 @pytest.mark.usefixtures("known_releases")
 def test_the_pinned_release_is_run_once() -> None:
     every = targets_for(targets_of_a_night())
-    twice = [f"cpu@{ONNXRUNTIME_GPU_VERSION}", f"tract-wheel@{TRACT_VERSION}"]
+    twice = [f"cpu@{ONNXRUNTIME_VERSION}", f"tract-wheel@{TRACT_VERSION}"]
     assert [target.label for target in every if is_pinned_twice(target)] == twice
 
 

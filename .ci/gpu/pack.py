@@ -7,6 +7,7 @@ unpacks them, license texts included. ``.ci/gpu-day --parts FOLDER`` unpacks and
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -71,15 +72,17 @@ def pack(options: argparse.Namespace) -> dict[str, Any]:
 def requirements(options: argparse.Namespace) -> list[str]:
     """What pip installs: the suite's dependencies and the wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    version = options.version or pinned(project)
+    version = options.version or pinned()
     extras = "[cuda,cudnn]" if options.libraries else ""
     return [*project["dependencies"], f"onnxruntime-gpu{extras}=={version}"]
 
 
-def pinned(project: dict[str, Any]) -> str:
-    """The release of ONNX Runtime that the suite pins."""
-    (line,) = project["optional-dependencies"]["cpu"]
-    return str(line).partition("==")[2]
+def pinned() -> str:
+    """The release of onnxruntime-gpu that the suite pins, whose packages may not be here."""
+    text = (ROOT / "conformance" / "targets" / "tools.py").read_text(encoding="utf-8")
+    found = re.search(r'^ONNXRUNTIME_GPU_VERSION: Final = "(.+)"$', text, re.MULTILINE)
+    assert found
+    return found[1]
 
 
 def _install(site: Path, what: Sequence[str], options: argparse.Namespace) -> None:

@@ -16,13 +16,13 @@ from conformance.run.target import TargetPlan
 from conformance.run.times import Times
 from conformance.targets.catalogue import TARGETS, entry_of
 from conformance.targets.registry import Target
-from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, TRACT_VERSION
+from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
 
 FORMAT: Final = "gqa-plan/1"
 
 #: The targets of a night that are older than the pinned release: the name and that release. Those
 #: whose expectations cover older releases.
-_OLDER: Final = {"cpu": ONNXRUNTIME_GPU_VERSION, "tract-wheel": TRACT_VERSION}
+_OLDER: Final = {"cpu": ONNXRUNTIME_VERSION, "tract-wheel": TRACT_VERSION}
 
 
 @dataclass(frozen=True)

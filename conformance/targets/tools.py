@@ -28,8 +28,11 @@ TRACT_VERSION: Final = "0.23.9"
 #: Environment variable: the path of a tract binary.
 TRACT_VARIABLE: Final = "GQA_TRACT"
 
-#: The release of onnxruntime-gpu that expectations/cuda.yaml is about, as pyproject.toml has it for
-#: the CPU.
+#: The release of onnxruntime that expectations/cpu.yaml is about, as in pyproject.toml.
+ONNXRUNTIME_VERSION: Final = "1.31.1"
+
+#: The release of onnxruntime-gpu that expectations/cuda.yaml is about. Not every release of
+#: onnxruntime has one.
 ONNXRUNTIME_GPU_VERSION: Final = "1.31.1"
 
 #: The file in a virtual environment of ``gqa setup cuda`` that is written last.
