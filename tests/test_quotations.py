@@ -12,8 +12,15 @@ from conformance.case.case import Case, Contract, ProviderContract
 from conformance.case.load import load
 from conformance.maintain import operator_text
 from conformance.maintain.citations import Citations, Thread, load_citations
-from conformance.maintain.quotations import OPERATOR, quotations, sources, stands_in, unfounded
-from tests.test_project_files import pinned
+from conformance.maintain.quotations import (
+    OPERATOR,
+    Touched,
+    quotations,
+    sources,
+    stands_in,
+    touched,
+    unfounded,
+)
 
 pytestmark = pytest.mark.skipif(
     not operator_text.FILE.is_file(), reason="docs/operator.md is in a checkout only"
@@ -61,12 +68,19 @@ def test_the_page_has_the_text_of_the_installed_release() -> None:
     assert current, "run: python -m conformance.maintain.generate docs/operator.md"
 
 
-def test_the_page_is_about_the_release_that_the_project_pins() -> None:
-    pin = pinned("cpu")["onnxruntime"]
-    assert operator_text.release() == pin, (
-        "the pin moved: run python -m conformance.maintain.generate docs/operator.md, and read the "
-        "contracts whose words changed"
-    )
+def test_quotations_that_another_text_touches_are_found(case: Case) -> None:
+    """One is gone, one is now among other words, and one has nothing to do with the change."""
+    before = "It must be 0.\nA scalar. It is checked.\nIt stays."
+    after = "It must be 0 or 1.\nA scalar of any sign. It is checked.\nIt stays."
+    why = 'It "must be 0." "It is checked." "It stays." "It is of another text."'
+    contract = Contract(source=OPERATOR, why=why)
+    found = touched([replace(case, contract=contract)], 'The page: "A scalar"', before, after)
+    entry = case.id.partition("[")[0]
+    assert found == [
+        Touched("must be 0.", (entry,), False),
+        Touched("It is checked.", (entry,), True),
+        Touched("A scalar", ("docs/oracle.md",), True),
+    ]
 
 
 # ── What is wrong is reported ────────────────────────────────────────────────────────────────────

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,20 +23,55 @@ quotations with it, and it with the installed release. Do not edit it:
 `python -m conformance.maintain.generate docs/operator.md` writes it.
 """
 
+#: Prints the schema as JSON: each part with its name, its type and its description.
+_SCHEMA: Final = f"""
+import json, onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+(schema,) = (
+    schema
+    for schema in state.get_all_operator_schema()
+    if (schema.domain, schema.name) == ({DOMAIN!r}, {OP_TYPE!r})
+)
+print(json.dumps({{
+    "Version": onnxruntime.__version__,
+    "Description": schema.doc,
+    "Inputs": [(p.name, p.typeStr, p.description) for p in schema.inputs],
+    "Outputs": [(p.name, p.typeStr, p.description) for p in schema.outputs],
+    "Attributes": [
+        (name, attribute.type.name.lower(), attribute.description)
+        for name, attribute in sorted(schema.attributes.items())
+    ],
+    "Types": [
+        (c.type_param_str, ", ".join(c.allowed_type_strs), c.description)
+        for c in schema.type_constraints
+    ],
+}}))
+"""
 
-def text() -> str:
-    """The page for the installed ONNX Runtime. Raises :class:`SystemExit` where there is none."""
-    try:
-        runtime = importlib.import_module("onnxruntime")
-        state = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
-    except ImportError:
-        raise SystemExit("docs/operator.md needs ONNX Runtime: pip install onnxruntime") from None
-    (schema,) = (
-        schema
-        for schema in state.get_all_operator_schema()
-        if (schema.domain, schema.name) == (DOMAIN, OP_TYPE)
+#: Time limit for an interpreter to say what it has, in seconds; it takes less than one.
+_TO_ANSWER: Final = 60.0
+
+
+def schema(python: str = sys.executable) -> dict[str, Any]:
+    """The operator's schema in the ONNX Runtime of an interpreter, by the sections of the page.
+
+    Raises :class:`SystemExit` where it has none.
+    """
+    done = subprocess.run(
+        (python, "-c", _SCHEMA), capture_output=True, text=True, timeout=_TO_ANSWER, check=False
     )
-    return "\n".join((_HEAD.format(name=OP_TYPE, version=runtime.__version__), *_sections(schema)))
+    if done.returncode:
+        raise SystemExit(
+            f"docs/operator.md needs ONNX Runtime: {python} -m pip install onnxruntime"
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def text(python: str = sys.executable) -> str:
+    """The page for the ONNX Runtime of an interpreter. Raises :class:`SystemExit`."""
+    found = schema(python)
+    return "\n".join((_HEAD.format(name=OP_TYPE, version=found["Version"]), *_sections(found)))
 
 
 def release(file: Path = FILE) -> str:
@@ -44,27 +81,16 @@ def release(file: Path = FILE) -> str:
     return match[1]
 
 
-def words(file: Path = FILE) -> str:
-    """What can be quoted of the page: all but its head."""
-    return file.read_text(encoding="utf-8").partition("\n## ")[2]
+def words(page: str | None = None) -> str:
+    """What can be quoted of the page, by default ``docs/operator.md``: all but its head."""
+    page = FILE.read_text(encoding="utf-8") if page is None else page
+    return page.partition("\n## ")[2]
 
 
-def _sections(schema: Any) -> list[str]:
-    lists = {
-        "Inputs": [(p.name, p.typeStr, p.description) for p in schema.inputs],
-        "Outputs": [(p.name, p.typeStr, p.description) for p in schema.outputs],
-        "Attributes": [
-            (name, attribute.type.name.lower(), attribute.description)
-            for name, attribute in sorted(schema.attributes.items())
-        ],
-        "Types": [
-            (c.type_param_str, ", ".join(c.allowed_type_strs), c.description)
-            for c in schema.type_constraints
-        ],
-    }
-    pages = [f"## Description\n\n{_trimmed(schema.doc)}\n"]
-    for title, entries in lists.items():
-        lines = [f"- `{name}` ({kind}): {description}" for name, kind, description in entries]
+def _sections(schema: dict[str, Any]) -> list[str]:
+    pages = [f"## Description\n\n{_trimmed(schema['Description'])}\n"]
+    for title in ("Inputs", "Outputs", "Attributes", "Types"):
+        lines = [f"- `{name}` ({kind}): {description}" for name, kind, description in schema[title]]
         pages.append(f"## {title}\n\n{_trimmed(chr(10).join(lines))}\n")
     return pages
 

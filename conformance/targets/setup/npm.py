@@ -63,6 +63,11 @@ def install_command(npm: str, package: str, version: str) -> tuple[str, ...]:
     return (npm, "install", *_OPTIONS, "--save-exact", f"{package}@{version}")
 
 
+def lock_command(npm: str) -> tuple[str, ...]:
+    """The command that writes package-lock.json for package.json, without a registry's address."""
+    return (npm, "install", *_OPTIONS, "--package-lock-only", "--omit-lockfile-registry-resolved")
+
+
 def run_npm(command: tuple[str, ...], folder: Path, log: Path, watch: Watch) -> None:
     """Run ``command`` in ``folder`` to its end and write all its output to ``log``.
 

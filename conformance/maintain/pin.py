@@ -1,0 +1,420 @@
+"""``python -m conformance.maintain.pin TARGET RELEASE``: moves a target to another pinned release.
+
+Installs the release, runs every case on the old and on the new one, edits every place that the pin
+stands in, and prints what a person must decide: new parts of the operator, quotations of its text
+that changed, verdicts that changed, and texts that name the old release. Nothing is edited before
+all of that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.base.explain import did_you_mean
+from conformance.base.files import replacing
+from conformance.base.paths import ROOT, data_path, file_to_write
+from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES, TYPES
+from conformance.base.words import listed, plural
+from conformance.case.load import load
+from conformance.maintain import operator_text
+from conformance.maintain.citations import citing_files
+from conformance.maintain.quotations import touched
+from conformance.results.errors import ResultsError
+from conformance.results.reader import MOST_BYTES, MOST_LINES, stream
+from conformance.results.records import Header
+from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
+from conformance.targets.published import published
+from conformance.targets.releases import releases
+from conformance.targets.setup.environments import install
+from conformance.targets.setup.npm import NpmFailed, find_npm, lock_command, run_npm
+from conformance.targets.setup.pip import pip_command
+from conformance.targets.setup.tract import NoRelease, SetupError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a pin stands: the packages whose release it is, a file, and the text around it.
+
+    A file that is ``generated`` gets the release with the rest of its content.
+    """
+
+    packages: tuple[str, ...]
+    file: str
+    text: str
+    generated: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The text, with the release as its group."""
+        before, _, after = self.text.partition("{}")
+        return re.compile(f'{re.escape(before)}([^"\\s]+){re.escape(after)}')
+
+
+_CPU: Final = ("onnxruntime",)
+_CUDA: Final = ("onnxruntime-gpu",)
+_TRACT: Final = ("tract-cli", "tract")
+_WEB: Final = ("onnxruntime-web",)
+_TOOLS: Final = "conformance/targets/tools.py"
+_OPERATOR: Final = "docs/operator.md"
+_LOCK: Final = "runners/onnxruntime_web/package-lock.json"
+
+#: Every place of every pin. The first of a pin is the one whose release is the old one.
+PLACES: Final = (
+    Place(_CPU, _TOOLS, 'ONNXRUNTIME_VERSION: Final = "{}"'),
+    Place(_CPU, "pyproject.toml", 'cpu = ["onnxruntime=={}"]'),
+    Place(_CPU, _OPERATOR, "# GroupQueryAttention in ONNX Runtime {}\n", generated=True),
+    Place(_CUDA, _TOOLS, 'ONNXRUNTIME_GPU_VERSION: Final = "{}"'),
+    Place(_TRACT, _TOOLS, 'TRACT_VERSION: Final = "{}"'),
+    Place(_TRACT, "pyproject.toml", 'tract = ["tract=={}"]'),
+    Place(_TRACT, "runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract=={}"'),
+    Place(_WEB, _TOOLS, 'ONNXRUNTIME_WEB_VERSION: Final = "{}"'),
+    Place(_WEB, "runners/onnxruntime_web/package.json", '"onnxruntime-web": "{}"'),
+    Place(_WEB, _LOCK, '"onnxruntime-web": "{}"', generated=True),
+)
+
+#: What a person must look at beside, by the first of the packages.
+ALSO: Final[Mapping[str, str]] = {
+    "onnxruntime-gpu": "the sizes in conformance/targets/setup/cuda.py, and docs/cuda.md.",
+    "tract-cli": "TRACT_NEEDS_RUST in conformance/targets/setup/tract.py.",
+    "onnxruntime-web": "the release of Dawn, `webgpu` in runners/onnxruntime_web/package.json.",
+}
+
+
+class PinError(Exception):
+    """The pin cannot be moved; the message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The release that several targets share, and the places that it stands in."""
+
+    entries: tuple[TargetEntry, ...]
+    places: tuple[Place, ...]
+
+    @property
+    def packages(self) -> list[Package]:
+        """The packages of the targets."""
+        return list(dict.fromkeys(entry.package for entry in self.entries if entry.package))
+
+    @property
+    def names(self) -> str:
+        """The targets, in a sentence."""
+        return listed([entry.name for entry in self.entries])
+
+    def releases(self) -> dict[Place, str]:
+        """The release in each place. Raises `PinError` for a place that is not there once."""
+        found = {}
+        for place in self.places:
+            matches = place.pattern.findall(_read(place.file))
+            if len(matches) != 1:
+                raise PinError(
+                    f"{place.file} has {place.text.strip()!r} {plural(len(matches), 'time')}, not "
+                    "once; correct PLACES in conformance/maintain/pin.py."
+                )
+            found[place] = matches[0]
+        return found
+
+
+def pin_of(target: str) -> Pin:
+    """The pin of a target. Raises `PinError` for a target that has none."""
+    own = next((entry.package for entry in TARGETS if entry.name == target), None)
+    if own is None:
+        names = [entry.name for entry in TARGETS]
+        raise PinError(
+            f"'{target}' is no target that has a pinned release; those are {', '.join(names)}"
+            f"{did_you_mean(target, names) or '.'}"
+        )
+    places = tuple(place for place in PLACES if own.name in place.packages)
+    packages = places[0].packages
+    return Pin(tuple(e for e in TARGETS if e.package and e.package.name in packages), places)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of every case on the old release and on the new one."""
+
+    old: Path
+    new: Path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Move the pin; 0 if it stands at the release now, 2 for wrong arguments, 3 for a failure."""
+    options = _parser().parse_args(arguments)
+    try:
+        pin = pin_of(options.target)
+        (release, *others) = releases(options.release, pin.packages[0], published)
+        if others:
+            raise PinError(f"'{options.release}' is {len(others) + 1} releases; name one.")
+        before = pin.releases()
+    except (PinError, TargetError) as error:
+        return _failed(error, 2)
+    if {*before.values()} == {release}:
+        print(f"{pin.names}: pinned to {release} already.")
+        return 0
+    old = next(version for version in before.values() if version != release)
+    print(f"{pin.names}: {old} → {release}")
+    try:
+        generated = _generated(pin, release)
+        if options.results:
+            results = Results(*options.results)
+        else:
+            results = _run(pin, old, release, options.gqa_run)
+        _check(results, pin, old, release)
+        schema = _schema(pin, release)
+        page = _read(_OPERATOR)
+        texts = {**_edited(pin, release), **generated}
+        _install_here(pin, old, release)
+        _write(texts)
+    except (PinError, TargetError, SetupError, NoRelease, NpmFailed, ResultsError) as error:
+        return _failed(f"Nothing was edited: {error}", 3)
+    except OSError as error:
+        return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
+    print(f"\nEdited: {', '.join(texts)}")
+    for title, lines in _left(pin, old, results, schema, page, texts.get(_OPERATOR, page)):
+        print(f"\n── {title}\n")
+        for line in lines:
+            print(line)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.maintain.pin",
+        description="Moves a target, and those that share its pin, to another pinned release.",
+    )
+    parser.add_argument("target", metavar="TARGET", help="one of gqa run's --ep, such as cpu")
+    parser.add_argument("release", metavar="RELEASE", help="such as 1.32.0, or latest")
+    parser.add_argument(
+        "--results",
+        nargs=2,
+        type=Path,
+        metavar=("OLD", "NEW"),
+        help="results of the old and of the new release, instead of running every case on both",
+    )
+    parser.add_argument(
+        "gqa_run",
+        nargs="*",
+        default=(),
+        metavar="-- …",
+        help="options of these runs, such as -- -k float32",
+    )
+    return parser
+
+
+def _failed(error: object, status: int) -> int:
+    print(error, file=sys.stderr)
+    return status
+
+
+def _read(file: str) -> str:
+    return file_to_write(file).read_text(encoding="utf-8")
+
+
+# ── What has to run ──────────────────────────────────────────────────────────────────────────────
+
+
+def _run(pin: Pin, old: str, new: str, more: Sequence[str]) -> Results:
+    """Run every case on both releases, which are installed. Raises `PinError`, `SetupError`."""
+    for release, package in product((new, old), pin.packages):
+        install(package, release, print, lambda *_: None)
+    folder = Path(tempfile.mkdtemp(prefix="gqa-pin-"))
+    files = []
+    for release in (old, new):
+        words = [word for entry in pin.entries for word in ("--ep", entry.name)]
+        words += [w for p in pin.packages for w in (p.option.flag, p.value(release))]
+        file = folder / f"{pin.entries[0].name}@{release}.jsonl"
+        status = _gqa("run", *words, "--results", str(file), *more)
+        if status not in (0, 1):
+            raise PinError(
+                f"{release} could not be run here: gqa run ended with status {status}. Pass "
+                "results from another machine with --results OLD NEW."
+            )
+        files.append(file)
+    return Results(*files)
+
+
+def _gqa(*arguments: str) -> int:
+    """The exit status of a command of the suite, whose output is shown."""
+    sys.stdout.flush()
+    return subprocess.run((sys.executable, "-m", "conformance", *arguments)).returncode
+
+
+def _check(results: Results, pin: Pin, old: str, new: str) -> None:
+    """Raise `PinError` for results that are not of these releases."""
+    for file, release in ((results.old, old), (results.new, new)):
+        versions = _versions(file, pin)
+        if {*versions.values()} != {release}:
+            there = ", ".join(dict.fromkeys(versions.values())) or "none"
+            raise PinError(f"{file} has results of {there}, not of {pin.names} {release}.")
+
+
+def _versions(file: Path, pin: Pin) -> dict[str, str]:
+    """The release of each target of the pin that has results in a file. Raises `ResultsError`."""
+    names = {entry.name for entry in pin.entries}
+    _, header = next(iter(stream(file, [], MOST_LINES, MOST_BYTES)))
+    return {
+        target.ep.partition("@")[0]: target.describe.version
+        for target in (header.targets if isinstance(header, Header) else ())
+        if target.describe is not None and target.ep.partition("@")[0] in names
+    }
+
+
+def _install_here(pin: Pin, old: str, new: str) -> None:
+    """Install the release in this interpreter too, where it has the old one. Raises `PinError`."""
+    for package in pin.packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            if package.manager != "pip" or importlib.metadata.version(package.name) != old:
+                continue
+            command = (*(pip_command() or ("pip",)), "--python", sys.executable, "install")
+            requirement = f"{package.name}=={new}"
+            print(f"Installing {requirement} in {sys.executable}.")
+            if subprocess.run((*command, "--quiet", requirement)).returncode:
+                raise PinError(f"pip could not install {requirement}; it says why above.")
+
+
+def _schema(pin: Pin, release: str) -> dict[str, Any] | None:
+    """The operator's schema in the release; None where no interpreter has it."""
+    for package in pin.packages:
+        if package.name in (*_CPU, *_CUDA):
+            python = package.value(release)
+            return operator_text.schema(python) if Path(python).exists() else None
+    return None
+
+
+# ── The edits ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _edited(pin: Pin, release: str) -> dict[str, str]:
+    """The new text of each file that has a release to be edited."""
+    texts: dict[str, str] = {}
+    for place in pin.places:
+        if not place.generated:
+            text = texts.get(place.file, _read(place.file))
+            texts[place.file] = place.pattern.sub(place.text.format(release), text)
+    return texts
+
+
+def _generated(pin: Pin, release: str) -> dict[str, str]:
+    """The new text of each generated file. Raises `PinError`, `SetupError` and `NpmFailed`."""
+    texts = {}
+    for file in (place.file for place in pin.places if place.generated):
+        texts[file] = _operator(pin, release) if file == _OPERATOR else _lock(pin, release)
+    return texts
+
+
+def _operator(pin: Pin, release: str) -> str:
+    (package,) = pin.packages
+    install(package, release, print, lambda *_: None)
+    return operator_text.text(package.value(release))
+
+
+def _lock(pin: Pin, release: str) -> str:
+    """The lock file that npm writes for the release."""
+    npm = find_npm()
+    if npm is None:
+        raise PinError(f"{_LOCK} needs npm, which is not installed.")
+    with tempfile.TemporaryDirectory(prefix="gqa-pin-") as name:
+        folder = Path(name)
+        (folder / "package.json").write_text(
+            _edited(pin, release)["runners/onnxruntime_web/package.json"]
+        )
+        (folder / "package-lock.json").write_text(_read(_LOCK))
+        run_npm(lock_command(npm), folder, folder / "log", lambda _: None)
+        return (folder / "package-lock.json").read_text()
+
+
+def _write(texts: Mapping[str, str]) -> None:
+    """Write all files, or none where one cannot be written."""
+    with ExitStack() as stack:
+        for name, text in texts.items():
+            stack.enter_context(replacing(file_to_write(name))).write(text.encode())
+
+
+# ── What a person decides ────────────────────────────────────────────────────────────────────────
+
+
+def _left(
+    pin: Pin,
+    old: str,
+    results: Results,
+    schema: Mapping[str, Any] | None,
+    before: str,
+    after: str,
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """What is left to decide, by headings."""
+    if schema is not None:
+        yield "New parts of the operator", unknown_parts(schema) or ["None."]
+    if before != after:
+        yield "Quotations of the operator's text whose paragraph changed", _quoted(before, after)
+    yield f"Verdicts that changed (gqa diff {results.old} {results.new})", ()
+    _gqa("diff", f"{results.old}", f"{results.new}")
+    yield "Expectations, as gqa expect would write them", ()
+    for name in _versions(results.new, pin):
+        files = (str(each) for file in (results.old, results.new) for each in ("--from", file))
+        _gqa("expect", "--ep", name, *files, "--dry-run")
+    yield f"Texts that name {old}", mentions(old)
+    also = [ALSO[p.name] for p in pin.packages if p.name in ALSO]
+    if also:
+        yield "Also", also
+
+
+def unknown_parts(schema: Mapping[str, Any]) -> list[str]:
+    """What a schema has that `conformance/base/signature.py` lacks, a line for each."""
+    kinds = {
+        "input": ("Inputs", INPUT_NAMES),
+        "output": ("Outputs", OUTPUT_NAMES),
+        "attribute": ("Attributes", tuple(ATTRIBUTE_BY_NAME)),
+    }
+    lines = [
+        f"{kind} {name} ({type}): {description}"
+        for kind, (section, known) in kinds.items()
+        for name, type, description in schema[section]
+        if name not in known
+    ]
+    for name, types, _ in schema["Types"]:
+        words = (type.removeprefix("tensor(").removesuffix(")") for type in types.split(", "))
+        for word in words:
+            if {"float": "float32"}.get(word, word) not in TYPES.get(name, ()):
+                lines.append(f"type {word} of {name}")
+    return lines
+
+
+def _quoted(before: str, after: str) -> Iterator[str]:
+    """The quotations that the change of ``docs/operator.md`` touches, a line for each."""
+    page = (data_path("docs") / "oracle.md").read_text(encoding="utf-8")
+    texts = (operator_text.words(before), operator_text.words(after))
+    found = sorted(touched(load([data_path("cases")]), page, *texts), key=lambda one: one.stands)
+    for one in found:
+        kind = "stands, its paragraph changed" if one.stands else "NO LONGER THERE"
+        more = f" and {len(one.where) - 3} more" if len(one.where) > 3 else ""
+        yield f'{kind}: "{one.words}" ({", ".join(one.where[:3])}{more})'
+    if not found:
+        yield "None is touched."
+
+
+def mentions(release: str, root: Path = ROOT) -> Iterator[str]:
+    """The files of the checkout that name a release, each with its lines; history is left out."""
+    pattern = re.compile(rf"(?<![\d.]){re.escape(release)}(?!\d|\.\d)")
+    more = (file for folder in (".github", "benchmarks") for file in (root / folder).rglob("*.*"))
+    for file in (*citing_files(root), *(file for file in more if file.suffix in (".md", ".yml"))):
+        if file.name in ("CHANGELOG.md", "package-lock.json"):
+            continue
+        lines = file.read_text(encoding="utf-8").splitlines()
+        numbers = [str(n) for n, line in enumerate(lines, start=1) if pattern.search(line)]
+        if numbers:
+            yield f"{file.relative_to(root).as_posix()}:{','.join(numbers)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""``python -m conformance.maintain.pin``: a pin moves everywhere at once, or nowhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from shipped import shipped_cases
+from synthetic_runs import result, target, write
+
+from conformance.base.paths import ROOT
+from conformance.base.signature import ATTRIBUTES, INPUTS, OUTPUTS, TYPES
+from conformance.maintain import operator_text, pin
+from conformance.maintain.pin import PLACES, main, mentions, pin_of, unknown_parts
+from conformance.run.records import case_record
+from conformance.targets.catalogue import TARGETS
+from conformance.targets.setup.npm import find_npm
+from conformance.targets.tools import ONNXRUNTIME_GPU_VERSION, ONNXRUNTIME_VERSION, TRACT_VERSION
+
+pytestmark = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="not a checkout")
+
+CASE = next(case for case in shipped_cases() if case.id == "smoke/decode[dtype=float32]")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the files in which pins stand, which the command edits instead of the real ones."""
+    copy = tmp_path / "checkout"
+    for name in {place.file for place in PLACES}:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    monkeypatch.setattr(pin, "file_to_write", lambda name: copy / name)
+    monkeypatch.setattr(pin, "pip_command", lambda: ("true",))
+    return copy
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Callable[..., list[str]]:
+    """The option for results of a target, which passes a case in the old release alone."""
+
+    def made(ep: str, *releases: str) -> list[str]:
+        files = []
+        for release, verdict in zip(releases, ("pass", "wrong"), strict=True):
+            name = f"{ep}@{release}"
+            about = target(name)
+            one = result(CASE.id, name, verdict)
+            file = tmp_path / f"{name}.jsonl"
+            write(file, [case_record(CASE)], [one], targets=[about])
+            files.append(str(file))
+        return ["--results", *files]
+
+    return made
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {name: (folder / name).read_text() for name in {place.file for place in PLACES}}
+
+
+def changed(before: dict[str, str], folder: Path) -> set[tuple[str, str]]:
+    """The lines that were not there before, each with its file."""
+    return {
+        (name, line.strip())
+        for name, text in content(folder).items()
+        for line in {*text.splitlines()} - {*before[name].splitlines()}
+    }
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in TARGETS])
+def test_a_pin_is_the_same_in_every_place(name: str) -> None:
+    found = {place.file: release for place, release in pin_of(name).releases().items()}
+    again = f"run python -m conformance.maintain.pin {name} RELEASE"
+    assert len({*found.values()}) == 1, f"{found}: {again}"
+
+
+def test_a_pin_moves_in_every_place_and_once(
+    checkout: Path, results: Callable[..., list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = content(checkout)
+    given = results("tract-wheel", TRACT_VERSION, "9.9.9")
+    assert main(["tract", "9.9.9", *given]) == 0
+    assert changed(before, checkout) == {
+        ("conformance/targets/tools.py", 'TRACT_VERSION: Final = "9.9.9"'),
+        ("pyproject.toml", 'tract = ["tract==9.9.9"]'),
+        ("runners/tract/wheel_availability.py", 'KNOWN_GOOD = "tract==9.9.9"'),
+    }
+    out, err = capfd.readouterr()
+    assert out.startswith(f"tract, tract-plain and tract-wheel: {TRACT_VERSION} → 9.9.9\n")
+    assert "# Worse than the baseline" in out  # of gqa diff
+    assert "1 new line for 1 unexpected of 2 results; nothing was written." in out
+    assert "README.md:" in out.partition(f"── Texts that name {TRACT_VERSION}\n")[2]
+    assert "TRACT_NEEDS_RUST" in out
+    assert err == ""
+    assert main(["tract-plain", "9.9.9"]) == 0
+    again = "tract, tract-plain and tract-wheel: pinned to 9.9.9 already.\n"
+    assert capfd.readouterr() == (again, "")
+
+
+def test_the_pins_of_cpu_and_cuda_are_two(
+    checkout: Path, results: Callable[..., list[str]]
+) -> None:
+    before = content(checkout)
+    assert main(["cuda-flash", "9.9.9", *results("cuda", ONNXRUNTIME_GPU_VERSION, "9.9.9")]) == 0
+    assert changed(before, checkout) == {
+        ("conformance/targets/tools.py", 'ONNXRUNTIME_GPU_VERSION: Final = "9.9.9"')
+    }
+
+
+def test_the_operators_text_moves_with_the_release(
+    checkout: Path,
+    results: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The old pin and its text are made up; the new one is the installed release."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    for name, text in content(checkout).items():
+        (checkout / name).write_text(text.replace(ONNXRUNTIME_VERSION, "1.20.0"))
+    page = checkout / "docs" / "operator.md"
+    page.write_text(page.read_text().replace("Group Query Self/Cross", "Query Self"))
+    release = onnxruntime.__version__
+    monkeypatch.setattr(pin, "install", lambda *_: None)
+    (package,) = pin_of("cpu").packages
+    used = [operator_text.schema(), operator_text.text()]
+    monkeypatch.setattr(operator_text, "schema", lambda python: used[0])
+    monkeypatch.setattr(operator_text, "text", lambda python: used[1])
+    assert package.name == "onnxruntime"
+    assert main(["cpu", release, *results("cpu", "1.20.0", release)]) == 0
+    assert page.read_text() == used[1]
+    assert f'cpu = ["onnxruntime=={release}"]' in (checkout / "pyproject.toml").read_text()
+    assert "── Quotations of the operator's text" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_npm_writes_the_lock_file(checkout: Path, results: Callable[..., list[str]]) -> None:
+    if find_npm() is None:
+        pytest.skip("needs npm")
+    (old,) = {*pin_of("wasm").releases().values()}
+    assert main(["wasm", "1.27.0", *results("wasm", old, "1.27.0")]) == 0
+    folder = checkout / "runners" / "onnxruntime_web"
+    lock = json.loads((folder / "package-lock.json").read_text())
+    assert lock["packages"]["node_modules/onnxruntime-web"]["version"] == "1.27.0"
+    assert "://" not in (folder / "package-lock.json").read_text()
+    before = json.loads((ROOT / "runners/onnxruntime_web/package-lock.json").read_text())
+    dawn = "node_modules/webgpu"
+    assert lock["packages"][dawn] == before["packages"][dawn]
+
+
+# ── Nothing is half edited ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["cpx", "1.0.0"], 2, "'cpx' is no target that has a pinned release; those are cpu, "),
+        (["exec:./mine", "1.0.0"], 2, "'exec:./mine' is no target that has a pinned release"),
+        (["tract", "new"], 2, "'@new' is not a release of tract-cli."),
+        (["tract", "0.1.0"], 2, "'@0.1.0' is older than 0.22.0; "),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(
+    checkout: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], status: int, says: str
+) -> None:
+    before = content(checkout)
+    assert main(words) == status
+    err = capsys.readouterr().err
+    assert err.startswith(says)
+    assert err.count("\n") == 1
+    assert content(checkout) == before
+
+
+def test_results_of_other_releases_are_refused(
+    checkout: Path, results: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(checkout)
+    assert main(["tract", "9.9.9", *results("tract", TRACT_VERSION, "9.9.8")]) == 3
+    said = "has results of 9.9.8, not of tract, tract-plain and tract-wheel 9.9.9."
+    assert said in capsys.readouterr().err
+    assert main(["tract", "9.9.9", *results("cpu", TRACT_VERSION, "9.9.9")]) == 3
+    assert "has results of none, not of tract, " in capsys.readouterr().err
+    assert content(checkout) == before
+
+
+def test_a_release_that_does_not_run_is_no_pin(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(checkout)
+    monkeypatch.setattr(pin, "install", lambda *_: None)
+    monkeypatch.setattr(pin, "_gqa", lambda *_: 3)
+    assert main(["tract", "9.9.9"]) == 3
+    said = f"Nothing was edited: {TRACT_VERSION} could not be run here: gqa run ended with status 3"
+    assert said in capsys.readouterr().err
+    assert content(checkout) == before
+
+
+def test_a_release_that_pip_cannot_install_is_no_pin(
+    checkout: Path,
+    results: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = content(checkout)
+    monkeypatch.setattr(pin.importlib.metadata, "version", lambda name: TRACT_VERSION)
+    monkeypatch.setattr(pin, "pip_command", lambda: ("false",))
+    assert main(["tract", "9.9.9", *results("tract", TRACT_VERSION, "9.9.9")]) == 3
+    said = "Nothing was edited: pip could not install tract==9.9.9; it says why above.\n"
+    assert capsys.readouterr().err == said
+    assert content(checkout) == before
+
+
+def test_a_place_that_is_gone_stops_the_move(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "runners" / "tract" / "wheel_availability.py").write_text("")
+    before = content(checkout)
+    assert main(["tract", "9.9.9"]) == 2
+    assert "runners/tract/wheel_availability.py has 'KNOWN_GOOD" in capsys.readouterr().err
+    assert content(checkout) == before
+
+
+def test_a_file_that_cannot_be_written_leaves_the_others(
+    checkout: Path, results: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(checkout)
+    real = pin.replacing
+
+    def replacing(path: Path) -> object:
+        if path.name == "wheel_availability.py":
+            raise OSError(28, "No space left on device", str(path))
+        return real(path)
+
+    monkeypatch.setattr(pin, "replacing", replacing)
+    assert main(["tract", "9.9.9", *results("tract", TRACT_VERSION, "9.9.9")]) == 3
+    assert content(checkout) == before
+
+
+# ── What a person decides ────────────────────────────────────────────────────────────────────────
+
+
+def test_parts_that_the_signature_lacks_are_listed() -> None:
+    words = {"float32": "float", "int64": "int64"}
+    known = {
+        "Inputs": [(each.name, each.type, "") for each in INPUTS],
+        "Outputs": [(each.name, each.type, "") for each in OUTPUTS],
+        "Attributes": [(each.name, each.kind, "") for each in ATTRIBUTES],
+        "Types": [
+            (name, ", ".join(f"tensor({words.get(dtype, dtype)})" for dtype in dtypes), "")
+            for name, dtypes in TYPES.items()
+        ],
+    }
+    assert unknown_parts(known) == []
+    grown = {
+        "Inputs": [*known["Inputs"], ("tree", "M", "A mask.")],
+        "Outputs": [*known["Outputs"], ("lse", "T", "Sums.")],
+        "Attributes": [*known["Attributes"], ("chunk", "int", "Its size.")],
+        "Types": [("M", "tensor(int32), tensor(int64)", "")],
+    }
+    assert unknown_parts(grown) == [
+        "input tree (M): A mask.",
+        "output lse (T): Sums.",
+        "attribute chunk (int): Its size.",
+        "type int64 of M",
+    ]
+    older = {section: entries[:1] for section, entries in known.items()}
+    assert unknown_parts(older) == []
+
+
+def test_texts_that_name_a_release_are_listed_by_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("of 1.3.1\n1.3.10, 11.3.1, 1.3.1.2\n(1.3.1)\n1.3.1.")
+    (tmp_path / "CHANGELOG.md").write_text("1.3.1")
+    (tmp_path / "README.md").write_text("1.3.2")
+    assert list(mentions("1.3.1", tmp_path)) == ["docs/a.md:1,3,4"]
