@@ -29,7 +29,7 @@ TRACT_VERSION: Final = "0.23.9"
 TRACT_VARIABLE: Final = "GQA_TRACT"
 
 #: The release of onnxruntime that expectations/cpu.yaml is about, as in pyproject.toml.
-ONNXRUNTIME_VERSION: Final = "1.31.1"
+ONNXRUNTIME_VERSION: Final = "1.32.0"
 
 #: The release of onnxruntime-gpu that expectations/cuda.yaml is about. Not every release of
 #: onnxruntime has one.
