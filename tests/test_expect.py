@@ -230,6 +230,29 @@ def test_a_range_is_open_only_where_the_newest_release_shows_it(
     assert {str(item["cases"]) for item in lab.written()} == {"theme/capped[*"}
 
 
+@pytest.mark.parametrize(
+    ("shown", "versions"),
+    [
+        ((0,), ">=1.2,<1.3.0.dev20260901"),
+        ((0, 1), ">=1.2,<1.3.0.dev20261001"),
+        ((0, 1, 2), ">=1.2,<1.3"),
+        ((1, 2), ">=1.3.0.dev20260901,<1.3"),
+        ((2, 3), ">=1.3.0.dev20261001"),
+        ((3,), ">=1.3"),
+    ],
+)
+def test_a_range_is_exact_for_the_pre_releases_that_were_tried(
+    lab: Lab, shown: Sequence[int], versions: str
+) -> None:
+    builds = ("1.2.0", "1.3.0-dev.20260901-0a1b2c3", "1.3.0.dev20261001", "1.3.0")
+    for place, version in enumerate(builds):
+        lab.release(version, {"capped": wrong()} if place in shown else {})
+    lab.expect()
+    assert [item["versions"] for item in lab.written()] == [versions]
+    assert lab.unexpected() == 0
+    assert not lab.expect(save=False).changed
+
+
 def test_bounds_are_the_shortest_that_separate_what_was_tried() -> None:
     releases = releases_of(["1.31.1", "1.30.0", "1.31.0", "1.32.0.dev2026", "my build", "1.31.1+c"])
     assert releases.versions == ("1.30.0", "1.31.0", "1.31.1", "1.32.0.dev2026")

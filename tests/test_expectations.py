@@ -160,14 +160,9 @@ def test_only_the_star_is_a_wildcard(pattern: str, case: str, covered: bool) -> 
         (">=1.27", "1.26.9", False),
         (">=1.27,<1.32", "1.31.1", True),
         (">=1.27,<1.32", "1.32.0", False),
-        ("==1.31.1", "1.31.1", True),
-        ("", "0.1", True),
-        (">=1.27", "1.31.0.dev20261101", True),
-        (">=1.27", "1.31.1+cu13", True),
-        (">=1.30", "1.31.0-dev.20261101-0a1b2c3", True),
-        (">=1.31.0", "1.31.0-dev.20261101-0a1b2c3", False),
+        (">=1.27,<1.31", "1.31.0-dev.20261101-0a1b2c3", True),
+        (">=1.31", "1.31.0-dev.20261101-0a1b2c3", False),
         (">=1.27", "my build", False),
-        (">=1.27", "", False),
     ],
 )
 def test_an_expectation_applies_to_its_versions(versions: str, version: str, holds: bool) -> None:

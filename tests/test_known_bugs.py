@@ -81,7 +81,7 @@ def test_each_entry_has_its_line_number(shipped: list[ListedBug]) -> None:
         ({"link": "https://github.com/microsoft/onnxruntime"}, "link"),
         ({"cases": []}, "expected either cases or not_covered"),
         ({"not_covered": "It has both."}, "expected either cases or not_covered"),
-        ({"versions": "1.27"}, "must be a range of versions"),
+        ({"versions": "1.27"}, "is not a range of versions"),
         ({"what": "no full stop"}, "what"),
         ({"id": "a1"}, "id"),
         ({"wrong": 1}, "unknown field 'wrong'"),

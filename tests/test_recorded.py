@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from packaging.specifiers import SpecifierSet
 from recorded import FILES, FOLDER, Recorded, recorded
 from shipped import shipped_cases
 from synthetic_runs import case, result, write
@@ -20,6 +19,7 @@ from conformance.maintain.recorded import main
 from conformance.results.reader import read
 from conformance.results.records import InstabilityRecord
 from conformance.results.verdicts import Verdict
+from conformance.targets.releases import is_in_range
 
 #: Which recorded file shows the bugs of a runtime.
 SHOWN_BY: Final = {
@@ -170,13 +170,13 @@ def shows(found: Recorded, version: str, bug: KnownBug) -> tuple[bool, bool]:
 def disagreements(bug: KnownBug) -> list[str]:
     """The recorded releases that say something else of a bug than its range of versions."""
     found = of(SHOWN_BY[bug.runtime])
-    claimed = SpecifierSet(bug.versions or "")
     told = []
     for version in found.results:
         some, red = shows(found, version, bug)
-        if claimed.contains(version) and not some:
+        claimed = is_in_range(version, bug.versions or "")
+        if claimed and not some:
             told.append(f"{version} is said to have it, and every case is right")
-        if not claimed.contains(version) and red:
+        if not claimed and red:
             told.append(f"{version} is said not to have it, and a case fails")
     return told
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from conformance.targets import published as registry_lists
 from conformance.targets.catalogue import Package, Programs, TargetError, entry_of
 from conformance.targets.published import published
 from conformance.targets.registry import eps_of, target_for, targets_for
-from conformance.targets.releases import ordered_version, releases
+from conformance.targets.releases import is_in_range, ordered_version, releases
 from conformance.targets.setup import environments, pythons
 from conformance.targets.setup.environments import install, installed, is_installed
 from conformance.targets.setup.pythons import pythons_for
@@ -122,6 +123,49 @@ def test_versions_are_ordered_as_npm_and_python_have_them() -> None:
     assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(keys))
     assert ordered_version("tip") is None
     assert ordered_version("9" * 5000) is None
+
+
+#: Versions about 1.31, in their order.
+DEV, LATER_DEV = "1.31.0-dev.20260914-8d85527a0", "1.31.0.dev20261101"
+AROUND = ("1.30.2", DEV, LATER_DEV, "1.31.0-rc.1", "1.31.0", "1.31.1", "1.31.1+cu13", "1.32.0-dev")
+
+
+@pytest.mark.parametrize(
+    ("versions", "inside"),
+    [
+        ("", AROUND),
+        ("<1.31", AROUND[:4]),
+        (">=1.31", AROUND[4:]),
+        (">=1.31,<1.32", AROUND[4:]),
+        ("<=1.31", AROUND[:5]),
+        (">1.31", AROUND[5:]),
+        (">1.30", AROUND),
+        (">=1.30,<1.31", AROUND[:4]),
+        ("==1.31.0", ["1.31.0"]),
+        ("!=1.31.0", [each for each in AROUND if each != "1.31.0"]),
+        ("==1.31.1", ["1.31.1", "1.31.1+cu13"]),
+        ("<=1.31.1", AROUND[:7]),
+        (">1.31.1", ["1.32.0-dev"]),
+        # A bound that is a pre-release itself.
+        ("<1.31.0.dev20260914", ["1.30.2"]),
+        (">=1.31.0.dev20260914,<1.31", AROUND[1:4]),
+        (">1.31.0.dev20260914,<1.31.0rc1", [LATER_DEV]),
+        ("==1.31.0.dev20260914", [DEV]),
+        # By the numbers themselves.
+        ("==1.31.*", AROUND[1:7]),
+        ("~=1.31.0", AROUND[4:7]),
+    ],
+)
+def test_which_versions_are_in_a_range(versions: str, inside: Sequence[str]) -> None:
+    assert [each for each in AROUND if is_in_range(each, versions)] == [*inside]
+
+
+def test_what_is_no_version_and_what_is_no_range() -> None:
+    assert not is_in_range("my build", "")
+    assert not is_in_range("1" * 5_000, "")
+    for no_range in ("1.31", f"<1,<{'1' * 5_000}"):
+        with pytest.raises(ValueError, match=r"Invalid|digits"):
+            is_in_range("1.31.0", no_range)
 
 
 # Targets

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self
 
-from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from conformance.base.explain import list_item_fields, validated
@@ -34,7 +33,7 @@ from conformance.results.records import (
 from conformance.results.verdicts import TABLE, ExpectedVerdict, Verdict
 from conformance.results.wrong_outputs import WrongOutput
 from conformance.targets.catalogue import SANITIZED, entry_of
-from conformance.targets.releases import ordered_version
+from conformance.targets.releases import is_in_range
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -46,7 +45,7 @@ def _one_or_more(value: object) -> object:
 
 def _is_range(value: str) -> str:
     try:
-        SpecifierSet(value).contains("1")  # numbers of thousands of digits fail only here
+        is_in_range("1", value)
     except ValueError:
         raise ValueError("is not a range of versions such as '>=1.27,<1.32'") from None
     return value
@@ -342,7 +341,7 @@ class Expectation:
 
         No line is for a version that cannot be ordered.
         """
-        return self.on(adapter) and _is_in(version, self.known.versions)
+        return self.on(adapter) and is_in_range(version, self.known.versions)
 
     def differs(
         self,
@@ -381,12 +380,6 @@ class Expectation:
         return None
 
 
-@lru_cache(maxsize=4096)
-def _is_in(version: str, versions: str) -> bool:
-    ordered = ordered_version(version)
-    return ordered is not None and SpecifierSet(versions).contains(ordered, prereleases=True)
-
-
 def instability_for(
     verdict: Verdict, version: str, adapter: str | None, files: Iterable[Path]
 ) -> tuple[KnownInstability, Path, int] | None:
@@ -397,7 +390,7 @@ def instability_for(
             on = not known.adapters or (
                 adapter is not None and id_pattern(*known.adapters).fullmatch(adapter)
             )
-            if known.verdict == verdict and on and _is_in(version, known.versions):
+            if known.verdict == verdict and on and is_in_range(version, known.versions):
                 return known, file, read.instability_lines[number]
     return None
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from conformance.base.explain import list_item_fields, validated
 from conformance.base.paths import data_path
 from conformance.base.yaml_source import InputError, Problem, read_yaml
 from conformance.case.call import Model
 from conformance.case.case import Case
-from conformance.judge.expectations import id_pattern
+from conformance.judge.expectations import Range, id_pattern
 
 FILE: Final = data_path("docs") / "known_bugs.yaml"
 
@@ -28,7 +27,7 @@ class KnownBug(Model):
     id: Annotated[str, Field(pattern=r"^[A-Z][1-9][0-9]*$")]
     runtime: Annotated[str, Field(min_length=1)]
     """Runtime, or runtime and execution provider."""
-    versions: str | None = None
+    versions: Range | None = None
     """The range of versions that have it (`>=1.27,<1.31`), if known."""
     what: Sentence
     """What happens."""
@@ -40,15 +39,6 @@ class KnownBug(Model):
     """Patterns of the cases that detect it, with `*` for any text. Each case has the same link."""
     not_covered: Sentence | None = None
     """Why no case can detect it."""
-
-    @field_validator("versions")
-    @classmethod
-    def _is_range(cls, value: str | None) -> str | None:
-        try:
-            SpecifierSet(value or "")
-        except InvalidSpecifier:
-            raise ValueError("must be a range of versions such as '>=1.27,<1.32'") from None
-        return value
 
     @model_validator(mode="after")
     def _is_covered_or_not(self) -> KnownBug:

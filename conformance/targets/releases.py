@@ -11,15 +11,19 @@
 
 A series of ONNX Runtime is a minor version. What tract can do changes in patch releases as well, so
 each of them is a series of its own. A range contains its ends where they are releases.
+
+:func:`is_in_range` decides whether a version is in a range such as ``>=1.27,<1.31``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
+from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import Version
 
 from conformance.base.explain import did_you_mean
@@ -49,6 +53,29 @@ def ordered_version(version: str) -> Version | None:
         return Version(re.sub(r"(?<=\d)-dev\b.*", ".dev0", found))
     except ValueError:  # InvalidVersion, or thousands of digits
         return None
+
+
+@lru_cache(maxsize=4096)
+def is_in_range(version: str, versions: str) -> bool:
+    """Whether a version is in a range such as ``>=1.27,<1.31``; no text that is no version is.
+
+    A pre-release is before its release, and in a range that ends there: ``1.31.0-dev.20261101`` is
+    in ``<1.31`` and not in ``>=1.31``. PEP 440 leaves it out of both. A local part (``+cu13``)
+    does not count. Raises :class:`ValueError` if ``versions`` is not a range.
+    """
+    bounds = SpecifierSet(versions)
+    ordered = ordered_version(version)
+    if ordered is None:
+        return False
+    # Each bound, whatever the first says: numbers of thousands of digits fail only here.
+    within = [_is_within(ordered, bound) for bound in bounds]
+    return all(within)
+
+
+def _is_within(version: Version, bound: Specifier) -> bool:
+    if bound.operator == "<":
+        return version < Version(bound.version)
+    return bound.contains(version, prereleases=True)
 
 
 def releases(word: str, package: Package, published: Published) -> list[str]:

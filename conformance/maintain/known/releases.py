@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from conformance.targets.releases import ordered_version
+from conformance.targets.releases import is_in_range, ordered_version
 
 _BOUND = re.compile(r"\s*(>=|<=|>|<)\s*[^,\s]+\s*")
 
@@ -22,28 +20,21 @@ class Releases:
     versions: tuple[str, ...]
     """As results name them."""
 
-    @cached_property
-    def _ordered(self) -> tuple[Version, ...]:
-        """Without local parts, which ranges cannot have."""
-        found = (ordered_version(version) for version in self.versions)
-        return tuple(Version(version.public) for version in found if version is not None)
-
     def before(self, place: int) -> str:
         """The shortest version between release ``place - 1`` and release ``place``, or equal to the
         latter: ``1.31`` between 1.30.2 and 1.31.1. Before the oldest, its first two numbers."""
-        version = self._ordered[place]
+        version = ordered_version(self.versions[place])
+        assert version is not None
         for parts in range(2, len(version.release) + 1):
             bound = ".".join(map(str, version.release[:parts]))
             if self._separates(bound, place):
                 return bound
-        return str(version)
+        return version.public  # without its local part, which bounds cannot have
 
     def _separates(self, bound: str, place: int) -> bool:
-        after, below = SpecifierSet(f">={bound}"), SpecifierSet(f"<{bound}")
         return all(
-            after.contains(each, prereleases=True) is (number >= place)
-            and below.contains(each, prereleases=True) is (number < place)
-            for number, each in enumerate(self._ordered)
+            is_in_range(version, f">={bound}") is (number >= place)
+            for number, version in enumerate(self.versions)
         )
 
     def range_of(self, first: int, last: int) -> str:
@@ -53,10 +44,7 @@ class Releases:
 
     def inside(self, versions: str) -> list[int]:
         """The releases in a range."""
-        wanted = SpecifierSet(versions)
-        return [
-            n for n, each in enumerate(self._ordered) if wanted.contains(each, prereleases=True)
-        ]
+        return [n for n, each in enumerate(self.versions) if is_in_range(each, versions)]
 
     def moved(self, versions: str, lower: int | None, upper: int | None) -> str | None:
         """A range with other ends: it starts with release ``lower`` and ends before ``upper``.
