@@ -50,9 +50,8 @@ def target(name: str = "cpu@1.31.1", **fields: Any) -> TargetRecord:
         features=("shared_buffer",),
         versions={"python": "3.11.7", "numpy": "2.4.6"},
     )
-    return TargetRecord(
-        name=name, ep=ep, describe=None if fields.get("unavailable") else describe, **fields
-    )
+    defaults = {"ep": ep, "describe": None if fields.get("unavailable") else describe}
+    return TargetRecord(name=name, **defaults | fields)
 
 
 def header(targets: Sequence[TargetRecord], cases: int, results: int) -> Header:

@@ -363,8 +363,8 @@ def names(found: Changes) -> list[tuple[str | None, str | None]]:
     [
         (["cpu@1"], ["cpu@1"], [("cpu@1", "cpu@1")]),
         (["cpu@1"], ["cpu@2"], [("cpu@1", "cpu@2")]),
-        (["cpu@1", "cpu@2"], ["cpu@2", "cpu@3"], [("cpu@2", "cpu@2"), ("cpu@1", "cpu@3")]),
-        (["cpu@1", "cpu@2"], ["cpu@3"], [(None, "cpu@3"), ("cpu@1", None), ("cpu@2", None)]),
+        (["cpu@1", "cpu@2"], ["cpu@2"], [("cpu@2", "cpu@2"), ("cpu@1", None)]),
+        (["cpu@1"], ["cpu@2", "cpu@1"], [(None, "cpu@2"), ("cpu@1", "cpu@1")]),
         (["cpu@1"], ["tract@1"], [(None, "tract@1"), ("cpu@1", None)]),
         (
             ["webgpu@1+lavapipe", "webgpu@1+swiftshader"],
@@ -397,6 +397,43 @@ def test_columns_are_matched(
     assert found.worse == bool(gone)
     # Columns without a counterpart are not changes of their cases.
     assert kinds(found) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left_out"),
+    [
+        (["cpu@1", "cpu@2"], ["cpu@3"], "cpu@1, cpu@2 in the baseline and cpu@3 in the new run"),
+        (["cpu@1", "cpu@2"], ["cpu@2", "cpu@3"], "cpu@1 in the baseline and cpu@3 in the new run"),
+        (["cpu@1"], ["cpu@2", "cpu@3"], "cpu@1 in the baseline and cpu@2, cpu@3 in the new run"),
+    ],
+)
+def test_of_several_releases_only_equal_ones_are_compared(
+    tmp_path: Path, before: list[str], after: list[str], left_out: str
+) -> None:
+    found = compared(
+        tmp_path,
+        [result("t/c", name) for name in [*before, "tract@1"]],
+        [result("t/c", name, "wrong") for name in [*after, "tract@2"]],
+    )
+    assert {change.target for change in found.broken} == {*before} & {*after} | {"tract@2"}
+    (reason,) = [each for each in found.reasons if "cpu@1" in each]
+    assert reason.startswith(f"{left_out} are not compared: ")
+    assert not any("is missing" in each for each in found.reasons)
+
+
+def test_a_pinned_release_is_compared_with_another_one(tmp_path: Path) -> None:
+    """As ``--ep cpu``, ``--ep cpu@1.32.0`` and ``--name mine`` write them."""
+
+    def of(name: str, ep: str) -> Joined:
+        return run(tmp_path, [result("t/c", name)], targets=[target(name, ep=ep)])
+
+    own = of("cpu@1.31.1", "cpu")
+    for other in (of("cpu@1.32.0", "cpu@1.32.0"), of("cpu@1.30.0", "cpu@1.30.0")):
+        for found in (changes(other, own), changes(own, other)):
+            ((was, now),) = names(found)
+            assert found.notes == (f"{was} in the baseline is compared with {now}.",)
+            assert not found.worse
+    assert changes(own, of("mine@1.31.1", "cpu")).worse
 
 
 def test_shrinking_totals_are_reported(tmp_path: Path) -> None:

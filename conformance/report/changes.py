@@ -19,7 +19,7 @@ from conformance.report.instability import instability_text, is_unstable
 from conformance.report.text import clean
 from conformance.results.faults import factor
 from conformance.results.join import Column, Joined, outline
-from conformance.results.reader import Run
+from conformance.results.reader import Run, abbreviated
 from conformance.results.records import (
     CaseRecord,
     OutputErrorRecord,
@@ -139,7 +139,7 @@ def changes(new: Joined, old: Joined) -> Changes:
     """The changes from the baseline ``old`` to ``new``.
 
     Columns are matched by target name. The others are matched by target and adapter without the
-    version, if that is unambiguous.
+    version, where each run has one of them.
     """
     pairs = _pairs(old.columns, new.columns)
     sources = (new.cases, (id for id, _ in new.results), old.cases, (id for id, _ in old.results))
@@ -175,7 +175,7 @@ def changes(new: Joined, old: Joined) -> Changes:
         new=tuple(sorted(found["new"], key=_unexpected_first)),
         slower=tuple(found["slower"]),
         targets=tuple(matches),
-        notes=tuple(note for note in _notes(new, old) if note not in reasons),
+        notes=tuple(note for note in _notes(new, old, pairs) if note not in reasons),
         reasons=reasons,
         cases={
             id: (new.cases if id in new.cases else old.cases)[id]
@@ -201,13 +201,13 @@ def _pairs(old: Sequence[Column], new: Sequence[Column]) -> list[_Pair]:
     keys: tuple[Callable[[Column], object], ...] = (
         lambda column: column.label,
         lambda column: column.target.name,
-        lambda column: (column.target.ep, _adapter(column)),
+        _without_release,
     )
     for key in keys:
         _match_by(key, old, new, partner)
-    # A target that could not be tried has no version and no adapter.
+    # A target that could not be tried has no adapter.
     if any(column.target.describe is None for column in (*old, *new)):
-        _match_by(lambda column: column.target.ep, old, new, partner)
+        _match_by(lambda column: column.target.base, old, new, partner)
     taken = {column.label for column in partner.values()}
     pairs: list[_Pair] = [(partner.get(column.label), column) for column in new]
     return pairs + [(column, None) for column in old if column.label not in taken]
@@ -219,22 +219,33 @@ def _match_by(
     new: Sequence[Column],
     partner: dict[str, Column],
 ) -> None:
-    """Match the remaining columns whose key is unique in both runs."""
+    """Match the columns that have no partner yet and whose key is unique in both runs."""
     taken = {column.label for column in partner.values()}
-    left = [column for column in old if column.label not in taken]
-    right = [column for column in new if column.label not in partner]
-    before, after = Counter(map(key, left)), Counter(map(key, right))
-    mine = {key(column): column for column in left}
-    for column in right:
-        if before[key(column)] == after[key(column)] == 1:
-            partner[column.label] = mine[key(column)]
+    before, after = Counter(map(key, old)), Counter(map(key, new))
+    mine = {key(column): column for column in old if column.label not in taken}
+    for column in new:
+        same = key(column)
+        if column.label not in partner and same in mine and before[same] == after[same] == 1:
+            partner[column.label] = mine[same]
 
 
-def _adapter(column: Column) -> str:
+def _without_release(column: Column) -> tuple[str, str]:
+    """The target and the adapter of a column."""
     target = column.target
     if target.describe is not None:
-        return target.describe.adapter or ""
-    return target.name.removeprefix(target.ep).partition("+")[2]
+        return target.base, target.describe.adapter or ""
+    return target.base, target.name.partition("+")[2]
+
+
+def _unclear(pairs: Sequence[_Pair]) -> list[tuple[list[str], list[str]]]:
+    """The labels in the baseline and in the new run that could belong together, by target."""
+    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for was, now in pairs:
+        if was is None and now is not None:
+            found.setdefault(_without_release(now), ([], []))[1].append(now.label)
+        elif was is not None and now is None:
+            found.setdefault(_without_release(was), ([], []))[0].append(was.label)
+    return [(before, after) for before, after in found.values() if before and after]
 
 
 def _match(old: Joined, new: Joined, before: Column | None, after: Column | None) -> Match:
@@ -519,8 +530,18 @@ def _reasons(
             f"{_number(surprises, 'result')} {_are(surprises)} unexpected and not in the baseline: "
             "new, or different from the expectation."
         )
+    unclear = _unclear(pairs)
+    for olds, news in unclear:
+        yield (
+            f"{abbreviated(olds)} in the baseline and {abbreviated(news)} in the new run are not "
+            "compared: where a run has several releases of a target, only equal ones are; give "
+            "files with one release each."
+        )
+    left_out = {label for olds, _ in unclear for label in olds}
     for match in matches:
         before, after = (sum(t.values()) for t in (match.totals_before, match.totals_after))
+        if match.before in left_out:
+            continue
         if match.after is None:
             yield f"{_short(match.before or '')} is missing, with {_number(before, 'result')}."
         elif after < before and match.before is not None:
@@ -571,7 +592,11 @@ def _troubles(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]
         yield f"Infrastructure failure, {_short(label)}{about}: {_stop(_short(trouble.message))}"
 
 
-def _notes(new: Joined, old: Joined) -> Iterator[str]:
+def _notes(new: Joined, old: Joined, pairs: Sequence[_Pair]) -> Iterator[str]:
+    for was, now in pairs:
+        described = was and now and was.target.describe and now.target.describe
+        if was and now and described and was.target.name != now.target.name:
+            yield f"{_short(was.label)} in the baseline is compared with {_short(now.label)}."
     before, after = (_texts(joined, lambda run: run.header.corpus) for joined in (old, new))
     if before != after:
         yield "The case files differ: cases may be new, missing, or changed under the same name."

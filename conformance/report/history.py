@@ -92,8 +92,7 @@ def series_of(columns: Sequence[Column]) -> list[Series]:
             missing.append(column)
             continue
         adapter = f"+{about.adapter}" if about.adapter else ""
-        called = column.target.name.rpartition("@")[0] or column.target.ep
-        versions = found.setdefault(f"{called}{adapter}", {})
+        versions = found.setdefault(f"{column.target.base}{adapter}", {})
         versions.setdefault(about.version or "unknown", []).append(column)
     for column in missing:
         called, _, version = column.target.name.rpartition("@")

@@ -167,6 +167,11 @@ class TargetRecord(_Part):
     fix: Text | None = None
     """The command that makes it available."""
 
+    @property
+    def base(self) -> str:
+        """Its name without version and adapter: `cpu`."""
+        return self.name.rpartition("@")[0] or self.name
+
 
 class ShardRecord(_Part):
     """Which part of a run a file has, where the run is divided among machines."""

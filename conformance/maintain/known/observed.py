@@ -91,7 +91,7 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     names: set[str] = set()
     for file in _each_once(files):
         run = read(file)
-        names |= {_base(one.name) for one in run.header.targets}
+        names |= {one.base for one in run.header.targets}
         _add(found, target, run)
     if not found.results and not found.skipped:
         known = f"they have {', '.join(sorted(names))}" if names else "they name no target"
@@ -141,11 +141,6 @@ def observed(target: str, files: Sequence[Path], corpus: Iterable[Case]) -> Obse
     )
 
 
-def _base(name: str) -> str:
-    """The name of a target in results without its version and adapter."""
-    return name.rpartition("@")[0] or name
-
-
 def _each_once(files: Sequence[Path]) -> Iterable[Path]:
     return {identity(file) or file: file for file in files}.values()
 
@@ -155,7 +150,7 @@ def _add(found: _Found, target: str, run: Run) -> None:
     mine = {
         one.name: one.describe
         for one in run.header.targets
-        if _base(one.name) == target and one.describe is not None
+        if one.base == target and one.describe is not None
     }
     interned: dict[Observation, Observation] = {}
     for result in run.results:
