@@ -14,11 +14,8 @@ from synthetic_runs import case, result, write
 from conformance.results.reader import Run, read
 from conformance.results.records import Milliseconds
 from conformance.run import matrix
-from conformance.run.matrix import is_pinned_twice, targets_of_a_night
 from conformance.targets import registry
-from conformance.targets.catalogue import TARGETS, Package
-from conformance.targets.registry import targets_for
-from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
+from conformance.targets.catalogue import TARGETS, Package, TargetError
 
 
 def plan(gqa: Gqa, *arguments: str) -> dict[str, Any]:
@@ -30,37 +27,91 @@ def plan(gqa: Gqa, *arguments: str) -> dict[str, Any]:
     return found
 
 
+#: What the registries have beside the pinned releases.
+OTHERS = {
+    "onnxruntime": ("1.20.0", "1.25.1", "99.0.0"),
+    "tract": ("0.23.0", "0.23.5"),
+    "tract-cli": ("0.22.5",),
+    "onnxruntime-web": ("1.25.1", "99.1.0-dev.20260914-8d85527a0"),
+}
+
+
 @pytest.fixture
-def known_releases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that has a few releases."""
+def unanswered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The registries have a few releases; those of these package managers do not answer."""
+    silent: list[str] = []
 
     def published(package: Package) -> list[str]:
-        own = {"onnxruntime": ONNXRUNTIME_VERSION, "tract": TRACT_VERSION}[package.name]
-        return [package.oldest, "1.25.1" if package.name == "onnxruntime" else "0.23.5", own]
+        if package.manager in silent:
+            raise TargetError(f"Cannot ask {package.manager}.")
+        return [*OTHERS[package.name], matrix._PINNED[package.name]]
 
     monkeypatch.setattr(registry, "published", published)
+    monkeypatch.setattr("conformance.cli.plan.published", published)
+    return silent
 
 
-@pytest.mark.usefixtures("known_releases")
-def test_a_night_has_every_target_without_a_gpu_and_older_releases(gqa: Gqa) -> None:
+#: Those of a night that need no GPU, at their pinned releases.
+NAMES = [entry.name for entry in TARGETS if not entry.name.startswith("cuda")]
+
+
+def of_package(name: str, word: str) -> list[str]:
+    """The targets of a night that have the package, in the release that the word stands for."""
+    return [
+        f"{entry.name}@{word}"
+        for entry in TARGETS
+        if entry.name in NAMES and entry.package is not None and entry.package.name == name
+    ]
+
+
+@pytest.mark.usefixtures("unanswered")
+def test_a_night_has_every_target_without_a_gpu_and_newer_and_older_releases(gqa: Gqa) -> None:
     found = plan(gqa, "smoke")
-    names = [entry.name for entry in TARGETS if not entry.name.startswith("cuda")]
-    older = ["cpu@1.20.0", "cpu@1.25.1", "tract-wheel@0.23.0", "tract-wheel@0.23.5"]
-    assert [job["target"] for job in found["jobs"]] == [*names, *older]
-    assert found["targets"] == [*names, *older]
+    targets = [
+        *NAMES,
+        *("cpu@1.20.0", "cpu@1.25.1"),
+        *of_package("onnxruntime", "latest"),
+        *("tract-wheel@0.23.0", "tract-wheel@0.23.5"),
+        *of_package("onnxruntime-web", "nightly"),
+    ]
+    assert sorted(job["target"] for job in found["jobs"]) == sorted(targets)
+    assert found["targets"][: len(NAMES)] == NAMES
+    assert sorted(found["targets"]) == sorted(targets)
     jobs = {job["name"]: job for job in found["jobs"]}
     assert jobs["cpu"]["install"] == ".[cpu]"
     assert jobs["cpu@1.25.1"]["install"] == jobs["tract-wheel@0.23.5"]["install"] == "."
+    assert jobs["cpu@latest"]["command"] == (
+        "gqa run smoke --ep cpu@99.0.0 --jobs 2 --results cpu@latest.jsonl"
+    )
     assert (jobs["webgpu"]["setup"], jobs["cpu"]["setup"]) == ("gqa setup webgpu", "")
+    assert jobs["webgpu@nightly"]["setup"] == ""
     assert jobs["webgpu"]["minutes"] > 2 * jobs["cpu"]["minutes"]
     assert found["minutes"] == pytest.approx(sum(job["minutes"] for job in found["jobs"]), abs=0.1)
 
 
-@pytest.mark.usefixtures("known_releases")
-def test_the_pinned_release_is_run_once() -> None:
-    every = targets_for(targets_of_a_night())
-    twice = [f"cpu@{ONNXRUNTIME_VERSION}", f"tract-wheel@{TRACT_VERSION}"]
-    assert [target.label for target in every if is_pinned_twice(target)] == twice
+@pytest.mark.parametrize(
+    ("silent", "there", "missing"),
+    [("npm", "cpu@latest", "wasm@nightly"), ("pip", "wasm@nightly", "cpu@1.25.1")],
+)
+def test_a_registry_that_does_not_answer_costs_the_releases_that_are_not_pinned(
+    gqa: Gqa, unanswered: list[str], silent: str, there: str, missing: str
+) -> None:
+    unanswered.append(silent)
+    done = gqa("plan", "smoke", "--json")
+    targets = json.loads(done.out)["targets"]
+    assert done.status == 0
+    assert targets[: len(NAMES)] == NAMES
+    assert there in targets
+    assert missing not in targets
+    (line,) = [one for one in done.err.splitlines() if missing.partition("@")[0] in one]
+    assert line.startswith("Only the pinned release of ")
+    assert line.endswith(f" is in the plan. Cannot ask {silent}.")
+
+
+@pytest.mark.usefixtures("unanswered")
+def test_named_targets_are_those_of_the_plan(gqa: Gqa) -> None:
+    (job,) = plan(gqa, "smoke", "--ep", "cpu@latest")["jobs"]
+    assert (job["name"], job["target"]) == ("cpu@99.0.0", "cpu@99.0.0")
 
 
 def test_each_target_is_divided(gqa: Gqa) -> None:
@@ -144,8 +195,10 @@ def judged(run: Run) -> dict[tuple[str, str], Any]:
     }
 
 
-def test_the_estimate_knows_the_targets() -> None:
+def test_the_plan_knows_the_targets_and_their_pinned_releases() -> None:
     from conformance.run.times import SLOWER
 
     assert SLOWER.keys() <= {entry.name for entry in TARGETS}
-    assert matrix._OLDER.keys() <= {entry.name for entry in TARGETS}
+    assert {*matrix._OLDER} <= {entry.name for entry in TARGETS}
+    packages = {entry.package.name for entry in TARGETS if entry.package and entry.name in NAMES}
+    assert matrix._PINNED.keys() == packages

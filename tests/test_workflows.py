@@ -21,6 +21,7 @@ from npm_packages import FOLDER
 
 from conformance.base.paths import ROOT
 from conformance.cli.commands import gqa
+from conformance.run import matrix
 from conformance.run.matrix import Job
 from conformance.targets.catalogue import ADAPTER, TARGETS, TargetEntry
 
@@ -249,6 +250,13 @@ def test_no_extra_installs_the_wheel_for_cuda() -> None:
     assert not [line for lines in extras.values() for line in lines if "onnxruntime-gpu" in line]
 
 
+def test_a_night_pins_what_the_extras_install() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    for line in (*extras["cpu"], *extras["tract"]):
+        name, _, release = line.partition("==")
+        assert matrix._PINNED[name] == release
+
+
 # ── The scripts ──────────────────────────────────────────────────────────────────────────────────
 
 #: A stand-in for gqa. A results file is a word: another word is a regression, `bad` is unreadable.
@@ -471,6 +479,26 @@ def test_a_first_night_that_is_not_as_expected(night: Night) -> None:
     assert "- cpu: it has unexpected results, and there is no earlier night" in night.summary
 
 
+@pytest.mark.parametrize(("status", "end"), [("0", 0), ("1", 1)])
+def test_a_newer_release_is_shown_beside_the_pinned_one_in_its_first_night(
+    night: Night, status: str, end: int
+) -> None:
+    night.target("cpu", WORD="pinned")
+    night.report("cpu")
+    night.next()
+    night.target("cpu", WORD="pinned")
+    night.target("cpu@latest", WORD="newer", STATUS=status)
+    # What is known is no news, whatever the pinned release does.
+    assert night.report("cpu", "cpu@latest") == end
+    assert "\n\nfrom pinned to newer\n\n</details>\n" in night.summary
+    assert "Without earlier results: cpu@latest.\n" in night.summary
+    night.next()
+    night.target("cpu", WORD="pinned")
+    night.target("cpu@latest", WORD="newest")
+    assert night.report("cpu", "cpu@latest") == 1
+    assert "from newer to newest" in night.summary
+
+
 @pytest.mark.parametrize(
     ("word", "status", "end"),
     [("fine", "0", 0), ("fine", "1", 0), ("worse", "1", 1), ("worse", "0", 1)],
@@ -562,9 +590,10 @@ def test_a_second_report_equals_the_first(night: Night) -> None:
 
 
 def counted(path: Path, date: str, passed: int, unexpected: int, complete: bool = True) -> None:
-    """A results file as far as the trend reads it."""
-    target = {"name": "cpu@1.31.1", "ep": "cpu"}
-    counts = {"cpu@1.31.1": {"wrong": 1, "pass": passed}}
+    """A results file as far as the trend reads it; each night has another release."""
+    name = f"cpu@1.{date[-2:]}"
+    target = {"name": name, "ep": name}
+    counts = {name: {"wrong": 1, "pass": passed}}
     lines = (
         {"kind": "header", "start": f"{date}T02:17:00Z", "targets": [target]},
         {"kind": "result", "reason": "x" * 3_000_000},
@@ -575,14 +604,14 @@ def counted(path: Path, date: str, passed: int, unexpected: int, complete: bool 
 
 def test_the_summary_has_the_trend_of_the_nights(night: Night) -> None:
     for day, (passed, unexpected) in enumerate([(10, 0), (10, 0), (3, 7), (10, 0)], 1):
-        night.target("cpu")
-        counted(night.out / "cpu.jsonl", f"2026-11-0{day}", passed, unexpected)
-        night.report("cpu")
+        night.target("cpu@latest")
+        counted(night.out / "cpu@latest.jsonl", f"2026-11-0{day}", passed, unexpected)
+        night.report("cpu@latest")
         if day == 2:  # a second attempt of the same night
-            night.report("cpu")
+            night.report("cpu@latest")
         if day < 4:
             night.next()
-    assert "| `cpu` | 4 | 10 | ██▁█ | 0 | ▁▁█▁ |\n" in night.summary
+    assert "| `cpu@latest` | 4 | 10 | ██▁█ | 0 | ▁▁█▁ |\n" in night.summary
     kept = (night.out / "baseline" / "trend.jsonl").read_text().splitlines()
     assert [json.loads(line)["date"] for line in kept] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
     assert json.loads(kept[2])["counts"] == {"wrong": 1, "pass": 3}

@@ -3,7 +3,8 @@
 Usage: python3 trend.py OLD NEW [RESULTS]...
 
 OLD has a JSON line for each target of each earlier night; it may be missing. NEW gets these, and a
-line for each of the RESULTS of tonight: files of one target that `gqa run` or `gqa merge` wrote.
+line for each of the RESULTS of tonight: files of one target that `gqa run` or `gqa merge` wrote,
+with its name in each night (`cpu@latest.jsonl`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def tonight(path: Path) -> Iterator[dict[str, Any]]:
         for target in header["targets"]:
             yield {
                 "date": header["start"][:10],
-                "target": target["ep"],
+                "target": path.stem,
                 "release": target["name"],
                 "counts": footer["counts"].get(target["name"], {}),
                 "unexpected": footer["unexpected"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -13,10 +13,11 @@ from conformance.cli import completion
 from conformance.cli.common import ALL_AS_EXPECTED, BadArgument
 from conformance.cli.options import EXPRESSION, PATHS, program_options
 from conformance.cli.run import plans_for, selection_words
-from conformance.run.matrix import is_pinned_twice, jobs, plan_data, targets_of_a_night
+from conformance.run.matrix import jobs, plan_data, targets_of_a_night
 from conformance.run.shard import MOST_SHARDS
 from conformance.run.times import recorded_times
 from conformance.targets.catalogue import Programs
+from conformance.targets.published import published
 
 
 @click.command()
@@ -26,7 +27,7 @@ from conformance.targets.catalogue import Programs
     "eps",
     multiple=True,
     metavar="TARGET",
-    help="As of gqa run; default: every target without a GPU, and older releases.",
+    help="As of gqa run; default: every target without a GPU, newer and older releases.",
     shell_complete=completion.targets,
 )
 @EXPRESSION
@@ -72,9 +73,13 @@ def plan(
     """
     if shards is not None and minutes is not None:
         raise BadArgument("--shards and --minutes: give one.")
-    planned = plans_for(paths, eps or targets_of_a_night(), expression, programs)
+    names: Mapping[str, str] = {}
     if not eps:
-        planned = [each for each in planned if not is_pinned_twice(each.target)]
+        night = targets_of_a_night(published)
+        names = night.names
+        for sentence in night.left_out:
+            click.echo(sentence, err=True)
+    planned = plans_for(paths, eps or list(names), expression, programs)
     arguments = selection_words(paths, expression)
     arguments += [word for file in times for word in ("--times", str(file))]
     found = list(
@@ -82,6 +87,7 @@ def plan(
             planned,
             recorded_times(times),
             arguments,
+            names=names,
             cores=cores,
             shards=shards,
             minutes=minutes,

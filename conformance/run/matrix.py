@@ -7,22 +7,35 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from conformance.base.words import listed
 from conformance.run.shard import MOST_SHARDS, divided
 from conformance.run.target import TargetPlan
 from conformance.run.times import Times
-from conformance.targets.catalogue import TARGETS, entry_of
+from conformance.targets.catalogue import TARGETS, Package, TargetError, entry_of
 from conformance.targets.registry import Target
-from conformance.targets.tools import ONNXRUNTIME_VERSION, TRACT_VERSION
+from conformance.targets.releases import Published, newer_releases, releases
+from conformance.targets.tools import (
+    ONNXRUNTIME_VERSION,
+    ONNXRUNTIME_WEB_VERSION,
+    TRACT_VERSION,
+)
 
 FORMAT: Final = "gqa-plan/1"
 
-#: The targets of a night that are older than the pinned release: the name and that release. Those
-#: whose expectations cover older releases.
-_OLDER: Final = {"cpu": ONNXRUNTIME_VERSION, "tract-wheel": TRACT_VERSION}
+#: The pinned release of each package that a night takes.
+_PINNED: Final = {
+    "onnxruntime": ONNXRUNTIME_VERSION,
+    "tract": TRACT_VERSION,
+    "tract-cli": TRACT_VERSION,
+    "onnxruntime-web": ONNXRUNTIME_WEB_VERSION,
+}
+
+#: The targets that a night has in older releases, too: those whose expectations cover them.
+_OLDER: Final = ("cpu", "tract-wheel")
 
 
 @dataclass(frozen=True)
@@ -30,9 +43,9 @@ class Job:
     """A part of the night that one machine does."""
 
     name: str
-    """Of its results file, without suffix: `cpu@1.25.1`, or `webgpu-2of3`."""
+    """Of its results file, without suffix: `cpu@1.25.1`, or `webgpu@nightly-2of3`."""
     target: str
-    """What `--ep` takes."""
+    """What `--ep` takes: `cpu@1.25.1`, or `webgpu@nightly`."""
     shard: str
     """What `--shard` takes; empty: all of it."""
     install: str
@@ -46,18 +59,47 @@ class Job:
     """Expected for the run."""
 
 
-def targets_of_a_night() -> list[str]:
-    """What `--ep` takes for every target at its pinned release, and for older releases of some.
+@dataclass(frozen=True)
+class Night:
+    """The targets of a night.
+
+    ``names`` has what ``--ep`` takes for each, and its name, which is the same in each night:
+    ``cpu@latest`` for ``cpu@1.32.0``. ``left_out`` says which releases could not be found, and why.
+    """
+
+    names: Mapping[str, str]
+    left_out: Sequence[str]
+
+
+def targets_of_a_night(published: Published) -> Night:
+    """Every target at its pinned release, and in newer releases; older releases of some.
 
     A GPU is not there every night, so CUDA is left out.
     """
-    pinned = [entry.name for entry in TARGETS if not entry.name.startswith("cuda")]
-    return [*pinned, *(f"{name}@..{newest}" for name, newest in _OLDER.items())]
+    entries = [entry for entry in TARGETS if not entry.name.startswith("cuda")]
+    names = {entry.name: entry.name for entry in entries}
+    left_out = []
+    for package in dict.fromkeys(entry.package for entry in entries if entry.package):
+        those = [entry.name for entry in entries if entry.package == package]
+        try:
+            known = published(package)
+        except TargetError as why:
+            left_out.append(f"Only the pinned release of {listed(those)} is in the plan. {why}")
+            continue
+        for name in those:
+            names |= _other_releases(name, package, known)
+    return Night(names, left_out)
 
 
-def is_pinned_twice(target: Target) -> bool:
-    """Whether a target of `targets_of_a_night` is there under its own name already."""
-    return target.release is not None and _OLDER.get(target.ep) == target.release
+def _other_releases(name: str, package: Package, known: Sequence[str]) -> dict[str, str]:
+    """What `Night.names` has of a target beside its pinned release; ``known`` are all releases."""
+    pinned = _PINNED[package.name]
+    older = releases(f"..{pinned}", package, lambda _: known) if name in _OLDER else []
+    newer = newer_releases(pinned, package, lambda _: known)
+    return {
+        **{f"{name}@{release}": f"{name}@{release}" for release in older if release != pinned},
+        **{f"{name}@{release}": f"{name}@{word}" for word, release in newer.items()},
+    }
 
 
 def jobs(
@@ -65,18 +107,20 @@ def jobs(
     times: Times,
     arguments: Sequence[str],
     *,
+    names: Mapping[str, str],
     cores: int,
     shards: int | None,
     minutes: float | None,
 ) -> Iterator[Job]:
     """The jobs for these plans, each target in so many ``shards`` or none above ``minutes``.
 
-    ``arguments`` are those of each run that select cases and times.
+    ``arguments`` are those of each run that select cases and times; ``names`` are those of `Night`.
     """
     for plan in plans:
         for number, (part, load) in enumerate(parts := _parts(plan, times, cores, shards, minutes)):
             one_of = f"{number + 1}/{len(parts)}" if len(parts) > 1 else ""
-            yield _job(plan.target, one_of, sum(len(p.cases) for p in part), load, arguments, cores)
+            results = sum(len(each.cases) for each in part)
+            yield _job(plan.target, names, one_of, results, load, arguments, cores)
 
 
 def _parts(
@@ -99,6 +143,7 @@ def _parts(
 
 def _job(
     target: Target,
+    names: Mapping[str, str],
     shard: str,
     results: int,
     minutes: float,
@@ -106,13 +151,14 @@ def _job(
     cores: int,
 ) -> Job:
     entry = entry_of(target.ep)
-    name = target.label + (f"-{shard.replace('/', 'of')}" if shard else "")
+    name = names.get(target.label, target.label)
+    name += f"-{shard.replace('/', 'of')}" if shard else ""
     installed = "" if entry is None or target.release else entry.extra
     words = ["gqa", "run", *arguments, *target.arguments, "--jobs", str(cores)]
     words += ["--shard", shard] if shard else []
     return Job(
         name=name,
-        target=target.typed,
+        target=names.get(target.typed, target.typed),
         shard=shard,
         install=f".[{installed}]" if installed else ".",
         setup=f"gqa setup {entry.setup}" if entry and entry.setup and not target.release else "",
