@@ -228,8 +228,7 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
     if tensor.name == "total_sequence_length":
         return np.full(tensor.shape, float(step.total_sequence_length))
     if tensor.name == "query_seqlens":
-        counts = step.query_lengths or [min(step.sequence_length, t) for t in step.total_lengths]
-        return np.resize(np.array(counts, dtype=np.float64), tensor.shape)
+        return query_counts(step, tensor.shape)
     if tensor.name == "position_ids":
         return np.resize(positions(step), tensor.shape)
     if tensor.name == "attention_mask":  # of a graph
@@ -240,6 +239,12 @@ def _derived(call: Call, step: Step, tensor: Tensor) -> Array:
         table = _LAST.of((tensor.name, rows, half), lambda: _table(tensor.name, rows, half))
         return table.reshape(tensor.shape)
     raise AssertionError(tensor.name)
+
+
+def query_counts(step: Step, shape: tuple[int, ...]) -> Array:
+    """The values of query_seqlens: those of the call, or what they are without the input."""
+    counts = step.query_lengths or [min(step.sequence_length, t) for t in step.total_lengths]
+    return np.resize(np.array(counts, dtype=np.float64), shape)
 
 
 def _table(name: str, rows: int, half: int) -> Array:

@@ -354,8 +354,12 @@ def _described(graph: Graph, node: onnx.NodeProto, call: Call) -> Call:
         "attention_bias": "full" if given["attention_bias"] else "none",
         "head_sink": bool(given["head_sink"]),
         "qk_norm": bool(given["q_norm_weight"]),
+        "query_seqlens": None,
         "presents": presents.get(connected, "none"),
     }
+    if given["query_seqlens"]:
+        whole = (call.sequence_length,) * call.batch_size
+        fields["query_seqlens"] = call.query_seqlens or whole
     try:
         return Call.model_validate(fields)
     except ValidationError as error:

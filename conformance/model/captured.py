@@ -228,6 +228,16 @@ def _as_case(form: Form, arrays: dict[str, Array]) -> tuple[dict[str, Any], dict
     )
     batch = arrays["query"].shape[0]
     fields = _fields(form, lengths, batch)
+    if form.chunks:
+        counts = [int(each) for each in arrays["query_seqlens"].ravel()]
+        starts = [total - count for total, count in zip(lengths.totals, counts, strict=False)]
+        fields |= {
+            "query_seqlens": counts,
+            "total_sequence_lengths": list(lengths.totals),
+            "total_sequence_length": int(arrays["total_sequence_length"].ravel()[0]),
+        }
+        if form.cache in ("static", "window"):
+            fields["past_sequence_length"] = max(starts, default=0)
     key = arrays.get("key")
     if key is not None and not form.borrows and key.shape[1] != lengths.new:
         fields["kv_sequence_length"] = key.shape[1]

@@ -41,6 +41,7 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
     "seqlens_k": "last",
     "total_sequence_length": "T",
     "position_ids": "positions",
+    "query_seqlens": "S",
 }
 #: The last dims of an input with this fill: S new tokens, T tokens with those before.
 _LENGTHS: Final[Mapping[str, str]] = {"ids": "S", "mask": "T", "positions": "S"}

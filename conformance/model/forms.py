@@ -26,6 +26,8 @@ _FIELDS: Final = (
     "kv_cache_bit_width",
     "qk_norm_epsilon",
     "sliding_window_cache",
+    "q_norm_epsilon",
+    "k_norm_epsilon",
 )
 
 
@@ -43,6 +45,7 @@ class Form:
     model keeps past and present in one buffer, too. ``batch_size`` and ``sequence_length`` are set
     where the graph fixes them, and ``table_rows`` is the number of rows of the rotary tables.
     ``reads_presents``: another node reads the presents, or they are outputs of the model.
+    ``chunks``: query_seqlens says how many tokens of a chunk are no padding.
     """
 
     fields: Mapping[str, Any]
@@ -53,6 +56,7 @@ class Form:
     sequence_length: int | None
     table_rows: int | None
     reads_presents: bool
+    chunks: bool = False
 
     @property
     def borrows(self) -> bool:
@@ -96,6 +100,7 @@ def form_of(node: AttentionNode, configuration: Configuration) -> Form:
         sequence_length=node.type("query").size(1),
         table_rows=node.type("cos_cache").size(0),
         reads_presents=node.reads_presents,
+        chunks="query_seqlens" in node.inputs,
     )
     overrides = _overrides(node, _plainest(form))
     return Form(**{**form.__dict__, "fields": {**fields, **overrides}})
@@ -202,9 +207,11 @@ def _features(node: AttentionNode) -> Iterator[tuple[str, Any]]:
         )
 
 
-def plain_lengths(form: Form) -> dict[str, int]:
+def plain_lengths(form: Form) -> dict[str, Any]:
     """Lengths that every form has: those of a short prompt, or of one token on a short past."""
     new = form.sequence_length or 2
+    if form.chunks:
+        return {"sequence_length": new, "past_sequence_length": 2, "query_seqlens": [new]}
     if form.cache == "none":
         return {"sequence_length": new}
     if form.borrows:

@@ -165,6 +165,8 @@ def _words(group: Group) -> Iterator[str]:
         yield "QK norm"
     if fields.get("attention_bias"):
         yield "attention bias"
+    if form.chunks:
+        yield "query_seqlens"
     if fields.get("causal") == 0:
         yield "bidirectional"
     if fields.get("cache_dtype") in _QUANTISED:

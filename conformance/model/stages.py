@@ -78,6 +78,8 @@ def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
     rows = (form.table_rows, form.capacity if form.cache == "static" else None)
     most = min(filter(None, rows), default=1 << 30)
     fitting = [stage for stage in _stages(form, asked, most) if stage.tokens <= most]
+    if form.chunks:
+        fitting = [_counted(stage) for stage in fitting]
     found: dict[str, Stage] = {}
     for stage in _with_buffers(form, fitting):
         found.setdefault(stage.label, stage)
@@ -147,6 +149,9 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
             continue
         for new, past in _chunks(form, asked):
             yield _stage(form, "chunk", new, past, batch)
+        if form.chunks and batch == batches[0]:
+            for new in [form.sequence_length] if form.sequence_length else [1, 8]:
+                yield _padded(form, new)
         for past in _pasts(form, asked, most):
             if form.sequence_length in (None, 1):
                 yield _stage(form, "decode", 1, past, batch)
@@ -211,6 +216,43 @@ def _stage(form: Form, phase: str, new: int, past: int, batch: int) -> Stage:
     if batch > 1:
         fields["batch_size"] = batch
     return Stage(label + suffix, words + of, phase, past + new, fields, batch > 1)
+
+
+def _padded(form: Form, new: int) -> Stage:
+    """A chunk of ``new`` rows of which each sequence of a batch has fewer tokens, one of them none.
+
+    The sequences of a batch of one have one token less than there are rows.
+    """
+    few = max(new // 2, 1)
+    counts, starts = [few, 0, new], [9, 12, 3]
+    if form.batch_size is not None:
+        counts, starts = [max(new - 1, 1)] * form.batch_size, [9] * form.batch_size
+    totals = [start + count for start, count in zip(starts, counts, strict=True)]
+    fields = {
+        **_past(form, new, max(starts)),
+        "sequence_length": new,
+        "batch_size": len(counts),
+        "total_sequence_lengths": totals,
+        "query_seqlens": counts,
+    }
+    told = f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}" if counts[1:] else f"{counts[0]}"
+    words = f"padded chunks of {_tokens(new)}, of which {told} are no padding"
+    tokens = max(starts) + new  # the padding needs rows, too
+    return Stage(f"padded_{new}", words, "chunk", tokens, fields, batch=len(counts) > 1)
+
+
+def _counted(stage: Stage) -> Stage:
+    """The stage with query_seqlens, without padding unless it has its own or is a ragged prompt."""
+    if "query_seqlens" in stage.fields:
+        return stage
+    batch = int(stage.fields.get("batch_size", 1))
+    rows = stage.fields.get("loop") or [stage.fields.get("sequence_length", 1)]
+    totals = stage.fields.get("total_sequence_lengths") or [stage.tokens] * batch
+    counts = [[min(new, total) for total in totals] for new in rows]
+    if "loop" in stage.fields:
+        counts = [[new] * batch for new in rows]
+    own = {"query_seqlens": counts if "loop" in stage.fields else counts[0]}
+    return replace(stage, fields={**stage.fields, **own})
 
 
 def _ragged(form: Form, phase: str, new: int, totals: tuple[int, int]) -> Stage:

@@ -18,6 +18,7 @@ from conformance.bundle.inputs import (
     packed_parts,
     part_of,
     positions,
+    query_counts,
     spread_of,
     starts_of,
     stream_of,
@@ -137,6 +138,8 @@ def _meant(call: Call, step: Step, tensor: Tensor) -> Recipe:
         return _numbers(lengths[: math.prod(tensor.shape)])
     if tensor.name == "total_sequence_length":
         return Recipe(kind="constant", value=step.total_sequence_length)
+    if tensor.name == "query_seqlens":
+        return _numbers([*map(int, query_counts(step, tensor.shape))])
     if tensor.name == "position_ids":
         return _positions(step, tensor.shape)
     if tensor.name == "attention_mask":

@@ -289,7 +289,8 @@ def _values_text(tensor: Tensor) -> str:
     if tensor.values is None:
         return {
             "seqlens_k": "tokens of each sequence, less one",
-            "total_sequence_length": "tokens of the longest sequence",
+            "total_sequence_length": "tokens of the longest sequence, or a bound",
+            "query_seqlens": "query tokens of each sequence, without padding",
             "position_ids": "positions of the new tokens",
             "attention_mask": "1 for each token, 0 for padding",
             "cos_cache": f"cosines of {_ANGLE}",
