@@ -107,8 +107,8 @@ def test_what_a_graph_says_itself_cannot_be_a_field(tmp_path: Path) -> None:
     said = wrong(tmp_path, model_of(ATTENTION), "num_heads: 4")
     assert said == (
         "8:16: num_heads cannot stand beside graph; allowed are dtype, batch_size,"
-        " sequence_length, past_sequence_length, total_sequence_lengths, max_sequence_length,"
-        " shared_buffer, seed"
+        " sequence_length, past_sequence_length, total_sequence_lengths, query_seqlens,"
+        " max_sequence_length, shared_buffer, seed"
     )
     said = wrong(tmp_path, model_of(ATTENTION), "relation: omitted_presents")
     assert said == "8:15: a graph has no variant"

@@ -16,12 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from conformance.bundle.inputs import draw_inputs
+from conformance.case.call import Call
+from conformance.case.tensors import attributes_of, steps_of
 from conformance.model.configuration import Configuration, configuration_beside
 from conformance.model.forms import Unclear, form_of
 from conformance.model.groups import disagreements, groups_of, ranges
 from conformance.model.nodes import nodes_of
 from conformance.model.reading import ModelError, read_model
+from conformance.model.stages import Lengths, stages_of
 from conformance.model.wire import LARGE, without_weights
+from conformance.oracle.call import read_call
 
 PLAIN = Configuration()
 
@@ -205,9 +210,10 @@ def test_a_model_without_the_operator_says_what_it_has_instead(tmp_path: Path) -
         (Layer(attributes={"softcap": 30}), "attribute softcap is no float"),
         (Layer(inputs={5: ""}), "lacks the required input seqlens_k"),
         (Layer(inputs={5: "hidden"}), "seqlens_k is float32; allowed: int32"),
-        (Layer(inputs={16: "hidden"}), "has 17 inputs; the operator has 16"),
+        (Layer(inputs={16: "hidden"}), "query_seqlens is float32; allowed: int32"),
+        (Layer(inputs={17: "hidden"}), "has 18 inputs; the operator has 17"),
     ],
-    ids=["attribute", "heads", "kind", "missing", "dtype", "many"],
+    ids=["attribute", "heads", "kind", "missing", "dtype", "newest", "many"],
 )
 def test_an_invalid_node_is_named_and_the_others_are_kept(
     tmp_path: Path, layer: Layer, fault: str
@@ -381,6 +387,30 @@ def test_graph_and_configuration_disagree(tmp_path: Path) -> None:
 
 
 # Groups
+
+
+def test_stages_of_a_node_with_query_seqlens(tmp_path: Path) -> None:
+    """A prompt, chunks with padding and an idle entry, single tokens, and a loop."""
+    model = decoder(Layer(inputs={16: "counts"}))
+    model.graph.input.append(
+        helper.make_tensor_value_info("counts", TensorProto.INT32, ["batch_size"])
+    )
+    (group,) = groups(model, tmp_path)
+    form = group.form
+    stages = {stage.label: stage for stage in stages_of(form, Lengths())}
+    assert {"prompt_6", "padded_1", "padded_8", "chunk_5_on_12", "decode_on_16", "loop"} <= {
+        *stages
+    }
+    counts = {label: stages[label].fields["query_seqlens"] for label in ("prompt_6", "padded_8")}
+    assert counts == {"prompt_6": [6], "padded_8": [4, 0, 8]}
+    assert stages["ragged_prompt_9_5"].fields["query_seqlens"] == [9, 5]
+    assert stages["loop"].fields["query_seqlens"] == [[6], [1], [1], [3]]
+    for stage in stages.values():
+        call = Call.model_validate({**form.fields, **stage.fields})
+        for step in steps_of(call):  # each has a meaning
+            inputs = draw_inputs(call, step)
+            if not step.carried:
+                read_call(inputs, attributes_of(call), step.connected_outputs)
 
 
 def test_equal_nodes_are_one_group(tmp_path: Path) -> None:

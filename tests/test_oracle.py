@@ -677,7 +677,7 @@ class Read(dict[str, Any]):
 
 
 def test_every_attribute_is_read_and_documented() -> None:
-    """On a call with rotary and a quantised cache, in which every attribute has a meaning."""
+    """On calls with rotary, a quantised cache and a norm: every attribute has a meaning there."""
     call = Call(
         past_sequence_length=3,
         rotary="half_split",
@@ -687,6 +687,10 @@ def test_every_attribute_is_read_and_documented() -> None:
     )
     read = Read(attributes_of(call))
     read_call(draw_inputs(call, steps_of(call)[0]), read, ["output"])
+    normed = Call(qk_norm=True)  # the epsilon of a side is read only with a norm
+    of_norm = Read(attributes_of(normed))
+    read_call(draw_inputs(normed, steps_of(normed)[0]), of_norm, ["output"])
+    read.names |= of_norm.names
     unread = set(ATTRIBUTE_BY_NAME) - read.names
     assert not unread, f"conformance/oracle/call.py does not read {sorted(unread)}"
     page = (ROOT / "docs" / "oracle.md").read_text(encoding="utf-8")

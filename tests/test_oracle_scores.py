@@ -85,6 +85,29 @@ def test_epsilon_limits_the_norm_of_small_heads(said: Attributes, epsilon: float
     assert references["output"].defined.all()
 
 
+def test_an_epsilon_of_a_side_overrides_that_of_both() -> None:
+    """The mean square of (0.2, 0) is 0.02, so with 0.02 a head is divided by 0.2."""
+    inputs, attributes = prompt([[0.2, 0.0]], [[0.2, 0.0]], qk_norm_epsilon=0.7)
+    inputs |= weights([1.0, 1.0], [1.0, 1.0])
+
+    def normed(**own: float) -> tuple[float, float]:
+        made = reference(inputs, attributes | own, ALL)
+        attention = made["output"].attention
+        assert attention is not None
+        return attention.query[0, 0, 0, 0, 0], made["present_key"].value[0, 0, 0, 0]
+
+    both = 0.2 / np.sqrt(0.72)
+    np.testing.assert_allclose(normed(q_norm_epsilon=0.02), (1.0, both), rtol=1e-6)
+    np.testing.assert_allclose(normed(k_norm_epsilon=0.02), (both, 1.0), rtol=1e-6)
+
+
+def test_without_a_norm_an_epsilon_changes_nothing() -> None:
+    inputs, attributes = prompt([[3.0, 1.0]], [[7.0, 1.0]])
+    want = reference(inputs, attributes, ["output"])["output"].value
+    made = reference(inputs, attributes | {"q_norm_epsilon": -1.0}, ["output"])["output"].value
+    np.testing.assert_array_equal(made, want)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -92,6 +115,8 @@ def test_epsilon_limits_the_norm_of_small_heads(said: Attributes, epsilon: float
         ({"q_norm_weight": np.ones(3, np.float32)}, r"q_norm_weight must be \[2\]"),
         ({"q_norm_weight": np.ones(2, np.float16)}, "q_norm_weight is float16"),
         ({"qk_norm_epsilon": -1.0}, "qk_norm_epsilon must not be negative"),
+        ({"q_norm_epsilon": 0.0}, "q_norm_epsilon must be positive"),
+        ({"k_norm_epsilon": float("inf")}, "k_norm_epsilon must be finite"),
     ],
 )
 def test_an_undefined_norm_is_rejected(changes: dict[str, Any], message: str) -> None:

@@ -39,6 +39,7 @@ INT8 = {
 }
 RAGGED = {"batch_size": 2, "sequence_length": 5, "total_sequence_lengths": [5, 3]}
 BORROWED = {"past_sequence_length": 4, "key_value": "zero_length"}
+PADDED = {"past_sequence_length": 3, "sequence_length": 4}
 STATIC = {"past_sequence_length": 3, "max_sequence_length": 8}
 
 
@@ -76,6 +77,9 @@ STATIC = {"past_sequence_length": 3, "max_sequence_length": 8}
         ("before_softmax", {"qk_output": 1}),
         ("scale", {"scale": 0.5}),
         ("qk_norm", {"qk_norm": True}),
+        ("query_seqlens", {"past_sequence_length": 3, "query_seqlens": [1]}),
+        ("padded_chunk", {**PADDED, "query_seqlens": [2]}),
+        ("idle", {**PADDED, "query_seqlens": [0]}),
     ],
     ids=str,
 )

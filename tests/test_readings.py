@@ -139,6 +139,23 @@ def of_negative_softcap_is_none() -> None:
     assert not same(made, reference(*call, ALL))
 
 
+def of_prompts_of_query_seqlens() -> None:
+    """Of a sequence without past tokens the first position counts on; a later chunk is as usual."""
+    inputs, attributes = prompt(2, 2, do_rotary=1)
+    inputs |= {
+        **{name: tokens(2, 5, 4).reshape(2, 1, 5, 4) for name in ("past_key", "past_value")},
+        "seqlens_k": np.array([1, 3], "i4"),
+        "total_sequence_length": np.array(5, "i4"),
+        "query_seqlens": np.array([2, 1], "i4"),
+        **tables(8),
+        "position_ids": np.array([[3, 1], [6, 2]]),
+    }
+    made = reference(inputs, attributes, ALL, "prompts_of_query_seqlens")
+    assert not same(made, reference(inputs, attributes, ALL))
+    counted = inputs | {"position_ids": np.array([[3, 4], [6, 2]])}
+    assert same(made, reference(counted, attributes, ALL))
+
+
 ORACLES: dict[ReadingName, Callable[[], None]] = {
     "scale_of_zero": of_a_scale_of_zero,
     "position_ids_of_each_row": of_position_ids_of_each_row,
@@ -146,6 +163,7 @@ ORACLES: dict[ReadingName, Callable[[], None]] = {
     "prompt_without_lengths": of_prompt_without_lengths,
     "lengths_beyond_the_total": of_lengths_beyond_the_total,
     "negative_softcap_is_none": of_negative_softcap_is_none,
+    "prompts_of_query_seqlens": of_prompts_of_query_seqlens,
 }
 
 

@@ -68,6 +68,19 @@ ACTIVE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "qk_norm": ({**DECODE, "qk_norm": True}, {"past"}),
     "quantisation": ({**INT8, "cache": "concatenated", "sequence_length": 4}, {"causal"}),
     "dequantisation": ({**INT8, **DECODE}, {"quantisation", "past"}),
+    "norm_epsilon": (
+        {
+            **PROMPT,
+            "qk_norm": True,
+            "k_norm_epsilon": 0.1,
+            "inputs": {name: {"values": {"low": -0.1, "high": 0.1}} for name in ("query", "key")},
+        },
+        {"qk_norm", "causal"},
+    ),
+    "query_seqlens": (
+        {"batch_size": 2, "sequence_length": 4, **DECODE, "query_seqlens": (2, 2)},
+        {"past", "causal"},
+    ),
     "channels": ({**INT8, **DECODE, **CHANNELS}, {"quantisation", "dequantisation", "past"}),
 }
 

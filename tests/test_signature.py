@@ -112,8 +112,8 @@ def test_types_are_those_of_the_installed_onnxruntime(schema: Any) -> None:
     assert schema.since_version == OPSET_VERSION
 
 
-def test_the_operator_has_16_inputs_4_outputs_and_15_attributes() -> None:
-    assert (len(INPUTS), len(OUTPUTS), len(ATTRIBUTES)) == (16, 4, 15)
+def test_the_operator_has_17_inputs_4_outputs_and_17_attributes() -> None:
+    assert (len(INPUTS), len(OUTPUTS), len(ATTRIBUTES)) == (17, 4, 17)
     assert set(ATTRIBUTE_BY_NAME) == {attribute.name for attribute in ATTRIBUTES}
 
 

@@ -9,6 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto
@@ -25,6 +26,7 @@ from conformance.base.signature import (
     Attribute,
     Parameter,
 )
+from conformance.bundle.inputs import draw_inputs
 from conformance.bundle.model import build_model
 from conformance.case.call import Call
 from conformance.case.tensors import (
@@ -399,6 +401,50 @@ def test_a_ragged_batch_lists_its_lengths() -> None:
     )
     assert (step.total_lengths, step.total_sequence_length) == ((1, 10, 6), 10)
     assert step.input("past_key").shape == (3, 2, 9, 16)
+
+
+def test_padded_chunks_have_a_past_of_as_many_tokens_less() -> None:
+    fields: dict[str, Any] = {"batch_size": 2, "sequence_length": 4, "query_seqlens": (3, 0)}
+    (step,) = steps_of(Call(**fields, past_sequence_length=7))
+    assert (step.total_lengths, step.query_lengths) == ((10, 7), (3, 0))
+    assert step.positions.starts == (7, 7)
+    assert step.total_sequence_length == 11  # rows of the present, for the padding too
+    made = draw_inputs(Call(**fields, past_sequence_length=7), step)
+    np.testing.assert_array_equal(made["query_seqlens"], np.array([3, 0], np.int32))
+    (step,) = steps_of(Call(**fields, past_sequence_length=2, max_sequence_length=9))
+    assert step.total_sequence_length == 5  # a static cache has its rows anyway
+    bias = Call(**fields, max_sequence_length=9, total_sequence_length=9, attention_bias="full")
+    assert steps_of(bias)[0].input("attention_bias").shape == (2, 4, 4, 9)
+
+
+def test_a_loop_of_padded_chunks() -> None:
+    counts = ((4, 2), (1, 0), (0, 4))
+    steps = steps_of(
+        Call(batch_size=2, loop=(4, 4, 4), query_seqlens=counts, total_sequence_lengths=(4, 2))
+    )
+    assert [step.total_lengths for step in steps] == [(4, 2), (5, 2), (5, 6)]
+    assert [step.total_sequence_length for step in steps] == [4, 8, 9]
+    assert [step.input("past_key").shape for step in steps] == [
+        (2, 2, 0, 16), (2, 2, 4, 16), (2, 2, 8, 16),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"query_seqlens": (1,)}, "1 numbers for a batch of 2"),
+        ({"query_seqlens": ((1, 2),)}, "only a loop has a list for each call"),
+        ({"loop": (2, 2), "query_seqlens": (1, 2)}, "a loop of 2 calls needs as many lists"),
+        ({"loop": (2, 2), "query_seqlens": ((1, 2),)}, "a loop of 2 calls needs as many lists"),
+        ({"loop": (2, 2), "query_seqlens": ((1,), (2,))}, "1 numbers for a batch of 2"),
+    ],
+)
+def test_query_seqlens_have_a_number_for_each_sequence(
+    fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ShapeError, match=message) as caught:
+        steps_of(Call(batch_size=2, past_sequence_length=3, **fields))
+    assert caught.value.field == "query_seqlens"
 
 
 @pytest.mark.parametrize("key_value", ["zero_length", "omitted"])

@@ -399,6 +399,7 @@ _ATTRIBUTES: Final = (
         "that of keys",
         _epsilon("q_epsilon", "k_epsilon"),
         "norm_epsilon",
+        SCALE_THRESHOLD,
     ),
     Replacement(
         "norm_epsilon",
@@ -406,6 +407,7 @@ _ATTRIBUTES: Final = (
         "that of queries",
         _epsilon("k_epsilon", "q_epsilon"),
         "norm_epsilon",
+        SCALE_THRESHOLD,
     ),
     Replacement("softcap", "", "no cap", _softcap, "softcap"),
     Replacement("smooth_softmax", "", "no sink", _smooth_softmax, "smooth_softmax"),

@@ -19,12 +19,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from conformance.base.explain import did_you_mean
 from conformance.base.files import replacing
 from conformance.base.paths import ROOT, data_path, file_to_write
-from conformance.base.signature import ATTRIBUTE_BY_NAME, INPUT_NAMES, OUTPUT_NAMES, TYPES
 from conformance.base.words import listed, plural
 from conformance.case.load import load
 from conformance.maintain import operator_text
@@ -32,7 +31,8 @@ from conformance.maintain.citations import citing_files
 from conformance.maintain.quotations import touched
 from conformance.results.errors import ResultsError
 from conformance.results.reader import MOST_BYTES, MOST_LINES, stream
-from conformance.results.records import Header
+from conformance.results.records import Header, TargetRecord
+from conformance.results.uncalled import uncalled_sentences
 from conformance.targets.catalogue import TARGETS, Package, TargetEntry, TargetError
 from conformance.targets.published import published
 from conformance.targets.releases import releases
@@ -171,7 +171,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             results = _run(pin, old, release, options.gqa_run)
         _check(results, pin, old, release)
-        schema = _schema(pin, release)
         page = _read(_OPERATOR)
         texts = {**_edited(pin, release), **generated}
         _install_here(pin, old, release)
@@ -181,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _failed(f"Nothing was edited: {error.filename}: {error.strerror}.", 3)
     print(f"\nEdited: {', '.join(texts)}")
-    for title, lines in _left(pin, old, results, schema, page, texts.get(_OPERATOR, page)):
+    for title, lines in _left(pin, old, results, page, texts.get(_OPERATOR, page)):
         print(f"\n── {title}\n")
         for line in lines:
             print(line)
@@ -259,13 +258,18 @@ def _check(results: Results, pin: Pin, old: str, new: str) -> None:
             raise PinError(f"{file} has results of {there}, not of {pin.names} {release}.")
 
 
+def _targets(file: Path) -> tuple[TargetRecord, ...]:
+    """The targets that have results in a file. Raises `ResultsError`."""
+    _, header = next(iter(stream(file, [], MOST_LINES, MOST_BYTES)))
+    return header.targets if isinstance(header, Header) else ()
+
+
 def _versions(file: Path, pin: Pin) -> dict[str, str]:
     """The release of each target of the pin that has results in a file. Raises `ResultsError`."""
     names = {entry.name for entry in pin.entries}
-    _, header = next(iter(stream(file, [], MOST_LINES, MOST_BYTES)))
     return {
         target.ep.partition("@")[0]: target.describe.version
-        for target in (header.targets if isinstance(header, Header) else ())
+        for target in _targets(file)
         if target.describe is not None and target.ep.partition("@")[0] in names
     }
 
@@ -281,15 +285,6 @@ def _install_here(pin: Pin, old: str, new: str) -> None:
             print(f"Installing {requirement} in {sys.executable}.")
             if subprocess.run((*command, "--quiet", requirement)).returncode:
                 raise PinError(f"pip could not install {requirement}; it says why above.")
-
-
-def _schema(pin: Pin, release: str) -> dict[str, Any] | None:
-    """The operator's schema in the release; None where no interpreter has it."""
-    for package in pin.packages:
-        if package.name in (*_CPU, *_CUDA):
-            python = package.value(release)
-            return operator_text.schema(python) if Path(python).exists() else None
-    return None
 
 
 # ── The edits ────────────────────────────────────────────────────────────────────────────────────
@@ -348,13 +343,12 @@ def _left(
     pin: Pin,
     old: str,
     results: Results,
-    schema: Mapping[str, Any] | None,
     before: str,
     after: str,
 ) -> Iterator[tuple[str, Iterable[str]]]:
     """What is left to decide, by headings."""
-    if schema is not None:
-        yield "New parts of the operator", unknown_parts(schema) or ["None."]
+    uncalled = uncalled_sentences(_targets(results.new))
+    yield "New parts of the operator", uncalled or ["None that the runtime reports."]
     if before != after:
         yield "Quotations of the operator's text whose paragraph changed", _quoted(before, after)
     yield f"Verdicts that changed (gqa diff {results.old} {results.new})", ()
@@ -367,27 +361,6 @@ def _left(
     also = [ALSO[p.name] for p in pin.packages if p.name in ALSO]
     if also:
         yield "Also", also
-
-
-def unknown_parts(schema: Mapping[str, Any]) -> list[str]:
-    """What a schema has that `conformance/base/signature.py` lacks, a line for each."""
-    kinds = {
-        "input": ("Inputs", INPUT_NAMES),
-        "output": ("Outputs", OUTPUT_NAMES),
-        "attribute": ("Attributes", tuple(ATTRIBUTE_BY_NAME)),
-    }
-    lines = [
-        f"{kind} {name} ({type}): {description}"
-        for kind, (section, known) in kinds.items()
-        for name, type, description in schema[section]
-        if name not in known
-    ]
-    for name, types, _ in schema["Types"]:
-        words = (type.removeprefix("tensor(").removesuffix(")") for type in types.split(", "))
-        for word in words:
-            if {"float": "float32"}.get(word, word) not in TYPES.get(name, ()):
-                lines.append(f"type {word} of {name}")
-    return lines
 
 
 def _quoted(before: str, after: str) -> Iterator[str]:
