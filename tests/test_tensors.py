@@ -33,6 +33,7 @@ from conformance.case.tensors import (
     MAX_ELEMENTS,
     MAX_INPUT_ELEMENTS,
     MAX_SCORES,
+    MAX_SHOWN_SCORES,
     ShapeError,
     attributes_of,
     steps_of,
@@ -602,9 +603,13 @@ def test_the_inputs_of_a_call_are_limited_together() -> None:
         shapes(inputs={"key": most, "value": most})
 
 
-def test_a_call_has_no_more_scores_than_the_oracle_can_hold() -> None:
-    """A long prompt is rejected with one sentence; it would need all memory of the machine."""
-    assert shapes(sequence_length=2048, head_size=8)["query"] == (1, 2048, 32)
+def test_a_call_has_no_more_scores_than_the_oracle_computes_in_a_minute() -> None:
+    """A longer prompt is rejected with one sentence, and so is one whose scores must be kept."""
+    longest = {"sequence_length": 8192, "num_heads": 2, "head_size": 8}
+    assert shapes(**longest)["query"] == (1, 8192, 16)
+    sentence = f"8192 keys and 2 heads are too many for the oracle: at most {MAX_SHOWN_SCORES}"
+    with pytest.raises(ShapeError, match=f"{sentence} scores with output_qk"):
+        shapes(qk_output=1, **longest)
     sentence = (
         "32768 query tokens, 32768 keys and 4 heads are too many for the oracle: at most"
         f" {MAX_SCORES} scores"
@@ -613,9 +618,9 @@ def test_a_call_has_no_more_scores_than_the_oracle_can_hold() -> None:
     long_past = {"past_sequence_length": 2**20, "head_size": 8}
     assert shapes(**long_past)["query"] == (1, 1, 32)
     with pytest.raises(ShapeError, match="are too many for the oracle"):
-        shapes(sequence_length=9, **long_past)
+        shapes(sequence_length=33, **long_past)
     with pytest.raises(ShapeError, match="are too many for the oracle"):
-        shapes(sequence_length=9, max_sequence_length=2**20, head_size=8)
+        shapes(sequence_length=33, max_sequence_length=2**20, head_size=8)
 
 
 def test_data_give_their_shape() -> None:

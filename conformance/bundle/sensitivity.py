@@ -81,7 +81,8 @@ def effects(
     Two effects concern the past: ``past``, how far the output moves without all past tokens, and
     ``past_token``, how far it moves without the one past token that contributes least. The latter
     is informational: one token of a thousand may contribute less than one error budget. It is not
-    measured for large calls, where that would take most of the time.
+    measured for long calls, where that would take most of the time. Nothing is measured of a call
+    whose attention does not fit into memory (:attr:`Computation.is_large`).
 
     Args:
         inputs: the connected inputs, as given to the oracle.
@@ -91,7 +92,10 @@ def effects(
         skipped: features that another call of the same loop already shows well enough.
         every: measure all effects, not only those in :data:`THRESHOLDS`.
     """
-    if "output" not in references or not references["output"].computed.any():
+    output = references.get("output")
+    if output is None or not output.computed.any():
+        return {}
+    if output.work is None or output.work.is_large:
         return {}
     call = read_call(inputs, attributes, list(references))
     # The documentation leaves open whether the first prompt of a quantised cache attends to exact
@@ -102,7 +106,7 @@ def effects(
     wanted = [one for one in REPLACEMENTS if (one.part or every) and one.key not in skipped]
     found = _replaced_effects(given, references, units, stored, wanted)
     if "past" not in skipped:
-        found |= _past_effects(call, references["output"], units["output"], every)
+        found |= _past_effects(call, output, units["output"], every)
     return {name: min(float(f"{effect:.3g}"), _LARGEST_EFFECT) for name, effect in found.items()}
 
 

@@ -33,9 +33,11 @@ MAX_RANK: Final = 32
 MAX_INPUT_ELEMENTS: Final = 1 << 27
 #: Largest number of sequences of a batch.
 MAX_BATCH: Final = 1 << 16
-#: Largest number of scores of a call, one for each query token, key and head. The oracle keeps them
-#: all in memory, with about 80 bytes each.
-MAX_SCORES: Final = 1 << 25
+#: Largest number of scores of a call, one for each query token, key and head: 8,192 queries and
+#: keys in two heads. The oracle takes about a minute for them.
+MAX_SCORES: Final = 1 << 27
+#: Largest number of scores of a call with output_qk, which keeps them all in memory.
+MAX_SHOWN_SCORES: Final = 1 << 25
 
 #: Approximate largest absolute score of the drawn queries, unless a feature needs another range.
 SCORE: Final = 2.0
@@ -301,11 +303,12 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
     )
     buffer = (call.max_sequence_length or 0) if call.cache_kind == "static" else past
     keys = max(past + new, total) if call.sliding_window_cache == 1 else max(buffer, past + new)
-    if batch * heads * sequence_length * keys > MAX_SCORES:
+    most = MAX_SHOWN_SCORES if call.qk_output else MAX_SCORES
+    if batch * heads * sequence_length * keys > most:
         raise ShapeError(
             "sequence_length",
             f"{sequence_length} query tokens, {keys} keys and {batch * heads} heads are too many"
-            f" for the oracle: at most {MAX_SCORES} scores",
+            f" for the oracle: at most {most} scores{' with output_qk' if call.qk_output else ''}",
         )
     names = {
         "batch_size": batch,

@@ -126,8 +126,8 @@ def _write_values(case: Case, returned: Returned, folder: Path) -> str:
     size = 0
     for step in range(len(bundle.expected)):
         named = arrays_of(case, bundle, step, returned)
-        size += sum(array.nbytes for array in named.values())
-        if size > MOST_BYTES:
+        size += sum(array.nbytes for array in (named or {}).values())
+        if named is None or size > MOST_BYTES:
             there = f"{text}, and up to step {step - 1} {arrays}" if step else str(text)
             return f"{there}; those of all queries would take more than {MOST_BYTES >> 20} MiB"
         arrays.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, BadArgument
 from conformance.cli.console import SafeConsole
 from conformance.cli.power_table import PAGE, replaced, share
 from conformance.cli.terminal import Terminal, make_console
-from conformance.maintain.power import Mutant, known_mutants, known_regions
+from conformance.maintain.power import Mutant, can_run, known_mutants, known_regions
 from conformance.maintain.region_record import FIX, RECORD, Recorded
 from conformance.maintain.region_run import Cells, fill
 from conformance.maintain.regions import Region
@@ -42,7 +42,7 @@ def run(
     record: bool,
 ) -> int:
     """Fill the cells of ``mutants`` with ``cases``, and print them. Returns the exit status."""
-    whole = corpus.whole and len(cases) == sum(not case.is_graph for case in corpus.loaded)
+    whole = corpus.whole and len(cases) == sum(map(can_run, corpus.loaded))
     if record and (not whole or reduced):
         raise BadArgument("--regions --record requires the whole corpus.")
     cells, only = Cells(mutants, known_regions()), None

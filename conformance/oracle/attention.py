@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from conformance.oracle.cache import Cache, Tokens
 from conformance.oracle.call import OracleCall
-from conformance.oracle.errors import OracleError
-from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Storage
+from conformance.oracle.numbers import LARGEST_FLOAT32, Bool, Float, Int, Storage
 from conformance.oracle.rotary import Rotated
 
 
@@ -109,15 +108,19 @@ Watched = Literal["masked", "nothing"]
 Hiding = Literal["no token", "padding", "causal", "window"]
 
 
-def hidden_keys(call: OracleCall) -> Iterator[tuple[Hiding, Bool]]:
+#: All queries of a call.
+ALL: Final = slice(None)
+
+
+def hidden_keys(call: OracleCall, rows: slice = ALL) -> Iterator[tuple[Hiding, Bool]]:
     """The keys that the lengths and masks hide from a query, rule by rule.
 
-    Each array broadcasts to [B, S, T]. Let i be the place of the query in its sequence and j that
-    of the key. Then the key must exist (j < length), must not be later than the query (j <= i,
-    unless causal is 0), and must be in the window (i - w < j: the w keys up to and including the
-    query's own). Padding attends to nothing.
+    Each array broadcasts to [B, S, T], with S the number of the queries in ``rows``. Let i be the
+    place of the query in its sequence and j that of the key. Then the key must exist (j < length),
+    must not be later than the query (j <= i, unless causal is 0), and must be in the window
+    (i - w < j: the w keys up to and including the query's own). Padding attends to nothing.
     """
-    i = (call.query_starts[:, None] + np.arange(call.sequence_length))[:, :, None]
+    i = _places(call, rows)[:, :, None]
     j = np.arange(call.total)[None, None, :]
     length = call.lengths[:, None, None]
     yield "padding", i >= length
@@ -128,12 +131,18 @@ def hidden_keys(call: OracleCall) -> Iterator[tuple[Hiding, Bool]]:
         yield "window", j <= i - call.window
 
 
-def visible_keys(call: OracleCall) -> Bool:
+def visible_keys(call: OracleCall, rows: slice = ALL) -> Bool:
     """Return [B, S, T]: whether a query may attend to a key, by the lengths and masks alone."""
-    visible = np.ones((call.batch_size, call.sequence_length, call.total), bool)
-    for _, hidden in hidden_keys(call):
+    visible = np.ones((*_places(call, rows).shape, call.total), bool)
+    for _, hidden in hidden_keys(call, rows):
         visible &= ~hidden
     return visible
+
+
+def _places(call: OracleCall, rows: slice) -> Int:
+    """Return [B, S]: the place of each query in its sequence."""
+    places: Int = call.query_starts[:, None] + np.arange(call.sequence_length)[rows]
+    return places
 
 
 def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
@@ -156,25 +165,24 @@ def softmax(logits: Float, sink: Float | None) -> tuple[Float, Float]:
     return weights, sink_weight / total
 
 
-def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
+def attend(call: OracleCall, query: Rotated, cache: Cache, rows: slice = ALL) -> Attention:
     """Compute the attention of a call from its rotated queries and its caches.
+
+    ``rows`` are the queries that the result has; each is computed without the others.
 
     logits = softcap * tanh(scale * q.k / softcap) + attention_bias. The sink is not scaled, capped
     or biased. A row that attends to a NaN, an infinity or a number that may overflow is undefined.
     So is one for which a mask hides such a number of its own sequence and key/value head, but it is
     watched. An attention_bias or a sink of -inf does not make a row undefined: it removes the key
     or sink.
-
-    Raises:
-        OracleError: a query's window includes tokens that the window cache has evicted.
     """
-    batch_size, kv_num_heads, _, head_size = cache.key.value.shape
+    _, kv_num_heads, _, head_size = cache.key.value.shape
     group = call.num_heads // kv_num_heads
-    grouped = (batch_size, call.sequence_length, kv_num_heads, group, head_size)
-    real = (call.query_starts[:, None] + np.arange(call.sequence_length)) < call.lengths[:, None]
+    real = _places(call, rows) < call.lengths[:, None]
+    grouped = (*real.shape, kv_num_heads, group, head_size)
 
     def as_groups(heads: Float) -> Float:
-        kept: Float = np.where(real[:, :, None, None], heads, 0.0)
+        kept: Float = np.where(real[:, :, None, None], heads[:, rows], 0.0)
         return kept.reshape(grouped).transpose(0, 2, 3, 1, 4)
 
     q, finite_query = _finite(as_groups(query.value))
@@ -189,11 +197,9 @@ def attend(call: OracleCall, query: Rotated, cache: Cache) -> Attention:
         capped = scores / call.softcap
         np.tanh(capped, out=capped)
         capped *= call.softcap
-    visible = visible_keys(call)
-    if np.any(visible & ~cache.resident[:, None]):
-        raise OracleError("A query's window includes tokens that the window cache has evicted.")
+    visible = visible_keys(call, rows)
     mask = visible[:, None, None]
-    bias = _grouped_bias(call, kv_num_heads)
+    bias = _grouped_bias(call, kv_num_heads, rows)
     logits = np.where(mask, capped, -np.inf)
     logits += np.where(bias < np.inf, bias, 0.0)
     clean = (finite_key & finite_value & _fits(call, keys))[:, :, None, None, :]
@@ -253,13 +259,14 @@ def _finite_tokens(tokens: Tokens) -> tuple[Tokens, Bool]:
     return kept, finite & finite_exact
 
 
-def _grouped_bias(call: OracleCall, kv_num_heads: int) -> Float:
+def _grouped_bias(call: OracleCall, kv_num_heads: int, rows: slice) -> Float:
     """Return attention_bias in a shape that broadcasts to [B, K, G, S, T]; zeros without one."""
     if call.bias is None:
         return np.zeros((1, 1, 1, 1, 1))
     batch_size, num_heads = call.bias.shape[:2]
     heads = (1, 1) if num_heads == 1 else (kv_num_heads, num_heads // kv_num_heads)
-    return call.bias.reshape(batch_size, *heads, *call.bias.shape[2:])
+    bias = call.bias[:, :, rows]
+    return bias.reshape(batch_size, *heads, *bias.shape[2:])
 
 
 def _fits(call: OracleCall, key: Tokens) -> Bool:

@@ -92,16 +92,14 @@ def _copy_rows(to: Float, numbers: Float, rows: Int) -> None:
 class Cache:
     """Keys and values of every sequence after the call, by place: T tokens each.
 
-    ``resident`` [B, T] marks the places that a query can attend to: all places of a sequence except
-    those that a sliding-window cache evicted before the call. ``unused_finite`` [B, K]: whether all
-    numbers in rows that hold no token are finite: rows of the past beyond a sequence's own tokens,
-    and the padding of a prompt. With query_seqlens they do not count, since the documentation says
-    that such rows are padding, or "unspecified" after the call before.
+    Where a sliding-window cache evicted tokens before the call, there are zeros. ``unused_finite``
+    [B, K]: whether all numbers in rows that hold no token are finite: rows of the past beyond a
+    sequence's own tokens, and the padding of a prompt. With query_seqlens they do not count, since
+    the documentation says that such rows are padding, or "unspecified" after the call before.
     """
 
     key: Tokens
     value: Tokens
-    resident: Bool
     unused_finite: Bool
 
 
@@ -150,7 +148,6 @@ def build_cache(call: OracleCall, new_key: Rotated) -> Cache:
     return Cache(
         stored(key, magnitude, call.key_format, call.k_norm is not None),
         stored(value, np.zeros_like(value), call.value_format, False),
-        is_past | is_new,
         unused_finite,
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from conformance.base.readings import ReadingName
 from conformance.oracle.attention import Attention, Watched, attend
 from conformance.oracle.cache import Cache, Tokens, build_cache, present_places
 from conformance.oracle.call import Attributes, Inputs, OracleCall, read_call
+from conformance.oracle.errors import OracleError
 from conformance.oracle.numbers import Bool, Float, Storage
 from conformance.oracle.rotary import (
     Rotated,
@@ -30,15 +32,15 @@ class Reference:
     not be compared. ``watched`` has those of them, each of the output's shape and never empty, of
     which something is to be said if they are not as in ``value``. All other undefined elements are
     0 in ``value``. ``dtype`` is the dtype that the runtime must return. The other fields are for
-    the error model: ``attention`` holds the intermediate results of output
-    and output_qk, where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the
+    the error model: ``work`` holds the intermediate results of output and
+    output_qk, where ``qk_output`` is 1 for logits and 2 for probabilities; ``tokens`` holds the
     rows of a present before they are stored in the tensor's format.
     """
 
     value: Float
     defined: Bool
     dtype: np.dtype[Any]
-    attention: Attention | None = None
+    work: Computation | None = None
     watched: Mapping[Watched, Bool] = field(default_factory=dict)
     qk_output: int = 0
     tokens: Tokens | None = None
@@ -50,19 +52,73 @@ class Reference:
         masked = self.watched.get("masked")
         return self.defined if masked is None else self.defined | masked
 
+    @property
+    def attention(self) -> Attention | None:
+        """The intermediate results of all queries; see `Computation.attention`."""
+        return None if self.work is None else self.work.attention
+
+
+#: Scores that are held at once, one for each query, key and query head, with about 80 bytes each.
+#: A call with more of them is large.
+MAX_AT_ONCE: Final = 1 << 23
+#: Scores of a block of queries of a large call.
+_BLOCK: Final = 1 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class Computation:
-    """A computed call: everything from which its outputs, and the values of a query, are taken."""
+    """A computed call: everything from which its outputs, and the values of a query, are taken.
+
+    The attention of a large call does not fit into memory. It is computed in blocks of queries,
+    each when it is asked for.
+    """
 
     call: OracleCall
+    query: Rotated
     cache: Cache
-    attention: Attention
 
     @property
     def group(self) -> int:
         """Query heads that share a key/value head: N / K."""
-        return int(self.attention.query.shape[2])
+        return self.call.num_heads // int(self.cache.key.value.shape[1])
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the attention is computed in blocks."""
+        return self._of_query * self.call.sequence_length > MAX_AT_ONCE
+
+    @property
+    def _of_query(self) -> int:
+        """The number of scores of one query, in all heads of all sequences."""
+        return self.call.batch_size * self.call.num_heads * self.call.total
+
+    @cached_property
+    def attention(self) -> Attention:
+        """The attention of all queries; of a large call, take `blocks` or `block_of`."""
+        return attend(self.call, self.query, self.cache)
+
+    def blocks(self) -> Iterator[Attention]:
+        """The attention of all queries, in consecutive blocks: one, unless the call is large."""
+        if not self.is_large:
+            yield self.attention
+            return
+        for start in range(0, self.call.sequence_length, self._rows):
+            yield self._block(start)
+
+    def block_of(self, token: int) -> tuple[Attention, int]:
+        """The attention of the block that has a query, and the index of the query in it."""
+        if not self.is_large:
+            return self.attention, token
+        start = token // self._rows * self._rows
+        return self._block(start), token - start
+
+    @property
+    def _rows(self) -> int:
+        """The number of queries of a block."""
+        return max(1, _BLOCK // self._of_query)
+
+    def _block(self, start: int) -> Attention:
+        return attend(self.call, self.query, self.cache, slice(start, start + self._rows))
 
 
 def compute(
@@ -72,7 +128,11 @@ def compute(
     reading: ReadingName | None = None,
     dtype: np.dtype[Any] | None = None,
 ) -> Computation:
-    """Compute a call up to its attention; arguments and errors are those of :func:`read_call`."""
+    """Compute a call; arguments are those of :func:`read_call`.
+
+    Raises:
+        OracleError: as `read_call`, `rotated` and `attended`.
+    """
     call = read_call(inputs, attributes, outputs, reading, dtype)
     return attended(call, *rotated(call))
 
@@ -106,8 +166,11 @@ def attended(call: OracleCall, query: Rotated, key: Rotated) -> Computation:
     Raises:
         OracleError: a query's window includes tokens that the window cache has evicted.
     """
-    cache = build_cache(call, key)
-    return Computation(call, cache, attend(call, query, cache))
+    starts = call.query_starts
+    begins = np.maximum(starts - (call.total if call.window is None else call.window) + 1, 0)
+    if np.any((begins < call.first_past_places) & (starts < call.lengths)):
+        raise OracleError("A query's window includes tokens that the window cache has evicted.")
+    return Computation(call, query, build_cache(call, key))
 
 
 def reference(
@@ -133,19 +196,42 @@ def reference(
 
 def outputs_of(work: Computation, outputs: Collection[str]) -> dict[str, Reference]:
     """Return the references of these outputs of a computed call, in the operator's order."""
-    call, cache, attention = work.call, work.cache, work.attention
+    call, cache = work.call, work.cache
     makers: dict[str, Callable[[], Reference]] = {
-        "output": lambda: _output(call, attention),
+        "output": lambda: _of_blocks(work, _output, axis=1),
         "present_key": lambda: _present(call, cache.key),
         "present_value": lambda: _present(call, cache.value),
-        "output_qk": lambda: _output_qk(call, attention),
+        "output_qk": lambda: _of_blocks(work, _output_qk, axis=2),
     }
     return {name: make() for name, make in makers.items() if name in outputs}
 
 
+def _of_blocks(
+    work: Computation, make: Callable[[OracleCall, Attention], Reference], axis: int
+) -> Reference:
+    """Return an output of the attention, whose queries are along an axis, from its blocks."""
+    parts = [make(work.call, attention) for attention in work.blocks()]
+    whole = replace(parts[0], work=work)
+    if len(parts) == 1:
+        return whole
+    reasons = {why: None for part in parts for why in part.watched}
+    return replace(
+        whole,
+        value=np.concatenate([part.value for part in parts], axis),
+        defined=np.concatenate([part.defined for part in parts], axis),
+        watched={
+            why: np.concatenate(
+                [part.watched.get(why, np.zeros_like(part.defined)) for part in parts], axis
+            )
+            for why in reasons
+        },
+    )
+
+
 def _output(call: OracleCall, attention: Attention) -> Reference:
     """Return output [B, S, N * D]: the heads of a token side by side."""
-    shape = (call.batch_size, call.sequence_length, call.num_heads * call.head_size)
+    queries = attention.output.shape[3]
+    shape = (call.batch_size, queries, call.num_heads * call.head_size)
 
     def elements(rows: Bool) -> Bool:
         each = np.broadcast_to(rows[..., None], attention.output.shape)
@@ -163,13 +249,7 @@ def _of_attention(
     watched = {why: elements(rows) for why, rows in attention.watched.items()}
     watched = {why: at for why, at in watched.items() if at.any()}
     told = np.any([defined, *watched.values()], axis=0)
-    return Reference(
-        np.where(told, value, 0.0),
-        defined,
-        call.dtype,
-        attention=attention,
-        watched=watched,
-    )
+    return Reference(np.where(told, value, 0.0), defined, call.dtype, watched=watched)
 
 
 def _present(call: OracleCall, tokens: Tokens) -> Reference:
@@ -204,7 +284,7 @@ def _output_qk(call: OracleCall, attention: Attention) -> Reference:
         exists = exists & np.isfinite(attention.logits)
         exists = exists & Storage.of(call.dtype).holds(attention.logits)
         value = attention.logits
-    shape = (call.batch_size, call.num_heads, call.sequence_length, call.total)
+    shape = (call.batch_size, call.num_heads, *value.shape[3:])
 
     def elements(rows: Bool) -> Bool:
         return np.broadcast_to(rows[..., None] & exists, value.shape).reshape(shape)

@@ -9,7 +9,7 @@ cases, features or dtypes. One constant for each target class multiplies the res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -94,9 +94,8 @@ def arithmetic_budget(name: str, reference: Reference, past: PastErrors | None =
     arithmetic = np.dtype(np.float32)
     if name != "output" or reference.dtype == arithmetic:
         return _budget(name, reference, past)
-    assert reference.attention is not None
     storage = Storage.of(reference.dtype)
-    inside = output_budget(reference.attention, arithmetic, past).reshape(reference.value.shape)
+    inside = _of_blocks(reference, 1, lambda attention: output_budget(attention, arithmetic, past))
     return inside + storage.unit * np.abs(reference.value) + floor_of(storage)
 
 
@@ -106,12 +105,18 @@ def _budget(name: str, reference: Reference, past: PastErrors | None) -> Float:
     if reference.tokens is not None:
         past_error = None if past is None else past.key if name == "present_key" else past.value
         return _present_budget(reference.tokens, past_error)
-    assert reference.attention is not None
+    dtype = reference.dtype
     if name == "output_qk":
-        unit = qk_budget(reference.attention, reference.dtype, reference.qk_output, past)
-    else:
-        unit = output_budget(reference.attention, reference.dtype, past)
-    return unit.reshape(reference.value.shape)
+        return _of_blocks(reference, 3, lambda a: qk_budget(a, dtype, reference.qk_output, past))
+    return _of_blocks(reference, 1, lambda attention: output_budget(attention, dtype, past))
+
+
+def _of_blocks(reference: Reference, axis: int, budget: Callable[[Attention], Float]) -> Float:
+    """Return a budget of the attention, whose queries are along an axis, from its blocks."""
+    assert reference.work is not None
+    parts = [budget(attention) for attention in reference.work.blocks()]
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
+    return whole.reshape(reference.value.shape)
 
 
 def _present_budget(tokens: Tokens, past_error: Float | None) -> Float:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from conformance.oracle.attention import Hiding, hidden_keys
+from conformance.oracle.attention import Attention, Hiding, hidden_keys
 from conformance.oracle.cache import Tokens, present_places
 from conformance.oracle.call import OracleCall
 from conformance.oracle.numbers import Float, Int
@@ -142,10 +142,10 @@ def last_token(computation: Computation, batch: int) -> int:
 
 def query_values(computation: Computation, batch: int, head: int, token: int) -> QueryValues:
     """The values of query ``token`` of sequence ``batch`` in query head ``head``."""
-    call, a = computation.call, computation.attention
-    group = computation.group
+    call, group = computation.call, computation.group
     kv_head = head // group
-    at = batch, kv_head, head % group, token
+    a, row = computation.block_of(token)
+    at = batch, kv_head, head % group, row
     bias = None
     if call.bias is not None:
         of_batch, of_head = min(batch, len(call.bias) - 1), min(head, call.bias.shape[1] - 1)
@@ -182,7 +182,7 @@ def query_values(computation: Computation, batch: int, head: int, token: int) ->
         softcap=call.softcap,
         window=call.window,
         causal=call.causal,
-        undefined=_undefined(computation, at),
+        undefined=_undefined(call, a, at, token),
         query=_rotation(
             call,
             call.query[batch, token, head],
@@ -255,18 +255,19 @@ def present_rows(call: OracleCall, batch: int) -> Int:
 def _hidden(computation: Computation, batch: int, token: int, logits: Float) -> tuple[Hidden, ...]:
     call = computation.call
     found: list[Hidden] = ["bias" if logit == -np.inf else "" for logit in logits]
-    shape = call.batch_size, call.sequence_length, call.total
-    for rule, hidden in reversed([*hidden_keys(call)]):  # of several rules, the first is told
-        for key in np.flatnonzero(np.broadcast_to(hidden, shape)[batch, token]):
+    shape = call.batch_size, 1, call.total
+    rules = hidden_keys(call, slice(token, token + 1))
+    for rule, hidden in reversed([*rules]):  # of several rules, the first is told
+        for key in np.flatnonzero(np.broadcast_to(hidden, shape)[batch, 0]):
             found[key] = rule
     return tuple(found)
 
 
-def _undefined(computation: Computation, at: tuple[int, int, int, int]) -> str:
-    call, a = computation.call, computation.attention
+def _undefined(call: OracleCall, a: Attention, at: tuple[int, int, int, int], token: int) -> str:
+    """Why the row ``at`` of an attention, that of the query ``token``, is undefined."""
     if a.defined[at]:
         return ""
-    batch, token = at[0], at[3]
+    batch = at[0]
     if call.query_starts[batch] + token >= call.lengths[batch]:
         return "the token is padding"
     if a.watched["nothing"][at]:

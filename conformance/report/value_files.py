@@ -54,9 +54,16 @@ def _plain(value: object) -> Any:
     return value
 
 
-def arrays_of(case: Case, bundle: Bundle, step: int, returned: Returned | None) -> dict[str, Array]:
-    """All values of one step: every batch, head and token (docs/oracle.md has the list)."""
+def arrays_of(
+    case: Case, bundle: Bundle, step: int, returned: Returned | None
+) -> dict[str, Array] | None:
+    """All values of one step: every batch, head and token (docs/oracle.md has the list).
+
+    None if they do not fit into memory.
+    """
     computation = computation_of(case.call, bundle, step)
+    if computation.is_large:
+        return None
     call, a, cache = computation.call, computation.attention, computation.cache
     b, k, g, s, _ = a.query.shape
 

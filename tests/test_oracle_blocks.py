@@ -1,0 +1,128 @@
+"""Large calls, whose attention is computed in blocks of queries."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from memory import peak_kib
+
+from conformance.bundle.script import script_of
+from conformance.bundle.sensitivity import effects
+from conformance.case.call import Call
+from conformance.oracle import Reference
+from conformance.oracle.reference import MAX_AT_ONCE, Computation, compute
+from conformance.oracle.tolerance import arithmetic_budget, budgets, past_errors
+from conformance.oracle.values import query_values
+
+#: The module; `conformance.oracle.reference` is its function.
+ORACLE = sys.modules[Computation.__module__]
+
+#: Calls with a window, padding, a bias, a sink, a past, output_qk, and codes.
+CALLS: dict[str, dict[str, Any]] = {
+    "ragged": {
+        "sequence_length": 150,
+        "batch_size": 2,
+        "total_sequence_lengths": (150, 97),
+        "num_heads": 6,
+        "local_window_size": 50,
+        "head_sink": True,
+        "attention_bias": "full",
+        "qk_output": 1,
+    },
+    "chunk": {"sequence_length": 90, "past_sequence_length": 77, "softcap": 3.0, "qk_output": 2},
+    "codes": {
+        "sequence_length": 90,
+        "past_sequence_length": 77,
+        "cache_dtype": "int8",
+        "k_quant_type": "PER_TENSOR",
+        "v_quant_type": "PER_CHANNEL",
+    },
+    "nothing_to_see": {
+        "sequence_length": 60,
+        "attention_bias": "full",
+        "inputs": {
+            "attention_bias": {"elements": [{"at": [0, 0, 50], "value": float("-inf")}]},
+            "value": {"elements": [{"at": [0, 55, 0], "value": float("nan")}]},
+        },
+    },
+}
+
+
+def references_of(call: Call, monkeypatch: pytest.MonkeyPatch, scores: int) -> dict[str, Reference]:
+    """The oracle's references, in blocks of so many scores; 0: at once."""
+    if scores:
+        monkeypatch.setattr(ORACLE, "MAX_AT_ONCE", 1)
+        monkeypatch.setattr(ORACLE, "_BLOCK", scores)
+    script = script_of(call)
+    return script.compute(script.steps[0].inputs)
+
+
+def test_a_call_in_blocks_has_the_bits_of_the_call_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of 64 queries: products of matrices are computed in whole tiles of that."""
+    call = Call(
+        sequence_length=256, head_size=32, rotary="half_split", dtype="float16", qk_output=1
+    )
+    whole = references_of(call, monkeypatch, 0)
+    blocks = references_of(call, monkeypatch, 64 * 4 * 256)
+    for name, unit in budgets(whole).items():
+        assert whole[name].value.tobytes() == blocks[name].value.tobytes()
+        assert whole[name].defined.tobytes() == blocks[name].defined.tobytes()
+        assert unit.tobytes() == budgets(blocks)[name].tobytes()
+    one, other = (arithmetic_budget("output", found["output"]) for found in (whole, blocks))
+    assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("fields", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("queries", [1, 7, 64])
+def test_blocks_of_any_size_agree(
+    fields: dict[str, Any], queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Call(**fields)
+    total = call.sequence_length + call.past_sequence_length
+    whole = references_of(call, monkeypatch, 0)
+    units = budgets(whole)
+    blocks = references_of(call, monkeypatch, queries * call.batch_size * call.num_heads * total)
+    for name, unit in budgets(blocks).items():
+        one, other = whole[name], blocks[name]
+        np.testing.assert_array_equal(one.defined, other.defined)
+        np.testing.assert_allclose(other.value, one.value, rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(unit[one.defined], units[name][one.defined], rtol=1e-9)
+        assert one.watched.keys() == other.watched.keys()
+        for why, there in one.watched.items():
+            np.testing.assert_array_equal(there, other.watched[why])
+
+
+def test_the_errors_of_a_past_count_in_blocks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Call(loop=(40, 30), rotary="half_split", dtype="float16")
+    script = script_of(call)
+    first = script.compute(script.steps[0].inputs)
+    past = {name: first[name].value.astype(np.float16) for name in ("present_key", "present_value")}
+    inputs = script.steps[1].inputs | {f"past{name[7:]}": array for name, array in past.items()}
+    errors = past_errors(first, None)
+    whole = budgets(script.compute(inputs), errors)["output"]
+    monkeypatch.setattr(ORACLE, "MAX_AT_ONCE", 1)
+    monkeypatch.setattr(ORACLE, "_BLOCK", 4 * 70 * 7)
+    np.testing.assert_allclose(budgets(script.compute(inputs), errors)["output"], whole, rtol=1e-9)
+    assert np.all(budgets(script.compute(inputs))["output"] < whole)
+
+
+def test_a_large_call_takes_little_memory_and_has_no_effects() -> None:
+    """At once, its scores would take 2 GiB. Its queries can be looked at one by one."""
+    call = Call(sequence_length=3700, num_heads=2, kv_num_heads=1, head_size=8)
+    script = script_of(call)
+    inputs, attributes = script.steps[0].inputs, script.attributes
+    assert attributes is not None
+    before = peak_kib()
+    found = compute(inputs, attributes, script.outputs)
+    assert found.is_large
+    assert MAX_AT_ONCE < 2 * 3700**2
+    references = script.compute(inputs)
+    units = budgets(references)
+    assert peak_kib() - before < 400 << 10
+    values = query_values(found, 0, 1, 3000)
+    np.testing.assert_allclose(values.output, references["output"].value[0, 3000, 8:], rtol=1e-12)
+    assert (values.keys.hidden[3000], values.keys.hidden[3001]) == ("", "causal")
+    assert effects(inputs, attributes, references, units) == {}
