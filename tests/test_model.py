@@ -26,6 +26,13 @@ def build(**fields: Any) -> ModelProto:
     return build_model(call, steps_of(call)[0])
 
 
+def model_of(case: Case) -> ModelProto:
+    """The model of a case, with its constants."""
+    step = case.steps[0]
+    constants = draw_inputs(case.call, step) if case.call.constants else None
+    return build_model(case.call, step, constants)
+
+
 @pytest.fixture(scope="module")
 def corpus() -> list[Case]:
     return list(shipped_cases())
@@ -45,13 +52,16 @@ def test_a_model_is_one_node_of_the_operator() -> None:
 
 def test_every_shipped_model_passes_the_checker(corpus: list[Case]) -> None:
     for case in corpus:
-        onnx.checker.check_model(build_model(case.call, case.steps[0]), full_check=True)
+        onnx.checker.check_model(model_of(case), full_check=True)
 
 
 def test_the_graph_has_exactly_the_tensors_of_the_node(corpus: list[Case]) -> None:
     for case in corpus:
-        graph = build_model(case.call, case.steps[0]).graph
-        assert [value.name for value in graph.input] == [n for n in graph.node[0].input if n]
+        graph = model_of(case).graph
+        named = dict.fromkeys(n for n in graph.node[0].input if n)
+        constants = [tensor.name for tensor in graph.initializer]
+        assert [value.name for value in graph.input] == [n for n in named if n not in constants]
+        assert set(constants) == set(case.call.constants) <= named.keys()
         assert [value.name for value in graph.output] == [n for n in graph.node[0].output if n]
 
 
@@ -86,7 +96,7 @@ def test_a_dim_of_zero_is_not_an_unknown_dim() -> None:
 
 def test_attributes_are_there_only_when_set(corpus: list[Case]) -> None:
     for case in corpus:
-        (node,) = build_model(case.call, case.steps[0]).graph.node
+        (node,) = model_of(case).graph.node
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         assert found.keys() == attributes_of(case.call).keys()
         for name, value in attributes_of(case.call).items():
@@ -143,8 +153,8 @@ def test_onnxruntime_loads_the_models_it_supports(corpus: list[Case]) -> None:
         if since(case) > Version(onnxruntime.__version__):
             continue
         step = case.steps[0]
-        made = session(build_model(case.call, step))
-        assert [i.name for i in made.get_inputs()] == [t.name for t in step.inputs if t.connected]
+        made = session(model_of(case))
+        assert [i.name for i in made.get_inputs()] == [t.name for t in step.inputs if t.fed]
         assert tuple(o.name for o in made.get_outputs()) == step.connected_outputs
     assert len(seen) > 40
 

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from onnx import TensorProto
 
 from conformance.base.array_types import NUMPY, ONNX_OF_NUMPY, WORD_OF_ONNX
 from conformance.base.readings import ReadingName
 from conformance.bundle.expected import Expected
 from conformance.bundle.float_arrays import Packed, Packer, Unpacker
+from conformance.bundle.model import tensor_of
 from conformance.bundle.script import Script, ScriptStep, script_of
 from conformance.bundle.variants import variant_script
 from conformance.case.call import Call
@@ -232,13 +232,7 @@ def _rounded(expected: Reference) -> Array:
 
 
 def _tensor_file(values: Array, name: str) -> bytes:
-    tensor = TensorProto(
-        name=name,
-        data_type=ONNX_OF_NUMPY[values.dtype],
-        dims=values.shape,
-        raw_data=values.tobytes(),
-    )
-    return bytes(tensor.SerializeToString(deterministic=True))
+    return bytes(tensor_of(values, name).SerializeToString(deterministic=True))
 
 
 def _values_of(file: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -43,19 +43,23 @@ Array = np.ndarray
 
 
 def draw_inputs(call: Call, step: Step) -> dict[str, Array]:
-    """All connected inputs of ``step``, each with its shape and dtype.
+    """All connected inputs of ``step``, constants included, each with its shape and dtype.
 
     In a loop only the first step has a drawn past. Later steps take theirs from the step before
     (see :mod:`conformance.bundle.contents`), so it is missing here. Raises
     :class:`conformance.case.given.GivenError` where a file with the values cannot be read.
     """
     if isinstance(call, GivenCall):
-        return given_inputs(call, step)
-    return {
-        tensor.name: _draw(call, step, tensor)
-        for tensor in step.inputs
-        if tensor.connected and not (step.carried and tensor.name in ("past_key", "past_value"))
-    }
+        found = given_inputs(call, step)
+    else:
+        found = {
+            tensor.name: _draw(call, step, tensor)
+            for tensor in step.inputs
+            if tensor.connected
+            and not tensor.same_as
+            and not (step.carried and tensor.name in ("past_key", "past_value"))
+        }
+    return found | {each.name: found[each.same_as] for each in step.inputs if each.same_as}
 
 
 def draw_weights(call: Call, step: Step) -> dict[str, Array]:
@@ -162,7 +166,7 @@ def _marked(call: Call, step: Step, name: str, numbers: Array) -> Array:
 
 def stream_of(call: Call, step: Step, name: str) -> str:
     """The name of an input's random stream, which is its seed."""
-    index = 0 if name in _OF_THE_MODEL else step.index
+    index = 0 if name in (*_OF_THE_MODEL, *call.constants) else step.index
     return f"{call.seed}/{index}/{name}"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from conformance.base.array_types import ONNX
+from conformance.base.array_types import ONNX, ONNX_OF_NUMPY
 from conformance.base.signature import DOMAIN, OP_TYPE, OPSET_VERSION
 from conformance.case.call import Call, GraphCall
 from conformance.case.graph import parsed
@@ -20,8 +20,12 @@ IR_VERSION: Final = 10
 DEFAULT_OPSET: Final = 18
 
 
-def build_model(call: Call, step: Step) -> onnx.ModelProto:
+def build_model(
+    call: Call, step: Step, constants: Mapping[str, np.ndarray] | None = None
+) -> onnx.ModelProto:
     """The model of ``call``. ``step`` is its first step, which gives the shapes of static dims.
+
+    ``constants`` has the array of each of its constants, and may have others.
 
     Inputs have symbolic dims unless the case has static ones. Outputs are declared by rank, with
     dims that have neither name nor value: ONNX Runtime Web rejects concrete present shapes that
@@ -30,8 +34,13 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
     graph = helper.make_graph(
         [node_of(call, step)],
         "gqa",
-        [_declare(tensor) for tensor in step.inputs if tensor.connected],
+        [_declare(tensor) for tensor in step.inputs if tensor.fed],
         [_declare(tensor) for tensor in step.outputs if tensor.connected],
+        [
+            tensor_of((constants or {})[each.name], each.name)
+            for each in step.inputs
+            if each.constant
+        ],
     )
     model = helper.make_model(
         graph,
@@ -43,6 +52,16 @@ def build_model(call: Call, step: Step) -> onnx.ModelProto:
     )
     model.ir_version = IR_VERSION
     return model
+
+
+def tensor_of(values: np.ndarray, name: str) -> onnx.TensorProto:
+    """An array as a tensor of a file or a model; its last field are its bytes."""
+    return onnx.TensorProto(
+        name=name,
+        data_type=ONNX_OF_NUMPY[values.dtype],
+        dims=values.shape,
+        raw_data=values.tobytes(),
+    )
 
 
 def filled_model(call: GraphCall, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
@@ -68,11 +87,12 @@ def node_of(
 
     def names(tensors: Sequence[Tensor]) -> list[str]:
         """The node's name list: empty for an omitted tensor, ending before the trailing ones."""
-        return [
-            (renamed or {}).get(tensor.name, tensor.name) if tensor.connected else ""
+        own = [
+            (tensor.same_as or tensor.name) if tensor.connected else ""
             for tensor in tensors
             if tensor.state != "trailing"
         ]
+        return [(renamed or {}).get(name, name) for name in own]
 
     node = helper.make_node(
         OP_TYPE, names(step.inputs), names(step.outputs), name=name, domain=DOMAIN

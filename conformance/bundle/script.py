@@ -30,8 +30,9 @@ ALIASES: Final = {"present_key": "past_key", "present_value": "past_value"}
 class ScriptStep:
     """One call of the model.
 
-    ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each, except those
-    in ``carry``, which are taken from an output of the step before. ``aliases`` maps an output to
+    ``connected`` lists the graph's inputs in order. ``inputs`` has an array for each input of the
+    node, the constants of the model among them, except those in ``carry``, which are taken from an
+    output of the step before. ``aliases`` maps an output to
     the input whose memory it occupies.
     """
 
@@ -96,11 +97,11 @@ def script_with(call: Call, inputs: list[Arrays], reading: ReadingName | None = 
 
 
 def _script(call: Call, first: Step, inputs: list[Arrays], reading: ReadingName | None) -> Script:
-    connected = tuple(tensor.name for tensor in first.inputs if tensor.connected)
+    connected = tuple(tensor.name for tensor in first.inputs if tensor.fed)
     outputs = first.connected_outputs
     attributes = attributes_of(call)
     return Script(
-        model=build_model(call, first),
+        model=build_model(call, first, inputs[0]),
         steps=tuple(
             ScriptStep(
                 connected,

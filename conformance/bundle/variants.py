@@ -76,6 +76,12 @@ def _same_inputs(**fields: Any) -> Callable[[Call], Script]:
     return variant
 
 
+def _constants_as_inputs(call: Call) -> Script:
+    """The same calls of a model without constants."""
+    inputs = [draw_inputs(call, step) for step in steps_of(call)]
+    return script_with(_changed(call, constants=()), inputs)
+
+
 def _with(change: Callable[[Call, Arrays], Arrays], **fields: Any) -> Callable[[Call], Script]:
     """Changes ``fields`` of the node, and replaces the inputs that ``change`` returns."""
 
@@ -699,6 +705,7 @@ def _doubled_pairs(call: Call) -> list[Comparison]:
 #: For each relation, how to make the variant, and the numbers that must agree.
 _Variant = tuple[Callable[[Call], Script], Callable[[Call], list[Comparison]]]
 _VARIANTS: Final[dict[RelationName, _Variant]] = {
+    "constants_as_inputs": (_constants_as_inputs, _all_outputs),
     "omitted_presents": (_same_inputs(presents="none"), _output_only),
     "omitted_key_value": (_same_inputs(key_value="omitted"), _all_outputs),
     "packed_qkv": (_pack, _all_outputs),

@@ -80,6 +80,16 @@ InputName = Literal[
     "k_norm_weight",
     "query_seqlens",
 ]
+#: The inputs that are weights of a model, the same in all its calls.
+ConstantName = Literal[
+    "cos_cache",
+    "sin_cache",
+    "head_sink",
+    "k_scale",
+    "v_scale",
+    "q_norm_weight",
+    "k_norm_weight",
+]
 OutputName = Literal["output", "present_key", "present_value", "output_qk"]
 AttributeName = Literal[
     "num_heads",
@@ -154,6 +164,8 @@ class InputOverride(Model):
     """The values themselves, nested like the shape, which follows from them."""
     elements: tuple[ElementOverride, ...] = ()
     """Single elements with other values than `values` or `data` give them."""
+    same_as: InputName | None = None
+    """The input whose tensor this one is, too: the node's input list names it twice."""
 
 
 class OutputOverride(Model):
@@ -240,6 +252,8 @@ class Call(Model):
     """Connect head_sink."""
     qk_norm: Flag = False
     """Connect q_norm_weight and k_norm_weight."""
+    constants: tuple[ConstantName, ...] = ()
+    """The connected inputs that are constants of the model, and not inputs of it."""
 
     scale: Number | None = None
     softcap: Number | None = None

@@ -117,7 +117,7 @@ def _content(file: Path) -> bytes:
 
 
 def _arrays(file: Path, content: bytes, step: Step) -> dict[str, Array]:
-    wanted = {tensor.name: tensor for tensor in step.inputs if tensor.connected}
+    wanted = {each.name: each for each in step.inputs if each.connected and not each.same_as}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             there = [name.removesuffix(".npy") for name in archive.namelist()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final
 
@@ -62,7 +62,8 @@ class Tensor:
     cos and sin tables). ``dims`` holds the name of each dim in the graph, or None for a fixed dim.
     ``elements`` holds ranges of elements, with the value of each. ``role`` is set for the inputs of
     a graph: the input of an operator whose values it has (:mod:`conformance.case.graph`), and
-    ``node`` is then the call of the node that takes it.
+    ``node`` is then the call of the node that takes it. ``constant``: it is a constant of the
+    model. ``same_as`` is the name of the other input whose tensor it is, too.
     """
 
     name: str
@@ -76,11 +77,18 @@ class Tensor:
     elements: tuple[Elements, ...] = ()
     role: str = ""
     node: Call | None = None
+    constant: bool = False
+    same_as: str = ""
 
     @property
     def connected(self) -> bool:
         """Whether the node has this input or output."""
         return self.state == "connected"
+
+    @property
+    def fed(self) -> bool:
+        """Whether it is an input of the model: no constant, and not the tensor of another input."""
+        return self.connected and not self.constant and not self.same_as
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,27 @@ def node_steps(call: Call) -> tuple[Step, ...]:
         sentence = f"the inputs have {elements} elements; at most {MAX_INPUT_ELEMENTS} fit"
         raise ShapeError("batch_size", sentence)
     _check_steps(call, steps)
-    return tuple(steps)
+    return _with_constants(call, steps)
+
+
+def _with_constants(call: Call, steps: list[Step]) -> tuple[Step, ...]:
+    """The steps with the constants that all of them share. Raises :class:`ShapeError`."""
+    constants: dict[str, Tensor] = {}
+    for name in call.constants:
+        tensor = steps[0].input(name)
+        if not tensor.connected:
+            raise ShapeError("constants", f"{name} is not connected, so it cannot be a constant")
+        if tensor.same_as:
+            raise ShapeError("constants", f"{name} is the tensor of {tensor.same_as}; name that")
+        if name in constants:
+            raise ShapeError("constants", f"{name} is listed twice")
+        constants[name] = replace(tensor, constant=True)
+    if not constants:
+        return tuple(steps)
+    return tuple(
+        replace(step, inputs=tuple(constants.get(each.name, each) for each in step.inputs))
+        for step in steps
+    )
 
 
 @dataclass(frozen=True)
@@ -264,6 +292,9 @@ def _check_steps(call: Call, steps: list[Step]) -> None:
                         f"{field}.{tensor.name}",
                         f"a loop and a shared buffer need {tensor.name} connected",
                     )
+                if tensor.name.startswith("past_") and tensor.same_as:
+                    sentence = "a loop and a shared buffer need a tensor for each past"
+                    raise ShapeError(f"inputs.{tensor.name}", sentence)
 
 
 def _new_tokens(call: Call, sequence_length: int) -> int:
@@ -337,6 +368,7 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
         )
         for parameter in INPUTS
     ]
+    inputs = _with_same_tensors(call, inputs)
     outputs = [_output(call, parameter, names, cache_dtype) for parameter in OUTPUTS]
     return Step(
         index=lengths.index,
@@ -350,6 +382,30 @@ def _step(call: Call, lengths: _Lengths, rotary_rows: int) -> Step:
         carried=lengths.index > 0,
         query_lengths=lengths.queries,
     )
+
+
+def _with_same_tensors(call: Call, inputs: list[tuple[Tensor, bool]]) -> list[tuple[Tensor, bool]]:
+    """The inputs, with the shape and the type of the tensor that an input shares with another."""
+    by_name = {tensor.name: tensor for tensor, _ in inputs}
+    others = {
+        name: override.same_as
+        for name, override in call.inputs.items()
+        if isinstance(override, InputOverride) and override.same_as
+    }
+    found = []
+    for tensor, explicit in inputs:
+        other = others.get(tensor.name)  # type: ignore[call-overload]
+        if other is not None:
+            field, their = f"inputs.{tensor.name}", by_name[other]
+            if call.inputs[tensor.name] != InputOverride(same_as=other):  # type: ignore[index]
+                raise ShapeError(
+                    field, f"{tensor.name} is the tensor of {other}: nothing else fits"
+                )
+            if other in others or not their.connected:
+                raise ShapeError(field, f"{other} has no tensor of its own")
+            tensor = replace(their, name=tensor.name, same_as=other)
+        found.append((tensor, explicit))
+    return found
 
 
 #: What the fields imply for an input: shape, names of the dims (None: fixed), and its values.

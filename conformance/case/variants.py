@@ -15,6 +15,7 @@ from conformance.base.signature import ATTRIBUTES
 from conformance.case.call import Call
 
 RelationName = Literal[
+    "constants_as_inputs",
     "omitted_presents",
     "omitted_key_value",
     "packed_qkv",
@@ -85,6 +86,8 @@ def _implied(call: Call) -> str | None:
         return "the cache must be neither quantised nor a sliding-window cache"
     if call.dims == "static":
         return "dims must be symbolic"
+    if call.constants:
+        return "constants must be empty"
     if call.kv_sequence_length is not None:
         return "key and value must have the query's length, or 0"
     return None
@@ -134,6 +137,12 @@ _NO_EXTRAS = _requires(
 )
 
 RELATIONS: Final[dict[RelationName, Relation]] = {
+    "constants_as_inputs": Relation(
+        "with its constants as inputs of the model",
+        "a constant is an input that never changes, and a kernel may convert it once",
+        "arithmetic",
+        _requires("constants must be listed", lambda call: bool(call.constants)),
+    ),
     "omitted_presents": Relation(
         "without present_key and present_value",
         "whether an output is connected does not change the others",

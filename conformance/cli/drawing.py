@@ -105,7 +105,10 @@ def _tensors(case: Case, step: Step, oracle: dict[str, tuple[int, ...]]) -> Tabl
             text = _range(tensor, values, step)
             if case.call.shared_buffer and tensor.name in ALIASES:
                 text = f"shares the memory of {ALIASES[tensor.name]}"
-            table.add_row(kind, tensor.name, tensor.dtype, shape, text)
+            if tensor.same_as:
+                text = f"the tensor of {tensor.same_as}"
+            place = "constant" if tensor.constant else kind
+            table.add_row(place, tensor.name, tensor.dtype, shape, text)
     return table
 
 

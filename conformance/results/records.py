@@ -302,6 +302,10 @@ class CallInput(_Sparse):
     state: State
     shape: Several[int | Text] | None = None
     dtype: Text | None = None
+    constant: bool = False
+    """Whether it is a constant of the model, and not an input of it."""
+    same_as: Text | None = None
+    """The other input whose tensor it is: the node names that twice."""
     values: Text | None = None
     """How its values are made, in words."""
     dims: Several[Text | None] = ()

@@ -61,7 +61,7 @@ def later_inputs(call: Call, step: Step, first: Step) -> list[LaterInput]:
     """The inputs of a later call of a loop that differ from the first; its past is carried."""
     later = []
     for tensor in step.inputs:
-        if not tensor.connected or tensor.name in CARRY:
+        if not tensor.fed or tensor.name in CARRY:
             continue
         assert tensor.shape is not None
         recipe, before = recipe_of(call, step, tensor), first.input(tensor.name)

@@ -235,11 +235,15 @@ def _input(
     if isinstance(call, GivenCall) and tensor.shape is not None and 0 not in tensor.shape:
         values = f"{FROM_FILE}{call.values_from} (SHA-256 {call.digest[:16]}…)"
         recipe = None if given is None else numbers_of(given)
+    elif tensor.same_as:
+        values = f"the tensor of {tensor.same_as}"
     elif tensor.connected:
         values, recipe = _values_text(tensor), recipe_of(call, step, tensor)
     return {
         **_place(tensor),
-        "values": values,
+        "constant": tensor.constant,
+        "same_as": tensor.same_as or None,
+        "values": f"constant: {values}" if tensor.constant else values,
         "dims": tensor.dims if any(tensor.dims) else (),
         "recipe": recipe,
     }

@@ -128,11 +128,7 @@ def model_source(case: CaseRecord) -> list[str]:
     """The blocks of source code that define `calls` and `model`; the same for every target."""
     call = case.call
     types = {t.name: str(t.dtype) for t in call.inputs}
-    made = {
-        tensor.name: _array(tensor.recipe, _dims(tensor.shape), types[tensor.name])
-        for tensor in call.inputs
-        if tensor.state == "connected" and tensor.recipe is not None
-    }
+    made = {tensor.name: _made(tensor) for tensor in call.inputs if _fed(tensor)}
     shapes = {tensor.name: _dims(tensor.shape) for tensor in call.inputs}
     lines = ["calls = [", "    {"]
     lines += [f"        {quoted(name)}: {code}," for name, code in made.items()]
@@ -145,11 +141,26 @@ def model_source(case: CaseRecord) -> list[str]:
             lines.append(f"        {quoted(tensor.name)}: {code},")
         lines += ["    }", ")"]
     model = _model(call) if call.graph is None else _graph_model(call, call.graph)
+    constants = [tensor for tensor in call.inputs if tensor.constant]
+    if constants:
+        lines += ["constants = {"]
+        lines += [f"    {quoted(each.name)}: {_made(each)}," for each in constants]
+        lines += ["}"]
     code = "\n".join(lines)
     wanted = {*_HELPER.findall(code), *_HELPER.findall(model)}
     wanted |= {base for name in wanted for base in _BASES.get(name, ())}
     helpers = [source.strip() for name, source in HELPERS.items() if name in wanted]
     return [*helpers, code, model]
+
+
+def _fed(tensor: CallInput) -> bool:
+    """Whether it is an input of the model."""
+    return tensor.state == "connected" and not tensor.constant and tensor.same_as is None
+
+
+def _made(tensor: CallInput) -> str:
+    """An expression for an input's array."""
+    return _array(tensor.recipe, _dims(tensor.shape), str(tensor.dtype))
 
 
 def _graph_model(call: CallRecord, graph: GraphRecord) -> str:
@@ -162,9 +173,7 @@ def _graph_model(call: CallRecord, graph: GraphRecord) -> str:
         "model = onnx.load_model_from_string(zlib.decompress(base64.b64decode(content)))",
         "weights = {",
     ]
-    for tensor in graph.weights:
-        code = _array(tensor.recipe, _dims(tensor.shape), str(tensor.dtype))
-        lines.append(f"    {quoted(tensor.name)}: {code},")
+    lines += [f"    {quoted(tensor.name)}: {_made(tensor)}," for tensor in graph.weights]
     lines += [
         "}",
         "for tensor in model.graph.initializer:",
@@ -242,7 +251,7 @@ def _declared(call: CallRecord) -> list[str]:
     """The lines that define `inputs` and `outputs`, declared as in the call."""
     lines = ["inputs = ["]
     for tensor in call.inputs:
-        if tensor.state == "connected":
+        if _fed(tensor):
             kind = KINDS[str(tensor.dtype)][0]
             names = tensor.dims or (None,) * len(tensor.shape or ())
             dims = [name or size for name, size in zip(names, tensor.shape or (), strict=True)]
@@ -261,6 +270,7 @@ def _declared(call: CallRecord) -> list[str]:
 def _model(call: CallRecord) -> str:
     """The block that defines `model`: one node."""
     lines = _declared(call)
+    fixed = [tensor for tensor in call.inputs if tensor.constant]
     given = ", ".join(_listed(call.inputs))
     made = ", ".join(_listed(call.outputs))
     attributes = ", ".join(
@@ -283,10 +293,11 @@ def _model(call: CallRecord) -> str:
         "    ]",
         "    for each in (inputs, outputs)",
         "]",
+        *_initializers(fixed),
         f"opsets = [helper.make_opsetid('', {_OPSET}), helper.make_opsetid({quoted(DOMAIN)},"
         f" {OPSET_VERSION})]",
         "model = helper.make_model(",
-        "    helper.make_graph([node], 'gqa', *declared),",
+        f"    helper.make_graph([node], 'gqa', *declared{', initializers' if fixed else ''}),",
         "    opset_imports=opsets,",
         f"    ir_version={_IR_VERSION},",
         ")",
@@ -294,11 +305,27 @@ def _model(call: CallRecord) -> str:
     return "\n".join(lines).replace("'", '"')
 
 
+def _initializers(fixed: Sequence[CallInput]) -> Iterator[str]:
+    """The lines that make tensors of the constants of the model."""
+    if not fixed:
+        return
+    kinds = ", ".join(f"{quoted(t.name)}: {quoted(KINDS[str(t.dtype)][0])}" for t in fixed)
+    yield f"kinds = {{{kinds}}}"
+    yield "initializers = ["
+    yield "    onnx.TensorProto("
+    yield "        name=name, data_type=getattr(onnx.TensorProto, kinds[name]),"
+    yield "        dims=values.shape, raw_data=values.tobytes(),"
+    yield "    )"
+    yield "    for name, values in constants.items()"
+    yield "]"
+
+
 def _listed(tensors: Sequence[CallInput | CallOutput]) -> Iterator[str]:
     """The node's names: an omitted one is empty, and the list ends before the trailing ones."""
     for tensor in tensors:
         if tensor.state != "trailing":
-            yield quoted(tensor.name if tensor.state == "connected" else "")
+            name = (isinstance(tensor, CallInput) and tensor.same_as) or tensor.name
+            yield quoted(name if tensor.state == "connected" else "")
 
 
 def _dims(shape: Sequence[object] | None) -> tuple[int, ...]:

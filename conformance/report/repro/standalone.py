@@ -97,7 +97,7 @@ def _why_not(case: CaseRecord, result: ResultRecord, target: TargetRecord) -> st
             f"run both in one process, {one_line(shared_command(result.reproduce))}"
         )
     connected = [tensor for tensor in case.call.inputs if tensor.state == "connected"]
-    unknown = [tensor for tensor in connected if tensor.recipe is None]
+    unknown = [each for each in connected if each.recipe is None and each.same_as is None]
     if any((tensor.values or "").startswith(FROM_FILE) for tensor in unknown):
         return "Its input values are those of a file: the bundle has them as tensors."
     if unknown:

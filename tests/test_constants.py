@@ -1,0 +1,190 @@
+"""Constants of the model in place of inputs, and one tensor that is two inputs of the node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from case_files import cases_of, complaints, entries
+from onnx import numpy_helper
+
+from conformance.base.paths import data_path
+from conformance.bundle.cache import bundle_for
+from conformance.bundle.inputs import draw_inputs
+from conformance.bundle.script import Script, script_of
+from conformance.bundle.variants import variant_script
+from conformance.case.call import Call
+from conformance.case.load import load_file
+from conformance.case.properties import comparison_test
+from conformance.case.tensors import ShapeError, steps_of
+from conformance.report.repro.model_source import IMPORTS, model_source
+from conformance.run.records import case_record
+
+#: A loop whose second call would draw another head_sink, in another range.
+LOOP: dict[str, Any] = {
+    "loop": (5, 1),
+    "rotary": "half_split",
+    "head_sink": True,
+    "constants": ("cos_cache", "head_sink"),
+}
+#: A scale that is a constant, and the same for keys and values.
+SCALES: dict[str, Any] = {
+    "past_sequence_length": 5,
+    "cache_dtype": "int8",
+    "k_quant_type": "PER_TENSOR",
+    "v_quant_type": "PER_TENSOR",
+    "constants": ("v_scale",),
+    "inputs": {"k_scale": {"same_as": "v_scale"}},
+}
+KEY_IS_VALUE: dict[str, Any] = {"sequence_length": 3, "inputs": {"value": {"same_as": "key"}}}
+
+
+def script(**fields: Any) -> Script:
+    return script_of(Call(**fields))
+
+
+def initializers(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_a_constant_is_in_the_model_and_not_among_its_inputs() -> None:
+    made = script(rotary="half_split", sequence_length=4, constants=("cos_cache", "sin_cache"))
+    plain = script(rotary="half_split", sequence_length=4)
+    names = [value.name for value in plain.model.graph.input]
+    assert [value.name for value in made.model.graph.input] == names[:-2]
+    assert made.model.graph.node[0] == plain.model.graph.node[0]
+    constants = initializers(made.model)
+    assert constants.keys() == {"cos_cache", "sin_cache"}
+    for name, array in constants.items():
+        assert array.tobytes() == plain.steps[0].inputs[name].tobytes()
+    onnx.checker.check_model(made.model, full_check=True)
+
+
+def test_all_calls_of_a_loop_have_the_constants_of_the_first() -> None:
+    made, call = script(**LOOP), Call(**LOOP)
+    first, second = (step.inputs["head_sink"] for step in made.steps)
+    assert first.tobytes() == second.tobytes() == initializers(made.model)["head_sink"].tobytes()
+    other = Call(**{**LOOP, "constants": ()})
+    assert not np.array_equal(draw_inputs(other, steps_of(other)[1])["head_sink"], second)
+    assert made.steps[0].connected == made.steps[1].connected
+    assert "sin_cache" in made.steps[1].connected
+    variant = variant_script(call, "constants_as_inputs")
+    assert not variant.model.graph.initializer
+    for step, twin in zip(made.steps, variant.steps, strict=True):
+        assert step.inputs["head_sink"].tobytes() == twin.inputs["head_sink"].tobytes()
+        assert step.carry == twin.carry
+
+
+def test_a_tensor_can_be_two_inputs() -> None:
+    made = script(**SCALES)
+    node = made.model.graph.node[0]
+    assert list(node.input[12:14]) == ["v_scale", "v_scale"]
+    assert initializers(made.model).keys() == {"v_scale"}
+    assert not {"k_scale", "v_scale"} & {*made.steps[0].connected}
+    inputs = made.steps[0].inputs
+    assert inputs["k_scale"].tobytes() == inputs["v_scale"].tobytes()
+    made = script(**KEY_IS_VALUE)
+    assert list(made.model.graph.node[0].input[:3]) == ["query", "key", "key"]
+    present = made.compute(made.steps[0].inputs)
+    np.testing.assert_array_equal(present["present_key"].value, present["present_value"].value)
+
+
+def test_a_bundle_has_one_file_for_a_tensor_and_none_for_a_constant(tmp_path: Path) -> None:
+    made = bundle_for(Call(**SCALES), tmp_path)
+    (files,) = (step.files for step in made.steps)
+    assert not {"k_scale", "v_scale"} & files.keys()
+    assert len(list((made.path / "test_data_set_0").glob("input_*"))) == len(files)
+    made = bundle_for(Call(**KEY_IS_VALUE), tmp_path)
+    assert "value" not in made.steps[0].files
+
+
+@pytest.mark.parametrize("fields", [LOOP, SCALES, KEY_IS_VALUE], ids=["loop", "scales", "value"])
+def test_a_program_makes_the_same_model(fields: dict[str, Any], tmp_path: Path) -> None:
+    (case,) = cases_of(tmp_path, f"- {json.dumps({**fields, 'name': 'one'})}")
+    names: dict[str, Any] = {}
+    exec("\n\n".join([IMPORTS, *model_source(case_record(case))]), names)
+    made = script_of(case.call)
+    theirs = names["model"]
+    assert initializers(theirs).keys() == initializers(made.model).keys()
+    for mine, other in zip(made.model.graph.initializer, theirs.graph.initializer, strict=True):
+        assert mine == other
+    assert list(theirs.graph.input) == list(made.model.graph.input)
+    assert list(theirs.graph.node[0].input) == list(made.model.graph.node[0].input)
+    for step, call in zip(made.steps, names["calls"], strict=True):
+        fed = {name: step.inputs[name] for name in step.connected if name not in step.carry}
+        assert fed.keys() <= call.keys() <= {*step.connected}
+        assert all(call[name].tobytes() == array.tobytes() for name, array in fed.items())
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "sentence"),
+    [
+        (
+            {"constants": ("head_sink",)},
+            "constants",
+            "head_sink is not connected, so it cannot be a constant",
+        ),
+        (
+            {"head_sink": True, "constants": ("head_sink", "head_sink")},
+            "constants",
+            "head_sink is listed twice",
+        ),
+        (
+            {**SCALES, "constants": ("k_scale",)},
+            "constants",
+            "k_scale is the tensor of v_scale; name that",
+        ),
+        (
+            {"inputs": {"value": {"same_as": "key", "dtype": "float16"}}},
+            "inputs.value",
+            "value is the tensor of key: nothing else fits",
+        ),
+        (
+            {"inputs": {"value": {"same_as": "past_key"}}},
+            "inputs.value",
+            "past_key has no tensor of its own",
+        ),
+        (
+            {"inputs": {"value": {"same_as": "key"}, "key": {"same_as": "value"}}},
+            "inputs.key",
+            "value has no tensor of its own",
+        ),
+        (
+            {"loop": (3, 1), "inputs": {"past_value": {"same_as": "past_key"}}},
+            "inputs.past_value",
+            "a loop and a shared buffer need a tensor for each past",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_an_error(fields: dict[str, Any], field: str, sentence: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        steps_of(Call(**fields))
+    assert (caught.value.field, str(caught.value)) == (field, sentence)
+
+
+def test_a_case_file_says_where_it_is_wrong(tmp_path: Path) -> None:
+    body = """
+    - {name: one, constants: [query]}
+    - {name: two, relation: constants_as_inputs}
+    - name: three
+      relation: token_by_token
+      sequence_length: 3
+      head_sink: true
+      constants: [head_sink]
+    """
+    said = complaints(tmp_path, entries(body))
+    assert [line.split(":")[0] for line in said] == ["6", "7", "9"]
+    assert "constants_as_inputs: constants must be listed" in said[1]
+    assert "token_by_token: constants must be empty" in said[2]
+
+
+def test_cases_are_found_by_their_constants() -> None:
+    test = comparison_test("constants=head_sink")
+    assert test is not None
+    found = [test(case) for case in load_file(data_path("cases") / "constants.yaml")]
+    assert any(found)
+    assert not all(found)
