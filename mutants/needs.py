@@ -427,6 +427,7 @@ _TILES = "The same fault in tiles of 16 keys stands for it; the numbers of keys 
 _EVERYWHERE_OF_AREA = {
     "acceptances": _REJECTED,
     "chunks": "It is on only where query_seqlens is connected, which is a region already.",
+    "combinations": "It is on only where two properties meet; a region would be a third.",
     "dispatch": "The branch that it is in is a region already.",
     "messages": _REJECTED,
     "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",

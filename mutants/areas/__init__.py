@@ -8,6 +8,7 @@ from areas import (  # noqa: F401
     bias,
     cache,
     chunks,
+    combinations,
     dispatch,
     heads,
     lengths,
