@@ -81,8 +81,7 @@ def power(
                 raise BadArgument(f"There is no mutant '{name}'.")
         corpus, cases = selected_cases(paths, expression)
         whole = corpus.whole and len(cases) == len(corpus.loaded) and not reduced
-        if not paths:
-            cases = [case for case in cases if mutants.can_run(case)]
+        cases = [case for case in cases if mutants.can_run(case) or (paths and case.is_graph)]
         if record and not regions and (names or not whole):
             raise BadArgument("--record requires the whole corpus and all mutants.")
         chosen = [known[name] for name in dict.fromkeys(names or known)]
