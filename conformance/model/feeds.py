@@ -98,7 +98,7 @@ def feeds_of(
     ``given`` are the inputs that the user gives for one call, with their shapes: only empty pasts
     are then added. Raises :class:`ModelError` for an input of which nothing tells what it is.
     """
-    states = dict(_states(model))
+    states = states_of(model)
     symbols = dict(_symbols(model))
     feeds: dict[str, Feed] = {}
     unknown: list[str] = []
@@ -109,7 +109,7 @@ def feeds_of(
         elif name in states or _is_past(model, name):
             batch = next((shape[0] for shape in (given or {}).values() if shape), 1)
             feeds[name] = Feed(data_type, _past(model, name, symbols, tokens, batch), "zeros")
-        elif given is None and (fill := _fill(model, name)) is not None:
+        elif given is None and (fill := fill_of(model, name)) is not None:
             feeds[name] = Feed(data_type, _shape(declared, fill), fill)
         else:
             unknown.append(f"{name} ({_words(declared)})")
@@ -148,13 +148,14 @@ def interface_of(
     )
 
 
-def _states(model: Interface) -> Iterator[tuple[str, str]]:
+def states_of(model: Interface) -> dict[str, str]:
     """Each past with its present: by the nodes, by GenAI's names, and by the usual names."""
+    found = {}
     for name in model.inputs:
-        for candidate in _presents(model, name):
-            if candidate in model.outputs:
-                yield name, candidate
-                break
+        present = next((each for each in _presents(model, name) if each in model.outputs), None)
+        if present is not None:
+            found[name] = present
+    return found
 
 
 def _presents(model: Interface, name: str) -> Iterator[str]:
@@ -227,7 +228,8 @@ def _past(
     return tuple(shape)
 
 
-def _fill(model: Interface, name: str) -> str | None:
+def fill_of(model: Interface, name: str) -> str | None:
+    """What fills an input, None if nothing tells."""
     if name in model.takers and model.takers[name][0] in _BY_PARAMETER:
         return _BY_PARAMETER[model.takers[name][0]]
     words = {own: word for word, own in model.configuration.names.items() if "%d" not in own}

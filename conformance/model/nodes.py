@@ -153,6 +153,11 @@ def _without_attention(model: ReadModel) -> str:
     )
 
 
+def is_attention(node: NodeProto) -> bool:
+    """Whether it is a node of the operator that is checked."""
+    return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
+
+
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
     for node in graph.node:
         yield node
@@ -189,7 +194,7 @@ def _walk(
     made = {name: UNKNOWN for node in graph.node for name in node.output}
     types = {**outer, **made, **types_of(graph)}
     for node in graph.node:
-        if (node.op_type, node.domain) == (OP_TYPE, DOMAIN):
+        if is_attention(node):
             yield node, types, where
         for inner in _subgraphs(node):
             if any(each.op_type == OP_TYPE for each in _all_nodes(inner)):

@@ -16,6 +16,7 @@ from onnx import inliner
 
 from conformance.base.files import open_plain
 from conformance.base.paths import shown
+from conformance.base.signature import DOMAIN, OP_TYPE
 from conformance.model.wire import without_weights
 
 #: What protocol buffers, and so ONNX files, cannot exceed.
@@ -30,11 +31,13 @@ class ModelError(ValueError):
 class ReadModel:
     """A model whose large tensors have no content, with its local functions inlined.
 
-    ``outside_functions`` are the names of the values in the graph of the file itself.
+    ``written`` is the model as the file has it. ``outside_functions`` are the names of the values in the
+    graph of the file itself.
     """
 
     path: Path
     proto: onnx.ModelProto
+    written: onnx.ModelProto
     outside_functions: frozenset[str] = frozenset()
 
     @property
@@ -81,9 +84,11 @@ def read_model(path: Path) -> ReadModel:
         raise ModelError(f"{shown(path)}: cannot be read: {error.strerror}.") from None
     if not proto.graph.node:
         raise ModelError(f"{shown(path)}: its graph has no nodes.")
+    written = onnx.ModelProto()
+    written.CopyFrom(proto)
     _sort(path, proto.graph)
     names = frozenset(value_names(proto.graph))
-    return ReadModel(path, _inlined(path, proto), names)
+    return ReadModel(path, _inlined(path, proto), written, names)
 
 
 def value_names(graph: onnx.GraphProto) -> Iterator[str]:
@@ -109,7 +114,13 @@ def _parsed(path: Path, view: memoryview) -> onnx.ModelProto:
 
 
 def _inlined(path: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its functions put in place of the nodes that call them."""
+    """The model with its functions put in place of the nodes that call them.
+
+    A runtime that has the operator runs it, and no function of its name.
+    """
+    others = [each for each in proto.functions if (each.domain, each.name) != (DOMAIN, OP_TYPE)]
+    del proto.functions[:]
+    proto.functions.extend(others)
     if not proto.functions:
         return proto
     try:
