@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from onnx import TensorProto
+
 from conformance.base.array_types import WORD_OF_ONNX
 from conformance.base.paths import shown
 from conformance.case.call import Call
@@ -45,6 +47,7 @@ _BY_PARAMETER: Final[Mapping[str, str]] = {
 }
 #: The last dims of an input with this fill: S new tokens, T tokens with those before.
 _LENGTHS: Final[Mapping[str, str]] = {"ids": "S", "mask": "T", "positions": "S"}
+_INTEGERS: Final = (TensorProto.INT32, TensorProto.INT64)
 _PASTS: Final = (("past_key", "present_key"), ("past_value", "present_value"))
 
 
@@ -233,7 +236,8 @@ def fill_of(model: Interface, name: str) -> str | None:
     if name in model.takers and model.takers[name][0] in _BY_PARAMETER:
         return _BY_PARAMETER[model.takers[name][0]]
     words = {own: word for word, own in model.configuration.names.items() if "%d" not in own}
-    return _BY_NAME.get(words.get(name, name))
+    known = _BY_NAME.get(words.get(name, name))
+    return "mask" if known is None and "mask" in name and model.types[name] in _INTEGERS else known
 
 
 def _shape(declared: ValueType, fill: str) -> tuple[int | str, ...]:

@@ -1,7 +1,7 @@
 """What a program does with a model: its calls, and what its graph computes for attention in them.
 
-The model runs without its weights (:mod:`conformance.model.skeleton`). Lengths, positions, masks and
-tables are held against what the operator means by them.
+The model runs without its weights (:mod:`conformance.model.skeleton`). Lengths, positions, masks
+and tables are held against what the operator means by them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
 from conformance.harness.protocol import StepFiles
 from conformance.model.feeds import Interface, fill_of, states_of, word_of
+from conformance.model.forms import Form
 from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.shapes import ValueType
@@ -101,9 +102,12 @@ class Program:
     groups: Sequence[Group]
 
     def runs(self) -> Iterator[Run]:
-        """One chat, a prompt in parts, and a batch, as far as the graph's fixed sizes allow them."""
+        """One chat, a prompt in parts and a batch, as far as the graph's fixed sizes allow them."""
         form = self.groups[0].form
         new, batch = form.sequence_length, form.batch_size or 1
+        if self.appends:
+            yield Run("chat", "one chat", _run("chat", [new or 6], batch).calls)
+            return
         cached = any(group.form.cache != "none" for group in self.groups)
         fixed = self._fixed_length()
         new = new or fixed
@@ -119,10 +123,21 @@ class Program:
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
             totals = ((6, 4), (7, 5)) if cached else ((6, 4),)
             calls = [
-                ProgramCall(f"{_tokens(s)}, for sequences of {t[0]} and {t[1]} tokens", s, t, "right")
+                ProgramCall(
+                    f"{_tokens(s)}, for sequences of {t[0]} and {t[1]} tokens", s, t, "right"
+                )
                 for s, t in zip((6, 1), totals, strict=False)
             ]
             yield Run("batch", "a batch", tuple(calls[:1]))
+
+    @property
+    def appends(self) -> bool:
+        """Whether a node appends to the cache of another one, so that lengths differ by node."""
+        return any(
+            node.source is not None and not group.form.borrows
+            for group in self.groups
+            for node in group.nodes
+        )
 
     def _capacity(self, tokens: int) -> bool:
         sizes = [group.form.capacity for group in self.groups if group.form.cache == "static"]
@@ -185,11 +200,9 @@ class Program:
         widths = {"ids": call.new, "positions": call.new, "mask": call.total}
         return (batch, widths[fill]) if fill in widths else None
 
-    def _rows(self, form: object, call: ProgramCall) -> int:
-        form = form  # a Form
-        assert hasattr(form, "cache")
+    def _rows(self, form: Form, call: ProgramCall) -> int:
         if form.cache == "window":
-            return form.capacity or form.window or _ROWS
+            return form.capacity or (form.window or _ROWS) + form.slack
         if form.cache == "static":
             return form.capacity or _ROWS
         return call.total if form.borrows else call.past
@@ -263,6 +276,7 @@ class Program:
             raise CannotFeed(f"the rank of its input {name} is not declared")
         known = self._known_shape(name, declared, call)
         plain = (len(call.totals), call.new)
+        named = (("past", call.past), ("total", call.total), ("batch", plain[0]))
         shape = []
         for axis, dim in enumerate(declared.dims):
             size = known[axis] if known is not None else -1
@@ -274,6 +288,10 @@ class Program:
                 size = max(_ROWS, call.total)
             elif size < 0:
                 size = self._unnamed(name, axis, len(declared.dims), plain)
+                words = str(dim).lower()
+                size = next((n for word, n in named if word in words), size)
+                if size < 0:
+                    raise CannotFeed(f"the size of its input {name} cannot be told")
             shape.append(size)
         return tuple(shape)
 
@@ -292,9 +310,7 @@ class Program:
                 return int(size * kv)
         if axis < min(2, rank - 1):
             return plain[axis]
-        if axis == 0:
-            return plain[0]
-        raise CannotFeed(f"the size of its input {name} cannot be told")
+        return plain[0] if axis == 0 else -1
 
 
 def _run(name: str, lengths: Sequence[int], batch: int) -> Run:
@@ -341,7 +357,7 @@ def _of_node(
 ) -> Iterator[str]:
     values = [_values(program, node, step) for step in steps]
     for step, seen in zip(steps, values, strict=True):
-        wrong = next(_of_call(group, seen, step.call), None)
+        wrong = None if program.appends else next(_of_call(group, seen, step.call), None)
         if wrong is not None:
             yield f"{wrong}, for {step.call.words}"
             break
@@ -364,12 +380,14 @@ def _of_node(
                 break
     for parameter in ("k_scale", "v_scale"):
         scales = [seen[parameter] for seen in values if parameter in seen]
-        if any((scale == 0).any() or not np.isfinite(scale.astype(float)).all() for scale in scales):
+        if any(
+            (scale == 0).any() or not np.isfinite(scale.astype(float)).all() for scale in scales
+        ):
             yield f"{parameter} has scales of 0, so what is read from the cache is 0"
         elif any(not np.array_equal(one, two) for one, two in pairwise(scales)):
             yield (
-                f"{parameter} is computed anew in each call, and does not fit the tokens that are in"
-                " the cache"
+                f"{parameter} is computed anew in each call, and does not fit the tokens that are"
+                " in the cache"
             )
 
 

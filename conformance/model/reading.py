@@ -31,8 +31,8 @@ class ModelError(ValueError):
 class ReadModel:
     """A model whose large tensors have no content, with its local functions inlined.
 
-    ``written`` is the model as the file has it. ``outside_functions`` are the names of the values in the
-    graph of the file itself.
+    ``written`` is the model as the file has it. ``outside_functions`` are the names of the values
+    in the graph of the file itself.
     """
 
     path: Path

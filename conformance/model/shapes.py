@@ -77,7 +77,9 @@ def _as_type(proto: TypeProto) -> ValueType:
     dims: tuple[Dim, ...] | None = None
     if tensor.HasField("shape"):
         dims = tuple(
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            dim.dim_value
+            if dim.dim_value >= 0 and dim.HasField("dim_value")
+            else dim.dim_param or None
             for dim in tensor.shape.dim
         )
     return ValueType(WORD_OF_ONNX.get(tensor.elem_type), dims)

@@ -1,7 +1,8 @@
 """A model without its weights: whole, or the part that computes what its attention nodes read.
 
 A small model gets drawn weights. Of a large one the products with weights are left out: what they
-give becomes an input of the part. Lengths, positions, masks and tables are computed as in the model.
+give becomes an input of the part. Lengths, positions, masks and tables are computed as in the
+model.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from conformance.base.array_types import NUMPY, ONNX, WORD_OF_ONNX
-from conformance.model.nodes import AttentionNode, is_attention
+from conformance.model.nodes import AttentionNode, is_attention, is_empty
 from conformance.model.reading import ReadModel
 from conformance.model.shapes import UNKNOWN, ValueType, inferred, types_of
 
@@ -26,7 +27,15 @@ MOST_WEIGHTS: Final = 1 << 22
 _MOST_ROWS: Final = 2048
 #: What a node reads that is not computed from weights, as a rule.
 SEEN: Final = (
-    *("past_key", "past_value", "key", "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"),
+    *(
+        "past_key",
+        "past_value",
+        "key",
+        "seqlens_k",
+        "total_sequence_length",
+        "cos_cache",
+        "sin_cache",
+    ),
     *("position_ids", "attention_bias", "k_scale", "v_scale", "query_seqlens"),
 )
 
@@ -35,8 +44,8 @@ SEEN: Final = (
 class Skeleton:
     """A model that can be run without the weights of another.
 
-    ``inputs`` has what is known of its inputs, of which ``drawn`` stand for values that weights would
-    have made. ``constants`` are the values of its initializers that attention nodes read.
+    ``inputs`` has what is known of its inputs, of which ``drawn`` stand for values that weights
+    would have made. ``constants`` are the values of its initializers that attention nodes read.
     """
 
     model: bytes
@@ -66,7 +75,7 @@ def loadable(model: ReadModel) -> bytes | None:
     )
     del graph.initializer[:]
     graph.initializer.extend(kept)
-    _fill_attributes(graph, np.random.default_rng(1))
+    _fill_attributes(graph, np.random.default_rng(1), {})
     return bytes(proto.SerializeToString())
 
 
@@ -77,8 +86,7 @@ def whole(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton | None:
         return None
     proto = onnx.ModelProto()
     proto.CopyFrom(model.written)
-    makers = {name: each for each in model.proto.graph.node for name in each.output if name}
-    tables = _tables(nodes, makers)
+    tables = _tables(nodes, _makers(model.proto.graph))
     _draw(proto.graph, tables)
     inner = {value for node in nodes for value in (*node.inputs.values(), *node.outputs.values())}
     outer = {name for each in proto.graph.node for name in each.output}
@@ -97,7 +105,7 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     given = {each.name for each in graph.input} | weights.keys()
     types = types_of(inferred(model.proto)[0].graph)
     roots = [each for each in graph.node if any(map(is_attention, _with_inner(each)))]
-    tables = _tables(nodes, makers)
+    tables = _tables(nodes, _makers(graph))
     for limit in (1 << 18, 1 << 12, 0):
         kept, cut = _kept(roots, makers, weights, given, limit, tables)
         names = {name for each in kept for name in _reads(each)}
@@ -127,9 +135,10 @@ def part(model: ReadModel, nodes: Sequence[AttentionNode]) -> Skeleton:
     return _made(proto, frozenset(cut), nodes)
 
 
-def is_empty(tensor: TensorProto) -> bool:
-    """Whether the content was left out when the model was read."""
-    return tensor.data_location == TensorProto.EXTERNAL
+def _makers(graph: GraphProto) -> dict[str, NodeProto]:
+    """The node that makes each value, those of subgraphs included."""
+    every = (each for node in graph.node for each in _with_inner(node))
+    return {name: each for each in every for name in each.output if name}
 
 
 def _kept(
@@ -170,9 +179,7 @@ def _seen(nodes: Iterable[AttentionNode]) -> Iterator[str]:
         yield from (node.inputs[name] for name in SEEN if name in node.inputs)
 
 
-def _tables(
-    nodes: Iterable[AttentionNode], makers: Mapping[str, NodeProto]
-) -> dict[str, str]:
+def _tables(nodes: Iterable[AttentionNode], makers: Mapping[str, NodeProto]) -> dict[str, str]:
     """The values that rotary tables come from, each with "cos_cache" or "sin_cache"."""
     found: dict[str, str] = {}
     for node in nodes:
@@ -182,8 +189,18 @@ def _tables(
                 name = waiting.pop()
                 if name not in found:
                     found[name] = parameter
-                    waiting += makers[name].input[:1] if name in makers else ()
+                    waiting += _origins(name, makers)
     return found
+
+
+def _origins(name: str, makers: Mapping[str, NodeProto]) -> Iterator[str]:
+    """The values that a value is, or is a part of."""
+    node = makers.get(name)
+    if node is not None and node.op_type == "If":
+        for branch in node.attribute:
+            yield branch.g.output[[*node.output].index(name)].name
+    elif node is not None:
+        yield from node.input[:1]
 
 
 def _draw(graph: GraphProto, tables: Mapping[str, str]) -> None:
@@ -192,20 +209,20 @@ def _draw(graph: GraphProto, tables: Mapping[str, str]) -> None:
     for tensor in graph.initializer:
         if is_empty(tensor):
             _fill(tensor, draws, tables.get(tensor.name, ""))
-    _fill_attributes(graph, draws)
+    _fill_attributes(graph, draws, tables)
 
 
-def _fill_attributes(graph: GraphProto, draws: np.random.Generator) -> None:
+def _fill_attributes(
+    graph: GraphProto, draws: np.random.Generator, tables: Mapping[str, str]
+) -> None:
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR and is_empty(attribute.t):
-                if _elements(attribute.t) <= MOST_WEIGHTS:
-                    _fill(attribute.t, draws, "")
+                _fill(attribute.t, draws, tables.get(node.output[0], ""))
             elif attribute.type == AttributeProto.GRAPH:
-                for tensor in attribute.g.initializer:
-                    if is_empty(tensor) and _elements(tensor) <= MOST_WEIGHTS:
-                        _fill(tensor, draws, "")
-                _fill_attributes(attribute.g, draws)
+                for tensor in filter(is_empty, attribute.g.initializer):
+                    _fill(tensor, draws, tables.get(tensor.name, ""))
+                _fill_attributes(attribute.g, draws, tables)
 
 
 def _fill(tensor: TensorProto, draws: np.random.Generator, table: str) -> None:
@@ -233,12 +250,11 @@ def _fill(tensor: TensorProto, draws: np.random.Generator, table: str) -> None:
 def rotary_table(rows: int, width: int, table: str) -> np.ndarray:
     """Cosines or sines of ``rows`` positions, one of ``width`` frequencies in each column."""
     angles = np.outer(np.arange(rows), 10_000.0 ** (-np.arange(width) / max(width, 1)))
-    return np.cos(angles) if table == "cos_cache" else np.sin(angles)
+    table_of = np.cos if table == "cos_cache" else np.sin
+    return np.asarray(table_of(angles))
 
 
-def _add_outputs(
-    graph: GraphProto, names: Iterable[str], types: Mapping[str, ValueType]
-) -> None:
+def _add_outputs(graph: GraphProto, names: Iterable[str], types: Mapping[str, ValueType]) -> None:
     known = {each.name for each in graph.output}
     for name in dict.fromkeys(names):
         if name not in known:

@@ -115,6 +115,8 @@ def _affordable(form: Form, stages: Sequence[Stage]) -> list[Stage]:
     kept, left = set(), MOST_ELEMENTS
     for stage in sorted(stages, key=partial(_rank, form)):
         size = cache_elements(form, stage)
+        if form.sequence_length is None and _scores(form, stage) > MOST_SCORES:
+            continue
         if size <= left or stage.label == f"decode_on_{form.window}":
             kept.add(stage.label)
             left -= size
@@ -142,9 +144,7 @@ def _stages(form: Form, asked: Lengths, most: int) -> Iterator[Stage]:
         if form.batch_size not in (None, batch):
             continue
         for new in _prompts(form, asked):
-            scores = batch * form.fields["num_heads"] * new * new
-            if asked.tokens or scores <= MOST_SCORES:
-                yield _stage(form, "prompt", new, 0, batch)
+            yield _stage(form, "prompt", new, 0, batch)
         if form.cache == "none":
             continue
         for new, past in _chunks(form, asked):
@@ -283,17 +283,21 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
     for stage in stages:
         rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
         if form.cache == "window":
-            yield _in_buffer(stage, form.capacity or form.window or rows)
+            window = (form.window or rows) + form.slack
+            shared = True if form.shared else None
+            yield _in_buffer(stage, form.capacity or window, shared=shared)
         elif form.cache == "static":
             yield _in_buffer(stage, rows)
         else:
             yield stage
-    if form.cache == "static" or form.shared:
+    if (form.cache == "static" and not form.borrows) or form.shared:
         alone = [stage for stage in stages if not stage.batch and stage.phase != "loop"]
         few = {stage.phase: stage for stage in alone if _scores(form, stage) <= _FEW_SCORES}
         for stage in few.values():
             rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
             yield _in_buffer(stage, rows, shared=not form.borrows)
+            if form.capacity and form.sequence_length and "total_sequence_length" in form.given:
+                yield _total_is_capacity(stage, form.capacity)
 
 
 def _scores(form: Form, stage: Stage) -> int:
@@ -317,6 +321,17 @@ def _in_buffer(stage: Stage, rows: int, *, shared: bool | None = None) -> Stage:
         label=f"{stage.label}_buffer",
         words=f"{stage.words}, {how}",
         fields={**fields, "shared_buffer": True} if shared else fields,
+        buffer=True,
+    )
+
+
+def _total_is_capacity(stage: Stage, rows: int) -> Stage:
+    """As a program of fixed shapes calls: only seqlens_k says how many tokens there are."""
+    return replace(
+        stage,
+        label=f"{stage.label}_total_{rows}",
+        words=f"{stage.words}, with the {rows} rows of the buffer as total_sequence_length",
+        fields={**stage.fields, "max_sequence_length": rows, "total_sequence_length": rows},
         buffer=True,
     )
 
