@@ -26,7 +26,8 @@ class Configuration:
     ``sliding_window`` and ``softcap`` are those that some of its layers have, ``scale`` is that of
     the scores, and ``heads`` are those of queries and of keys. ``cache_slack``: rows of a window
     cache beyond the window. ``layer_types``: whether each layer has a window. ``padding_side``
-    is the tokenizer's. ``provider_options`` are those that GenAI sets.
+    is the tokenizer's. ``provider_options`` are those that GenAI sets, and
+    ``context`` is the largest number of tokens.
     ``names`` maps GenAI's words for inputs and outputs (``input_ids``, ``past_key_names``) to
     the names in the graph, with ``%d`` for the number of a layer.
     """
@@ -42,6 +43,7 @@ class Configuration:
     heads: tuple[int | None, int | None] = (None, None)
     padding_side: str = ""
     provider_options: tuple[str, ...] = ()
+    context: int | None = None
     vocabulary: int | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,6 +81,8 @@ def configuration_beside(model: Path) -> Configuration:
             _number(transformers, "num_key_value_heads"),
         ),
         padding_side=str(_read(model.parent / "tokenizer_config.json").get("padding_side", "")),
+        context=_number(_inside(genai, "model"), "context_length")
+        or _number(transformers, "max_position_embeddings"),
         provider_options=tuple(_provider_options(decoder)),
         softcap=float(cap) if isinstance(cap, int | float) and cap else None,
         vocabulary=_number(_inside(genai, "model"), "vocab_size")

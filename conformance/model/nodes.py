@@ -157,7 +157,7 @@ def _origin(value: str, same: Mapping[str, str]) -> str:
 
 
 def _without_attention(model: ReadModel) -> str:
-    every = Counter(node.op_type for node in _all_nodes(model.proto.graph))
+    every = Counter(node.op_type for node in all_nodes(model.proto.graph))
     others = [f"{every[name]} {name}" for name in ATTENTION if every[name]]
     instead = f"it has {listed(others)}, which this command does not check" if others else ""
     if not others:
@@ -174,16 +174,17 @@ def is_attention(node: NodeProto) -> bool:
     return (node.op_type, node.domain) == (OP_TYPE, DOMAIN)
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
+def all_nodes(graph: onnx.GraphProto) -> Iterator[NodeProto]:
+    """The nodes of the graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for inner in _subgraphs(node):
-            yield from _all_nodes(inner)
+            yield from all_nodes(inner)
 
 
 def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the values that something reads: a node or the caller."""
-    for node in _all_nodes(graph):
+    for node in all_nodes(graph):
         yield from filter(None, node.input)
         for inner in _subgraphs(node):
             yield from (output.name for output in inner.output)
@@ -214,7 +215,7 @@ def _walk(
         if is_attention(node):
             yield node, types, where
         for inner in _subgraphs(node):
-            if any(each.op_type == OP_TYPE for each in _all_nodes(inner)):
+            if any(each.op_type == OP_TYPE for each in all_nodes(inner)):
                 place = f"{where}{node.name or node.op_type}/{inner.name}/"
                 yield from _walk(_alone(inner, types, opsets), types, opsets, place)
 
@@ -252,7 +253,7 @@ def _alone(
     graph = onnx.GraphProto()
     graph.CopyFrom(inner)
     own = {each.name for each in graph.input}
-    needed = dict.fromkeys(name for node in _all_nodes(graph) for name in node.input)
+    needed = dict.fromkeys(name for node in all_nodes(graph) for name in node.input)
     for name in needed:
         known = outer.get(name, UNKNOWN)
         if name not in own and known.dtype is not None:

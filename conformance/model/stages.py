@@ -86,6 +86,33 @@ def possible_stages_of(form: Form, asked: Lengths) -> list[Stage]:
     return list(found.values())
 
 
+def beyond_window(form: Form, stages: Sequence[Stage]) -> Stage | None:
+    """A prompt that is longer than the window, with fewer heads or a shorter window.
+
+    None if one of the ``stages`` is longer, or the graph allows no such prompt.
+    """
+    window, size = form.window, form.fields["num_heads"] // form.fields["kv_num_heads"]
+    if window is None or form.sequence_length or any(s.tokens > window for s in stages):
+        return None
+    fewer: dict[str, Any] = {"num_heads": size, "kv_num_heads": 1}
+    told = f"{size} of {form.fields['num_heads']} heads"
+    if (window + _BEYOND[-1]) ** 2 * size > MOST_SCORES:
+        window = _SHORT_WINDOW
+        fewer["local_window_size"] = window
+        told += f" and a window of {window} in place of {form.window}"
+    new = window + _BEYOND[-1]
+    if form.table_rows is not None and form.table_rows < new:
+        return None
+    plain = _stage(form, "prompt", new, 0, form.batch_size or 1)
+    made = replace(
+        plain,
+        label=f"{plain.label}_few_heads",
+        words=f"{plain.words} with {told}",
+        fields={**plain.fields, **fewer},
+    )
+    return next(_with_buffers(replace(form, shared=False), [made]))
+
+
 def graph_stages(stages: Sequence[Stage], form: Form) -> list[Stage]:
     """Of the ``stages`` of a form, those for a graph of several nodes: a few of each phase.
 
@@ -297,7 +324,7 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
             rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
             yield _in_buffer(stage, rows, shared=not form.borrows)
             if form.capacity and form.sequence_length and "total_sequence_length" in form.given:
-                yield _total_is_capacity(stage, form.capacity)
+                yield _total_is_capacity(_in_buffer(stage, rows), rows)
 
 
 def _scores(form: Form, stage: Stage) -> int:
@@ -331,7 +358,7 @@ def _total_is_capacity(stage: Stage, rows: int) -> Stage:
         stage,
         label=f"{stage.label}_total_{rows}",
         words=f"{stage.words}, with the {rows} rows of the buffer as total_sequence_length",
-        fields={**stage.fields, "max_sequence_length": rows, "total_sequence_length": rows},
+        fields={**stage.fields, "total_sequence_length": rows},
         buffer=True,
     )
 

@@ -16,10 +16,12 @@ from conformance.model.entries import CaseFiles, case_files_of
 from conformance.model.groups import Group, disagreements, groups_of, layers_of
 from conformance.model.layers import only_layers
 from conformance.model.nodes import nodes_of
+from conformance.model.notes import notes_on
 from conformance.model.reading import ModelError, ReadModel, read_model
 from conformance.model.stages import (
     Lengths,
     Stage,
+    beyond_window,
     graph_stages,
     possible_stages_of,
     stages_of,
@@ -61,15 +63,19 @@ def subject_of(
     if not groups:
         raise _nothing(model, faults)
     groups = only_layers(groups, layers)
-    notes = [*disagreements(groups, beside)]
+    notes = [*disagreements(groups, beside), *notes_on(model, groups, beside)]
     if found.warning:
         notes.append(f"Shapes are only those that the graph declares: {found.warning}")
     stages: dict[str, list[Stage]] = {}
     every: list[Group] = []
     for group in groups:
         wanted = stages_of(group.form, lengths)
+        beyond = None if lengths.tokens else beyond_window(group.form, wanted)
+        wanted += [] if beyond is None else [beyond]
         stages[group.name], why = _judged(group, wanted)
-        left_out = len(possible_stages_of(group.form, lengths)) - len(wanted)
+        labels = {stage.label for stage in wanted}
+        possible = possible_stages_of(group.form, lengths)
+        left_out = sum(stage.label not in labels for stage in possible)
         if left_out:
             notes.append(
                 f"{plural(left_out, 'call')} of {layers_of([group])} with large caches would take"
