@@ -323,7 +323,8 @@ def _with_buffers(form: Form, stages: Sequence[Stage]) -> Iterator[Stage]:
         for stage in few.values():
             rows = form.capacity or (stage.tokens // _ROWS + 1) * _ROWS
             yield _in_buffer(stage, rows, shared=not form.borrows)
-            if form.capacity and form.sequence_length and "total_sequence_length" in form.given:
+            fixed = form.capacity and form.sequence_length and stage.tokens < rows
+            if fixed and "total_sequence_length" in form.given:
                 yield _total_is_capacity(_in_buffer(stage, rows), rows)
 
 
