@@ -20,7 +20,7 @@ from conformance.model.error_table import error_table
 from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
-from conformance.report.model_table import ModelCause, ModelCell, ModelTable
+from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import TABLE
 from conformance.run.comparison import expectations_place
@@ -35,6 +35,7 @@ def known_target(ready: DescribedTarget) -> KnownTarget:
         described.version if described else "",
         described.adapter if described else None,
         load_expectations(ready.target.expectations),
+        ready.base,
     )
 
 
@@ -70,10 +71,11 @@ class CheckTerminal(Terminal):
     def summary(self, summary: RunSummary) -> None:
         """Print the answers."""
         self.answers = self._answers(summary)
+        known = self.known.values()
         if isinstance(self.subject, CapturedSubject):
-            self.table = error_table(self.subject, self.answers, self._similar)
+            self.table = error_table(self.subject, self.answers, known, self._similar)
         else:
-            self.table = table_of(self.subject, self.answers, self._similar)
+            self.table = table_of(self.subject, self.answers, known, self._similar)
         self.broken = [
             record for _, record in summary.results if record.unexpected and self._is_pin(record)
         ]
@@ -92,7 +94,7 @@ class CheckTerminal(Terminal):
         if status not in (ALL_AS_EXPECTED, UNEXPECTED):
             return status
         every = [one for answers in self.answers.values() for one in answers]
-        red = any(one.bad and not one.pinned for one in every)
+        red = any(one.fails and not one.pinned for one in every)
         unstable = any(record.unexpected for record in summary.instability)
         others = red or unstable or self.broken or self.subject.faults
         return UNEXPECTED if others else ALL_AS_EXPECTED
@@ -130,23 +132,32 @@ class CheckTerminal(Terminal):
             self.line(f"Note: {note}")
         for _, sentence in table.sentences:
             self.line(sentence)
-        grid = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-        grid.add_column("layers", overflow="fold", min_width=8)
-        grid.add_column("attention", overflow="fold", min_width=24)
-        for target in table.targets:
-            grid.add_column(escape(target), overflow="fold", min_width=20)
-        for row in table.rows:
-            cells = [_cell(each) for each in row.cells]
-            grid.add_row(escape(row.layers), escape(row.what), *cells)
         self.out.print()
-        self.out.print(grid)
+        if _least_width(table) <= self.out.width:
+            self.out.print(_grid(table))
+        else:
+            self._print_blocks(table)
+        for row in table.rows:
+            for note in row.notes:
+                self.line(f"\n{_layers(row)}: {note}")
         for cause in table.causes:
             self._print_cause(cause)
         for fault in table.faults:
             self.line(f"\n{fault}")
 
+    def _print_blocks(self, table: ModelTable) -> None:
+        """The table for a narrow terminal: a block for each target, so that none is cut off."""
+        for number, target in enumerate(table.targets):
+            self.line(f"\n{target}" if number else target)
+            for row in table.rows:
+                self.line(f"  {_layers(row)}: {row.what}")
+                width = max(len(line.use) for line in row.lines)
+                for line in row.lines:
+                    use = f"{line.use:<{width}}  " if width else ""
+                    self.out.print(f"    {use}{_cell(line.cells[number])}", soft_wrap=True)
+
     def _print_cause(self, cause: ModelCause) -> None:
-        self.line(f"\n{cause.target}, {cause.what}: {cause.said}")
+        self.line(f"\n{cause.where}: {cause.what}: {cause.said}")
         for label, text in (
             ("for example", cause.example),
             ("case", cause.case),
@@ -157,6 +168,45 @@ class CheckTerminal(Terminal):
         ):
             if text:
                 self.line(f"  {label:<12} {text}")
+
+
+#: The least width of a column that folds: those of the layers, of what they compute, of an answer.
+_LAYERS, _WHAT, _ANSWER = 8, 24, 20
+_BETWEEN = 3
+
+
+def _layers(row: ModelRow) -> str:
+    return f"{'layer' if row.layers.isdecimal() else 'layers'} {row.layers}"
+
+
+def _uses(table: ModelTable) -> list[str]:
+    return [line.use for row in table.rows for line in row.lines]
+
+
+def _least_width(table: ModelTable) -> int:
+    """The width below which the grid of ``table`` would lose something."""
+    columns = [_LAYERS, _WHAT, *[_ANSWER] * len(table.targets)]
+    uses = max(map(len, _uses(table)), default=0)
+    return sum(columns) + (uses + _BETWEEN if uses else 0) + _BETWEEN * (len(columns) - 1)
+
+
+def _grid(table: ModelTable) -> Table:
+    """A row for each group of layers and use, a column for each target."""
+    grid = Table(box=None, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
+    grid.add_column("layers", overflow="fold", min_width=_LAYERS)
+    grid.add_column("attention", overflow="fold", min_width=_WHAT)
+    by_use = any(_uses(table))
+    if by_use:
+        grid.add_column("calls", no_wrap=True)
+    for target in table.targets:
+        grid.add_column(escape(target), overflow="fold", min_width=_ANSWER)
+    for row in table.rows:
+        first = [escape(row.layers), escape(row.what)]
+        for line in row.lines:
+            use = [line.use or "all"] if by_use else []
+            grid.add_row(*first, *use, *map(_cell, line.cells))
+            first = ["", ""]
+    return grid
 
 
 def _cell(cell: ModelCell) -> str:
