@@ -29,6 +29,7 @@ from conformance.report.model_table import (
     ModelRow,
     ModelTable,
 )
+from conformance.report.symptoms import symptom
 from conformance.results.faults import fault_text
 from conformance.results.records import BeyondBudget, ResultRecord
 from conformance.results.verdicts import Verdict
@@ -46,6 +47,7 @@ _DRAWN: Final[Mapping[Kind, Verdict]] = {
 }
 
 
+_NUMBER: Final = re.compile(r"\d+")
 _INSENSITIVE: Final = re.compile(r"cannot show a fault in ([^:]+):")
 
 
@@ -166,26 +168,35 @@ def _causes(
     series: Sequence[Sequence[KnownTarget]],
     similar: Callable[[ResultRecord], Similar | None],
 ) -> Iterator[tuple[Set[str], ModelCause]]:
-    """What is not right, each cause once, with the names of the targets that it concerns."""
-    found: dict[tuple[str, str], list[_Member]] = {}
-    near: dict[tuple[str, str], Similar | None] = {}
+    """What is not right, each cause once, with the names of the targets that it concerns.
+
+    A cause is a known defect, by its link, or else what results have in common.
+    """
+    found: dict[str, list[_Member]] = {}
+    near: dict[str, Similar | None] = {}
+    known_of: dict[str, str] = {}
     # The newest release is what an example is worth most of.
     names = [target.name for each in series for target in reversed(each)]
     for one in chain.from_iterable(answers[name] for name in names):
         for part in one.bad:
-            for cause, results in part.causes.items():
+            for results in part.causes.values():
                 record = results[0][1]
-                if record.known is None and (cause, part.kind) not in near:
-                    near[cause, part.kind] = similar(record)
-                known = record.known or near[cause, part.kind]
-                key = (known.link, known.why) if known else (cause, part.kind)
+                said = record.message if part.kind == "refused" else None
+                own = f"{part.kind} {_NUMBER.sub('…', short(said)) if said else symptom(record)}"
+                if record.known is None and own not in near:
+                    near[own] = similar(record)
+                known = record.known or near[own]
+                key = known.link if known else own
+                if known and part.kind == "refused":
+                    known_of.setdefault(own, key)
+                near.setdefault(key, near.get(own))
                 found.setdefault(key, []).extend(
                     _Member(part.kind, one.group, *result) for result in results
                 )
-                if record.known is None:
-                    near.setdefault(key, near[cause, part.kind])
+    for own, key in known_of.items():  # a message with a known reason elsewhere
+        found[key] += found.pop(own, []) if own != key else []
     for key, members in found.items():
-        yield {each.record.target for each in members}, _cause(members, series, near.get(key))
+        yield {each.record.target for each in members}, _cause(members, series, near[key])
 
 
 def _cause(
