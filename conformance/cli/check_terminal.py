@@ -175,10 +175,8 @@ class CheckTerminal(Terminal):
     def _answers(self, summary: RunSummary) -> dict[str, list[Answer]]:
         """The answers for each target's name, by group."""
         records: dict[tuple[str, str, str], ResultRecord] = {}
-        targets: dict[str, None] = {}
         for case, record in summary.results:
             records[record.target, case.name, case.axes["stage"]] = record
-            targets.setdefault(record.target)
         return {
             target: [
                 answer(
@@ -192,7 +190,7 @@ class CheckTerminal(Terminal):
                 )
                 for group in self.subject.groups
             ]
-            for target in targets
+            for target in self.known
         }
 
     def _is_pin(self, record: ResultRecord) -> bool:

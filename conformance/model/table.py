@@ -209,7 +209,9 @@ def _cause(
     for kind in _DRAWN:
         of_kind = [each for each in members if each.kind == kind]
         if of_kind:
-            layers = layers_of(concerned(each.group, [each.record]) for each in of_kind)
+            # Layers alone say more than the graph of one of them with another layer.
+            alone = [each for each in of_kind if each.group.graph is None] or of_kind
+            layers = layers_of(concerned(each.group, [each.record]) for each in alone)
             calls = plural(len({each.record.case for each in of_kind}), "call")
             told.append(f"{WORDS[kind]} in {layers} ({calls})")
     return ModelCause(
