@@ -124,10 +124,9 @@ class CheckTerminal(Terminal):
                 for target in [self.known[record.target]]
                 if target.base == base
             }
-            if bad or file.exists():
-                reasons = {record.case: _reason(record) for record in bad.values()}
-                text = pinned_text(base, results, file, bad.keys(), reasons)
-                write_file(file, "expectations", text)
+            reasons = {record.case: _reason(record) for record in bad.values()}
+            text = pinned_text(base, results, file, bad.keys(), reasons)
+            write_file(file, "expectations", text)
             self.line(f"Pinned:  {plural(len(bad), 'result')} of {base}, for --expect {place}")
         return UNEXPECTED if self.subject.faults else ALL_AS_EXPECTED
 
