@@ -245,6 +245,11 @@ def _overrides(node: AttentionNode, call: Call) -> dict[str, Any]:
     inputs: dict[str, Any] = dict(_states(node, step, "inputs"))
     width = node.type("cos_cache").size(1)
     size = call.head_size
+    if call.rotary != "none" and width is not None and 2 * width > size:
+        raise Unclear(
+            f"cos_cache has {width} columns, one for each pair of elements that rotates, and a head"
+            f" has {size} elements"
+        )
     if call.rotary != "none" and width is not None and 2 * width != size:
         made["rotary_dim"] = 2 * width
     for name, plain in (("seqlens_k", 1), ("total_sequence_length", 0)):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from conformance.model.forms import Form
+
+#: What a program does with a model: a prompt and then single tokens, one sequence at a time;
+#: prompts in parts, or a next prompt on what is cached; several sequences at a time.
+Use = Literal["one chat", "chunked prompts", "batches"]
+USES: Final[tuple[Use, ...]] = ("one chat", "chunked prompts", "batches")
 
 #: Prompts: a short one, and one token more than a tile of 16 and of 64 keys.
 PROMPTS: Final = (6, 17, 65)
@@ -60,6 +65,14 @@ class Stage:
     def ragged(self) -> bool:
         """Whether its sequences differ in length."""
         return "total_sequence_lengths" in self.fields
+
+    @property
+    def use(self) -> Use:
+        """The use that makes such a call."""
+        if self.batch:
+            return "batches"
+        in_parts = any(new > 1 for new in self.fields.get("loop", ())[1:])
+        return "chunked prompts" if self.phase == "chunk" or in_parts else "one chat"
 
     @property
     def several(self) -> bool:

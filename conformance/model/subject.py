@@ -78,8 +78,8 @@ def subject_of(
         left_out = sum(stage.label not in labels for stage in possible)
         if left_out:
             notes.append(
-                f"{plural(left_out, 'call')} of {layers_of([group])} with large caches would take"
-                " long and are left out; --lengths tries them."
+                f"Of {layers_of([group])}, {plural(left_out, 'call')} with large caches would take"
+                " long: not tried; --lengths tries what it names."
             )
         if stages[group.name]:
             every.append(group)
@@ -93,7 +93,8 @@ def subject_of(
         few = graph_stages(stages_of(cut.form, lengths), cut.form)
         stages[cut.name], why = possible_stages(cut, few)
         if why:
-            notes.append(f"The graph of {layers_of([cut])} was not checked with {why}")
+            why = why.rstrip(".")
+            notes.append(f"As one graph, {layers_of([cut])} were not tried in some calls: {why}.")
         if stages[cut.name]:
             every.append(cut)
     return Subject(model, every, stages, faults, notes, case_files_of(model, every, stages))
@@ -115,9 +116,7 @@ def _judged(group: Group, stages: Sequence[Stage]) -> tuple[list[Stage], str]:
         except ShapeError as error:
             why = f"{stage.words}: {error}"
             continue
-        wrong = [
-            f"{field} {sentence.partition(';')[0]}" for field, sentence in misfits(call, "computes")
-        ]
+        wrong = [sentence.partition(";")[0] for _, sentence in misfits(call, "computes")]
         if wrong:
             return [], wrong[0]
         possible.append(stage)
