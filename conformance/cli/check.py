@@ -142,6 +142,7 @@ def check(
     from conformance.model.captured import captured_subject
     from conformance.model.configuration import configuration_beside
     from conformance.model.entries import theme_of
+    from conformance.model.seen import program_of
     from conformance.model.stages import Lengths
     from conformance.model.subject import subject_of
     from conformance.run.prepare import prepare
@@ -186,7 +187,12 @@ def check(
             for plan in target_plans(cases, targets, whole_corpus=False)
         ]
         prepare(cases)
-        terminal = CheckTerminal(subject, cases, pinned)
+        program = None
+        if wanted is None:
+            beside = configuration_beside(subject.model.path).overridden(head_size, dtype)
+            single = [group for group in subject.groups if group.graph is None]
+            program = program_of(subject.model, single, beside)
+        terminal = CheckTerminal(subject, cases, pinned, program)
         place = stack.enter_context(Place(results or folder / "results.jsonl"))
         work = Work(plans, plans, selection_of(plans, str(model)))
         summary = execute(work, jobs, place, terminal)

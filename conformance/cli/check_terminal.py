@@ -27,6 +27,7 @@ from conformance.model.captured import CapturedSubject
 from conformance.model.document import document
 from conformance.model.error_table import error_table
 from conformance.model.known import KnownTarget, Similar, similar_defect
+from conformance.model.seen import ModelProgram, Seen, see, unseen_on, with_seen
 from conformance.model.subject import Subject
 from conformance.model.table import table_of
 from conformance.report.model_table import ModelCause, ModelCell, ModelRow, ModelTable
@@ -52,13 +53,19 @@ class CheckTerminal(Terminal):
     """The output of ``gqa check``: a table of layer groups and targets, and what is not right."""
 
     def __init__(
-        self, subject: Subject, cases: Sequence[Case], pinned: Sequence[Expectation]
+        self,
+        subject: Subject,
+        cases: Sequence[Case],
+        pinned: Sequence[Expectation],
+        program: ModelProgram | None = None,
     ) -> None:
         super().__init__(make_console(), SafeConsole(stderr=True))
         self.subject = subject
+        self.program = program
         self.cases = {case.id: case for case in cases}
         self.known: dict[str, KnownTarget] = {}
         self.described: list[DescribedTarget] = []
+        self.seen: dict[str, Seen] = {}
         self.pinned = pinned
         self.pins = {(expectations_place(line.file), line.line) for line in pinned}
         self.answers: dict[str, list[Answer]] = {}
@@ -70,6 +77,8 @@ class CheckTerminal(Terminal):
         super().target(ready)
         self.known[ready.name] = known_target(ready)
         self.described.append(ready)
+        if self.program is not None:
+            self.seen[ready.name] = see(self.program, ready)
 
     @cached_property
     def _corpus(self) -> Sequence[Case]:
@@ -176,7 +185,7 @@ class CheckTerminal(Terminal):
         records: dict[tuple[str, str, str], ResultRecord] = {}
         for case, record in summary.results:
             records[record.target, case.name, case.axes["stage"]] = record
-        return {
+        found = {
             target: [
                 answer(
                     group,
@@ -191,6 +200,9 @@ class CheckTerminal(Terminal):
             ]
             for target in self.known
         }
+        return {
+            name: with_seen(those, self.seen.get(name, Seen())) for name, those in found.items()
+        }
 
     def _is_pin(self, record: ResultRecord) -> bool:
         known = record.expectation
@@ -198,7 +210,7 @@ class CheckTerminal(Terminal):
 
     def _print(self, table: ModelTable) -> None:
         self.line(f"\n{table.heading}")
-        for note in table.notes:
+        for note in (*table.notes, *unseen_on(self.seen)):
             self.line(f"Note: {note}")
         for _, sentence in table.sentences:
             self.line(sentence)

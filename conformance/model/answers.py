@@ -68,7 +68,7 @@ class Part:
     """The calls of a group in one use that came to the same.
 
     ``where`` says which calls of the use they are, "" for all; ``pinned``: all are known to the
-    user.
+    user. ``said`` is what is not right where that is no result of a case, but of the model itself.
     """
 
     use: Use
@@ -76,11 +76,13 @@ class Part:
     where: str
     results: tuple[tuple[Stage, ResultRecord], ...]
     pinned: bool = False
+    said: str = ""
 
     @property
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
-        return f"{WORDS[self.kind]} {self.where}".rstrip()
+        told = f"{WORDS[self.kind]} {self.where}".rstrip()
+        return f"{told}: {self.said}" if self.said else told
 
     @property
     def causes(self) -> dict[str, list[tuple[Stage, ResultRecord]]]:
@@ -98,6 +100,7 @@ class Answer:
 
     ``load`` is the message with which the target refuses to load the nodes as they stand in the
     model, "" if it does not; ``notes`` are what else is to be said of the nodes on this target.
+    ``unseen`` says why the model itself was not run there, "" if it was.
     """
 
     group: Group
@@ -105,6 +108,7 @@ class Answer:
     parts: tuple[Part, ...]
     load: str = ""
     notes: tuple[str, ...] = ()
+    unseen: str = ""
 
     def of(self, use: Use) -> Answer:
         """The answer for one use."""
@@ -166,6 +170,8 @@ class Answer:
         unread = (
             "; presents that nothing reads are wrong" if any(map(only_presents, results)) else ""
         )
+        if self.unseen:
+            unread += "; the model itself was not run"
         return f"right ({plural(len(results), 'call')}{unread})"
 
 

@@ -72,6 +72,7 @@ def _part(part: Part) -> dict[str, Any]:
     return {
         "answer": part.kind,
         "where": part.where,
+        "said": part.said,
         "pinned": part.pinned,
         "cases": [record.case for _, record in part.results],
     }

@@ -136,6 +136,9 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
         told.append(f"{plural(faults, 'node')} not checked")
     if not uses:
         return f"{label} was not tried: there are no results."
+    unseen = any(one.unseen and one.group.graph is None for one in columns[-1].answers)
+    if unseen and told[0].startswith(_RIGHT):
+        told.append("the model itself was not run")
     if told[0].startswith(_RIGHT) and len(told) == 1:
         return f"{label} runs the attention of every layer right{told[0].removeprefix(_RIGHT)}."
     return f"{label}: {'; '.join(told)}."

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 from conformance.base.array_types import NUMPY
-from conformance.base.words import plural
 from conformance.bundle.contents import tensor_file
 from conformance.harness.jobs import Job
 from conformance.harness.outcomes import Ran
@@ -26,6 +27,7 @@ from conformance.model.groups import Group
 from conformance.model.nodes import AttentionNode
 from conformance.model.shapes import ValueType
 from conformance.model.skeleton import Skeleton, rotary_table
+from conformance.model.stages import Use
 
 Array = np.ndarray
 
@@ -62,21 +64,16 @@ class ProgramCall:
 class Run:
     """Calls that follow each other, the cache of each being what the one before gave."""
 
-    name: str
-    words: str
+    use: Use
     calls: tuple[ProgramCall, ...]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the model's graph gets wrong, or a program must know.
-
-    ``runs`` are the names of the runs in which it is wrong, none for a mere note.
-    """
+    """Something that the model's graph gets wrong, and the nodes that it concerns."""
 
     sentence: str
     nodes: tuple[AttentionNode, ...]
-    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Program:
         form = self.groups[0].form
         new, batch = form.sequence_length, form.batch_size or 1
         if self.appends:
-            yield Run("chat", "one chat", _run("chat", [new or 6], batch).calls)
+            yield _run("one chat", [new or 6], batch)
             return
         cached = any(group.form.cache != "none" for group in self.groups)
         fixed = self._fixed_length()
@@ -117,9 +114,9 @@ class Program:
             after = [1, 1]
         if new is not None and new > 1 and cached and self._capacity(2 * new):
             after = [new]
-        yield _run("chat", [first, *after], batch)
+        yield _run("one chat", [first, *after], batch)
         if new is None and cached:
-            yield _run("chunks", [5, 3, 1], batch)
+            yield _run("chunked prompts", [5, 3, 1], batch)
         if form.batch_size is None and new is None and not any(g.form.chunks for g in self.groups):
             totals = ((6, 4), (7, 5)) if cached else ((6, 4),)
             calls = [
@@ -128,7 +125,7 @@ class Program:
                 )
                 for s, t in zip((6, 1), totals, strict=False)
             ]
-            yield Run("batch", "a batch", tuple(calls[:1]))
+            yield Run("batches", tuple(calls[:1]))
 
     @property
     def appends(self) -> bool:
@@ -313,14 +310,14 @@ class Program:
         return plain[0] if axis == 0 else -1
 
 
-def _run(name: str, lengths: Sequence[int], batch: int) -> Run:
+def _run(use: Use, lengths: Sequence[int], batch: int) -> Run:
     calls, before = [], 0
     for new in lengths:
         on = f" on a past of {before}" if before else ""
         words = f"a prompt of {_tokens(new)}" if not before else f"{_tokens(new)}{on}"
         before += new
         calls.append(ProgramCall(words, new, (before,) * batch))
-    return Run(name, {"chat": "one chat", "chunks": "a prompt in parts"}[name], tuple(calls))
+    return Run(use, tuple(calls))
 
 
 def _tokens(number: int) -> str:
@@ -341,7 +338,7 @@ def job_of(folder: Path, model: bytes, steps: Sequence[Step], key: str) -> Job:
     return Job(key, folder, tuple(plans), 1, SECONDS, 1 << 28)
 
 
-def findings(program: Program, run: Run, steps: Sequence[Step]) -> Iterator[Finding]:
+def findings(program: Program, steps: Sequence[Step]) -> Iterator[Finding]:
     """What the graph computed otherwise than the operator means it, in the calls of a run."""
     found: dict[str, list[AttentionNode]] = {}
     for group in program.groups:
@@ -349,7 +346,7 @@ def findings(program: Program, run: Run, steps: Sequence[Step]) -> Iterator[Find
             for sentence in _of_node(program, group, node, steps):
                 found.setdefault(sentence, []).append(node)
     for sentence, nodes in found.items():
-        yield Finding(sentence, tuple(nodes), (run.name,))
+        yield Finding(sentence, tuple(nodes))
 
 
 def _of_node(
@@ -453,9 +450,6 @@ def _values(program: Program, node: AttentionNode, step: Step) -> dict[str, Arra
 
 def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:
     """The steps with what they gave."""
-    import onnx
-    from onnx import numpy_helper
-
     done = []
     for step, files in zip(steps, ran.runs[0], strict=True):
         got = {}
@@ -468,8 +462,3 @@ def with_outputs(steps: Sequence[Step], ran: Ran) -> list[Step]:
 
 
 _READABLE: Final = frozenset([1, 2, 3, 6, 7, 10, 16])
-
-
-def lengths_of(runs: Sequence[Run]) -> str:
-    """``3 calls`` of the runs."""
-    return plural(sum(len(run.calls) for run in runs), "call")
