@@ -21,6 +21,8 @@ import pytest
 from as_user import Desk, Gqa
 
 from conformance.base.paths import CACHE_VARIABLE
+from conformance.case.corpus import find
+from conformance.results.records import ResultRecord
 from conformance.run.engine import TargetRun
 from conformance.run.target import TargetPlan
 from conformance.targets import published as registry_lists
@@ -482,6 +484,9 @@ def test_a_release_is_called_as_it_was_published(
         assert run.ready.name == "cpu@1.20.1"
         assert run.ready.described is not None
         assert run.ready.described.versions["version that it reports"] == "1.0"
+        case = find(["smoke"]).loaded[0]
+        with run.again() as other:  # as each worker does
+            assert isinstance(other.run_one(case), ResultRecord)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ class TargetRun:
         self.plan = plan
         # One more than the jobs that can be running or drawn in advance when the cache is deleted.
         self._limits = Limits(failures_in_a_row=2 * jobs + 1)
-        described = None if ready is None else ready.described
+        described = None if ready is None else ready.reported or ready.described
         self._pool = Pool(plan.target.command, jobs, self._limits, described)
         self._blame: Blame | None = None
         self.aside: list[tuple[Case, Reported]] = []
@@ -121,7 +121,8 @@ class TargetRun:
         if target.release is not None and answer.version != target.release:
             # tract 0.23.2 calls itself 0.23.2-pre.
             versions = {**answer.versions, "version that it reports": answer.version}
-            answer = answer.model_copy(update={"version": target.release, "versions": versions})
+            published = answer.model_copy(update={"version": target.release, "versions": versions})
+            return DescribedTarget(target, published, None, None, reported=answer)
         return DescribedTarget(target, answer, None, None)
 
     def run(self) -> Iterator[tuple[Case, Reported]]:

@@ -144,7 +144,8 @@ class DescribedTarget:
 
     ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
     differ by adapter; of several that describe themselves alike, the second is ``cpu@1.31.1#2``, by
-    its ``number``.
+    its ``number``. ``reported`` is what the runner said, where ``described`` has the published version
+    in place of its own.
     """
 
     target: Target
@@ -153,6 +154,7 @@ class DescribedTarget:
     fix: str | None
     broken: bool = False
     number: int = 1
+    reported: DescribedAnswer | None = None
 
     @property
     def name(self) -> str:
