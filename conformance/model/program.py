@@ -358,23 +358,10 @@ def _of_node(
         if wrong is not None:
             yield f"{wrong}, for {step.call.words}"
             break
-    rotates = group.form.fields.get("rotary")
-    for parameter in ("cos_cache", "sin_cache") if rotates else ():
-        tables = [seen[parameter] for seen in values if parameter in seen]
-        if tables and not _begins_at_zero(tables[0], parameter):
-            other = "sines" if parameter == "cos_cache" else "cosines"
-            if _begins_at_zero(tables[0], "sin_cache" if parameter == "cos_cache" else "cos_cache"):
-                yield f"{parameter} has {other}"
-        for one, other_table in pairwise(tables):
-            rows = min(len(one), len(other_table))
-            if one.ndim == other_table.ndim == 2 and not np.array_equal(
-                one[:rows], other_table[:rows]
-            ):
-                yield (
-                    f"{parameter} has other rows in each call; the operator takes the row of each"
-                    " position itself, so the table must begin with position 0"
-                )
-                break
+    if not group.form.borrows and not program.appends:
+        yield from _of_caches(node, steps)
+    if group.form.fields.get("rotary"):
+        yield from _of_tables(values)
     for parameter in ("k_scale", "v_scale"):
         scales = [seen[parameter] for seen in values if parameter in seen]
         if any(
@@ -388,9 +375,46 @@ def _of_node(
             )
 
 
-def _begins_at_zero(table: Array, parameter: str) -> bool:
+def _of_caches(node: AttentionNode, steps: Sequence[Step]) -> Iterator[str]:
+    """Whether a node gets in each call what it gave in the call before."""
+    for before, after in pairwise(steps):
+        for part in ("key", "value"):
+            past = node.inputs.get(f"past_{part}", "")
+            gave = before.got.get(node.outputs.get(f"present_{part}", ""))
+            gets = before.got.get(after.carried.get(past, ""), after.got.get(past))
+            if gave is None or gets is None:
+                continue
+            alike = gave.shape == gets.shape and np.allclose(
+                gave.astype(float), gets.astype(float), atol=1e-2, equal_nan=True
+            )
+            if not alike:
+                yield (
+                    f"past_{part} is not what present_{part} was in the call before,"
+                    f" for {after.call.words}"
+                )
+
+
+def _of_tables(values: Sequence[Mapping[str, Array]]) -> Iterator[str]:
+    """Whether the rotary tables begin with position 0 in every call."""
+    names = ("cos_cache", "sin_cache")
+    first = [values[0][name] for name in names if name in values[0]]
+    if len(first) == 2 and _begins_with(first[0], 0.0) and _begins_with(first[1], 1.0):
+        yield "cos_cache has sines, and sin_cache cosines"
+    for name in names:
+        tables = [seen[name] for seen in values if name in seen]
+        for one, two in pairwise(tables):
+            rows = min(len(one), len(two))
+            if one.ndim == two.ndim == 2 and not np.array_equal(one[:rows], two[:rows]):
+                yield (
+                    "the rotary tables have other rows in each call; the operator takes the row of"
+                    " each position itself, so they must begin with position 0"
+                )
+                return
+
+
+def _begins_with(table: Array, value: float) -> bool:
     first = table[0].astype(float) if table.ndim == 2 and len(table) else np.zeros(0)
-    return bool(np.allclose(first, 1.0 if parameter == "cos_cache" else 0.0, atol=1e-3))
+    return bool(first.size and np.allclose(first, value, atol=1e-3))
 
 
 def _of_call(group: Group, seen: Mapping[str, Array], call: ProgramCall) -> Iterator[str]:
