@@ -432,7 +432,12 @@ _EVERYWHERE_OF_AREA = {
     "messages": _REJECTED,
     "process": "The process ends, or the whole node is placed elsewhere, whatever it computes.",
 }
+_SIDES = "Few cases set the epsilon of one side; the other faults of the norm stand for it there."
 _EVERYWHERE = {
+    "norm_epsilons_of_sides_ignored": _SIDES,
+    "norm_epsilons_swapped": _SIDES,
+    "norm_epsilon_of_queries_for_both": _SIDES,
+    "norm_epsilon_of_both_first": _SIDES,
     "padding_visible": "A bidirectional prompt may see its padding; a causal one's comes too late.",
     "masked_values_spread": "It shows in undefined elements only, where nothing is wrong.",
     "refuses_seqlens_of_rank_two": "Whatever is computed, seqlens_k has its rank.",

@@ -534,12 +534,12 @@ def test_too_much_to_keep(
     file = inputs(folder, input_ids=IDS, attention_mask=MASK)
     done = gqa("check", str(model), "--capture", file)
     assert "choose layers with --only-layer, or give smaller inputs." in done.err
-    (folder / "ids.txt").write_text("1 " * 5000)
+    (folder / "ids.txt").write_text("1 " * 20_000)
     monkeypatch.setattr(captured, "MOST_BYTES", 1 << 40)
     assert (
         "2 nodes in 1001 calls are 2002 cases, and at most 2000 fit" in check(model, steps=1000).err
     )
-    assert "The prompt is too long to be judged: 5000 query tokens" in check(model).err
+    assert "The prompt is too long to be judged: 20000 query tokens" in check(model).err
 
 
 def test_a_full_disk(

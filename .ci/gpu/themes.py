@@ -20,6 +20,8 @@ THEMES: Final = {
     "tiles": "lengths that are multiples of 8 without a past have crashed",
     "decode_shapes": "every decode step of every model is one of these",
     "static_cache": "the cache that CUDA is used with, past and present one buffer",
+    "query_seqlens": "only CUDA and the CPU honour it, and on CUDA nobody has run these calls",
+    "constants": "kernels prepack tables, sinks and scales that are constants",
     "quantised_cache": "kernels of their own for each type of code",
     "quantised_types": "the same for each type of query",
     "bounds_lengths": "negative and too large lengths reach the device unchecked",
@@ -54,6 +56,7 @@ THEMES: Final = {
     "bounds_values": "infinities and NaN behind masks",
     "refusals": "calls without a sense",
     "qk_norm_refusals": "wrong weights of QK norm",
+    "query_seqlens_refusals": "counts and buffers that a kernel would read beyond",
     # Many cases that find what meets rarely.
     "relations": "the same call made in another way",
     "pairs": "any two features",

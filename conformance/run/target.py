@@ -144,8 +144,8 @@ class DescribedTarget:
 
     ``name`` is the name in results: ``cpu@1.31.1``, or ``webgpu@1.30.0+lavapipe`` if results may
     differ by adapter; of several that describe themselves alike, the second is ``cpu@1.31.1#2``, by
-    its ``number``. ``reported`` is what the runner said, where ``described`` has the published version
-    in place of its own.
+    its ``number``. ``reported`` is what the runner said, where ``described`` has the published
+    version in place of its own.
     """
 
     target: Target

@@ -4,6 +4,13 @@ import numpy as np
 from kernel import Kernel
 from registry import declare, mutant
 
+TOTAL = (
+    "Only the theme of query_seqlens has chunks for which total_sequence_length is an upper bound."
+)
+BESIDE = "Only the theme of query_seqlens has prompts beside chunks in one batch."
+PADDING = "Only the theme of query_seqlens has NaN and infinity in padding and unused rows."
+REFUSED = "The theme of refusals has all calls with query_seqlens that must be rejected."
+
 
 def _counted(change):
     """A replacement of `Kernel.read_counts` that reads other counts, within what there is."""
@@ -103,7 +110,7 @@ class chunk_starts_by_the_total(Kernel):
         return call.total - call.queries if call.chunks else Kernel.start(self, call, b)
 
 
-@mutant(Kernel.start)
+@mutant(Kernel.start, only=TOTAL)
 def chunk_is_a_prompt_by_the_total(kernel, call, b):
     """A chunk as long as total_sequence_length is a first prompt, whatever the past holds."""
     if call.chunks and call.queries == call.total:
@@ -111,7 +118,7 @@ def chunk_is_a_prompt_by_the_total(kernel, call, b):
     return Kernel.start(kernel, call, b)
 
 
-@mutant(Kernel.start)
+@mutant(Kernel.start, only=BESIDE)
 def chunks_are_prompts_if_the_first_is(kernel, call, b):
     """If the first sequence has no past, all sequences are placed from 0 on."""
     if call.chunks and call.lengths[0] == call.counts[0]:
@@ -223,7 +230,7 @@ class window_cache_evicts_for_padding(Kernel):
         return rows
 
 
-@mutant()
+@mutant(only=PADDING)
 class chunk_padding_spreads(Kernel):
     """Padding gets the weight 0, which makes NaN of an infinity or a NaN in it."""
 
@@ -238,7 +245,7 @@ class chunk_padding_spreads(Kernel):
         return read, present
 
 
-@mutant()
+@mutant(only=PADDING)
 class rows_behind_the_cache_spread(Kernel):
     """Unused rows of the cache get the weight 0, which makes NaN of an infinity or a NaN."""
 
@@ -252,7 +259,7 @@ class rows_behind_the_cache_spread(Kernel):
         return read, present
 
 
-@mutant(Kernel.check_chunk_room, kind="behaviour")
+@mutant(Kernel.check_chunk_room, kind="behaviour", only=REFUSED)
 def accepts_chunks_without_room(kernel, call):
     """The rows of the padding need not fit into the cache."""
     old = call.lengths - call.counts
@@ -260,13 +267,13 @@ def accepts_chunks_without_room(kernel, call):
         kernel.refuse("query_seqlens leaves more past tokens than there are")
 
 
-@mutant(Kernel.check_counts, kind="behaviour")
+@mutant(Kernel.check_counts, kind="behaviour", only=REFUSED)
 def accepts_counts_out_of_range(kernel, call):
     """query_seqlens outside the chunk or the sequence is clamped."""
     call.counts = np.clip(call.counts, 0, np.minimum(call.queries, call.lengths))
 
 
-@mutant(Kernel.check_chunks, kind="behaviour")
+@mutant(Kernel.check_chunks, kind="behaviour", only=REFUSED)
 def accepts_any_chunk(kernel, call):
     """What query_seqlens requires of the call is not checked."""
     kernel.check_counts(call)

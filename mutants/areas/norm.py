@@ -4,6 +4,8 @@ import numpy as np
 from kernel import Kernel
 from registry import mutant
 
+SIDES = "Only the theme of the norm sets the epsilon of one side."
+
 
 @mutant()
 class norm_after_rotary(Kernel):
@@ -64,25 +66,25 @@ def norm_epsilon_always_default(kernel, call, side):
     return np.float32(1e-6)
 
 
-@mutant(Kernel.epsilon)
+@mutant(Kernel.epsilon, only=SIDES)
 def norm_epsilons_of_sides_ignored(kernel, call, side):
     """q_norm_epsilon and k_norm_epsilon are not read."""
     return np.float32(call.get("qk_norm_epsilon", 1e-6))
 
 
-@mutant(Kernel.epsilon)
+@mutant(Kernel.epsilon, only=SIDES)
 def norm_epsilons_swapped(kernel, call, side):
     """The epsilons of queries and keys are swapped."""
     return Kernel.epsilon(kernel, call, {"q": "k", "k": "q"}[side])
 
 
-@mutant(Kernel.epsilon)
+@mutant(Kernel.epsilon, only=SIDES)
 def norm_epsilon_of_queries_for_both(kernel, call, side):
     """q_norm_epsilon counts for keys, too."""
     return Kernel.epsilon(kernel, call, "q")
 
 
-@mutant(Kernel.epsilon)
+@mutant(Kernel.epsilon, only=SIDES)
 def norm_epsilon_of_both_first(kernel, call, side):
     """qk_norm_epsilon, where it is set, overrides those of the sides."""
     own = call.get(f"{side}_norm_epsilon", 1e-6)
