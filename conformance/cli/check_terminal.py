@@ -15,6 +15,7 @@ from conformance.base.paths import shown
 from conformance.base.words import plural
 from conformance.case.case import Case
 from conformance.case.corpus import find
+from conformance.cli.check_json import document
 from conformance.cli.common import ALL_AS_EXPECTED, UNEXPECTED, write_file
 from conformance.cli.console import SafeConsole
 from conformance.cli.terminal import RunSummary, Terminal, make_console
@@ -24,7 +25,6 @@ from conformance.maintain.known.expect import pinned_text
 from conformance.maintain.known.update import TODO
 from conformance.model.answers import WORDS, Answer, answer, kind_of, short
 from conformance.model.captured import CapturedSubject
-from conformance.model.document import document
 from conformance.model.error_table import error_table
 from conformance.model.known import KnownTarget, Similar, similar_defect
 from conformance.model.subject import Subject

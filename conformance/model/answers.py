@@ -169,13 +169,8 @@ class Answer:
         return f"right ({plural(len(results), 'call')}{unread})"
 
 
-def at_fault(one: Answer, part: Part) -> Group:
-    """The nodes that a bad part concerns: of a graph of two layers perhaps the second alone."""
-    return concerned(one.group, [record for _, record in part.results])
-
-
-def concerned(group: Group, records: Iterable[ResultRecord]) -> Group:
-    """The nodes of a group that bad results concern."""
+def at_fault(group: Group, records: Iterable[ResultRecord]) -> Group:
+    """The nodes that bad results concern: of a graph of two layers perhaps the second alone."""
     if not group.name.startswith("sharing"):
         return group
     wrong = [
@@ -261,6 +256,7 @@ def short(message: str) -> str:
 _PHASES: Final[Mapping[str, str]] = {
     "prompt": "for prompts",
     "decode": "for one token on a past",
+    "chunk": "for several tokens on a past",
     "loop": "in a loop of calls",
 }
 
@@ -306,18 +302,13 @@ def _conditions(least: int, beyond: int) -> Iterator[tuple[str, _Holds]]:
     in_phase: dict[str, _Holds] = {
         words: partial(_is_in, phase) for phase, words in _PHASES.items()
     }
-    in_phase["for several tokens on a past"] = lambda s: s.phase in ("chunk", "loop")
-    in_phase["for several new tokens"] = lambda s: s.several
     yield longer, lambda s: s.tokens >= least
     yield from in_phase.items()
     yield "on a past", lambda s: s.phase != "prompt"
     yield "in ragged batches", lambda s: s.ragged
-    yield "in batches", lambda s: s.batch
     yield "with the cache in a buffer", lambda s: s.buffer
     for words, holds in in_phase.items():
         yield f"{words} {longer}", partial(_both, holds, lambda s: s.tokens >= least)
-        yield f"{words} in ragged batches", partial(_both, holds, lambda s: s.ragged)
-        yield f"{words} in batches", partial(_both, holds, lambda s: s.batch)
     if beyond > least:
         yield f"from {beyond} tokens on", lambda s: s.tokens >= beyond
 

@@ -13,7 +13,7 @@ from conformance.model.answers import (
     WORDS,
     Answer,
     Kind,
-    concerned,
+    at_fault,
     short,
     workaround,
 )
@@ -56,13 +56,12 @@ def table_of(
     answers: Mapping[str, Sequence[Answer]],
     targets: Iterable[KnownTarget],
     similar: Callable[[ResultRecord], Similar | None] = lambda record: None,
-    *,
-    together: bool = True,
+    told: Callable[[Answer], str] | None = None,
 ) -> ModelTable:
     """The table of ``answers``, those for each target in the order of the subject's groups.
 
-    ``similar`` looks for a known defect like that of a result which no expectation covers. Unless
-    ``together``, each release is a column.
+    ``similar`` looks for a known defect like that of a result which no expectation covers. With
+    ``told``, which words a cell, a group is one line, and each release a column.
     """
     model, groups = subject.model, subject.groups
     single = [group for group in groups if group.graph is None]
@@ -70,7 +69,7 @@ def table_of(
     by = f", made by {model.producer}" if model.producer else ""
     kinds = "all the same call" if len(single) == 1 else f"{len(single)} different calls"
     series = series_of(target for target in targets if target.name in answers)
-    by_series = [columns_of(answers, each, together) for each in series]
+    by_series = [columns_of(answers, each, together=told is None) for each in series]
     columns = [column for some in by_series for column in some]
     causes = [*_causes(answers, series, similar)]
     return ModelTable(
@@ -84,22 +83,27 @@ def table_of(
             for some in by_series
         ),
         targets=tuple(column.label for column in columns),
-        rows=tuple(_row(group, number, columns) for number, group in enumerate(groups)),
+        rows=tuple(_row(group, number, columns, told) for number, group in enumerate(groups)),
         causes=tuple(cause for _, cause in causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
     )
 
 
-def _row(group: Group, number: int, columns: Sequence[Column]) -> ModelRow:
+def _row(
+    group: Group, number: int, columns: Sequence[Column], told: Callable[[Answer], str] | None
+) -> ModelRow:
     """The row of the group with this number: a line for each use, or one if they do not differ."""
     each = [(column.targets[-1], column.answers[number]) for column in columns]
     notes = dict.fromkeys(note for _, one in each for note in one.notes)
     uses = [use for use in USES if any(use in one.uses for _, one in each)]
-    if all(one.alike for _, one in each):
-        lines = [ModelLine("", tuple(cell_of(*pair) for pair in each))]
+    if told is not None or all(one.alike for _, one in each):
+        cells = (_cell(target, one, told(one) if told else one.sentence) for target, one in each)
+        lines = [ModelLine("", tuple(cells))]
     else:
         lines = [
-            ModelLine(use, tuple(cell_of(target, one.of(use)) for target, one in each))
+            ModelLine(
+                use, tuple(_cell(target, one.of(use), one.of(use).sentence) for target, one in each)
+            )
             for use in uses
         ]
     return ModelRow(ranges(group.layers), group.what, tuple(lines), tuple(notes))
@@ -140,9 +144,8 @@ def _worst(answers: Sequence[Answer]) -> Verdict:
     return _DRAWN[min((one.kind for one in answers), key=order.index)]
 
 
-def cell_of(target: KnownTarget, one: Answer, sentence: str = "") -> ModelCell:
-    """The cell of an answer; ``sentence`` is what it says instead of the answer's own."""
-    told = (sentence or one.sentence) + (" (expected)" if one.pinned else "")
+def _cell(target: KnownTarget, one: Answer, sentence: str) -> ModelCell:
+    told = sentence + (" (expected)" if one.pinned else "")
     if target.is_software and one.kind != "untried":
         told += "; software adapter, a GPU may differ"
     first = next((record for part in (*one.bad, *one.parts) for _, record in part.results), None)
@@ -211,7 +214,7 @@ def _cause(
         if of_kind:
             # Layers alone say more than the graph of one of them with another layer.
             alone = [each for each in of_kind if each.group.graph is None] or of_kind
-            layers = layers_of(concerned(each.group, [each.record]) for each in alone)
+            layers = layers_of(at_fault(each.group, [each.record]) for each in alone)
             calls = plural(len({each.record.case for each in of_kind}), "call")
             told.append(f"{WORDS[kind]} in {layers} ({calls})")
     return ModelCause(
