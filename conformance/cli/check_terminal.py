@@ -264,12 +264,13 @@ def _least_width(table: ModelTable) -> int:
     """The width below which the grid of ``table`` would lose something."""
     columns = [_LAYERS, _WHAT, *[_ANSWER] * len(table.targets)]
     uses = max(map(len, _uses(table)), default=0)
-    return sum(columns) + (uses + _BETWEEN if uses else 0) + _BETWEEN * (len(columns) - 1)
+    return sum(columns) + _BETWEEN * len(columns) + (uses + _BETWEEN if uses else 0)
 
 
 def _grid(table: ModelTable) -> Table:
     """A row for each group of layers and use, a column for each target."""
-    grid = Table(box=None, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
+    # Without its padding at the edge, rich cuts letters off the last column.
+    grid = Table(box=None, padding=(0, _BETWEEN, 0, 0))
     grid.add_column("layers", overflow="fold", min_width=_LAYERS)
     grid.add_column("attention", overflow="fold", min_width=_WHAT)
     by_use = any(_uses(table))

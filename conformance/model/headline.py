@@ -29,11 +29,6 @@ class Column:
     targets: tuple[KnownTarget, ...]
     answers: tuple[Answer, ...]
 
-    @property
-    def label(self) -> str:
-        """``cpu@1.32.0``, or ``cpu 1.27.0–1.32.0``."""
-        return label_of(self.targets)
-
 
 def label_of(targets: Sequence[KnownTarget]) -> str:
     """What successive releases of a target are called: ``cpu 1.27.0–1.32.0``."""
@@ -176,7 +171,7 @@ def _in_use(answers: Iterable[Answer], use: Use, *, where: bool = False) -> str:
     ]
     as_one = [f"{text} as one graph" for text in _failures(more, where)]
     told = [*(told or ["right in each layer alone"]), *as_one] if as_one else told
-    untried = [part for one in alone for part in one.untried]
+    untried = [part for one in (*alone, *graphs) for part in one.untried]
     if not untried and not missing:
         return ", ".join(told) or _RIGHT
     why = why_untried(untried[0].results[0][1]) if untried else "there are no results"

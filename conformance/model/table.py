@@ -18,7 +18,14 @@ from conformance.model.answers import (
     workaround,
 )
 from conformance.model.groups import Group, layers_of, ranges
-from conformance.model.headline import Column, columns_of, headline, in_words, series_of
+from conformance.model.headline import (
+    Column,
+    columns_of,
+    headline,
+    in_words,
+    label_of,
+    series_of,
+)
 from conformance.model.known import KnownTarget, Similar
 from conformance.model.stages import USES, Stage
 from conformance.model.subject import Subject
@@ -82,7 +89,7 @@ def table_of(
             )
             for some in by_series
         ),
-        targets=tuple(column.label for column in columns),
+        targets=tuple(label_of(column.targets) for column in columns),
         rows=tuple(_row(group, number, columns, told) for number, group in enumerate(groups)),
         causes=tuple(cause for _, cause in causes),
         faults=tuple(f"{name} was not checked: {why}" for name, why in subject.faults.items()),
