@@ -184,6 +184,19 @@ def test_right_since_a_release(plain: Subject) -> None:
     assert sentences(made) == ["cpu 1.23.2–1.24.4 runs the attention of every layer right."]
 
 
+def test_which_calls_it_is_holds_for_all_releases_that_are_named(plain: Subject) -> None:
+    def for_prompts(group: Group, stage: Stage) -> dict[str, object]:
+        return REFUSED if stage.phase == "prompt" else RIGHT
+
+    made = table(plain, {"cpu@1.20.1": wrong, "cpu@1.23.2": refused, "cpu@1.32.0": for_prompts})
+    assert sentences(made)[0].startswith(
+        "cpu: in one chat and in batches since 1.23.2 refused in layers 0–1"
+        " (1.20.1: silently wrong in layers 0–1); with chunked prompts right in every layer since"
+    )
+    made = table(plain, {"cpu@1.20.1": wrong, "cpu@1.23.2": for_prompts, "cpu@1.32.0": for_prompts})
+    assert "since 1.23.2 refused for prompts in layers 0–1 (1.20.1" in sentences(made)[0]
+
+
 def test_adapters_and_builds_of_one_release_stay_apart(plain: Subject) -> None:
     made = table(plain, {"cpu@1.32.0": right, "cpu@1.32.0#2": right})
     assert made.targets == ("cpu@1.32.0", "cpu@1.32.0#2")

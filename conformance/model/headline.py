@@ -116,8 +116,11 @@ def headline(columns: Sequence[Column], faults: int, elsewhere: Sequence[str] = 
     for use in USES:
         texts = [_in_use(answers, use) for _, answers in releases]
         if any(texts):
-            newest = _in_use(columns[-1].answers, use, where=True)
-            key = tuple(text or "not tried" for text in (*texts, newest))
+            in_full = [_in_use(answers, use, where=True) for _, answers in releases]
+            # Which calls it is can be told only if it is the same in all releases of one text.
+            same = {full for full, text in zip(in_full, texts, strict=True) if text == texts[-1]}
+            now = in_full[-1] if len(same) == 1 else texts[-1]
+            key = tuple(text or "not tried" for text in (*texts, now))
             uses.setdefault(key, []).append(_IN[use])
     changes = any(len({*texts[:-1]}) > 1 for texts in uses)
     label = _name(every[0]) if changes else label_of(every)
