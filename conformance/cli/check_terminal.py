@@ -88,10 +88,12 @@ class CheckTerminal(Terminal):
             self.table = error_table(self.subject, self.answers, known, self._similar)
         else:
             self.table = table_of(self.subject, self.answers, known, self._similar)
+        bad = {(record.case, record.target) for record in self._bad()}
         self.better = [
             record
             for _, record in summary.results
-            if record.unexpected and self._is_pin(record) and record not in self._bad()
+            if record.unexpected and self._is_pin(record)
+            if (record.case, record.target) not in bad
         ]
         if summary.interrupted:
             self.line(
