@@ -14,7 +14,6 @@ from conformance.harness.process import Limits
 from conformance.model.groups import BORROWER, Group
 from conformance.model.stages import USES, Stage, Use
 from conformance.report.findings import page_of
-from conformance.report.symptoms import symptom
 from conformance.report.text import clean
 from conformance.results.records import ResultRecord
 from conformance.results.verdicts import acceptance_of
@@ -81,15 +80,6 @@ class Part:
     def sentence(self) -> str:
         """``silently wrong from 513 tokens on``."""
         return f"{WORDS[self.kind]} {self.where}".rstrip()
-
-    @property
-    def causes(self) -> dict[str, list[tuple[Stage, ResultRecord]]]:
-        """The results by their cause: the known defect, or what they have in common."""
-        found: dict[str, list[tuple[Stage, ResultRecord]]] = {}
-        for stage, record in self.results:
-            known = record.known.link if record.known else ""
-            found.setdefault(known or symptom(record), []).append((stage, record))
-        return found
 
 
 @dataclass(frozen=True)

@@ -186,13 +186,13 @@ def _causes(
     near: dict[str, Similar | None] = {}
     known_of: dict[str, str] = {}
     # The newest release is what an example is worth most of.
-    names = [target.name for each in series for target in reversed(each)]
-    for one in chain.from_iterable(answers[name] for name in names):
-        for part in one.bad:
-            for results in part.causes.values():
-                record = results[0][1]
-                said = record.message if part.kind == "refused" else None
-                own = f"{part.kind} {_NUMBER.sub('…', short(said)) if said else symptom(record)}"
+    for target in (target for each in series for target in reversed(each)):
+        for one, part in ((each, part) for each in answers[target.name] for part in each.bad):
+            for stage, record in part.results:
+                # A message says the same of any target; what is wrong in values does not.
+                own = f"{part.kind} of {target.base}: {symptom(record)}"
+                if part.kind == "refused" and record.message:
+                    own = _NUMBER.sub("…", short(record.message))
                 if record.known is None and own not in near:
                     near[own] = similar(record)
                 known = record.known or near[own]
@@ -200,9 +200,7 @@ def _causes(
                 if known and part.kind == "refused":
                     known_of.setdefault(own, key)
                 near.setdefault(key, near.get(own))
-                found.setdefault(key, []).extend(
-                    _Member(part.kind, one.group, *result) for result in results
-                )
+                found.setdefault(key, []).append(_Member(part.kind, one.group, stage, record))
     for own, key in known_of.items():  # a message with a known reason elsewhere
         found[key] += found.pop(own, []) if own != key else []
     for key, members in found.items():
